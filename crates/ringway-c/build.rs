@@ -1,8 +1,8 @@
-//! Gives the shared library its soname: programs that link it want this version's interface,
-//! whatever file has it.
+//! Sets the soname of the shared library, which programs linked with it load.
 
 fn main() {
-    // The first number that changes when the interface breaks: see "ABI" in include/ringway.h.
+    // The number changes when the ABI breaks: see "ABI" in include/ringway.h and SOVERSION in the
+    // Makefile.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libringway.so.0");
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -138,10 +138,10 @@ func (b *both) do(what string, do func(db *pebble.DB) error) {
 	}
 }
 
-func (b *both) same(what string, ask func(db *pebble.DB) (string, error)) {
+func (b *both) same(what string, query func(db *pebble.DB) (string, error)) {
 	b.t.Helper()
-	got, err := ask(b.ours)
-	want, wantErr := ask(b.theirs)
+	got, err := query(b.ours)
+	want, wantErr := query(b.theirs)
 	if err != nil || wantErr != nil || got != want {
 		b.t.Fatalf("%s: %s, %v; on vfs.Default: %s, %v", what, got, err, want, wantErr)
 	}
@@ -343,16 +343,16 @@ func TestMethodsMatchDefault(t *testing.T) {
 func methods(t *testing.T, under vfs.FS) (all []string) {
 	dir := t.TempDir()
 	at := func(name string) string { return under.PathJoin(dir, name) }
-	note := func(what string, answers ...any) {
-		for i, a := range answers {
+	note := func(what string, results ...any) {
+		for i, a := range results {
 			if err, ok := a.(error); ok {
 				text := err.Error()
-				answers[i] = fmt.Sprint(errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist),
+				results[i] = fmt.Sprint(errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist),
 					errors.Is(err, fs.ErrClosed),
 					"", strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]))
 			}
 		}
-		all = append(all, what+": "+fmt.Sprintln(answers...))
+		all = append(all, what+": "+fmt.Sprintln(results...))
 	}
 	use := func(what string, f vfs.File, err error) {
 		if note(what, err); err != nil {

@@ -212,12 +212,12 @@ func layouts() []layout {
 			"stx_nlink":      unsafe.Offsetof(x.Links), "stx_uid": unsafe.Offsetof(x.UID),
 			"stx_gid": unsafe.Offsetof(x.GID), "stx_mode": unsafe.Offsetof(x.Mode),
 			"stx_ino": unsafe.Offsetof(x.Inode), "stx_size": unsafe.Offsetof(x.Size),
-			"stx_blocks":          unsafe.Offsetof(x.Blocks),
-			"stx_attributes_mask": unsafe.Offsetof(x.AttributesMask),
-			"stx_atime":           unsafe.Offsetof(x.Accessed),
-			"stx_btime":           unsafe.Offsetof(x.Born),
-			"stx_ctime":           unsafe.Offsetof(x.Changed),
-			"stx_mtime": unsafe.Offsetof(x.Modified),
+			"stx_blocks":           unsafe.Offsetof(x.Blocks),
+			"stx_attributes_mask":  unsafe.Offsetof(x.AttributesMask),
+			"stx_atime":            unsafe.Offsetof(x.Accessed),
+			"stx_btime":            unsafe.Offsetof(x.Born),
+			"stx_ctime":            unsafe.Offsetof(x.Changed),
+			"stx_mtime":            unsafe.Offsetof(x.Modified),
 			"stx_mtime.tv_nsec":    unsafe.Offsetof(x.Modified) + unsafe.Offsetof(x.Modified.Nsec),
 			"stx_rdev_major":       unsafe.Offsetof(x.RdevMajor),
 			"stx_dev_minor":        unsafe.Offsetof(x.DevMinor),
@@ -292,8 +292,7 @@ func TestABI(t *testing.T) {
 	var source strings.Builder
 	for _, header := range []string{
 		"stdio.h", "stddef.h", "sys/syscall.h", "linux/io_uring.h", "linux/stat.h",
-		"linux/openat2.h",
-		"linux/time_types.h",
+		"linux/openat2.h", "linux/time_types.h",
 	} {
 		fmt.Fprintf(&source, "#include <%s>\n", header)
 	}

@@ -32,8 +32,8 @@ func TestPolls(t *testing.T) {
 	if c := collect(t, r, multi)[0]; !c.More() {
 		t.Fatalf("%+v", c)
 	}
-	answers := run(t, r, new(Request).PollRemove(multi))
-	equal(t, answers[0].Err(), nil)
+	results := run(t, r, new(Request).PollRemove(multi))
+	equal(t, results[0].Err(), nil)
 	for multi.InFlight() {
 		collect(t, r, multi)
 	}
@@ -48,8 +48,8 @@ func TestTimeouts(t *testing.T) {
 	}
 	long := new(Request).Timeout(time.Hour)
 	push(t, r, long)
-	answers := run(t, r, new(Request).TimeoutRemove(long))
-	equal(t, answers[0].Err(), nil)
+	results := run(t, r, new(Request).TimeoutRemove(long))
+	equal(t, results[0].Err(), nil)
 	if long.InFlight() {
 		collect(t, r, long)
 	}
@@ -204,15 +204,15 @@ func TestMsgRing(t *testing.T) {
 		c   Completion
 		err error
 	}
-	answer := make(chan woken)
+	result := make(chan woken)
 	go func() {
 		var done [2]Completion
 		_, err := other.SubmitAndWait(1, testTimeout)
 		n := other.Reap(done[:])
-		answer <- woken{n, done[0], err}
+		result <- woken{n, done[0], err}
 	}()
 	equal(t, one(t, r, new(Request).MsgRing(other, 7)), 0)
-	w := <-answer
+	w := <-result
 	if w.n != 1 || w.err != nil || w.c.Request != nil || w.c.Result != 7 {
 		t.Fatalf("%+v", w)
 	}

@@ -88,10 +88,10 @@ func TestPartialSubmissionByTheKernel(t *testing.T) {
 
 func TestSubmitRetriesEINTRAndReturnsErrReap(t *testing.T) {
 	f := newFake(8, 16, 0)
-	answers := []syscall.Errno{syscall.EINTR, syscall.EINTR, 0}
+	results := []syscall.Errno{syscall.EINTR, syscall.EINTR, 0}
 	f.take = func(submit uint32) (uint32, syscall.Errno) {
-		errno := answers[0]
-		answers = answers[1:]
+		errno := results[0]
+		results = results[1:]
 		return submit, errno
 	}
 	q := new(Request).Nop()
@@ -100,7 +100,7 @@ func TestSubmitRetriesEINTRAndReturnsErrReap(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY} {
-		answers = []syscall.Errno{errno, 0}
+		results = []syscall.Errno{errno, 0}
 		push(t, f.Ring, new(Request))
 		n, err := f.Submit()
 		equal(t, n, 0)
@@ -382,7 +382,7 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 
 // With SQPOLL, Submit waits until a full queue has space.
 func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: 1})
+	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: time.Millisecond})
 	if !slices.Contains(r.SetupFlags(), "SQPOLL") {
 		skip(t, r.Refusals())
 	}

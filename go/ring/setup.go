@@ -6,6 +6,7 @@ package ring
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
@@ -37,10 +38,10 @@ type Options struct {
 	// thread fails with EEXIST. Linux 6.1.
 	DeferTaskrun bool
 	// SQPoll, if not 0, starts a kernel thread that takes requests from the submission queue
-	// (SQPOLL), so that a submission needs no system call. After this many milliseconds without
-	// requests the thread sleeps, and the next submission wakes it. It uses a whole processor while
-	// it is awake.
-	SQPoll uint32
+	// (SQPOLL), so that a submission needs no system call. After this time without requests, at a
+	// resolution of milliseconds, the thread sleeps, and the next submission wakes it. It uses a
+	// whole processor while it is awake.
+	SQPoll time.Duration
 	// IOPoll makes the kernel poll the device for completions instead of waiting for interrupts
 	// (IOPOLL). It requires direct I/O on a device with polling queues; other operations fail with
 	// EINVAL or EOPNOTSUPP. Requests complete only while the thread is in [Ring.SubmitAndWait].
@@ -116,7 +117,7 @@ func (o Options) config() config {
 	case o.SQPoll > 0:
 		// The kernel does not accept the taskrun flags with SQPOLL.
 		w.flags |= setupSQPoll
-		w.idle = o.SQPoll
+		w.idle = uint32(max(o.SQPoll.Milliseconds(), 1))
 	case o.DeferTaskrun:
 		w.flags |= setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag
 	case o.CoopTaskrun:

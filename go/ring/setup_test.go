@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestOptions(t *testing.T) {
@@ -17,7 +18,7 @@ func TestOptions(t *testing.T) {
 	base := newRing(t, Options{})
 	for name, o := range map[string]Options{
 		"coop": {CoopTaskrun: true}, "small": {Entries: 1}, "large": {Entries: 256, CQEntries: 256},
-		"sqpoll": {SQPoll: 5}, "attached": {Attach: base}, "single thread": {DeferTaskrun: true},
+		"sqpoll": {SQPoll: 5 * time.Millisecond}, "attached": {Attach: base}, "single thread": {DeferTaskrun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread()
@@ -76,7 +77,7 @@ func TestRefusedFlagsAreDroppedInOrder(t *testing.T) {
 	for w.dropFlag(syscall.ENOMEM) != "" {
 	}
 	equal(t, w.entries, 8)
-	w = Options{SQPoll: 10}.config()
+	w = Options{SQPoll: 10 * time.Millisecond}.config()
 	equal(t, w.dropFlag(syscall.EPERM), "SQPOLL")
 }
 

@@ -50,9 +50,9 @@ func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(bac
 // ends, transfers without a result have its cause as their error.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 	return f.useBatch(ctx, opRead, batch, func() error {
-		// Cached data is read range by range. One submission would save the entries into the kernel,
-		// a tenth of the cost of a cached read, and has costs of its own. A second processor does
-		// not help either: waking one takes as long as the batch.
+		// Cached data is read range by range. One submission would save the entries into the
+		// kernel, a tenth of the cost of a cached read, and has costs of its own. A second
+		// processor does not help either: waking one takes as long as the batch.
 		for i := range batch {
 			t := &batch[i]
 			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {

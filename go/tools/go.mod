@@ -1,4 +1,5 @@
-// What the checks of the Go door are run with, in a module of its own so that the door depends on nothing.
+// The tools for checks and tests. They are a module of their own, so that the main module has no
+// dependencies.
 module github.com/ringway-io/ringway/go/tools
 
 go 1.26.0

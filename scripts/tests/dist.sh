@@ -11,7 +11,18 @@ for directory in a another-directory-with-a-longer-name; do
     (cd "$work/$directory" && unset CARGO_TARGET_DIR && scripts/dist.sh "$@")
 done
 cd "$work"
+other=another-directory-with-a-longer-name
+failed=0
 for file in a/target/dist/*.tar.gz; do
-    cmp "$file" "another-directory-with-a-longer-name/target/dist/$(basename "$file")"
+    name=$(basename "$file")
+    cmp "$file" "$other/target/dist/$name" && continue
+    failed=1
+    # Names the files that differ.
+    mkdir one two
+    tar -C one -xzf "$file"
+    tar -C two -xzf "$other/target/dist/$name"
+    diff -rq one two || true
+    rm -rf one two
 done
-echo "dist: both directories gave the same bytes"
+[ $failed -ne 0 ] || echo "dist: both directories gave the same bytes"
+exit $failed

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * cp FROM TO: copies a file's content, with eight blocks on their way at any time, each read and then written.
+ * cp FROM TO: copies the contents of a file, with eight blocks in flight.
  *
- * Shows one buffer that goes from a read to a write and back, holes that stay holes, and how a file is ended well: a chain of truncate,
- * fsync and close, of which each begins when the one before it has succeeded.
+ * Shows a buffer that is used alternately for a read and a write, preserves holes, and finishes
+ * with a chain of truncate, fsync and close, each of which begins after the one before it has
+ * succeeded.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,10 +20,10 @@ enum { IN_FLIGHT = 8, BLOCK = 256 * 1024 };
 struct copy {
 	const char *from_path, *to_path;
 	int from, to;
-	uint64_t size;     /* what FROM has */
-	uint64_t next;     /* where the next read begins */
-	uint64_t data_end; /* where the data that `next` lies in ends, and a hole begins */
-	int failed;        /* something went wrong and was told; nothing more is pushed */
+	uint64_t size;     /* of FROM */
+	uint64_t next;     /* offset of the next read */
+	uint64_t data_end; /* end of the data around `next`, where a hole begins */
+	int failed;        /* an error was printed; no more operations are pushed */
 };
 
 struct block {
@@ -31,7 +32,7 @@ struct block {
 	uint64_t offset, length;
 };
 
-/* The first error is told. What is still in flight then may fail for the same reason. */
+/* Prints the first error only: operations in flight may fail for the same reason. */
 static void fail(struct copy *copy, const char *path, int64_t error)
 {
 	if (!copy->failed)
@@ -39,8 +40,9 @@ static void fail(struct copy *copy, const char *path, int64_t error)
 	copy->failed = 1;
 }
 
-/* Pushes, and tells it when even that fails. */
-static void push(struct ringway_queue *queue, struct copy *copy, const struct ringway_operation *operation)
+/* Pushes an operation and handles an error of the push. */
+static void push(struct ringway_queue *queue, struct copy *copy,
+                 const struct ringway_operation *operation)
 {
 	int64_t id = ringway_push(queue, operation);
 
@@ -50,35 +52,37 @@ static void push(struct ringway_queue *queue, struct copy *copy, const struct ri
 
 static void read_next(struct ringway_queue *queue, struct block *block);
 
-static void written(struct ringway_queue *queue, const struct ringway_completion *done)
+static void written(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
-	struct block *block = done->user_data;
+	struct block *block = completion->user_data;
 
-	if (done->result < 0)
-		fail(block->copy, block->copy->to_path, done->result);
+	if (completion->result < 0)
+		fail(block->copy, block->copy->to_path, completion->result);
 	else
-		read_next(queue, block); /* the buffer is free again */
+		read_next(queue, block); /* reuses the buffer */
 }
 
-static void was_read(struct ringway_queue *queue, const struct ringway_completion *done)
+static void was_read(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
-	struct block *block = done->user_data;
+	struct block *block = completion->user_data;
 	struct copy *copy = block->copy;
 	struct ringway_operation write;
 
-	if (done->result < 0) {
-		fail(copy, copy->from_path, done->result);
-	} else if ((uint64_t)done->result < block->length) {
-		fprintf(stderr, "cp: %s: became shorter while it was copied\n", copy->from_path);
+	if (completion->result < 0) {
+		fail(copy, copy->from_path, completion->result);
+	} else if ((uint64_t)completion->result < block->length) {
+		fprintf(stderr, "cp: %s: the file was truncated while it was copied\n",
+		        copy->from_path);
 		copy->failed = 1;
 	} else if (!copy->failed) {
-		write = ringway_prep_write(copy->to, block->buffer, block->length, block->offset, written, block);
-		write.flags = RINGWAY_EXACT; /* all of it, or an error such as ENOSPC */
+		write = ringway_prep_write(copy->to, block->buffer, block->length, block->offset,
+		                           written, block);
+		write.flags = RINGWAY_EXACT; /* all bytes, or an error such as ENOSPC */
 		push(queue, copy, &write);
 	}
 }
 
-/* Moves `next` over a hole, if it is at one. Where holes are not known, all is data. */
+/* Advances `next` over a hole. File systems that do not report holes have only data. */
 static void skip_hole(struct copy *copy)
 {
 	off_t data, hole;
@@ -87,7 +91,7 @@ static void skip_hole(struct copy *copy)
 		return;
 	data = lseek(copy->from, (off_t)copy->next, SEEK_DATA);
 	if (data < 0 && errno == ENXIO)
-		data = (off_t)copy->size; /* nothing but a hole up to the end */
+		data = (off_t)copy->size; /* a hole up to the end */
 	hole = data < 0 ? -1 : lseek(copy->from, data, SEEK_HOLE);
 	if (data >= 0)
 		copy->next = (uint64_t)data;
@@ -105,21 +109,22 @@ static void read_next(struct ringway_queue *queue, struct block *block)
 	block->offset = copy->next;
 	block->length = copy->data_end - copy->next < BLOCK ? copy->data_end - copy->next : BLOCK;
 	copy->next += block->length;
-	read = ringway_prep_read(copy->from, block->buffer, block->length, block->offset, was_read, block);
+	read = ringway_prep_read(copy->from, block->buffer, block->length, block->offset, was_read,
+	                         block);
 	read.flags = RINGWAY_EXACT;
 	push(queue, copy, &read);
 }
 
-/* For each of the last three operations; one that failed has the others cancelled, and is the one to tell of. */
-static void ended(struct ringway_queue *queue, const struct ringway_completion *done)
+/* Callback of the last three operations. If one fails, the later ones are cancelled. */
+static void ended(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
-	struct copy *copy = done->user_data;
+	struct copy *copy = completion->user_data;
 
 	(void)queue;
-	if (done->result < 0 && done->result != -ECANCELED)
-		fail(copy, copy->to_path, done->result);
-	if (done->opcode == RINGWAY_OP_CLOSE && done->result != -ECANCELED)
-		copy->to = -1; /* closed, whatever close had to say */
+	if (completion->result < 0 && completion->result != -ECANCELED)
+		fail(copy, copy->to_path, completion->result);
+	if (completion->opcode == RINGWAY_OP_CLOSE && completion->result != -ECANCELED)
+		copy->to = -1; /* closed, even if close failed */
 }
 
 static int run(struct ringway_queue *queue)
@@ -133,7 +138,7 @@ static int run(struct ringway_queue *queue)
 	return 0;
 }
 
-/* Both files, and that they are two. TO is emptied only when that is known. */
+/* Opens both files and checks that they differ before it truncates TO. */
 static int open_both(struct copy *copy)
 {
 	struct stat from, to;
@@ -145,7 +150,8 @@ static int open_both(struct copy *copy)
 	if (copy->to < 0 || fstat(copy->to, &to) < 0)
 		return fail(copy, copy->to_path, -errno), -1;
 	if (!S_ISREG(from.st_mode) || (from.st_dev == to.st_dev && from.st_ino == to.st_ino)) {
-		fprintf(stderr, "cp: %s: not a regular file, or the same file as %s\n", copy->from_path, copy->to_path);
+		fprintf(stderr, "cp: %s: is not a regular file, or is the same file as %s\n",
+		        copy->from_path, copy->to_path);
 		return -1;
 	}
 	if (ftruncate(copy->to, 0) < 0)
@@ -183,7 +189,7 @@ int main(int argc, char **argv)
 		return 1;
 
 	if (!copy.failed) {
-		/* The length first: the file may end with a hole. */
+		/* The file may end with a hole, so set its length. */
 		end[0] = ringway_prep_ftruncate(copy.to, copy.size, ended, &copy);
 		end[1] = ringway_prep_fsync(copy.to, ended, &copy);
 		end[2] = ringway_prep_close(copy.to, ended, &copy);

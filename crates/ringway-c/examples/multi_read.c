@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * multi_read FILE OFFSET:LENGTH...: writes ranges of a file to standard output, one after the other, all of them read at once.
+ * multi_read FILE OFFSET:LENGTH...: prints ranges of a file, which it reads concurrently.
  *
- * Shows ringway_multi_read(): many reads, one call, no callback, and a result for each. It is what a database does that looks up
- * many keys: the device is given all of them to work on, rather than one after the other.
+ * Shows ringway_multi_read(): many reads with one call, no callback, and a result for each. A
+ * database that looks up many keys does this, so that the device works on all of them in parallel.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
@@ -30,12 +30,14 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (sscanf(argv[i + 2], "%" SCNu64 ":%" SCNu64, &ranges[i].offset, &ranges[i].length) != 2) {
-			fprintf(stderr, "multi_read: %s: wanted OFFSET:LENGTH\n", argv[i + 2]);
+		if (sscanf(argv[i + 2], "%" SCNu64 ":%" SCNu64, &ranges[i].offset,
+		           &ranges[i].length) != 2) {
+			fprintf(stderr, "multi_read: %s: not of the form OFFSET:LENGTH\n",
+			        argv[i + 2]);
 			return 2;
 		}
 		ranges[i].fd = fd;
-		ranges[i].flags = RINGWAY_RANGE_BUFFERED; /* we know, so the kernel need not be asked */
+		ranges[i].flags = RINGWAY_RANGE_BUFFERED; /* avoids a lookup */
 		ranges[i].buf = malloc(ranges[i].length ? ranges[i].length : 1);
 		if (!ranges[i].buf) {
 			perror("multi_read");
@@ -52,11 +54,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "multi_read: %s\n", ringway_last_error());
 		return 1;
 	}
-	/* All have their results; those that failed do not spoil the others. */
+	/* Each range has its own result; a failure does not affect the others. */
 	for (size_t i = 0; i < count; i++) {
 		if (ranges[i].result < 0)
-			fprintf(stderr, "multi_read: %s: %s\n", argv[i + 2], strerror((int)-ranges[i].result));
-		else if (fwrite(ranges[i].buf, 1, (size_t)ranges[i].result, stdout) != (size_t)ranges[i].result)
+			fprintf(stderr, "multi_read: %s: %s\n", argv[i + 2],
+			        strerror((int)-ranges[i].result));
+		else if (fwrite(ranges[i].buf, 1, (size_t)ranges[i].result, stdout) !=
+		         (size_t)ranges[i].result)
 			failed++;
 		free(ranges[i].buf);
 	}

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * read_file FILE: reads a whole file past the page cache, up to 16 blocks of it at a time, and says what came.
+ * read_file FILE: reads a file with direct I/O, 16 blocks at a time, and prints counts.
  *
- * Shows the loop that most programs need. Each block has a buffer; while there is more to read, a block is pushed, and when it
- * completes its callback pushes it again with the next offset. The buffers are made once, as direct I/O wants them.
+ * Shows the loop that most programs need. Each block has a buffer. When its read completes, the
+ * callback pushes a read of the next offset into the same buffer. The buffers are allocated once,
+ * aligned for direct I/O.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,9 +21,9 @@ enum { IN_FLIGHT = 16, BLOCK = 64 * 1024 };
 struct reading {
 	int fd;
 	uint64_t size; /* of the file */
-	uint64_t next; /* where the next read begins */
+	uint64_t next; /* offset of the next read */
 	uint64_t submitted, completed, bytes;
-	int error; /* the first one; nothing more is pushed after it */
+	int error; /* the first error, after which no more reads are pushed */
 };
 
 struct block {
@@ -33,23 +34,23 @@ struct block {
 static void push_next(struct ringway_queue *queue, struct block *block);
 
 /* Called by ringway_reap() for each read that has completed. */
-static void arrived(struct ringway_queue *queue, const struct ringway_completion *done)
+static void arrived(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
-	struct block *block = done->user_data;
+	struct block *block = completion->user_data;
 	struct reading *reading = block->reading;
 
 	reading->completed++;
-	if (done->result < 0) {
+	if (completion->result < 0) {
 		if (!reading->error)
-			reading->error = (int)-done->result;
+			reading->error = (int)-completion->result;
 		return;
 	}
-	/* block->buffer has done->result bytes: here a program would make use of them. */
-	reading->bytes += (uint64_t)done->result;
+	/* block->buffer has completion->result bytes, which a real program would use here. */
+	reading->bytes += (uint64_t)completion->result;
 	push_next(queue, block);
 }
 
-/* Reads on, if there is more. A callback always has room for one push. */
+/* Pushes the next read, if there is one. At least one push succeeds in a callback. */
 static void push_next(struct ringway_queue *queue, struct block *block)
 {
 	struct reading *reading = block->reading;
@@ -59,7 +60,7 @@ static void push_next(struct ringway_queue *queue, struct block *block)
 	if (reading->next >= reading->size || reading->error)
 		return;
 	read = ringway_prep_read(reading->fd, block->buffer, BLOCK, reading->next, arrived, block);
-	read.flags = RINGWAY_EXACT; /* a short read is continued: what comes short then is the file's end */
+	read.flags = RINGWAY_EXACT; /* a short result then means the end of the file */
 	id = ringway_push(queue, &read);
 	if (id < 0) {
 		reading->error = (int)-id;
@@ -69,7 +70,7 @@ static void push_next(struct ringway_queue *queue, struct block *block)
 	reading->submitted++;
 }
 
-/* Past the page cache where the file system can do that. */
+/* Opens for direct I/O if the file system supports it. */
 static int open_direct(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
@@ -98,13 +99,15 @@ int main(int argc, char **argv)
 	}
 	reading.size = (uint64_t)stat.st_size;
 
-	/* Direct I/O wants aligned addresses, offsets and lengths. BLOCK is a multiple of what any device wants. */
+	/* Direct I/O requires aligned addresses, offsets and lengths. BLOCK is a multiple of every
+	   device's alignment. */
 	error = ringway_get_direct_io(reading.fd, &direct, sizeof direct);
 	if (error < 0) {
 		fprintf(stderr, "read_file: %s\n", ringway_last_error());
 		return 1;
 	}
-	error = posix_memalign(&memory, direct.mem_align > 4096 ? direct.mem_align : 4096, (size_t)IN_FLIGHT * BLOCK);
+	error = posix_memalign(&memory, direct.mem_align > 4096 ? direct.mem_align : 4096,
+	                       (size_t)IN_FLIGHT * BLOCK);
 	if (error) {
 		fprintf(stderr, "read_file: %s\n", strerror(error));
 		return 1;
@@ -119,7 +122,7 @@ int main(int argc, char **argv)
 		blocks[i] = (struct block){ &reading, (char *)memory + (size_t)i * BLOCK };
 		push_next(queue, &blocks[i]);
 	}
-	/* Submits what was pushed, waits for one completion at least, and calls back for all that are there. */
+	/* Submits what was pushed, waits for at least one completion, and calls the callbacks. */
 	while (ringway_in_flight(queue) > 0) {
 		error = ringway_reap(queue, 1, RINGWAY_FOREVER);
 		if (error < 0) {
@@ -128,7 +131,7 @@ int main(int argc, char **argv)
 		}
 	}
 
-	/* Nothing is in flight any more: memory and descriptor are ours again. */
+	/* Nothing is in flight, so memory and descriptor can be released. */
 	ringway_destroy(&queue);
 	free(memory);
 	close(reading.fd);
@@ -136,7 +139,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "read_file: %s: %s\n", argv[1], strerror(reading.error));
 		return 1;
 	}
-	printf("submitted=%" PRIu64 ", completed=%" PRIu64 ", bytes=%" PRIu64 "\n", reading.submitted, reading.completed,
-	       reading.bytes);
+	printf("submitted=%" PRIu64 ", completed=%" PRIu64 ", bytes=%" PRIu64 "\n",
+	       reading.submitted, reading.completed, reading.bytes);
 	return 0;
 }

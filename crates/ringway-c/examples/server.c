@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * server SOCKET FOLDER: serves ranges of the files below FOLDER over a Unix socket, to many clients at once, from one thread that
- * never waits for the disk.
+ * server SOCKET DIRECTORY: serves ranges of the files below DIRECTORY over a Unix socket to many
+ * clients, from one thread that never blocks on the disk.
  *
- * A request is a line, "OFFSET LENGTH PATH"; the answer is a line with the number of bytes, and they follow; or a line with minus an errno.
- * A client sends its next request when it has the answer. SIGTERM and SIGINT end the server.
+ * A request is a line, "OFFSET LENGTH PATH". The reply is a line with the number of bytes, followed
+ * by the bytes; or a line with minus an errno. A client sends its next request after the reply.
+ * SIGTERM and SIGINT stop the server.
  *
- * Shows a queue in a loop that also has sockets: ringway_fd() is one more descriptor in the epoll set. And what to do when a client
- * goes away while its operation is in flight: cancel it, and keep the buffer until the completion has come.
+ * Shows a queue in an event loop with sockets: ringway_fd() is one more descriptor in the epoll
+ * set. Also shows how to handle a client that disconnects while its operation is in flight: cancel
+ * the operation and keep the buffer until the completion arrives.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,28 +25,28 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { LONGEST_REQUEST = 512, LONGEST_ANSWER = 1024 * 1024, HEADER = 24 };
+enum { MAX_REQUEST = 512, MAX_REPLY = 1024 * 1024, HEADER = 24 };
 
 struct client {
 	int socket;
-	int file;                      /* -1: none is open */
-	int64_t in_flight;             /* the operation that this client waits for; 0: none */
-	int gone;                      /* no more to be answered; freed when nothing is in flight */
-	char request[LONGEST_REQUEST]; /* as far as it has come */
+	int file;                  /* -1: not open */
+	int64_t in_flight;         /* id of the operation in flight; 0: none */
+	int gone;                  /* disconnected; freed when no operation is in flight */
+	char request[MAX_REQUEST]; /* the bytes received so far */
 	size_t received;
 	uint64_t offset, length;
-	char *answer; /* the header's line, then the bytes; NULL: nothing is to be sent */
+	char *reply; /* the header line, then the bytes; NULL: nothing to send */
 	size_t sent, size;
 };
 
 static struct ringway_queue *queue;
-static int loop, folder;
-static volatile sig_atomic_t ending;
+static int loop, directory;
+static volatile sig_atomic_t stopping;
 
-static void end(int number)
+static void stop(int number)
 {
 	(void)number;
-	ending = 1;
+	stopping = 1;
 }
 
 static void die(const char *what)
@@ -53,11 +55,11 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* Closed at once, but freed only when no operation can write into its buffer any more. */
+/* Closes the socket at once, but frees the client only when no operation can use its buffer. */
 static void drop(struct client *client)
 {
 	if (!client->gone) {
-		close(client->socket); /* which takes it out of the epoll set too */
+		close(client->socket); /* also removes it from the epoll set */
 		client->gone = 1;
 	}
 	if (client->in_flight) {
@@ -66,23 +68,24 @@ static void drop(struct client *client)
 	}
 	if (client->file >= 0)
 		close(client->file);
-	free(client->answer);
+	free(client->reply);
 	free(client);
 }
 
-static void watch(int change, int fd, void *who, uint32_t events)
+static void watch(int change, int fd, void *owner, uint32_t events)
 {
-	struct epoll_event event = { .events = events, .data.ptr = who };
+	struct epoll_event event = { .events = events, .data.ptr = owner };
 
 	if (epoll_ctl(loop, change, fd, &event) < 0)
 		die("epoll_ctl");
 }
 
-/* Sends what the socket takes; the rest when epoll says that it takes more. */
-static void send_on(struct client *client)
+/* Sends until the socket is full, and continues when epoll reports it writable. */
+static void send_more(struct client *client)
 {
 	while (client->sent < client->size) {
-		ssize_t n = send(client->socket, client->answer + client->sent, client->size - client->sent, MSG_NOSIGNAL);
+		ssize_t n = send(client->socket, client->reply + client->sent,
+		                 client->size - client->sent, MSG_NOSIGNAL);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 			watch(EPOLL_CTL_MOD, client->socket, client, EPOLLOUT);
@@ -94,13 +97,13 @@ static void send_on(struct client *client)
 		}
 		client->sent += (size_t)n;
 	}
-	free(client->answer);
-	client->answer = NULL;
+	free(client->reply);
+	client->reply = NULL;
 	watch(EPOLL_CTL_MOD, client->socket, client, EPOLLIN);
 }
 
-/* The request is done: `result` is what it gave, and that many bytes are behind the place of the header. */
-static void answer(struct client *client, int64_t result)
+/* Ends a request. `result` is minus an errno, or the number of bytes after the header space. */
+static void send_reply(struct client *client, int64_t result)
 {
 	size_t bytes = result > 0 ? (size_t)result : 0;
 	char header[HEADER];
@@ -109,17 +112,17 @@ static void answer(struct client *client, int64_t result)
 	if (client->file >= 0)
 		close(client->file);
 	client->file = -1;
-	if (!client->answer)
-		client->answer = malloc(HEADER);
-	if (!client->answer) {
+	if (!client->reply)
+		client->reply = malloc(HEADER);
+	if (!client->reply) {
 		drop(client);
 		return;
 	}
-	/* The header goes right before the bytes. */
+	/* The header ends where the bytes begin. */
 	client->sent = HEADER - (size_t)length;
 	client->size = HEADER + bytes;
-	memcpy(client->answer + client->sent, header, (size_t)length);
-	send_on(client);
+	memcpy(client->reply + client->sent, header, (size_t)length);
+	send_more(client);
 }
 
 static void start(struct client *client, const struct ringway_operation *operation)
@@ -127,51 +130,53 @@ static void start(struct client *client, const struct ringway_operation *operati
 	int64_t id = ringway_push(queue, operation);
 
 	if (id < 0)
-		answer(client, id); /* -EAGAIN: the queue is full; the client may try again */
+		send_reply(client, id); /* -EAGAIN: the queue is full, the client may retry */
 	else
 		client->in_flight = id;
 }
 
-static void was_read(struct ringway_queue *q, const struct ringway_completion *done)
+static void was_read(struct ringway_queue *q, const struct ringway_completion *completion)
 {
-	struct client *client = done->user_data;
+	struct client *client = completion->user_data;
 
 	(void)q;
 	client->in_flight = 0;
 	if (client->gone)
 		drop(client);
 	else
-		answer(client, done->result);
+		send_reply(client, completion->result);
 }
 
-static void opened(struct ringway_queue *q, const struct ringway_completion *done)
+static void opened(struct ringway_queue *q, const struct ringway_completion *completion)
 {
-	struct client *client = done->user_data;
+	struct client *client = completion->user_data;
 	struct ringway_operation read;
 
 	(void)q;
 	client->in_flight = 0;
-	if (done->result >= 0)
-		client->file = (int)done->result; /* ours to close, for a client that is gone too */
+	if (completion->result >= 0)
+		client->file =
+			(int)completion->result; /* must be closed even if the client is gone */
 	if (client->gone) {
 		drop(client);
 		return;
 	}
-	client->answer = done->result >= 0 ? malloc(HEADER + client->length) : NULL;
-	if (done->result < 0 || !client->answer) {
-		answer(client, done->result < 0 ? done->result : -ENOMEM);
+	client->reply = completion->result >= 0 ? malloc(HEADER + client->length) : NULL;
+	if (completion->result < 0 || !client->reply) {
+		send_reply(client, completion->result < 0 ? completion->result : -ENOMEM);
 		return;
 	}
-	read = ringway_prep_read(client->file, client->answer + HEADER, client->length, client->offset, was_read, client);
+	read = ringway_prep_read(client->file, client->reply + HEADER, client->length,
+	                         client->offset, was_read, client);
 	read.flags = RINGWAY_EXACT;
-	read.timeout_ns = UINT64_C(30000000000); /* a disk or server that hangs is the client's to know */
+	read.timeout_ns = UINT64_C(30000000000); /* 30 s */
 	start(client, &read);
 }
 
 static void receive(struct client *client)
 {
-	size_t room = sizeof client->request - client->received;
-	ssize_t n = recv(client->socket, client->request + client->received, room, 0);
+	size_t capacity = sizeof client->request - client->received;
+	ssize_t n = recv(client->socket, client->request + client->received, capacity, 0);
 	struct ringway_operation open;
 	char *line_end;
 	int path = 0;
@@ -188,19 +193,22 @@ static void receive(struct client *client)
 		return;
 	*line_end = '\0';
 	client->received = 0;
-	watch(EPOLL_CTL_MOD, client->socket, client, 0); /* one request at a time; that the client hangs up is told all the same */
-	if (sscanf(client->request, "%" SCNu64 " %" SCNu64 " %n", &client->offset, &client->length, &path) < 2 || !path ||
-	    client->length > LONGEST_ANSWER) {
-		answer(client, -EINVAL);
+	/* One request at a time. epoll reports a hang-up in any case. */
+	watch(EPOLL_CTL_MOD, client->socket, client, 0);
+	if (sscanf(client->request, "%" SCNu64 " %" SCNu64 " %n", &client->offset, &client->length,
+	           &path) < 2 ||
+	    !path || client->length > MAX_REPLY) {
+		send_reply(client, -EINVAL);
 		return;
 	}
-	/* RESOLVE_BENEATH: what the client asks for cannot lie outside of the folder. O_NONBLOCK: a FIFO there is not waited for. */
-	open = ringway_prep_open(folder, client->request + path, O_RDONLY | O_NONBLOCK, 0, opened, client);
+	/* RESOLVE_BENEATH confines paths to the directory. O_NONBLOCK avoids waiting for a FIFO. */
+	open = ringway_prep_open(directory, client->request + path, O_RDONLY | O_NONBLOCK, 0,
+	                         opened, client);
 	open.resolve = RESOLVE_BENEATH;
 	start(client, &open);
 }
 
-static void take(int listener)
+static void accept_client(int listener)
 {
 	int socket = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct client *client = socket < 0 ? NULL : calloc(1, sizeof *client);
@@ -208,7 +216,7 @@ static void take(int listener)
 	if (!client) {
 		if (socket >= 0)
 			close(socket);
-		return; /* out of descriptors or memory: the others go on */
+		return; /* out of descriptors or memory */
 	}
 	client->socket = socket;
 	client->file = -1;
@@ -218,27 +226,29 @@ static void take(int listener)
 int main(int argc, char **argv)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct sigaction action = { .sa_handler = end };
+	struct sigaction action = { .sa_handler = stop };
 	struct epoll_event events[64];
-	sigset_t ends, before;
+	sigset_t blocked, before;
 	int listener, completions;
 
 	if (argc != 3 || strlen(argv[1]) >= sizeof address.sun_path) {
-		fprintf(stderr, "usage: server SOCKET FOLDER\n");
+		fprintf(stderr, "usage: server SOCKET DIRECTORY\n");
 		return 2;
 	}
-	/* The signals come during epoll_pwait() alone, and to this thread: the queue's own threads inherit that they are blocked. */
-	sigemptyset(&ends);
-	sigaddset(&ends, SIGTERM);
-	sigaddset(&ends, SIGINT);
-	sigprocmask(SIG_BLOCK, &ends, &before);
+	/* Signals are delivered only in epoll_pwait(), and only to this thread: the threads of the
+	   queue inherit the blocked mask. */
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGTERM);
+	sigaddset(&blocked, SIGINT);
+	sigprocmask(SIG_BLOCK, &blocked, &before);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
 	strcpy(address.sun_path, argv[1]);
-	folder = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	directory = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	loop = epoll_create1(EPOLL_CLOEXEC);
-	if (folder < 0 || listener < 0 || loop < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) < 0 ||
+	if (directory < 0 || listener < 0 || loop < 0 ||
+	    bind(listener, (struct sockaddr *)&address, sizeof address) < 0 ||
 	    listen(listener, 128) < 0)
 		die("server");
 	if (ringway_create(NULL, &queue) < 0 || (completions = ringway_fd(queue)) < 0) {
@@ -248,10 +258,11 @@ int main(int argc, char **argv)
 	watch(EPOLL_CTL_ADD, listener, &listener, EPOLLIN);
 	watch(EPOLL_CTL_ADD, completions, &completions, EPOLLIN);
 
-	while (!ending) {
+	while (!stopping) {
 		int reaped, n;
 
-		/* Reaping submits too. It goes on until nothing comes: only then may the descriptor be waited for. */
+		/* Reaping also submits. Wait for the descriptor only after a reap that returns 0.
+		 */
 		while ((reaped = ringway_reap(queue, 0, 0)) > 0)
 			;
 		if (reaped < 0) {
@@ -267,16 +278,17 @@ int main(int argc, char **argv)
 			if (events[i].data.ptr == &completions)
 				continue;
 			if (events[i].data.ptr == &listener)
-				take(listener);
+				accept_client(listener);
 			else if (events[i].events & EPOLLIN)
 				receive(client);
 			else if (events[i].events & EPOLLOUT)
-				send_on(client);
+				send_more(client);
 			else
-				drop(client); /* hung up */
+				drop(client); /* hang-up */
 		}
 	}
-	/* What is in flight is cancelled, and its callbacks run now. The clients' memory goes with the process. */
+	/* Cancels operations in flight and runs their callbacks. The process exits, so the clients
+	   are not freed. */
 	ringway_destroy(&queue);
 	unlink(argv[1]);
 	return 0;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check-exports.sh SOVERSION SHARED...: checks that each shared library exports exactly the functions of
-# ioqueue.h and has the right soname.
+# check-exports.sh SOVERSION SHARED...: checks that each shared library exports exactly the
+# functions of ioqueue.h and has the right soname.
 set -eu
 soversion=$1
 shift

@@ -30,12 +30,16 @@ REQUESTS = {
     262144: 32768,
 }
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("programs", help="directory of the programs")
 parser.add_argument("--file", help="file to read (a new one of 1 GiB in PROGRAMS)")
 parser.add_argument("--rounds", type=int, default=5, help="runs of each program (5)")
-parser.add_argument("--part", type=int, default=1, help="divides the original number of requests (1)")
-parser.add_argument("--backend", default="kaio", help="backend of ioqueue.h: kaio, uring, threads; mt: libioqueuemt (kaio)")
+parser.add_argument("--part", type=int, default=1, help="divisor of the number of requests (1)")
+parser.add_argument(
+    "--backend", default="kaio", help="kaio, uring, threads; mt: libioqueuemt (kaio)"
+)
 parser.add_argument("--sizes", default=",".join(map(str, REQUESTS)), help="block sizes (all)")
 options = parser.parse_args()
 
@@ -46,7 +50,8 @@ seeds = itertools.count(1)
 
 def run(program, size, path):
     """Runs one row. Returns CPU microseconds per operation, operations per second, and the row."""
-    environment = dict(os.environ, REQS=str(max(1, REQUESTS[size] // options.part)), SEED=str(next(seeds)))
+    requests = max(1, REQUESTS[size] // options.part)
+    environment = dict(os.environ, REQS=str(requests), SEED=str(next(seeds)))
     if options.backend != "mt":
         environment["RINGWAY_BACKEND"] = options.backend
     command = [os.path.join(options.programs, program), path, str(size)]

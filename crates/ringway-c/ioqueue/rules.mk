@@ -1,15 +1,15 @@
-# Builds, tests and installs libioqueue and libioqueuemt: for the Makefile above, which includes this.
+# Builds, tests and installs libioqueue and libioqueuemt. Included by ../Makefile.
 #
-# The static libraries have all of libringway.a in them, so that the link line of a program for the original, -lioqueue with or without
-# -laio -lrt, needs nothing more (but -lpthread -ldl, where the C library is older than 2.34). The shared ones need
-# libringway.so.0, which they find in their own directory. (A distribution's packages set RPATH to
-# nothing: there the loader searches that directory anyway.)
+# The static libraries contain libringway.a, so that the link line of a program for the original,
+# -lioqueue with or without -laio -lrt, needs nothing more (except -lpthread -ldl before glibc
+# 2.34). The shared libraries need libringway.so.0, which they find in their own directory. A
+# distribution's packages set RPATH to nothing, because the loader searches that directory anyway.
 RPATH ?= -Wl,-rpath,'$$ORIGIN'
 
 IOQUEUE := libioqueue libioqueuemt
 IOQUEUE_STATIC := $(IOQUEUE:%=$(BUILD)/%.a)
 IOQUEUE_SHARED := $(IOQUEUE:%=$(BUILD)/%.so)
-# What each is compiled with.
+# Compiler flags of each library.
 FORM_libioqueue :=
 FORM_libioqueuemt := -DIOQUEUE_THREADS
 
@@ -29,7 +29,9 @@ $(IOQUEUE_SHARED): $(BUILD)/%.so: $(BUILD)/%.pic.o $(BUILD)/libringway.so
 	ln -sf $*.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf $*.so.$(VERSION) $@
 
-# ---- Tests: tests/ioqueue_NAME.c, once with each library; as tests/ioqueuemt_NAME.c with libioqueuemt ----------------------------
+# ---- Tests --------------------------------------------------------------------------------------
+# tests/ioqueue_NAME.c runs with each library; with libioqueuemt its target is
+# tests/ioqueuemt_NAME.c.
 
 IOQUEUE_TESTS := $(patsubst tests/ioqueue_%,%,$(wildcard tests/ioqueue_*.c))
 IOQUEUE_HOWS := plain sanitized valgrind
@@ -39,51 +41,59 @@ IOQUEUE_NEEDS := $(wildcard tests/*.h) $(HEADERS)
 
 test: $(IOQUEUE_MT) ioqueue-exports ioqueue-links
 
-# libioqueue and libioqueuemt are tested as a program of today has them: static, and compiled with the sanitizers where the test is.
-$(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueue_%): $(BUILD)/tests/ioqueue_%: tests/ioqueue_% $(BUILD)/libioqueue.a $(IOQUEUE_NEEDS)
+# Plain tests use the static libraries. Sanitized tests compile ioqueue.c with the sanitizers, too.
+$(IOQUEUE_TESTS:%=$(BUILD)/tests/ioqueue_%): $(BUILD)/tests/ioqueue_%: \
+	tests/ioqueue_% $(BUILD)/libioqueue.a $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) $< $(BUILD)/libioqueue.a -o $@
-$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/tests/ioqueue_%): $(BUILD)/ioqueuemt/tests/ioqueue_%: tests/ioqueue_% $(BUILD)/libioqueuemt.a $(IOQUEUE_NEEDS)
+$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/tests/ioqueue_%): $(BUILD)/ioqueuemt/tests/ioqueue_%: \
+	tests/ioqueue_% $(BUILD)/libioqueuemt.a $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) -DIOQUEUE_THREADS $< $(BUILD)/libioqueuemt.a -o $@
-$(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueue_%): $(BUILD)/sanitized/ioqueue_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
+$(IOQUEUE_TESTS:%=$(BUILD)/sanitized/ioqueue_%): $(BUILD)/sanitized/ioqueue_%: \
+	tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
-$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/sanitized/ioqueue_%): $(BUILD)/ioqueuemt/sanitized/ioqueue_%: tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
+$(IOQUEUE_TESTS:%=$(BUILD)/ioqueuemt/sanitized/ioqueue_%): $(BUILD)/ioqueuemt/sanitized/ioqueue_%: \
+	tests/ioqueue_% ioqueue/ioqueue.c $(LIB) $(IOQUEUE_NEEDS)
 	@mkdir -p $(@D)
 	$(CC) $(C) -DIOQUEUE_THREADS $(SANITIZE) $< ioqueue/ioqueue.c $(LIB) $(PRIVATE) -o $@
 
-$(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
+$(IOQUEUE_TESTS:%=plain/tests/ioqueuemt_%): plain/tests/ioqueuemt_%: \
+	$(BUILD)/ioqueuemt/tests/ioqueue_%
 	@scripts/run-test.sh plain tests/ioqueue_$* $<
-$(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/sanitized/ioqueue_%
+$(IOQUEUE_TESTS:%=sanitized/tests/ioqueuemt_%): sanitized/tests/ioqueuemt_%: \
+	$(BUILD)/ioqueuemt/sanitized/ioqueue_%
 	@scripts/run-test.sh sanitized tests/ioqueue_$* $<
-$(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: $(BUILD)/ioqueuemt/tests/ioqueue_%
+$(IOQUEUE_TESTS:%=valgrind/tests/ioqueuemt_%): valgrind/tests/ioqueuemt_%: \
+	$(BUILD)/ioqueuemt/tests/ioqueue_%
 	@$(NEED) valgrind
 	@scripts/run-test.sh valgrind tests/ioqueue_$* $<
 
 ioqueue-exports: $(IOQUEUE_SHARED)
 	@ioqueue/check-exports.sh $(SOVERSION) $^
 
-ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## programs for the original ioqueue, built as they were, run with each library
+ioqueue-links: $(IOQUEUE_STATIC) $(IOQUEUE_SHARED) ## run programs for the original ioqueue
 	@$(NEED) cc c++
 	@ioqueue/check-links.sh $(BUILD) $(BUILD)/scratch/ioqueue-links
 
-# ---- The benchmark -------------------------------------------------------------------------------------------------------------
+# ---- Benchmark ----------------------------------------------------------------------------------
 
 IOQUEUE_BENCH := $(addprefix $(BUILD)/,ioqueue_bench ioqueuemt_bench libaio_loop)
 .PHONY: ioqueue-bench
 
-ioqueue-bench: $(IOQUEUE_BENCH) ## the table of ioqueue's README, beside the same loop on libaio; ARGS="--backend uring" and others
+ioqueue-bench: $(IOQUEUE_BENCH) ## compare ioqueue.h with libaio; ARGS="--backend uring" and others
 	@$(NEED) python3
 	ioqueue/compare-libaio.py $(BUILD) $(ARGS)
 
-$(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: $(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
+$(BUILD)/ioqueue_bench $(BUILD)/ioqueuemt_bench: \
+	$(BUILD)/%_bench: ioqueue/bench.c ioqueue/bench.h $(BUILD)/lib%.a include/ioqueue.h
 	$(CC) $(C) $< $(BUILD)/lib$*.a -o $@
 $(BUILD)/libaio_loop: ioqueue/libaio_loop.c ioqueue/bench.h | $(BUILD)
 	@$(NEED) libaio
 	$(CC) $(C) $< -laio -o $@
 
-# ---- Installation --------------------------------------------------------------------------------------------------------------
+# ---- Installation -------------------------------------------------------------------------------
 
 install: install-ioqueue
 uninstall: uninstall-ioqueue
@@ -98,4 +108,5 @@ install-ioqueue: all
 
 uninstall-ioqueue:
 	for name in $(IOQUEUE); do \
-		rm -f $(addprefix $(DESTDIR)$(LIBDIR)/$$name,.a .so .so.$(SOVERSION) .so.$(VERSION)) || exit 1; done
+		rm -f $(addprefix $(DESTDIR)$(LIBDIR)/$$name,.a .so .so.$(SOVERSION) .so.$(VERSION)) || \
+			exit 1; done

@@ -1,6 +1,7 @@
 #!/bin/sh
-# headers.sh CC CXX FLAGS HEADER...: each header compiles by itself, included once and twice, as C11 and as C++17; and files in both
-# languages that include it go into one program.
+# headers.sh CC CXX FLAGS HEADER...: checks that each header compiles by itself, included once and
+# twice, as C11 and C++17, and that objects of both languages that include it can be linked
+# together.
 set -eu
 cc=$1 cxx=$2 flags=$3
 shift 3
@@ -15,7 +16,7 @@ for header in "$@"; do
     cp "$scratch/twice.c" "$scratch/twice.cc"
     sed -i 's/twice/twice_more/' "$scratch/twice.cc"
     for unit in once.c another.c twice.c once.cc twice.cc; do
-        # shellcheck disable=SC2086 # words, each of them
+        # shellcheck disable=SC2086 # split into words
         case $unit in
             *.c) $cc -std=c11 $flags -c "$scratch/$unit" -o "$scratch/$unit.o" ;;
             *) $cxx -std=c++17 $flags -c "$scratch/$unit" -o "$scratch/$unit.o" ;;

@@ -1,3 +1,6 @@
 #!/bin/sh
-# Which names each manual page is found by: "PAGE NAME" for each .Nm of its NAME section.
-exec awk '/^\.Nd/ { named[FILENAME] = 1 } /^\.Nm/ && !named[FILENAME] { page = FILENAME; sub(".*/", "", page); print page, $2 }' "$@"
+# page-names.sh PAGE...: prints "PAGE NAME" for each .Nm in the NAME section of each manual page.
+exec awk '
+    /^\.Nd/ { named[FILENAME] = 1 }
+    /^\.Nm/ && !named[FILENAME] { page = FILENAME; sub(".*/", "", page); print page, $2 }
+' "$@"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Every function of the headers has a manual page, no page speaks of one that there is not, and mandoc finds nothing to say.
+# pages.sh: checks that every function of the headers has exactly one manual page, that no page
+# documents or refers to a missing one, and that mandoc has no warnings.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -12,26 +13,29 @@ done | sed 's/.* //' | sort -u >"$scratch/functions"
 scripts/page-names.sh man/*.3 | sed 's/.* //' | sort >"$scratch/named"
 sort -u "$scratch/named" >"$scratch/pages"
 if ! diff "$scratch/functions" "$scratch/pages" >"$scratch/diff"; then
-    echo "functions and pages differ (< no page, > no function):" >&2
+    echo "functions and pages differ (< without a page, > without a function):" >&2
     cat "$scratch/diff" >&2
     failed=1
 fi
 if uniq -d "$scratch/named" | grep . >&2; then
-    echo "have more than one page" >&2
+    echo "these functions have more than one page" >&2
     failed=1
 fi
 for page in man/*.[37]; do
     name=$(basename "$page")
-    # Each function stands in the synopsis too, with the parameters that its header gives it.
+    # Each function is in the synopsis, too.
     for function in $(scripts/page-names.sh "$page" | sed -n 's/.* //p'); do
         [ "${name##*.}" = 7 ] || grep -q "^\.Fo $function\$\|^\.Fn $function\>" "$page" ||
             { echo "$page has no synopsis of $function" >&2; failed=1; }
     done
 done
 mandoc -T lint -W warning man/*.[37] || failed=1
-# What the pages refer to among themselves is there.
-for page in $(sed -n 's/^\.Xr \(\(ringway\|ioqueue\)[a-z_]*\) \([37]\).*/\1/p' man/*.[37] | sort -u); do
-    [ -e "man/$page.3" ] || [ -e "man/$page.7" ] || grep -qx "$page" "$scratch/pages" || { echo "no page: $page" >&2; failed=1; }
+# References to our own pages resolve.
+names='\(ringway\|ioqueue\)[a-z_]*'
+for page in $(sed -n "s/^\.Xr \($names\) [37].*/\1/p" man/*.[37] | sort -u); do
+    [ -e "man/$page.3" ] || [ -e "man/$page.7" ] || grep -qx "$page" "$scratch/pages" ||
+        { echo "no page: $page" >&2; failed=1; }
 done
-[ $failed -ne 0 ] || echo "pages: $(wc -l <"$scratch/functions") functions in $(ls man | wc -l) pages"
+[ $failed -ne 0 ] ||
+    echo "pages: $(wc -l <"$scratch/functions") functions in $(ls man | wc -l) pages"
 exit $failed

@@ -1,9 +1,11 @@
 #!/bin/sh
-# static.sh FROM TO: makes of cargo's static library one that a C program can have beside other Rust libraries.
+# static.sh FROM TO: converts cargo's static library to one that can be linked with other Rust
+# libraries.
 #
-# Cargo's is an archive of everything that the library rests on, Rust's standard library included, with all its names global: two such
-# archives in one program collide. Here they become one object with nothing global but ringway_*. What no function of the
-# header needs is left out, and so are debugging information (most of the size) and the compiler's intermediate code.
+# Cargo's archive contains all dependencies and Rust's standard library with global symbols, so two
+# such archives in one program collide. The result is one object whose only global symbols are the
+# functions of the header. Unused code, debugging information (most of the size) and the compiler's
+# intermediate code are removed.
 set -eu
 from=$1 to=$2
 header=$(dirname "$0")/../include/ringway.h
@@ -11,9 +13,12 @@ scratch=$(mktemp -d "$to.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
 "$(dirname "$0")/functions.sh" "$header" | sed -n 's/^extern //p' >"$scratch/names"
-# shellcheck disable=SC2046 # one word a name
-"${CROSS_COMPILE:-}ld" -r --gc-sections $(sed 's/^/--undefined=/' "$scratch/names") -o "$scratch/all.o" "$from"
-"${CROSS_COMPILE:-}objcopy" --strip-debug --keep-global-symbols="$scratch/names" --remove-section=.llvmbc --remove-section=.llvmcmd \
-    "$scratch/all.o" "$scratch/ringway.o"
+# Section groups are dissolved: a Rust program has groups of the same names, so its linker would
+# discard ours, to which our local symbols refer.
+# shellcheck disable=SC2046 # one word for each name
+"${CROSS_COMPILE:-}ld" -r --gc-sections --force-group-allocation \
+    $(sed 's/^/--undefined=/' "$scratch/names") -o "$scratch/all.o" "$from"
+"${CROSS_COMPILE:-}objcopy" --strip-debug --keep-global-symbols="$scratch/names" \
+    --remove-section=.llvmbc --remove-section=.llvmcmd "$scratch/all.o" "$scratch/ringway.o"
 rm -f "$to"
 "${CROSS_COMPILE:-}ar" rcsD "$to" "$scratch/ringway.o"

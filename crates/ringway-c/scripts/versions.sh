@@ -1,5 +1,5 @@
 #!/bin/sh
-# versions.sh VERSION SOVERSION: what the header says of versions is what the package says.
+# versions.sh VERSION SOVERSION: checks that the header has the version and soname of the package.
 set -eu
 header=$(dirname "$0")/../include/ringway.h
 macro() {
@@ -7,10 +7,10 @@ macro() {
 }
 found=$(macro MAJOR).$(macro MINOR).$(macro PATCH)
 if [ "$found" != "$1" ]; then
-    echo "ringway.h says that it is version $found, and Cargo.toml $1" >&2
+    echo "ringway.h has version $found, but Cargo.toml has $1" >&2
     exit 1
 fi
 if ! grep -q "libringway\.so\.$2)" "$header"; then
-    echo "ringway.h names another soname than libringway.so.$2" >&2
+    echo "ringway.h does not name the soname libringway.so.$2" >&2
     exit 1
 fi

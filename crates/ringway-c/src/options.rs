@@ -53,7 +53,7 @@ pub unsafe fn make(options: *const abi::Options) -> Result<QueueHandle, Failure>
         chain: Vec::new(),
         numbers: Vec::new(),
         issuer,
-        home: OwnerProcess::current(),
+        owner: OwnerProcess::current(),
         close_wait,
     })
 }
@@ -141,7 +141,7 @@ unsafe fn translate(request: &abi::Options) -> Result<Options, Failure> {
     if !request.attach.is_null() {
         // SAFETY: `attach` is not null, so it is a valid queue.
         let other = unsafe { handle_ref(request.attach) };
-        if !other.home.is_current() {
+        if !other.owner.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         core = core.attach(&other.queue);

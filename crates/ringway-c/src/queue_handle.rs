@@ -29,7 +29,7 @@ pub struct QueueHandle {
     pub numbers: Vec<u64>,
     /// The only thread that may use the queue, with RINGWAY_SINGLE_ISSUER.
     pub issuer: Option<u64>,
-    pub home: OwnerProcess,
+    pub owner: OwnerProcess,
     pub close_wait: Duration,
 }
 
@@ -40,7 +40,7 @@ impl QueueHandle {
     /// single issuer.
     #[inline]
     pub fn check(&self) -> Result<(), Failure> {
-        if !self.home.is_current() {
+        if !self.owner.is_current() {
             return Err(Failure::new(libc::ECHILD, ringway_core::Reason::Forked));
         }
         if self.issuer.is_some_and(|issuer| issuer != this_thread()) {
@@ -58,7 +58,7 @@ impl QueueHandle {
         let free = self.queue.free_slots();
         free < count
             && count <= free + self.queue.in_flight()
-            && self.home.is_current()
+            && self.owner.is_current()
             && !self.queue.is_closed()
     }
 
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn ringway_destroy(queue: *mut *mut QueueHandle) -> c_int 
     }
     *slot = std::ptr::null_mut();
     let mut left = 0;
-    if handle.home.is_current() {
+    if handle.owner.is_current() {
         // Any thread may destroy the queue: the thread of RINGWAY_SINGLE_ISSUER may have ended.
         handle.issuer = None;
         // It fails only in a forked child, which this is not.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because a child leaves behind what the parent's other threads hold */
+/* valgrind: no, because it reports memory that only the parent's other threads refer to */
 /* sanitized: no, because a child's allocator has locks that the parent's other threads may hold */
 /* Every function of ioqueue.h in every situation, and what it answers. */
 #include "ioqueue_check.h"

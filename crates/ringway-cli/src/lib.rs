@@ -1,5 +1,6 @@
-//! The parts of the `ringway` command, as a library so that tests and the fuzzer can reach them.
+//! The `ringway` command as a library, for its tests and the fuzzer. It has no stable API.
 
 pub mod bench;
+pub mod cli;
 pub mod probe;
 pub mod sum;

@@ -1,4 +1,4 @@
-//! `ringway probe`: what this machine grants and refuses, why, and what to do about it.
+//! `ringway probe`: what this machine supports and refuses, why, and how to fix it.
 
 mod advice;
 mod json;
@@ -14,33 +14,33 @@ use ringway_core::probe::{self, Machine, PathProbe};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What can be asked of `ringway probe`.
+/// The options of `ringway probe`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ProbeArgs {
-    /// A file, directory or block device to look at as well; it is only read
+    /// Also examine this file, directory or block device, which is only read
     pub path: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// All that a report is made of.
+/// The data of a report.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// The machine.
     pub machine: Machine,
-    /// The path that was asked about.
+    /// The path on the command line.
     pub path: Option<(PathBuf, PathProbe)>,
 }
 
-/// Probes the machine, and the path if there is one, and prints what was found.
+/// Probes the machine, and the path if one is given, and prints the report.
 ///
 /// # Errors
 ///
-/// A path that cannot be looked at, or an output that cannot be written to. What is refused is part
-/// of the report.
+/// A path that cannot be examined, or an output that cannot be written to. Refusals are a part of
+/// the report.
 pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
-    // The path first: a mistyped one should be told at once.
+    // The path comes first, because probing the machine takes longer.
     let path = match &args.path {
         Some(path) => {
             let probed = probe::path(path).with_context(|| path.display().to_string())?;

@@ -1,7 +1,6 @@
-//! A bare loop on the `io-uring` crate, to compare the queue with: random 4 KiB direct reads,
-//! nothing but the ring.
+//! A loop on the bare `io-uring` crate, to compare the queue with: random direct reads of 4 KiB.
 //!
-//! `bare_ring FILE DEPTH SECONDS [BATCH]` prints operations a second and processor microseconds an
+//! `bare_ring FILE DEPTH SECONDS [BATCH]` prints operations per second and CPU microseconds per
 //! operation.
 
 use io_uring::{IoUring, opcode, types};
@@ -24,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let blocks = file.metadata()?.len() / BLOCK;
     let fd = types::Fd(file.as_raw_fd());
     let layout = Layout::from_size_align(depth as usize * BLOCK as usize, BLOCK as usize)?;
-    // SAFETY: the size is not zero. The memory is never freed: the program ends with it.
+    // SAFETY: the size is not zero. The memory is never freed, so it outlives the ring.
     let memory = unsafe { alloc_zeroed(layout) };
     let mut ring: IoUring = IoUring::builder()
         .setup_single_issuer()
@@ -45,8 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .user_data(slot)
     };
     for slot in 0..u64::from(depth) {
-        // SAFETY: each slot's part of the memory is read into by one request at a time, and
-        // outlives the ring.
+        // SAFETY: one request at a time reads into each slot's part of the memory, which outlives
+        // the ring.
         unsafe { ring.submission().push(&read(slot))? };
     }
 
@@ -63,24 +62,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         done += free.len() as u64;
         let mut queue = ring.submission();
         for slot in free.drain(..) {
-            // SAFETY: as above; this slot's request has just completed.
+            // SAFETY: as above; the slot's last request has just completed.
             unsafe { queue.push(&read(slot))? };
         }
     }
     let (real, cpu) = (start.elapsed(), processor_time() - before);
     println!(
-        "{:.0} op/s, {:.2} us CPU an operation",
+        "{:.0} op/s, {:.2} us CPU per operation",
         done as f64 / real.as_secs_f64(),
         cpu.as_secs_f64() * 1e6 / done as f64
     );
     Ok(())
 }
 
-/// User and system time of this process, all its threads.
+/// User and system time of all threads of this process.
 fn processor_time() -> Duration {
-    // SAFETY: `struct rusage` is plain numbers, and all zeroes are valid.
+    // SAFETY: `struct rusage` is plain numbers, for which all zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for writes for the length of the call.
+    // SAFETY: `usage` is valid for writes during the call.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
     time(usage.ru_utime) + time(usage.ru_stime)

@@ -1,8 +1,8 @@
-//! `cp FROM TO` on the queue: eight blocks are on their way at any time, each read and then
+//! `cp FROM TO` copies a file with up to eight blocks in flight, each of which is read and then
 //! written.
 //!
-//! Shows the loop that most programs need: push while there is work and a buffer, reap what has
-//! completed, go on from there. It copies a file's content alone, and TO must not exist yet.
+//! It shows the loop of most programs: push while there is work and a free buffer, reap
+//! completions, continue with them. It copies only the content, and TO must not exist.
 
 use ringway_core::{Buffer, File, OpenOptions, Options, op};
 use std::error::Error;
@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut queue = Options::new().build()?;
     let mut buffers = vec![vec![0; BLOCK as usize]; IN_FLIGHT];
-    let mut next = 0; // Where the next read begins.
-    let mut read = Vec::new(); // What has been read, to be written to the same place.
+    let mut next = 0; // The offset of the next read.
+    let mut read = Vec::new(); // Blocks that were read and are to be written to the same offset.
     let mut at_end = false;
     while !at_end || queue.in_flight() > 0 {
         while let Some(buffer) = buffers.pop_if(|_| !at_end) {
@@ -27,18 +27,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             next += BLOCK;
         }
         for done in queue.reap(1)? {
-            let (kind, at, len) = (done.opcode, done.user_data, done.result? as usize);
-            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes hand it back"))
+            let (opcode, offset, len) = (done.opcode, done.user_data, done.result? as usize);
+            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes return it"))
                 .expect("a Vec");
-            match kind {
-                op::Opcode::Read if len > 0 => read.push((buffer, at, len)),
+            match opcode {
+                op::Opcode::Read if len > 0 => read.push((buffer, offset, len)),
                 op::Opcode::Read => at_end = true,
                 _ => buffers.push(buffer),
             }
         }
-        for (buffer, at, len) in read.drain(..) {
+        for (buffer, offset, len) in read.drain(..) {
             queue.push(
-                op::write(&to, Buffer::from(buffer).slice(..len), at).exact().user_data(at),
+                op::write(&to, Buffer::from(buffer).slice(..len), offset).exact().user_data(offset),
             )?;
         }
     }

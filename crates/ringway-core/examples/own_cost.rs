@@ -1,7 +1,7 @@
-//! What the queue itself costs: push, submit and reap of reads on the null backend, nanoseconds an
-//! operation.
+//! Measures the cost of the queue itself: pushes, submits and reaps reads on the null backend.
 //!
-//! `own_cost [DEPTH [OPERATIONS]]`; the median of nine runs, and their range.
+//! `own_cost [DEPTH [OPERATIONS]]` prints the nanoseconds per operation: the median of nine runs,
+//! and their range.
 
 use ringway_core::{BackendKind, Buffer, File, Options, op};
 use std::time::Instant;
@@ -30,6 +30,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         runs.push(start.elapsed().as_nanos() as f64 / done as f64);
     }
     runs.sort_by(f64::total_cmp);
-    println!("depth {depth}: {:.1} ns an operation ({:.1} to {:.1})", runs[4], runs[0], runs[8]);
+    println!("depth {depth}: {:.1} ns per operation ({:.1} to {:.1})", runs[4], runs[0], runs[8]);
     Ok(())
 }

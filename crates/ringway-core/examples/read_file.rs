@@ -1,7 +1,7 @@
-//! `read_file FILE` reads a whole file in blocks of 4 KiB with direct I/O, four at a time, and says
-//! how many operations were submitted and completed, and how many bytes they brought.
+//! `read_file FILE` reads a file with direct I/O in blocks of 4 KiB, four at a time. It prints the
+//! numbers of operations submitted and completed, and of bytes read.
 //!
-//! Shows direct I/O: buffers that are aligned as the device wants them, made once and used again.
+//! It shows direct I/O: buffers with the alignment that the device needs, made once and reused.
 
 use ringway_core::{AlignedBuffer, OpenOptions, Options, op};
 use std::error::Error;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for done in queue.reap(1)? {
             completed += 1;
             bytes += done.result?;
-            let buffer = done.into_buffer().expect("a read hands its buffer back");
+            let buffer = done.into_buffer().expect("a read returns its buffer");
             buffers.push(buffer.try_into().expect("the buffer that was pushed"));
         }
     }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misses_make_tries_rare_and_a_hit_makes_them_common() {
+    fn misses_make_tries_rarer_until_a_hit() {
         let cache = CacheHint::default();
         let attempts = |count: u32| {
             (0..count)

@@ -1,6 +1,15 @@
-//! Facts about a file and the device below it: what direct I/O must be aligned to, and how large
-//! and how many requests the device takes. Queues and benchmarks ask rather than assume, since a
-//! wrong guess is EINVAL or a slow path.
+//! Facts about a file and its device: the alignment that direct I/O needs, and the size and number
+//! of requests that the device takes. They are read, not assumed, since a wrong assumption means
+//! EINVAL or a slow path.
+//!
+//! ```
+//! use ringway_core::device::PathFacts;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let facts = PathFacts::of_path("/etc")?;
+//! println!("{}: offsets aligned to {}", facts.file_system, facts.direct.offset_align);
+//! # Ok(()) }
+//! ```
 
 mod block;
 mod mounts;
@@ -20,7 +29,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a path leads to.
+/// The type of file that a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageKind {
@@ -30,13 +39,13 @@ pub enum StorageKind {
     Block,
     /// A character device.
     Character,
-    /// A pipe, named or not.
+    /// A named or unnamed pipe.
     Fifo,
     /// A socket.
     Socket,
     /// A directory.
     Directory,
-    /// None of these: an eventfd, an epoll descriptor and the like.
+    /// Anything else: an eventfd, an epoll descriptor and so on.
     Other,
 }
 
@@ -68,16 +77,16 @@ impl fmt::Display for StorageKind {
     }
 }
 
-/// Where an alignment was learnt from.
+/// Where an alignment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AlignmentSource {
-    /// The kernel tells it for this very file: `STATX_DIOALIGN`, kernel 6.1 and file systems that
-    /// answer.
+    /// The kernel reports it for this file: `STATX_DIOALIGN`, kernel 6.1 with a file system that
+    /// supports it.
     Statx,
-    /// The block size of the device below.
+    /// The block size of the device.
     BlockDevice,
-    /// Nobody tells; a page is right everywhere.
+    /// Unknown: a page is assumed, which is right everywhere.
     Assumed,
 }
 
@@ -91,51 +100,51 @@ impl fmt::Display for AlignmentSource {
     }
 }
 
-/// What direct I/O (`O_DIRECT`) asks of a request.
+/// The requirements of direct I/O (`O_DIRECT`) on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DirectIo {
-    /// Whether the file takes direct I/O. For a directory: whether files in it are likely to.
+    /// Whether the file supports direct I/O. For a directory: whether files in it are likely to.
     pub supported: bool,
-    /// Bytes that the address of a buffer must be a multiple of.
+    /// The alignment of buffer addresses, in bytes.
     pub memory_align: u32,
-    /// Bytes that offset and length must be a multiple of.
+    /// The alignment of offsets and lengths, in bytes.
     pub offset_align: u32,
-    /// Who said so.
+    /// Where the alignment comes from.
     pub source: AlignmentSource,
 }
 
 impl DirectIo {
-    /// Direct I/O that needs these alignments, each a power of two.
+    /// Supported direct I/O with these alignments, each a power of two.
     pub const fn new(memory_align: u32, offset_align: u32) -> Self {
         Self { supported: true, memory_align, offset_align, source: AlignmentSource::Assumed }
     }
 }
 
-/// What is known about a path and the device below it.
+/// Facts about a path and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathFacts {
     /// `ext4`, `xfs`, `tmpfs`, `overlay`; `0x1234` for a magic number without a name.
     pub file_system: String,
-    /// File, device, pipe and so on.
+    /// The type of file.
     pub kind: StorageKind,
-    /// Alignment of direct I/O.
+    /// The requirements of direct I/O.
     pub direct: DirectIo,
-    /// The block device that holds it, or that it is; `None` where there is none (tmpfs) or it
-    /// cannot be seen (overlay).
+    /// The block device that holds the file, or that the file is; `None` if there is none (tmpfs)
+    /// or it is not visible (overlay).
     pub device: Option<DeviceFacts>,
 }
 
 impl PathFacts {
-    /// Facts about what `path` leads to; symbolic links are followed.
+    /// Facts about the file that `path` leads to; symbolic links are followed.
     ///
     /// # Errors
     ///
     /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs
-    /// no permission on the file itself. Does not block on pipes and devices; it does on a network
+    /// no permission on the file itself. Does not block on pipes and devices, but does on a network
     /// file system that does not answer.
-    pub fn of_path(path: &Path) -> io::Result<Self> {
+    pub fn of_path(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         Self::of_fd(file.as_fd())
     }
@@ -144,7 +153,7 @@ impl PathFacts {
     ///
     /// # Errors
     ///
-    /// Those of `fstat(2)`. What else cannot be read is left out, or assumed and marked so.
+    /// Those of `fstat(2)`. Other facts that cannot be read are left out, or assumed and marked so.
     pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(fd)?;
         let magic = file_system_magic(fd);
@@ -171,31 +180,30 @@ impl PathFacts {
     }
 }
 
-/// What direct I/O on `fd` must be aligned to. One system call where the kernel tells (6.1 and
-/// newer, most file systems), a file of sysfs and a few calls otherwise. A descriptor that cannot
-/// be asked gets an assumption that says `supported: false`.
+/// The requirements of direct I/O on `fd`. Takes one system call where the kernel reports them (6.1
+/// and newer, most file systems), otherwise a few more and a sysfs file. For a descriptor that
+/// cannot be examined, a default with `supported: false`.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
     FileFacts::of(fd).direct
 }
 
-/// Bytes of the largest request that the device below a regular file or block device takes
-/// undivided (`max_sectors_kb`). `None` where there is no such device: tmpfs, overlay, network file
-/// systems, pipes. Opens one file of sysfs.
+/// Bytes of the largest request that the device of a regular file or block device takes without
+/// splitting it (`max_sectors_kb`). `None` if there is no such device: tmpfs, overlay, network file
+/// systems, pipes. Opens one sysfs file.
 pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
     FileFacts::of(fd).device?.largest_request()
 }
 
-/// What a queue asks of a file. What belongs to its device is shared with all files that are open
-/// there.
+/// The facts that a queue needs about a file. Files of one device share its facts.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
-    /// The device below a regular file or block device.
+    /// The device of a regular file or block device.
     pub device: Option<Arc<Device>>,
 }
 
 impl FileFacts {
-    /// One system call where the kernel tells the alignment.
+    /// Takes one system call where the kernel reports the alignment.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = statx(fd);
         let alignment = statx_alignment(statx.as_ref());
@@ -211,7 +219,7 @@ impl FileFacts {
         let device = inode.number().map(|number| Device::of(number, || inode.block_device(fd)));
         let block_size = || device.as_ref().and_then(|device| device.block_size());
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
-        // (One that holds a directory is of use for its alignment alone.)
+        // (The device of a directory only serves to derive the alignment.)
         Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory) }
     }
 }
@@ -219,10 +227,10 @@ impl FileFacts {
 /// A multiple of every block size in use.
 const ASSUMED_ALIGNMENT: DirectIo = DirectIo::new(4096, 4096);
 
-/// The alignment that the kernel tells for this file, if it does.
+/// The alignment that the kernel reports for this file.
 fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
     let statx = statx.filter(|statx| statx.stx_mask & libc::STATX_DIOALIGN != 0)?;
-    // Both are zero for a file without direct I/O (encrypted, with data in the inode, ...).
+    // Both are zero for a file without direct I/O (encrypted, stored in the inode, and so on).
     let supported = statx.stx_dio_mem_align != 0 && statx.stx_dio_offset_align != 0;
     Some(if supported {
         DirectIo {
@@ -236,8 +244,8 @@ fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
     })
 }
 
-/// The alignment where the kernel does not tell it: the device's logical block, which has been
-/// enough for offset, length and memory since Linux 2.6. `block` is `None` where there is no
+/// The alignment where the kernel does not report it: the device's logical block size, which is
+/// enough for offsets, lengths and addresses since Linux 2.6. `block` is `None` if there is no
 /// device.
 fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) -> DirectIo {
     let aligned = match block {
@@ -260,8 +268,8 @@ fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) 
     DirectIo { supported, ..aligned }
 }
 
-/// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` where trying tells
-/// nothing (no read permission, no `/proc`).
+/// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` if trying does not
+/// show it (no read permission, no `/proc`).
 fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
     // SAFETY: F_GETFL reads flags of a descriptor that the borrow keeps open.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
@@ -270,7 +278,7 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
     }
     let reopened = OpenOptions::new()
         .read(true)
-        // A lease on the file answers EWOULDBLOCK rather than make us wait.
+        // With a lease on the file this fails with EWOULDBLOCK instead of waiting.
         .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
         .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     match reopened {
@@ -282,13 +290,13 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
     }
 }
 
-/// What an inode is, and where.
+/// The type and the device numbers of an inode.
 #[derive(Clone, Copy, Debug)]
 struct Inode {
     kind: StorageKind,
-    /// Of the device that the file is on.
+    /// The device that holds the file.
     device: DeviceNumber,
-    /// Of the device that the file is.
+    /// The device that the file is.
     special: DeviceNumber,
 }
 
@@ -298,7 +306,7 @@ impl Inode {
         Self { kind: StorageKind::of_mode(stat.st_mode), device, special }
     }
 
-    /// `None` where its kind was not told.
+    /// `None` if the type was not reported.
     fn of_statx(statx: &libc::statx) -> Option<Self> {
         (statx.stx_mask & libc::STATX_TYPE != 0).then(|| Self {
             kind: StorageKind::of_mode(statx.stx_mode.into()),
@@ -307,7 +315,7 @@ impl Inode {
         })
     }
 
-    /// The number that those on one device have in common; `None` for what is on none.
+    /// The number that all files of a device share; `None` for files without a device.
     fn number(&self) -> Option<DeviceNumber> {
         match self.kind {
             StorageKind::Block => Some(self.special),
@@ -319,14 +327,14 @@ impl Inode {
         }
     }
 
-    /// Major and minor number of the block device that holds the file, or that it is.
+    /// The block device that holds the file, or that the file is.
     fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
         let number = self.number()?;
         if number.0 != 0 {
             return Some(number);
         }
-        // A file system over several devices gives its files an anonymous number; the mount names
-        // one of the devices.
+        // A file system on several devices gives its files an anonymous number; the mount names one
+        // of the devices.
         if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&file_system_magic(fd)) {
             let mounts = Mounts::of_this_process();
             return block::number_of_path(Path::new(&mounts.of_file(None, number)?.source));
@@ -341,22 +349,22 @@ fn number(device: libc::dev_t) -> DeviceNumber {
 
 fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::uninit();
-    // SAFETY: fstat writes a whole `stat` into the live value on success and nothing else; the
-    // borrow keeps `fd` open.
+    // SAFETY: on success fstat writes a whole `stat` into `stat`, and nothing else; the borrow
+    // keeps `fd` open.
     if unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: fstat succeeded, so it filled the value.
+    // SAFETY: fstat succeeded, so the value is initialised.
     Ok(unsafe { stat.assume_init() })
 }
 
-/// `statx(2)` for kind, alignment and mount; `None` where the system call is missing or refused
+/// `statx(2)` for type, alignment and mount; `None` if the system call is missing or refused
 /// (kernels before 4.11, seccomp).
 fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
     const EMPTY: &CStr = c"";
     let mut statx = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into the live
-    // value; the borrow keeps `fd` open.
+    // SAFETY: the path is a C string, and the kernel writes at most one `statx` into `statx`; the
+    // borrow keeps `fd` open.
     let result = unsafe {
         libc::statx(
             fd.as_raw_fd(),
@@ -366,28 +374,28 @@ fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
             statx.as_mut_ptr(),
         )
     };
-    // SAFETY: every bit pattern is a `statx`, and the value started as zeroes.
+    // SAFETY: every bit pattern is a valid `statx`, and the value was zeroed.
     (result == 0).then(|| unsafe { statx.assume_init() })
 }
 
 const BTRFS_MAGIC: u32 = 0x9123_683e;
 const BCACHEFS_MAGIC: u32 = 0xca45_1a4e;
 
-/// The file system's magic number; 0 where it cannot be asked.
+/// The magic number of the file system; 0 if it cannot be read.
 fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
     let mut statfs = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: fstatfs writes a whole `statfs` into the live value on success; the borrow keeps `fd`
-    // open.
+    // SAFETY: on success fstatfs writes a whole `statfs` into `statfs`; the borrow keeps `fd` open.
     if unsafe { libc::fstatfs(fd.as_raw_fd(), statfs.as_mut_ptr()) } != 0 {
         return 0;
     }
-    // SAFETY: fstatfs succeeded, so it filled the value.
+    // SAFETY: fstatfs succeeded, so the value is initialised.
     let statfs = unsafe { statfs.assume_init() };
     // Magic numbers are 32 bits in a field whose type differs between architectures.
     statfs.f_type as u32
 }
 
-/// A name for a magic number of `statfs(2)`, for what no mount of this namespace accounts for.
+/// The name of the file system with this magic number (`statfs(2)`), for files on no mount of this
+/// namespace.
 fn file_system_name(magic: u32) -> String {
     let name = match magic {
         0xef53 => "ext4",
@@ -443,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_no_direct_io() {
+    fn pipes_and_character_devices_have_no_direct_io() {
         let null = PathFacts::of_path(Path::new("/dev/null")).unwrap();
         assert_eq!(null.kind, StorageKind::Character);
         assert!(!null.direct.supported);
@@ -466,14 +474,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_path_is_the_callers_error() {
+    fn a_missing_path_is_an_error() {
         let error = PathFacts::of_path(Path::new("/no/such/path")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
 
     #[test]
     fn an_alignment_of_zero_means_no_direct_io() {
-        // SAFETY: every bit pattern is a `statx`.
+        // SAFETY: every bit pattern is a valid `statx`.
         let mut statx: libc::statx = unsafe { MaybeUninit::zeroed().assume_init() };
         assert_eq!(statx_alignment(Some(&statx)), None);
         statx.stx_mask = libc::STATX_DIOALIGN;
@@ -491,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_magic_number_is_shown_as_it_is() {
+    fn an_unknown_magic_number_is_printed() {
         assert_eq!(file_system_name(0x1234_5678), "0x12345678");
         assert_eq!(file_system_name(0x5846_5342), "xfs");
     }

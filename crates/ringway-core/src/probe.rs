@@ -1,10 +1,19 @@
-//! What this machine grants: every backend and every option tried for real, with the reason where
-//! it is refused.
+//! What this machine supports: every backend and every option is tried, and each refusal is
+//! explained.
 //!
-//! A kernel's version says little: distributions backport, containers filter, sandboxes accept a
-//! ring and then fail every operation on it. So each answer here comes from doing the thing once: a
-//! ring is made with the flag and a file is read through it. Everything a trial makes it also takes
-//! away; only memory that a kernel never gave back is left.
+//! ```
+//! use ringway_core::probe;
+//!
+//! match probe::machine().uring {
+//!     Ok(uring) => println!("io_uring with {} flags", uring.flags.len()),
+//!     Err(refusal) => println!("{refusal}"),
+//! }
+//! ```
+//!
+//! A kernel's version says little: distributions backport, containers filter, and sandboxes allow a
+//! ring and then fail every operation on it. So each result comes from a real trial: a ring is made
+//! with the flag, and a file is read through it. A trial releases everything it makes, except
+//! memory of a request that never completes.
 
 mod container;
 mod kaio;
@@ -29,12 +38,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a trial waits for its completion. The reads are of memory, so this is only met by a
-/// kernel that lost one.
+/// How long a trial waits for its completion. It reads from memory, so only a lost completion takes
+/// this long.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the machine is and what it grants to this process, on this thread (seccomp filters may
-/// differ between threads).
+/// What the machine supports for this process, on this thread (seccomp filters may differ between
+/// threads).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Machine {
@@ -48,25 +57,24 @@ pub struct Machine {
     pub page_size: u64,
     /// Limits, capabilities and sysctls.
     pub limits: Limits,
-    /// The container or sandbox that this seems to be, `docker`; a guess from what such a place
-    /// leaves about.
+    /// The container or sandbox, such as `docker`: a guess from typical traces.
     pub container: Option<String>,
-    /// Memory of rings, and how many of them the limit allows: small, and at the size many programs
-    /// use.
+    /// Memory of rings and how many of them the limit allows: for small rings, and for the size
+    /// that many programs use.
     pub ring_memory: Vec<RingMemory>,
-    /// The io_uring backend: granted when a read through a ring gave the right bytes.
+    /// The io_uring backend: available if a read through a ring returned the right bytes.
     pub uring: Result<UringSupport, Refusal>,
-    /// The KAIO backend: granted when a read through a context gave the right bytes.
+    /// The KAIO backend: available if a read through a context returned the right bytes.
     pub kaio: Result<KaioSupport, Refusal>,
-    /// The thread backend: granted when a thread started and read the right bytes.
+    /// The threads backend: available if a thread started and read the right bytes.
     pub threads: Result<(), Refusal>,
 }
 
-/// Tries all of it. Takes some milliseconds, up to a few seconds where memory or completions are
-/// slow to come; makes and closes about twenty rings, one context and one thread.
+/// Tries everything. Takes some milliseconds, or a few seconds if memory or completions are slow;
+/// makes and closes about twenty rings, one context and one thread.
 ///
-/// Never fails: what a kernel refuses is in the result. Needs three descriptors to try everything,
-/// and says so with EMFILE where there are none.
+/// Never fails: refusals are in the result. Needs three descriptors for all trials, and reports
+/// EMFILE if there are none.
 pub fn machine() -> Machine {
     let limits = Limits::of_this_process();
     let page_size = page_size();
@@ -81,7 +89,7 @@ pub fn machine() -> Machine {
     Machine {
         kernel: kernel_release(),
         cpus: thread::available_parallelism().map_or(1, usize::from),
-        // SAFETY: geteuid takes nothing, touches no memory and cannot fail.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         uid: unsafe { libc::geteuid() },
         page_size,
         container: container::guess(),
@@ -93,17 +101,16 @@ pub fn machine() -> Machine {
     }
 }
 
-/// What became of a trial; `None` where there was nothing to try it on.
+/// The result of a trial; `None` if there was nothing to try.
 pub type TrialResult = Option<Result<(), Refusal>>;
 
-/// What is known about a path, and what direct and polled reads of it gave.
+/// Facts about a path, and the results of direct and polled reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathProbe {
-    /// File system, device, alignment.
+    /// The file system, the device and the alignment.
     pub facts: PathFacts,
-    /// For a block device: who uses it, as [`block_device_in_use`] tells; also `None` where that
-    /// could not be found out.
+    /// For a block device: its use, from [`block_device_in_use`]; `None` if unused or unknown.
     pub in_use: Option<String>,
     /// A direct read.
     pub direct_read: TrialResult,
@@ -111,21 +118,22 @@ pub struct PathProbe {
     pub io_poll: TrialResult,
 }
 
-/// Facts about a path, and one direct and one polled read of its first block: of the file or block
-/// device itself, or of an unnamed file (`O_TMPFILE`) made for it in a directory.
+/// Reports facts about a path, and tries a direct and a polled read of its first block: of the file
+/// or block device itself, or of an unnamed file (`O_TMPFILE`) made in a directory.
 ///
 /// # Errors
 ///
-/// Those of [`PathFacts::of_path`]. Reads that fail are in the result. Blocks for as long as the
-/// device takes to answer.
-pub fn path(path: &Path) -> io::Result<PathProbe> {
+/// Those of [`PathFacts::of_path`]. Failed reads are in the result. Blocks until the device
+/// completes.
+pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
+    let path = path.as_ref();
     let mut facts = PathFacts::of_path(path)?;
     let limits = Limits::of_this_process();
     let (direct_read, io_poll) = match open_direct(path, &facts) {
         None => (None, None),
         Some(Err(error)) => (Some(Err(refused(Feature::DirectIo, &error, &limits))), None),
         Some(Ok(file)) => {
-            // A directory could only be guessed at; the file in it knows.
+            // The alignment of the directory was a guess; that of the file is exact.
             facts.direct = direct_alignment(file.as_fd());
             try_reads(&file, block_of(facts.direct), &limits)
         }
@@ -141,8 +149,8 @@ pub fn path(path: &Path) -> io::Result<PathProbe> {
     })
 }
 
-/// Reads the first block, directly and then polled for. An empty file is not polled: its end is
-/// told without asking the device.
+/// Reads the first block, directly and then polled. An empty file is not polled, since its end is
+/// detected without the device.
 fn try_reads(file: &File, block: usize, limits: &Limits) -> (TrialResult, TrialResult) {
     match file.read_at(&mut sample::pages(block), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
@@ -151,7 +159,7 @@ fn try_reads(file: &File, block: usize, limits: &Limits) -> (TrialResult, TrialR
     }
 }
 
-/// Opens what a direct read can be tried on; `None` where there is no such thing.
+/// Opens a file for a direct read; `None` if there is nothing to try.
 fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -160,8 +168,8 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
             Some(options.custom_flags(libc::O_DIRECT).open(path))
         }
         StorageKind::Directory => {
-            // A directory that takes no unnamed file (read only, not ours, network), or a limit of
-            // file sizes that takes no block, leaves nothing to try.
+            // If the directory cannot hold an unnamed file (read-only, no permission, network), or
+            // the file size limit allows no block, there is nothing to try.
             let file = options
                 .write(true)
                 .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
@@ -179,12 +187,12 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
     }
 }
 
-/// Bytes of a read that is aligned for `direct`: at least a page.
+/// The length of a read that is aligned for `direct`: at least a page.
 fn block_of(direct: DirectIo) -> usize {
     direct.offset_align.max(sample::PAGE as u32) as usize
 }
 
-/// Starts one thread, and reads with it where there is something to read.
+/// Starts one thread, and reads with it if there is a sample.
 fn try_threads(sample: Option<&Sample>, limits: &Limits) -> Result<(), Refusal> {
     thread::scope(|scope| {
         let read = || match sample {
@@ -206,7 +214,7 @@ fn refused(feature: Feature, error: &io::Error, limits: &Limits) -> Refusal {
     Refusal::with_limits(feature, errno_of(error), limits)
 }
 
-/// Asks again and again until there is an answer or the time is over.
+/// Polls until there is a result or the timeout is over.
 fn wait_for<T>(timeout: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
@@ -221,21 +229,21 @@ fn wait_for<T>(timeout: Duration, mut poll: impl FnMut() -> Option<T>) -> Option
 }
 
 fn page_size() -> u64 {
-    // SAFETY: sysconf reads one constant of the system and touches no memory of ours.
+    // SAFETY: sysconf returns a constant of the system and accesses no memory of this process.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
 }
 
 fn kernel_release() -> String {
     let mut name = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: uname writes C strings into the live value; an all-zero `utsname` holds empty ones
-    // should it fail.
+    // SAFETY: uname writes C strings into `name`; if it fails, the zeroed `utsname` holds empty
+    // ones.
     let name = unsafe {
         libc::uname(name.as_mut_ptr());
         name.assume_init()
     };
-    // SAFETY: the field is a C string that ends inside its array, written above, and lives until
-    // the end of this function.
+    // SAFETY: the field is a C string that ends within its array and lives until the end of this
+    // function.
     unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 
@@ -244,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_with_the_answer_or_with_the_time() {
+    fn waiting_ends_with_a_result_or_at_the_timeout() {
         let mut asked = 0;
         let result = wait_for(TRIAL_TIMEOUT, || {
             asked += 1;

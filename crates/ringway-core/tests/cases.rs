@@ -547,7 +547,7 @@ impl Run {
                 let found = self.queue()?.in_flight() as i64;
                 self.want(words.at(1)?, found)?;
             }
-            "room" => {
+            "free_slots" => {
                 let found = self.queue()?.free_slots() as i64;
                 self.want(words.at(1)?, found)?;
             }
@@ -684,11 +684,11 @@ impl Run {
         if words.has("drain") {
             operation = operation.drain();
         }
-        if words.has("always") {
+        if words.has("continue_on_error") {
             operation = operation.continue_on_error();
         }
-        if words.get("limit").is_some() {
-            operation = operation.timeout(Duration::from_nanos(words.number("limit")?));
+        if words.get("timeout").is_some() {
+            operation = operation.timeout(Duration::from_nanos(words.number("timeout")?));
         }
         let place = self.pushed.len();
         operation = operation.user_data(place as u64);
@@ -746,7 +746,7 @@ impl Run {
     /// The offset; what is over `i64::MAX` is a valid number to name, and refused.
     fn at(words: Words<'_>) -> Step<Position> {
         match words.get("offset") {
-            Some("cursor") => Ok(Position::Current),
+            Some("current") => Ok(Position::Current),
             Some(text) => Ok(Position::Offset(number(text)?)),
             None => Ok(Position::Offset(0)),
         }
@@ -1282,11 +1282,8 @@ fn skip(why: &str) {
 /// Cases to which this binding has another answer, and why. What they say in Rust is in
 /// `conformance/errors.rs`.
 const OTHERWISE: [(&str, &str); 2] = [
-    ("more buffers than there may be", "as in std, more than 1024 buffers are a short transfer"),
-    (
-        "more direct buffers than there may be",
-        "as in std, more than 1024 buffers are a short transfer",
-    ),
+    ("too many buffers", "as in std, more than 1024 buffers are a short transfer"),
+    ("too many direct buffers", "as in std, more than 1024 buffers are a short transfer"),
 ];
 
 /// One test, since cases change the working directory and limits of the process.

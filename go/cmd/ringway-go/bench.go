@@ -8,9 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
-	"syscall"
+	"strings"
 
 	"github.com/ringway-io/ringway/go/ringway"
 )
@@ -28,20 +27,8 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	if err := engine.Close(); err != nil {
 		return err
 	}
-	var out *os.File
-	if o.json != "" && o.json != "-" {
-		// Opened before anything is measured, so that a mistyped path costs no results; truncated
-		// only when there is something to write.
-		if out, err = os.OpenFile(o.json, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, out.Close()) }()
-	}
-	show := newProgress(stderr)
-	t, err := openTarget(o, func(done, all int64) {
-		show.line("writing a scratch file in %s: %d of %d MiB", o.scratch, done>>20, all>>20)
-	})
-	show.clear()
+	fmt.Fprintln(stderr, "preparing the file")
+	t, err := openTarget(o)
 	if err != nil {
 		return err
 	}
@@ -49,12 +36,12 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 
 	r := &report{
 		Command: append([]string{"ringway-go", "bench"}, args...),
-		Machine: machineOf(t, explanation), options: o,
+		Machine: describe(t, explanation), options: o,
 	}
 	for _, w := range o.workloads {
 		if why := t.unfit(w); why != "" {
-			if !slices.Contains(r.Machine.Remarks, why) {
-				r.Machine.Remarks = append(r.Machine.Remarks, why)
+			if !slices.Contains(r.Machine, why) {
+				r.Machine = append(r.Machine, why)
 			}
 			continue
 		}
@@ -63,15 +50,18 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 		}
 	}
 	if len(r.Rows) == 0 {
-		remarks := append(r.Machine.Remarks, "no selected contestant supports the workload")
-		return fmt.Errorf("nothing to measure: %s", remarks[1])
+		return errors.New("nothing to measure: no selected contestant supports a workload here")
 	}
 	fmt.Fprintf(stderr, "%s, each in a process of its own\n", plural(len(r.Rows)*o.repeat, "run"))
-	if err := r.runAll(t, show); err != nil {
+	if err := r.runAll(t, stderr); err != nil {
 		return err
 	}
 	r.compare()
-	if err := r.write(o.json, out, stdout); err != nil {
+	write := r.writeTable
+	if o.json {
+		write = r.writeJSON
+	}
+	if err := write(stdout); err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(r.Rows, func(row *row) bool { return len(row.Runs) > 0 }) {
@@ -81,9 +71,8 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 }
 
 // runAll runs the workloads one after the other, and in each round of a workload the contestants.
-func (r *report) runAll(t *target, show progress) error {
+func (r *report) runAll(t *target, stderr io.Writer) error {
 	o := r.options
-	total, started := len(r.Rows)*o.repeat, 0
 	for _, w := range o.workloads {
 		rows := map[string]*row{}
 		var names []string
@@ -95,12 +84,11 @@ func (r *report) runAll(t *target, show progress) error {
 		}
 		blocks := t.size / block
 		if w.IO == ioCached || w.IO == ioBatch {
-			blocks = max(min(blocks, o.cachedSize/block), 1)
+			blocks = min(blocks, maxCached/block)
 		}
+		fmt.Fprintf(stderr, "%s: %s\n", w, strings.Join(names, ", "))
 		for round := range o.repeat {
 			for _, name := range inTurn(names, round) {
-				started++
-				show.line("run %d of %d: %s, %s", started, total, w, name)
 				row := rows[name]
 				if row.Error != "" {
 					continue // It would fail again.
@@ -112,7 +100,6 @@ func (r *report) runAll(t *target, show progress) error {
 					Seed: uint64(round), Blocks: blocks, Numbered: t.scratch,
 				})
 				if err != nil {
-					show.clear()
 					return err
 				}
 				if failure != "" {
@@ -123,44 +110,5 @@ func (r *report) runAll(t *target, show progress) error {
 			}
 		}
 	}
-	show.clear()
 	return nil
 }
-
-// write writes the JSON report where -json asks for it, and the table unless standard output is
-// taken.
-func (r *report) write(path string, file *os.File, stdout io.Writer) error {
-	if path == "-" {
-		return r.writeJSON(stdout)
-	}
-	if file != nil {
-		// A pipe has no length.
-		if err := file.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) {
-			return err
-		}
-		if err := r.writeJSON(file); err != nil {
-			return err
-		}
-	}
-	return r.writeTable(stdout)
-}
-
-// progress shows on a terminal what is under way, in one line.
-type progress struct{ terminal *os.File }
-
-func newProgress(to io.Writer) progress {
-	if file, ok := to.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return progress{file}
-		}
-	}
-	return progress{}
-}
-
-func (p progress) line(format string, args ...any) {
-	if p.terminal != nil {
-		fmt.Fprintf(p.terminal, "\r%s\x1b[K", printable(fmt.Sprintf(format, args...)))
-	}
-}
-
-func (p progress) clear() { p.line("") }

@@ -70,14 +70,6 @@ var contestants = []contestant{
 		[]ioKind{ioNull}, false, openFloor},
 }
 
-func contestantNames() []string {
-	var all []string
-	for _, c := range contestants {
-		all = append(all, c.name)
-	}
-	return all
-}
-
 func contestantNamed(name string) (contestant, error) {
 	for _, c := range contestants {
 		if c.name == name {

@@ -1,4 +1,4 @@
-// The command that measures the Go door, in a module of its own: its histograms are no dependency of the door.
+// The benchmark. It is a module of its own, so that the main module has no dependencies.
 module github.com/ringway-io/ringway/go/cmd/ringway-go
 
 go 1.26

@@ -25,9 +25,8 @@ type options struct {
 	ramp         time.Duration
 	repeat       int
 	size         int64 // Of the scratch file, or used of FILE. 0: the default.
-	cachedSize   int64
 	scratch      string
-	json         string // A path; "-" is standard output.
+	json         bool
 	file         string // Empty: a scratch file.
 }
 
@@ -76,7 +75,7 @@ Examples:
 // parseOptions parses the arguments of `bench`. Options may follow FILE.
 func parseOptions(args []string, stdout io.Writer) (options, error) {
 	o := options{
-		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3, cachedSize: 256 << 20,
+		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
 		scratch: ".",
 	}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -130,11 +129,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	set.IntVar(&o.repeat, "repeat", o.repeat, "`runs` of each row")
 	size(&o.size, "size",
 		"`bytes` of the scratch file (default 1g, at most a tenth of the free space), or of FILE")
-	size(&o.cachedSize, "cached-size",
-		"`bytes` at the start of the file that cached reads use (default 256m)")
 	set.StringVar(&o.scratch, "scratch", o.scratch, "`directory` of the scratch file")
-	set.StringVar(&o.json, "json", "",
-		"write all runs as JSON to this `file`; - for standard output, without a table")
+	set.BoolVar(&o.json, "json", false, "print all runs as JSON instead of the table")
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {

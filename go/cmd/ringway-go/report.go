@@ -5,6 +5,7 @@ package main
 // The reports: a table for people, in the shape of that of `ringway bench`, and JSON in raw units.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,8 +16,7 @@ import (
 // absent stands for a missing figure.
 const absent = "–"
 
-// column of the table. A band is a heading above neighboring columns. A column is omitted if no row
-// has a figure for it.
+// column of the table. A band is a heading above neighboring columns.
 type column struct {
 	band, heading string
 	text          func(*row, run) string
@@ -80,13 +80,12 @@ func (r *report) writeTable(to io.Writer) error {
 	o := r.options
 	var out strings.Builder
 	line := func(text string) { out.WriteString(text + "\n") }
-	for _, text := range r.Machine.lines() {
-		line(text)
+	for _, text := range r.Machine {
+		line(printable(text))
 	}
 	line("")
-	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use the first %s",
-		durationText(o.runtime),
-		sizeText(min(o.cachedSize, r.Machine.Size))))
+	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use at most the first %s",
+		durationText(o.runtime), sizeText(maxCached)))
 	if o.repeat > 1 {
 		line(fmt.Sprintf("Each row is the median of %d runs; spread is half the distance from the "+
 			"slowest to the fastest.", o.repeat))
@@ -119,63 +118,39 @@ func (r *report) writeTable(to io.Writer) error {
 
 // grid returns the rows. The first column is aligned left, the others right.
 func (r *report) grid() string {
-	texts := make([][]string, len(r.Rows)) // Of all columns.
-	for i, row := range r.Rows {
-		texts[i] = make([]string, len(columns))
-		for at, c := range columns {
-			if at < settings {
-				texts[i][at] = c.text(row, run{})
-			} else if len(row.Runs) > 0 {
-				texts[i][at] = c.text(row, row.median())
-			}
-		}
-	}
 	first := len(columns[0].heading)
 	for _, row := range r.Rows {
 		first = max(first, len(row.Contestant))
-	}
-	var shown []int
-	var bands, headings []string
-	band := ""
-	for at, c := range columns {
-		if c.band != "" {
-			band = c.band
-		}
-		used := at < settings
-		for i := range texts {
-			used = used || texts[i][at] != ""
-		}
-		if !used {
-			continue
-		}
-		shown = append(shown, at)
-		bands, band = append(bands, band), ""
-		headings = append(headings, c.heading)
 	}
 	var out strings.Builder
 	table := tabwriter.NewWriter(&out, 0, 0, 1, ' ', tabwriter.AlignRight)
 	write := func(fields []string) {
 		fmt.Fprintf(table, "%-*s\t%s\t\n", first, fields[0], strings.Join(fields[1:], "\t"))
 	}
+	var bands, headings []string
+	for _, c := range columns {
+		bands, headings = append(bands, c.band), append(headings, c.heading)
+	}
 	write(bands)
 	write(headings)
 	for i, row := range r.Rows {
 		if i > 0 && r.Rows[i-1].Workload != row.Workload {
-			write(make([]string, len(shown)))
+			write(make([]string, len(columns)))
 		}
-		fields := make([]string, len(shown))
-		for n, at := range shown {
-			if fields[n] = texts[i][at]; fields[n] == "" {
-				fields[n] = absent
+		var fields []string
+		if len(row.Runs) == 0 {
+			for _, c := range columns[:settings] {
+				fields = append(fields, c.text(row, run{}))
 			}
-		}
-		if len(row.Runs) > 0 {
-			write(fields)
+			fmt.Fprintf(table, "%-*s\t%s\t  failed: %s\n", first, fields[0],
+				strings.Join(fields[1:], "\t"), printable(row.Error))
 			continue
 		}
-		fmt.Fprintf(table, "%-*s\t%s\t  failed: %s\n", first, fields[0],
-			strings.Join(fields[1:settings], "\t"),
-			printable(row.Error))
+		median := row.median()
+		for _, c := range columns {
+			fields = append(fields, cmp.Or(c.text(row, median), absent))
+		}
+		write(fields)
 	}
 	_ = table.Flush() // A strings.Builder does not fail.
 	return out.String()

@@ -130,7 +130,7 @@ func (r *row) compareTo(base *row) {
 // report is everything that a bench measured.
 type report struct {
 	Command []string `json:"command"`
-	Machine machine  `json:"machine"`
+	Machine []string `json:"machine"`
 	Rows    []*row   `json:"rows"`
 	Summary []string `json:"summary"`
 	options options

@@ -30,7 +30,7 @@ const runCommand = "run-one"
 // inheritedFile is the target in the child. The child opens it again, with the flags it needs.
 const inheritedFile = "/proc/self/fd/3"
 
-// order is what the parent asks of a child.
+// order is what the parent requests from a child.
 type order struct {
 	Workload     workload
 	Contestant   string

@@ -29,7 +29,7 @@ func orderFor(w workload, name string, t *target) order {
 
 func scratch(t *testing.T, size int64) *target {
 	t.Helper()
-	created, err := createScratch(t.TempDir(), size, func(int64, int64) {})
+	created, err := createScratch(t.TempDir(), size)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,32 +25,11 @@ type target struct {
 	about   string
 }
 
-const (
-	// defaultScratch exceeds the cache of most devices and takes seconds to write.
-	defaultScratch = 1 << 30
-	// defaultInMemory is for tmpfs, where the scratch file occupies memory.
-	defaultInMemory = 256 << 20
-	// minScratch is the smallest default: a smaller file fits in a device's cache.
-	minScratch = 16 << 20
+// defaultScratch exceeds the cache of most devices and takes seconds to write. The scratch file
+// takes at most a tenth of the free space.
+const defaultScratch = 1 << 30
 
-	magicTmpfs, magicRamfs = 0x01021994, 0x858458f6
-)
-
-// scratchSize returns the default size, which is at most a tenth of the free space; 0 if that is
-// too small.
-func scratchSize(free int64, inMemory bool) int64 {
-	size := int64(defaultScratch)
-	if inMemory {
-		size = defaultInMemory
-	}
-	size = min(size, free/10>>20<<20)
-	if size < minScratch {
-		return 0
-	}
-	return size
-}
-
-func openTarget(o options, progress func(done, all int64)) (*target, error) {
+func openTarget(o options) (*target, error) {
 	if o.file != "" {
 		return openFile(o.file, o.size)
 	}
@@ -61,14 +40,14 @@ func openTarget(o options, progress func(done, all int64)) (*target, error) {
 	free := int64(stat.Bavail) * stat.Bsize
 	size := o.size / block * block
 	if o.size == 0 {
-		size = scratchSize(free, stat.Type == magicTmpfs || stat.Type == magicRamfs)
+		size = min(defaultScratch, free/10>>20<<20)
 	}
 	if size == 0 || size > free {
 		return nil, fmt.Errorf("create a scratch file in %s: %s free is not enough "+
 			"(nothing was written); choose another directory with -scratch, or a size of at least "+
 			"4 KiB with -size", o.scratch, sizeText(free>>20<<20))
 	}
-	return createScratch(o.scratch, size, progress)
+	return createScratch(o.scratch, size)
 }
 
 func openFile(name string, size int64) (*target, error) {
@@ -129,13 +108,13 @@ func (t *target) unfit(w workload) string {
 }
 
 // createScratch writes every byte: holes are not read from the device.
-func createScratch(dir string, size int64, progress func(done, all int64)) (*target, error) {
+func createScratch(dir string, size int64) (*target, error) {
 	file, err := createUnnamed(dir)
 	if err != nil {
 		return nil, fmt.Errorf("create a scratch file: %w; choose another directory with -scratch",
 			err)
 	}
-	if err := fill(file, size, progress); err != nil {
+	if err := fill(file, size); err != nil {
 		err = fmt.Errorf("write a scratch file in %s: %w", dir, err)
 		return nil, errors.Join(err, file.Close())
 	}
@@ -164,7 +143,7 @@ func createUnnamed(dir string) (*os.File, error) {
 	return file, os.Remove(file.Name())
 }
 
-func fill(file *os.File, size int64, progress func(done, all int64)) error {
+func fill(file *os.File, size int64) error {
 	p := make([]byte, 1<<20)
 	random := rand.NewChaCha8([32]byte{})
 	for at := int64(0); at < size; {
@@ -178,7 +157,6 @@ func fill(file *os.File, size int64, progress func(done, all int64)) error {
 			return err
 		}
 		at += int64(n)
-		progress(at, size)
 	}
 	if err := file.Sync(); err != nil {
 		return err

@@ -47,6 +47,8 @@ const (
 	// maxBlocked is how many goroutines may block in os.File at once: each occupies a thread, and
 	// Go aborts a program with 10,000 threads.
 	maxBlocked = 8000
+	// maxCached is how many bytes at the start of the file cached reads use.
+	maxCached = 256 << 20
 	// boundedReads is how many reads os-128 has in flight.
 	boundedReads = 128
 )

@@ -77,8 +77,8 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 		p := make([]byte, 1000)
 		n, err := out.Read(p)
 		output.Write(p[:n])
-		if found := regexp.MustCompile(`http://\S+`).FindString(output.String()); strings.HasSuffix(output.String(), "\n") {
-			url = found
+		if text := output.String(); strings.HasSuffix(text, "\n") {
+			url = regexp.MustCompile(`http://\S+`).FindString(text)
 		}
 		if err != nil {
 			t.Fatal(output.String(), <-ended)
@@ -153,6 +153,7 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 			descriptors, goroutines := settled(t, 0, 0)
 
 			url, stop := start(t, "-backend", string(backend), dir)
+			inAnHour := time.Now().Add(time.Hour).UTC()
 			var wg sync.WaitGroup
 			limit := make(chan struct{}, 50)
 			for _, path := range []string{
@@ -168,7 +169,7 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 					{"Range": {"bytes=100000-400000"}}, {"Range": {"bytes=-3"}},
 					{"Range": {"bytes=5-3"}}, {"Range": {"bytes=9999999-"}},
 					{"Range": {"bytes=0-1,5-6,100-5000"}},
-					{"If-Modified-Since": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}},
+					{"If-Modified-Since": {inAnHour.Format(http.TimeFormat)}},
 					{"If-Modified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
 					{"If-Unmodified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
 					{"If-Range": {time.Unix(0, 0).UTC().Format(http.TimeFormat)},

@@ -97,7 +97,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 	switch errno {
 	case syscall.EPERM, syscall.EACCES:
 		if feature == DirectIO {
-			return "opening the file with O_DIRECT is not permitted, or a security module refuses it",
+			return "O_DIRECT is not permitted for the file, or a security module refuses it",
 				"check the mode and the attributes of the file (lsattr)"
 		}
 		if errno == syscall.EPERM && uring {
@@ -123,7 +123,8 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 	case syscall.EINVAL:
 		switch {
 		case feature == Uring:
-			return "the kernel rejected the parameters or a read: io_uring is too old or incomplete",
+			return "the kernel rejected the parameters or a read: " +
+					"io_uring is too old or incomplete",
 				"use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend"
 		case feature == DirectIO:
 			return "this file system does not support direct I/O",
@@ -194,8 +195,8 @@ func explainSysctl(l limits) (meaning, fix string) {
 			return "", ""
 		}
 		if group, err := strconv.Atoi(l.uringGroup); err == nil && group >= 0 {
-			return fmt.Sprintf("kernel.io_uring_disabled is 1, and this process is not in group %d "+
-					"(kernel.io_uring_group)", group),
+			return fmt.Sprintf("kernel.io_uring_disabled is 1, and this process is not in group "+
+					"%d (kernel.io_uring_group)", group),
 				fmt.Sprintf("run it in group %d, or sysctl -w kernel.io_uring_disabled=0", group)
 		}
 		return "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN",
@@ -229,13 +230,20 @@ func bytesText(bytes uint64) string {
 
 func errnoName(errno syscall.Errno) string {
 	names := map[syscall.Errno]string{
-		syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.ENOSYS: "ENOSYS",
-		syscall.EINVAL: "EINVAL",
-		syscall.ENOMEM: "ENOMEM", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE",
+		syscall.EPERM:      "EPERM",
+		syscall.EACCES:     "EACCES",
+		syscall.ENOSYS:     "ENOSYS",
+		syscall.EINVAL:     "EINVAL",
+		syscall.ENOMEM:     "ENOMEM",
+		syscall.EMFILE:     "EMFILE",
+		syscall.ENFILE:     "ENFILE",
 		syscall.EAGAIN:     "EAGAIN",
-		syscall.EOPNOTSUPP: "EOPNOTSUPP", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EIO: "EIO",
-		syscall.EBUSY:  "EBUSY",
-		syscall.EEXIST: "EEXIST", syscall.EBADF: "EBADF",
+		syscall.EOPNOTSUPP: "EOPNOTSUPP",
+		syscall.ETIMEDOUT:  "ETIMEDOUT",
+		syscall.EIO:        "EIO",
+		syscall.EBUSY:      "EBUSY",
+		syscall.EEXIST:     "EEXIST",
+		syscall.EBADF:      "EBADF",
 	}
 	if name, ok := names[errno]; ok {
 		return name

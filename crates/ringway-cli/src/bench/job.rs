@@ -1,53 +1,52 @@
-//! One job: a thread that keeps its requests in flight, with a queue of its own or, for psync, with
-//! plain system calls.
+//! One job: a thread that keeps its requests in flight, with its own queue or, for psync, with
+//! blocking calls.
 //!
-//! What is measured runs through here, so what happens for each request is as little as can be: no
-//! allocation, no lock, one look at the clock for each group that is pushed and one for each group
-//! that is reaped, and the buffers go from a completion to the next push as they are.
+//! This code is a part of every figure, so it does little for each request: no allocation, no lock,
+//! one clock reading for each group that is pushed and one for each group that is reaped. Buffers
+//! move from a completion to the next push unchanged.
 
-use super::clock::now;
-use super::offsets::{Offsets, Order, Place, Region};
-use super::pattern;
-use super::random::{Random, mix};
-use super::result::{Direction, Usage};
+use super::result::Direction;
 use super::schedule::Schedule;
-use super::usage::{Moment, Window};
-use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
+use super::workload::{Access, Sizes, Stop, Sync, Target, Workload};
 use anyhow::{Context, anyhow};
 use ringway_core::op::{self, Opcode};
 use ringway_core::refusal::Feature;
 use ringway_core::{
-    AlignedBuffer, Arena, ArenaBuffer, BackendKind, Buffer, BuildError, File, Options, Queue,
-    SqPoll,
+    AlignedBuffer, Arena, ArenaBuffer, Buffer, BuildError, File, Options, Queue, SqPoll,
 };
+use ringway_measure::clock::now;
+use ringway_measure::offsets::{Offsets, Order, Place, Region};
+use ringway_measure::pattern;
+use ringway_measure::random::{Random, mix};
+use ringway_measure::usage::{Snapshot, Usage, Window};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// A file as a job uses it.
+/// A file of a job.
 #[derive(Debug)]
 pub struct JobFile {
     /// Opened for this run.
     pub file: File,
-    /// The part of it that is used.
+    /// The part in use.
     pub region: Region,
-    /// How what is read of it is checked.
+    /// The check of bytes that are read.
     pub check: Check,
 }
 
-/// What the bytes of a file are to be.
+/// The expected bytes of a file.
 #[derive(Debug)]
 pub enum Check {
-    /// Anything.
-    Nothing,
+    /// Any.
+    None,
     /// The pattern of this seed.
     Pattern(u64),
-    /// What a plain read of the same place gives.
+    /// The bytes that a plain read at the same offset returns.
     PlainRead(std::fs::File),
 }
 
-/// What one job did within the window.
+/// What one job did while it was measured.
 #[derive(Debug, Default)]
 pub struct JobResult {
     /// Reads.
@@ -56,55 +55,57 @@ pub struct JobResult {
     pub write: Direction,
     /// Syncs.
     pub sync: Direction,
-    /// Failed requests by errno, those before the window too. One that came upon the end of the
-    /// file is EIO.
+    /// Failed requests by errno, also those before measuring. A request that reached the end of the
+    /// file counts as EIO.
     pub errors: Vec<(i32, u64)>,
-    /// Of those, the ones that came upon the end of the file.
+    /// The failed requests that reached the end of the file.
     pub short: u64,
     /// Blocks checked, and wrong ones.
     pub verified: (u64, u64),
-    /// What it cost: the job's own thread, and the system calls that the queue counted.
+    /// The cost of the job's own thread.
     pub usage: Usage,
-    /// Operations that the backend could not carry, and threads did.
+    /// System calls for I/O, as the queue counts them.
+    pub system_calls: u64,
+    /// Operations that the backend does not support and that went to the fallback pool.
     pub to_threads: u64,
-    /// Requests that were due and not started when the time was up.
+    /// Requests that were due and not started by the end.
     pub not_started: u64,
-    /// Of each file, the blocks written, if that is to be known.
+    /// For each file, the blocks that were written; empty where nobody checks them.
     pub written: Vec<Vec<bool>>,
 }
 
-/// When a job begins and ends.
+/// When a job starts and ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Requests begin.
+    /// The first request starts.
     pub start: u64,
-    /// They count from here on.
+    /// Requests count from now on.
     pub measured: u64,
-    /// None begins from here on.
+    /// No request starts from now on.
     pub end: u64,
 }
 
-/// A job that is set up and waits to begin.
+/// A job that is ready to start.
 pub struct Job<'a> {
     workload: &'a Workload,
     files: &'a [JobFile],
-    /// None for psync.
+    /// `None` for psync.
     queue: Option<Queue>,
     offsets: Offsets,
     random: Random,
-    /// Places for requests that are free.
+    /// Free slots for requests.
     idle: Vec<u32>,
-    /// As many buffers. Apart from the places, since a pair would be put together and taken apart
-    /// for every request.
+    /// One buffer for each free slot. They are separate from the slots because pairs would be
+    /// assembled and taken apart for every request.
     buffers: Vec<Buffer>,
-    /// Buffers of the places that syncs are in.
+    /// The buffers of slots with a sync in flight.
     parked: Vec<Buffer>,
-    tally: Tally<'a>,
+    recorder: Recorder<'a>,
     write_seed: Option<u64>,
     schedule: Option<Schedule>,
-    /// Writes until the next sync, if there are to be some.
+    /// Writes until the next sync, if the workload has syncs.
     until_sync: Option<u32>,
-    /// Requests until the next pause, if there are to be some.
+    /// Requests until the next pause, if the workload has pauses.
     until_pause: Option<u64>,
     last_written: usize,
     issued: u64,
@@ -113,32 +114,33 @@ pub struct Job<'a> {
     limit_bytes: u64,
     /// System calls made without a queue.
     calls: u64,
-    /// Since when requests count.
-    counts: Option<Counts>,
-    /// The time is up.
+    /// The counters when measuring started; `None` before.
+    baseline: Option<Baseline>,
+    /// The time is over.
     over: bool,
 }
 
+/// A request in flight.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flight {
-    /// When it was due at a fixed rate, else when it was pushed.
+struct Request {
+    /// The scheduled start at a fixed rate, otherwise the time of the push.
     start: u64,
-    /// When it was pushed.
+    /// The time of the push.
     pushed: u64,
     place: Place,
 }
 
-/// The figures when the window was opened.
+/// Counters at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
-    moment: Moment,
+struct Baseline {
+    snapshot: Snapshot,
     system_calls: u64,
     to_threads: u64,
 }
 
 impl<'a> Job<'a> {
-    /// Makes the queue, on the thread that will use it, and the buffers. With `write_seed`, what is
-    /// written is the pattern of that seed, and remembered.
+    /// Builds the queue, on the thread that will use it, and the buffers. With `write_seed`, writes
+    /// have the pattern of that seed, and the job records which blocks it writes.
     ///
     /// # Errors
     ///
@@ -154,12 +156,12 @@ impl<'a> Job<'a> {
         let mut queue = options(workload, files).map(|options| options.build()).transpose()?;
         if let Some(queue) = queue.as_mut().filter(|_| workload.fixed_files) {
             for file in files {
-                // Refused or granted, the queue explains it.
+                // If it is refused, the queue explains why.
                 let _ = queue.register_file(&file.file);
             }
         }
         let regions: Vec<Region> = files.iter().map(|file| file.region).collect();
-        let order = match workload.is_random() {
+        let order = match workload.access.is_random() {
             false => Order::Sequential,
             true if workload.no_random_map => Order::Random,
             true => Order::Shuffled,
@@ -167,18 +169,18 @@ impl<'a> Job<'a> {
         let start =
             if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
         let seed = mix(seed ^ mix(u64::from(number)));
-        let checks = files.iter().any(|file| !matches!(file.check, Check::Nothing));
+        let checks = files.iter().any(|file| !matches!(file.check, Check::None));
         Ok(Self {
             offsets: Offsets::new(order, workload.block_size, &regions, seed, start),
             random: Random::new(seed),
             idle: (0..depth).rev().collect(),
             buffers: buffers(workload, queue.as_mut()),
             parked: Vec::with_capacity(depth as usize),
-            tally: Tally {
+            recorder: Recorder {
                 workload,
                 files,
-                flights: vec![Flight::default(); depth as usize],
-                counts: false,
+                requests: vec![Request::default(); depth as usize],
+                measuring: false,
                 checks,
                 plain: Vec::new(),
                 result: JobResult {
@@ -192,11 +194,11 @@ impl<'a> Job<'a> {
                     },
                     ..JobResult::default()
                 },
-                is_to_stop: false,
+                stopped: false,
             },
             write_seed,
             schedule: None,
-            until_sync: workload.sync.map(every),
+            until_sync: workload.sync.map(Sync::every),
             until_pause: workload.pause.map(|pause| pause.after),
             last_written: 0,
             issued: 0,
@@ -204,7 +206,7 @@ impl<'a> Job<'a> {
             limit: u64::MAX,
             limit_bytes: u64::MAX,
             calls: 0,
-            counts: None,
+            baseline: None,
             over: false,
             workload,
             files,
@@ -212,55 +214,52 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// What was asked of the queue and refused.
+    /// The requested options of the queue that were refused.
     pub fn refusals(&self) -> Vec<String> {
-        let asked = [
+        let requested = [
             (self.workload.sqpoll, Feature::SqPoll),
             (self.workload.iopoll, Feature::IoPoll),
             (self.workload.fixed_buffers, Feature::FixedBuffers),
             (self.workload.fixed_files, Feature::FixedFiles),
         ];
-        let was_asked = |feature| asked.iter().any(|(asked, of)| *asked && *of == feature);
+        let is_requested = |feature| requested.iter().any(|(on, of)| *on && *of == feature);
         let Some(queue) = &self.queue else { return Vec::new() };
         let explanation = queue.explain();
-        explanation
-            .refusals
-            .iter()
-            .filter(|refusal| was_asked(refusal.feature))
-            .map(ToString::to_string)
-            .collect()
+        let refused = explanation.refusals.iter().filter(|refusal| is_requested(refusal.feature));
+        refused.map(ToString::to_string).collect()
     }
 
-    /// Runs to its end. The queue, with the kernel's helper threads, lives on until the job is
+    /// Runs until the end. The queue and the kernel's helper threads exist until the job is
     /// dropped.
     ///
     /// # Errors
     ///
-    /// Of the queue as a whole; requests that fail are counted.
+    /// Those of the queue as a whole; requests that fail are counted.
     pub fn run(&mut self, times: Times, window: &Window) -> anyhow::Result<JobResult> {
-        let ran = self.keep_going(times, window);
-        let moment = Moment::of_thread();
-        // Also for one that failed: the others' figures are to be had.
+        let ran = self.run_requests(times, window);
+        let snapshot = Snapshot::of_thread();
+        // A failed job closes its part too: the other jobs' figures remain valid.
         window.close();
         ran?;
-        if let Some(opened) = self.counts {
-            let now = self.counted(moment);
-            self.tally.result.usage = now.moment.since(&opened.moment);
-            self.tally.result.usage.system_calls = Some(now.system_calls - opened.system_calls);
-            self.tally.result.to_threads = now.to_threads - opened.to_threads;
+        if let Some(baseline) = self.baseline {
+            let now = self.counters(snapshot);
+            let result = &mut self.recorder.result;
+            result.usage = now.snapshot.since(&baseline.snapshot);
+            result.system_calls = now.system_calls - baseline.system_calls;
+            result.to_threads = now.to_threads - baseline.to_threads;
         }
-        Ok(std::mem::take(&mut self.tally.result))
+        Ok(std::mem::take(&mut self.recorder.result))
     }
 
-    fn keep_going(&mut self, times: Times, window: &Window) -> anyhow::Result<()> {
+    fn run_requests(&mut self, times: Times, window: &Window) -> anyhow::Result<()> {
         self.schedule = self.workload.rate.map(|rate| Schedule::new(times.start, rate));
         if self.schedule.is_some() {
-            wake_on_time();
+            disable_timer_slack();
         }
         let mut time = now();
         loop {
-            if self.counts.is_none() && time >= times.measured {
-                self.begin_counting(window);
+            if self.baseline.is_none() && time >= times.measured {
+                self.start_measuring(window);
             }
             if time >= times.end && !self.over {
                 self.count_not_started(times.end);
@@ -279,33 +278,34 @@ impl<'a> Job<'a> {
                 time = now();
             }
         }
-        if self.counts.is_none() {
-            self.begin_counting(window);
+        if self.baseline.is_none() {
+            self.start_measuring(window);
         }
         Ok(())
     }
 
     fn in_flight(&self) -> usize {
-        self.tally.flights.len() - self.idle.len()
+        self.recorder.requests.len() - self.idle.len()
     }
 
-    fn counted(&self, moment: Moment) -> Counts {
+    fn counters(&self, snapshot: Snapshot) -> Baseline {
         let (system_calls, to_threads) = match &self.queue {
             Some(queue) => (queue.stats().system_calls, queue.stats().to_threads),
             None => (self.calls, 0),
         };
-        Counts { moment, system_calls, to_threads }
+        Baseline { snapshot, system_calls, to_threads }
     }
 
-    fn begin_counting(&mut self, window: &Window) {
-        self.counts = Some(self.counted(Moment::of_thread()));
-        self.tally.counts = true;
-        // Those that are in flight will be counted when they complete.
+    fn start_measuring(&mut self, window: &Window) {
+        self.baseline = Some(self.counters(Snapshot::of_thread()));
+        self.recorder.measuring = true;
+        // Requests in flight count when they complete.
         self.issued = (self.in_flight() - self.parked.len()) as u64;
-        let mut in_flight = vec![true; self.tally.flights.len()];
-        self.idle.iter().for_each(|place| in_flight[*place as usize] = false);
-        let flights = self.tally.flights.iter().zip(in_flight).filter(|(_, in_flight)| *in_flight);
-        self.issued_bytes = flights.map(|(flight, _)| flight.place.len).sum();
+        let mut in_flight = vec![true; self.recorder.requests.len()];
+        self.idle.iter().for_each(|slot| in_flight[*slot as usize] = false);
+        let requests = self.recorder.requests.iter().zip(in_flight);
+        let requests = requests.filter(|(_, in_flight)| *in_flight);
+        self.issued_bytes = requests.map(|(request, _)| request.place.len).sum();
         match self.workload.stop {
             Stop::After(_) => {}
             Stop::Requests(requests) => self.limit = requests,
@@ -321,13 +321,13 @@ impl<'a> Job<'a> {
 
     fn may_start(&self) -> bool {
         !self.over
-            && !self.tally.is_to_stop
+            && !self.recorder.stopped
             && self.issued < self.limit
             && self.issued_bytes < self.limit_bytes
     }
 
-    /// Pushes what there is room for and is due; without a queue, one request, which is done then.
-    /// Takes and gives the time.
+    /// Pushes requests that are due while there are free slots; without a queue, executes one
+    /// request. Takes and returns the current time.
     #[inline]
     fn fill(&mut self, mut time: u64, end: u64) -> anyhow::Result<u64> {
         let (mut gathered, group) = (0, self.workload.group());
@@ -336,18 +336,18 @@ impl<'a> Job<'a> {
                 if self.in_flight() > 0 {
                     break;
                 }
-                // After it the time may be up.
+                // The time may be over after the pause.
                 return Ok(self.pause(time, end));
             }
             if self.until_sync == Some(0) {
-                // It is no request, and so not one of those that the rate allows.
+                // A sync does not count against the rate.
                 time = self.push_sync(time)?;
             } else {
                 let start = match &self.schedule {
                     None => time,
                     Some(schedule) if schedule.due() <= time => {
-                        // Of those that are due, each is submitted a little later than the one
-                        // before.
+                        // Each of the requests that are due is submitted a little later than the
+                        // previous one.
                         time = now();
                         schedule.due()
                     }
@@ -357,7 +357,7 @@ impl<'a> Job<'a> {
             }
             let Some(queue) = &mut self.queue else { break };
             gathered += 1;
-            // The last group goes with the wait that follows.
+            // The wait that follows submits the last group.
             if gathered == group && !self.idle.is_empty() {
                 queue.submit()?;
                 gathered = 0;
@@ -377,12 +377,11 @@ impl<'a> Job<'a> {
         now()
     }
 
-    /// Pushes a request that was due at `start`, at the time `pushed`; gives the time, if that is
-    /// another then.
+    /// Pushes a request that was due at `start`, at the time `pushed`; returns the current time.
     #[inline]
     fn push(&mut self, start: u64, pushed: u64) -> anyhow::Result<u64> {
-        let slot = self.idle.pop().context("a place is free")?;
-        let mut buffer = self.buffers.pop().context("and has a buffer")?;
+        let slot = self.idle.pop().context("a slot is free")?;
+        let mut buffer = self.buffers.pop().context("a free slot has a buffer")?;
         let writes = match self.workload.access {
             Access::Read | Access::RandRead => false,
             Access::Write | Access::RandWrite => true,
@@ -410,7 +409,7 @@ impl<'a> Job<'a> {
                     .for_each(|bytes| pattern::fill(seed, place.offset, bytes));
                 let block =
                     |offset: u64| ((offset - on.region.start) / workload.block_size) as usize;
-                self.tally.result.written[place.file]
+                self.recorder.result.written[place.file]
                     [block(place.offset)..block(place.offset + place.len)]
                     .fill(true);
             }
@@ -419,7 +418,7 @@ impl<'a> Job<'a> {
         }
         self.until_pause = self.until_pause.map(|requests| requests - 1);
         self.schedule.iter_mut().for_each(|schedule| schedule.take(place.len));
-        self.tally.flights[slot as usize] = Flight { start, pushed, place };
+        self.recorder.requests[slot as usize] = Request { start, pushed, place };
         self.issued += 1;
         self.issued_bytes += place.len;
         let Some(queue) = &mut self.queue else {
@@ -435,11 +434,11 @@ impl<'a> Job<'a> {
         Ok(pushed)
     }
 
-    /// Reads or writes with blocking calls, and counts that; gives the time.
+    /// Reads or writes with blocking calls, and records the result; returns the current time.
     fn transfer(&mut self, slot: u32, writes: bool, mut buffer: Buffer) -> anyhow::Result<u64> {
-        let place = self.tally.flights[slot as usize].place;
+        let place = self.recorder.requests[slot as usize].place;
         let file = self.files[place.file].file.as_fd();
-        let bytes = buffer.as_mut_slice().context("the buffer can be written to")?;
+        let bytes = buffer.as_mut_slice().context("the buffer is writable")?;
         let mut done = 0;
         let result = loop {
             let (part, offset) = (&mut bytes[done..], place.offset + done as u64);
@@ -455,13 +454,13 @@ impl<'a> Job<'a> {
                 Err(errno) => break Err(errno.raw_os_error()),
             }
         };
-        let kind = if writes { Opcode::Write } else { Opcode::Read };
+        let opcode = if writes { Opcode::Write } else { Opcode::Read };
         let time = now();
-        self.tally.count(kind, result, slot, time);
-        self.tally.check(kind, result, slot, &buffer);
+        self.recorder.count(opcode, result, slot, time);
+        self.recorder.check(opcode, result, slot, &buffer);
         self.buffers.push(buffer);
         self.idle.push(slot);
-        Ok(self.tally.time_after(time))
+        Ok(self.recorder.time_after(time))
     }
 
     fn sync_now(&mut self, slot: u32) -> u64 {
@@ -472,26 +471,22 @@ impl<'a> Job<'a> {
             _ => rustix::fs::fsync(file),
         };
         let time = now();
-        self.tally.count(
-            Opcode::Fsync,
-            result.map(|()| 0).map_err(Errno::raw_os_error),
-            slot,
-            time,
-        );
+        let result = result.map(|()| 0).map_err(Errno::raw_os_error);
+        self.recorder.count(Opcode::Fsync, result, slot, time);
         self.buffers.extend(self.parked.pop());
         self.idle.push(slot);
         time
     }
 
-    /// A sync takes a request's place, but is none that is counted. It does not wait for the writes
-    /// in flight.
+    /// Pushes a sync. It takes a slot but does not count as a request, and it does not wait for
+    /// writes in flight.
     #[cold]
     fn push_sync(&mut self, time: u64) -> anyhow::Result<u64> {
-        let slot = self.idle.pop().context("a place is free")?;
-        self.parked.push(self.buffers.pop().context("and has a buffer")?);
-        self.until_sync = self.workload.sync.map(every);
+        let slot = self.idle.pop().context("a slot is free")?;
+        self.parked.push(self.buffers.pop().context("a free slot has a buffer")?);
+        self.until_sync = self.workload.sync.map(Sync::every);
         let place = Place { file: self.last_written, offset: 0, len: 0 };
-        self.tally.flights[slot as usize] = Flight { start: time, pushed: time, place };
+        self.recorder.requests[slot as usize] = Request { start: time, pushed: time, place };
         let Some(queue) = &mut self.queue else {
             return Ok(self.sync_now(slot));
         };
@@ -504,7 +499,7 @@ impl<'a> Job<'a> {
         Ok(time)
     }
 
-    /// Waits for completions; gives the time.
+    /// Waits for completions; returns the current time.
     #[inline]
     fn reap(&mut self) -> anyhow::Result<u64> {
         let in_flight = self.in_flight();
@@ -518,7 +513,7 @@ impl<'a> Job<'a> {
             }
             _ => None,
         };
-        let queue = self.queue.as_mut().context("what is in flight is in a queue")?;
+        let queue = self.queue.as_mut().context("requests in flight are in a queue")?;
         let completions = match until {
             Some(until) => queue.reap_until(at_least, until)?,
             None => queue.reap(at_least)?,
@@ -526,37 +521,37 @@ impl<'a> Job<'a> {
         let time = now();
         for completion in completions {
             let slot = completion.user_data as u32;
-            let (kind, result) =
-                (completion.opcode, completion.result.map_err(|error| error.errno()));
-            self.tally.count(kind, result, slot, time);
-            if kind == Opcode::Fsync {
+            let opcode = completion.opcode;
+            let result = completion.result.map_err(|error| error.errno());
+            self.recorder.count(opcode, result, slot, time);
+            if opcode == Opcode::Fsync {
                 self.buffers.push(self.parked.pop().context("a sync parked a buffer")?);
                 self.idle.push(slot);
                 continue;
             }
-            let buffer = completion.into_buffer().context("a transfer hands its buffer back")?;
-            self.tally.check(kind, result, slot, &buffer);
+            let buffer = completion.into_buffer().context("a transfer returns its buffer")?;
+            self.recorder.check(opcode, result, slot, &buffer);
             self.buffers.push(buffer);
             self.idle.push(slot);
         }
-        Ok(self.tally.time_after(time))
+        Ok(self.recorder.time_after(time))
     }
 
-    /// What the schedule still wanted: that it had to wait until now is known, and counts as
-    /// latency from the schedule.
+    /// Counts requests that were due and not started. They have waited at least until now, which
+    /// counts as latency from the schedule.
     fn count_not_started(&mut self, end: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         let block_size = self.workload.block_size;
         let left = (self.limit.saturating_sub(self.issued))
             .min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(block_size));
         let missed = schedule.missed(end, block_size).min(left);
-        self.tally.result.not_started = missed;
-        let direction = match self.workload.reads() {
-            true => &mut self.tally.result.read,
-            false => &mut self.tally.result.write,
+        self.recorder.result.not_started = missed;
+        let direction = match self.workload.access.reads() {
+            true => &mut self.recorder.result.read,
+            false => &mut self.recorder.result.write,
         };
-        // They were due at equal distances from now to the end; millions of them need no more
-        // points than this.
+        // They were due at equal intervals until the end. A thousand points represent any number of
+        // them.
         let (waited, points) = (end.saturating_sub(schedule.due()), missed.min(1000));
         for point in 0..points {
             let latency =
@@ -567,48 +562,48 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What is kept of requests in flight and of completions; apart from the queue, from which their
-/// iterator borrows.
-struct Tally<'a> {
+/// The requests in flight and the results. It is separate from the queue, which the iterator over
+/// completions borrows.
+struct Recorder<'a> {
     workload: &'a Workload,
     files: &'a [JobFile],
-    /// The requests in flight, by place.
-    flights: Vec<Flight>,
-    /// Requests are within the measured time.
-    counts: bool,
-    /// What is read is checked.
+    /// The requests by slot.
+    requests: Vec<Request>,
+    /// Completions count.
+    measuring: bool,
+    /// Some files are checked.
     checks: bool,
     plain: Vec<u8>,
     result: JobResult,
-    /// A request has failed that ends the job.
-    is_to_stop: bool,
+    /// A failed request has ended the job.
+    stopped: bool,
 }
 
-impl Tally<'_> {
+impl Recorder<'_> {
     #[inline]
-    fn count(&mut self, kind: Opcode, result: Result<u64, i32>, slot: u32, time: u64) {
-        let flight = &self.flights[slot as usize];
+    fn count(&mut self, opcode: Opcode, result: Result<u64, i32>, slot: u32, time: u64) {
+        let request = &self.requests[slot as usize];
         let bytes = match result {
-            Ok(bytes) if bytes == flight.place.len => bytes,
-            // Every request lies within the file as it was, so it has become shorter.
+            Ok(bytes) if bytes == request.place.len => bytes,
+            // Every request is within the file as it was, so the file has become shorter.
             Ok(_) => return self.count_error(libc::EIO, true),
             Err(errno) => return self.count_error(errno, false),
         };
-        if !self.counts {
+        if !self.measuring {
             return;
         }
-        let since_pushed = self.workload.rate.map(|_| time.saturating_sub(flight.pushed));
-        let direction = match kind {
+        let since_pushed = self.workload.rate.map(|_| time.saturating_sub(request.pushed));
+        let direction = match opcode {
             Opcode::Read => &mut self.result.read,
             Opcode::Write => &mut self.result.write,
             _ => &mut self.result.sync,
         };
-        direction.count(bytes, time.saturating_sub(flight.start), since_pushed);
+        direction.count(bytes, time.saturating_sub(request.start), since_pushed);
     }
 
     #[cold]
     fn count_error(&mut self, errno: i32, short: bool) {
-        self.is_to_stop = self.workload.stop_on_error;
+        self.stopped = self.workload.stop_on_error;
         self.result.short += u64::from(short);
         match self.result.errors.iter_mut().find(|(known, _)| *known == errno) {
             Some((_, count)) => *count += 1,
@@ -616,7 +611,8 @@ impl Tally<'_> {
         }
     }
 
-    /// The time after completions of this time have been counted and checked.
+    /// The current time after completions of `time` have been recorded: checking takes long enough
+    /// to read the clock again.
     #[inline]
     fn time_after(&self, time: u64) -> u64 {
         if self.checks { now() } else { time }
@@ -624,14 +620,14 @@ impl Tally<'_> {
 
     /// Checks the bytes that were read.
     #[inline]
-    fn check(&mut self, kind: Opcode, result: Result<u64, i32>, slot: u32, buffer: &Buffer) {
-        if !self.checks || kind != Opcode::Read {
+    fn check(&mut self, opcode: Opcode, result: Result<u64, i32>, slot: u32, buffer: &Buffer) {
+        if !self.checks || opcode != Opcode::Read {
             return;
         }
         let bytes = &buffer.as_slice()[..result.unwrap_or(0) as usize];
-        let place = self.flights[slot as usize].place;
+        let place = self.requests[slot as usize].place;
         let (blocks, wrong) = match &self.files[place.file].check {
-            Check::Nothing => return,
+            Check::None => return,
             Check::Pattern(seed) => pattern::check(*seed, place.offset, bytes),
             Check::PlainRead(file) => {
                 self.plain.resize(bytes.len(), 0);
@@ -647,15 +643,15 @@ impl Tally<'_> {
     }
 }
 
-/// A size at random, not over `room`, which has at least the least of them.
+/// A random size of at most `room`, which is at least the smallest size.
 #[cold]
 fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
-    // fio draws until a size fits. Near the end of a file the right one may be rare, or have no
-    // share at all.
+    // fio draws until a size fits. Near the end of a file a fitting size may be rare, or have a
+    // share of 0.
     for _ in 0..64 {
         let size = match sizes {
             Sizes::One => block_size,
-            // Every multiple of the block size, equally often.
+            // Every multiple of the block size is equally likely.
             Sizes::UpTo(largest) => block_size * (1 + random.below(largest / block_size)),
             Sizes::Split(sizes) => {
                 let mut percent = random.below(100);
@@ -674,35 +670,22 @@ fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
     block_size
 }
 
-/// Jobs that share files begin at different places of them, so that one does not read what another
-/// has just fetched. fio, whose job files name files with a size, has all begin at the first block.
+/// Whether jobs that share files start at different offsets, so that one does not read what another
+/// has just fetched. In job files, as in fio, all start at the first block.
 fn spreads_jobs(workload: &Workload) -> bool {
     matches!(workload.target, Target::Scratch { .. } | Target::Files(_))
 }
 
-fn every(sync: Sync) -> u32 {
-    match sync {
-        Sync::Fsync(writes) | Sync::Fdatasync(writes) => writes,
-    }
-}
+/// The maximum number of threads of a job: more gain nothing.
+const MAX_THREADS: u32 = 1024;
 
-/// More threads than this are no use to a job.
-const MOST_THREADS: u32 = 1024;
-
-/// The options of a job's queue; `None` for psync, which has none.
+/// The options of a job's queue; `None` for psync, which has no queue.
 fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
-    let backend = match workload.backend {
-        Backend::Uring => BackendKind::Uring,
-        Backend::Kaio => BackendKind::Kaio,
-        Backend::Threads => BackendKind::Threads,
-        Backend::Null => BackendKind::Null,
-        Backend::Psync => return None,
-    };
     let mut options = Options::new()
-        .backend(backend)
+        .backend(workload.backend.queue()?)
         .entries(workload.depth.min(Options::MAX_ENTRIES))
         .in_flight(workload.depth)
-        .threads(workload.depth.min(MOST_THREADS))
+        .threads(workload.depth.min(MAX_THREADS))
         .single_issuer(true);
     if workload.sqpoll {
         options = options.sqpoll(SqPoll::new(Duration::from_secs(1)));
@@ -713,34 +696,34 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
     Some(options)
 }
 
-/// Alignment that is right for direct I/O everywhere.
+/// An alignment that suffices for direct I/O on every device.
 const ALIGN: usize = 4096;
 
-/// A buffer for each place, filled with bytes that do not compress.
+/// A buffer for each slot, filled with incompressible bytes.
 fn buffers(workload: &Workload, queue: Option<&mut Queue>) -> Vec<Buffer> {
     let (len, depth) = (workload.largest_request() as usize, workload.depth as usize);
     let fill =
-        |place: usize, bytes: &mut [u8]| pattern::fill(workload.seed, (place * len) as u64, bytes);
+        |slot: usize, bytes: &mut [u8]| pattern::fill(workload.seed, (slot * len) as u64, bytes);
     if let Some(queue) = queue.filter(|_| workload.fixed_buffers) {
         let arena = Arena::new(len, depth);
-        // Refused or granted, the queue explains it.
+        // If it is refused, the queue explains why.
         let _ = queue.register_arena(&arena);
-        let blocks = (0..depth).map_while(|place| {
-            let mut block = arena.take()?;
-            fill(place, &mut block);
-            Some(Buffer::from(block))
+        let buffers = (0..depth).map_while(|slot| {
+            let mut buffer = arena.take()?;
+            fill(slot, &mut buffer);
+            Some(Buffer::from(buffer))
         });
-        return blocks.collect();
+        return buffers.collect();
     }
-    let aligned = (0..depth).map(|place| {
+    let aligned = (0..depth).map(|slot| {
         let mut buffer = AlignedBuffer::new(len, ALIGN);
-        fill(place, &mut buffer);
+        fill(slot, &mut buffer);
         Buffer::from(buffer)
     });
     aligned.collect()
 }
 
-/// The whole of one of the buffers made above, of which a part was in use.
+/// The whole buffer, of which a part was in use.
 fn whole(buffer: Buffer) -> Buffer {
     match AlignedBuffer::try_from(buffer) {
         Ok(aligned) => aligned.into(),
@@ -748,9 +731,10 @@ fn whole(buffer: Buffer) -> Buffer {
     }
 }
 
-/// A scheduled request should not start late because timers are gathered (50 us by default).
-fn wake_on_time() {
-    // SAFETY: the call takes numbers and changes nothing but this thread's timer slack.
+/// By default the kernel may wake a thread 50 µs late to coalesce timers, which would delay
+/// scheduled requests.
+fn disable_timer_slack() {
+    // SAFETY: the call takes numbers and only changes this thread's timer slack.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 

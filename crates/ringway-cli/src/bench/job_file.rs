@@ -1,51 +1,54 @@
-//! fio job files for `ringway bench`: a user who already describes a measurement for fio should not
-//! have to describe it a second time.
+//! fio job files for `ringway bench`: a measurement that is described for fio runs here too.
 //!
-//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it touches no file, what
-//! is included it asks its caller for, and an environment variable is an error. It reads a subset
-//! of fio's keys, those that a [`Workload`] can express, with the meaning and the defaults that
-//! they have in fio 3.33. A key that it does not understand is an error too, because a measurement
-//! that leaves a setting out is a measurement of something else.
+//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it opens no file, gets
+//! the text of included files from its caller, and rejects environment variables. It reads the keys
+//! of fio that a [`Workload`] can express, with their meaning and defaults in fio 3.33. Any other
+//! key is an error: a measurement without it would measure something else. (Crates for INI files
+//! lose line numbers, repeated sections and keys without a value, which job files have.)
 //!
-//! Where it differs from fio on purpose:
+//! Some keys differ from fio. [`JobFile::differences`] lists the differences that a file meets:
 //!
-//! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000 (and `ki`, `mi` as
-//!   powers of 1024). A note says so.
-//! * Sections run one after another, as if each had `stonewall`. A note says so.
-//! * `rate` and `rate_iops` of a mixed workload are for reads and writes together; fio allows each
-//!   that much. A note says so.
-//! * What fio lets pass and then ignores or misreads is an error: `time_based` without `runtime`,
-//!   `numjobs=0`, `size=0`, negative numbers, numbers that overflow, an unknown suffix, an empty
-//!   section name, a section header without `]`, shares of `bssplit` that do not add up to 100, a
-//!   section in an included file.
+//! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000, and `ki`, `mi` as
+//!   powers of 1024.
+//! * Sections run one after another, as if each had `stonewall`.
+//! * `rate` and `rate_iops` of a mixed workload limit reads and writes together; in fio they limit
+//!   each.
+//! * Jobs are always threads, and `sync`, `pvsync` and `pvsync2` use `pread` and `pwrite`.
+//! * Values that fio ignores or misreads are errors: `time_based` without `runtime`, `numjobs=0`,
+//!   `size=0`, negative numbers, numbers that overflow, an unknown suffix, an empty section name, a
+//!   section header without `]`, shares of `bssplit` that do not add up to 100, a section in an
+//!   included file.
 
+use super::workload::{
+    Access, Advice, Backend, MAX_FILE, MAX_REQUEST, Pause, Rate, Sizes, Start, Stop, Sync, Target,
+    Workload,
+};
+use clap::ValueEnum;
+use ringway_measure::units::{parse_duration, parse_size};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::workload::{
-    Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload,
-};
-
-/// What a job file asks for.
+/// The contents of a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {
-    /// One workload for each section but `[global]`, in the order of the file. Never empty.
+    /// One workload for each section except `[global]`, in the order of the file. Never empty.
     pub jobs: Vec<Workload>,
-    /// What the user should know: where a setting has less effect than its line suggests, or
-    /// another one than in fio.
+    /// Keys that do not mean the same as in fio.
+    pub differences: Vec<String>,
+    /// Other remarks, such as keys without effect.
     pub notes: Vec<String>,
 }
 
-/// The first thing in a job file that cannot be run as it is written.
+/// The first error in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFileError {
     /// The line, counted from 1.
     pub line: usize,
-    /// The key as it is written, where the error is about one.
+    /// The key as it is written, if the error is about one.
     pub key: Option<String>,
-    /// What is wrong, and what would be accepted.
+    /// What is wrong, and what is accepted.
     pub message: String,
 }
 
@@ -61,60 +64,17 @@ impl fmt::Display for JobFileError {
 
 impl std::error::Error for JobFileError {}
 
-/// Every key that is understood, for the help and for the message about one that is not.
+/// All supported keys, for the help and for error messages.
+#[rustfmt::skip]
 pub const KEYS: &[&str] = &[
-    "blocksize",
-    "blocksize_range",
-    "bs",
-    "bsrange",
-    "bssplit",
-    "buffered",
-    "continue_on_error",
-    "description",
-    "direct",
-    "directory",
-    "fadvise_hint",
-    "fallocate",
-    "fdatasync",
-    "filename",
-    "filesize",
-    "fixedbufs",
-    "fsync",
-    "group_reporting",
-    "hipri",
-    "io_size",
-    "iodepth",
-    "iodepth_batch",
-    "iodepth_batch_complete",
-    "iodepth_batch_complete_min",
-    "iodepth_batch_submit",
-    "ioengine",
-    "name",
-    "norandommap",
-    "nrfiles",
-    "numjobs",
-    "offset",
-    "overwrite",
-    "ramp_time",
-    "randrepeat",
-    "randseed",
-    "rate",
-    "rate_iops",
-    "readwrite",
-    "registerfiles",
-    "runtime",
-    "rw",
-    "rwmixread",
-    "rwmixwrite",
-    "size",
-    "sqthread_poll",
-    "stonewall",
-    "thinktime",
-    "thinktime_blocks",
-    "thread",
-    "threads",
-    "time_based",
-    "timeout",
+    "blocksize", "blocksize_range", "bs", "bsrange", "bssplit", "buffered", "continue_on_error",
+    "description", "direct", "directory", "fadvise_hint", "fallocate", "fdatasync", "filename",
+    "filesize", "fixedbufs", "fsync", "group_reporting", "hipri", "io_size", "iodepth",
+    "iodepth_batch", "iodepth_batch_complete", "iodepth_batch_complete_min",
+    "iodepth_batch_submit", "ioengine", "name", "norandommap", "nrfiles", "numjobs", "offset",
+    "overwrite", "ramp_time", "randrepeat", "randseed", "rate", "rate_iops", "readwrite",
+    "registerfiles", "runtime", "rw", "rwmixread", "rwmixwrite", "size", "sqthread_poll",
+    "stonewall", "thinktime", "thinktime_blocks", "thread", "threads", "time_based", "timeout",
     "wait_for_previous",
 ];
 
@@ -128,17 +88,6 @@ const ENGINES: &[(&str, Backend)] = &[
     ("null", Backend::Null),
 ];
 
-const ACCESSES: &[(&str, Access)] = &[
-    ("read", Access::Read),
-    ("write", Access::Write),
-    ("rw", Access::ReadWrite),
-    ("readwrite", Access::ReadWrite),
-    ("randread", Access::RandRead),
-    ("randwrite", Access::RandWrite),
-    ("randrw", Access::RandRw),
-];
-
-/// `1` leaves it to the order of the job's own requests.
 const ADVICE: &[(&str, Advice)] = &[
     ("0", Advice::None),
     ("none", Advice::None),
@@ -147,68 +96,61 @@ const ADVICE: &[(&str, Advice)] = &[
     ("sequential", Advice::Sequential),
 ];
 
-/// Whether a failed request leaves the job going.
+/// Whether a job continues after a failed request.
 const ON_ERROR: &[(&str, bool)] =
     &[("0", false), ("none", false), ("1", true), ("io", true), ("all", true)];
 
-/// Whether space is allocated beforehand.
+/// Whether space is allocated before the run.
 const ALLOCATION: &[(&str, bool)] =
     &[("0", false), ("none", false), ("1", true), ("native", true), ("posix", true)];
 
-/// Linux moves no more than this in one read or write.
-const LARGEST_REQUEST: u64 = 0x7fff_f000;
-
-/// No file is larger: the kernel's offsets are signed.
-const LARGEST_FILE: u64 = i64::MAX as u64;
-
 /// fio's own limit for `numjobs`.
-const MOST_JOBS: u64 = 4096;
+const MAX_JOBS: u64 = 4096;
 
-/// More files than this a job has no descriptors for.
-const MOST_FILES: u64 = 65_536;
+/// A process cannot open more files than this for a job.
+const MAX_FILES: u64 = 65_536;
 
-/// Included files may include others, this deep.
-const MOST_INCLUDES: u32 = 16;
+/// The depth to which included files may include others.
+const MAX_INCLUDES: u32 = 16;
 
 /// fio's default for `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
-/// Gets an included file: from the name of the file that includes it (empty for the job file
-/// itself) and the name that stands there, its own name and its text, or what is wrong with it.
+/// Returns the name and the text of an included file, or what is wrong with it. The arguments are
+/// the name of the file that includes it (empty for the job file) and the name in that file.
 pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String), String>;
 
 /// Reads a fio job file.
 ///
 /// # Errors
 ///
-/// The first line that is not understood, or the first section whose settings contradict each
-/// other. Lines are looked at before sections.
+/// The first line with an error, or else the first section whose settings contradict each other.
 pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut notes = Vec::new();
+    let mut notes = Notes::default();
     let mut globals = Settings::default();
     let mut sections: Vec<Section> = Vec::new();
-    // Where a key belongs: `None` before the first header.
+    // Whether keys belong to `[global]`; `None` before the first header.
     let mut in_globals: Option<bool> = None;
     let mut last_line = 1;
+    let error = |line, message: &str| JobFileError { line, key: None, message: message.to_owned() };
 
-    for (index, line) in text.lines().enumerate() {
-        let number = index + 1;
-        last_line = number;
-        let content = content(line, number, &mut notes)?;
+    for (line, text) in (1..).zip(text.lines()) {
+        last_line = line;
+        let content = content(text, line, &mut notes)?;
         if content.is_empty() {
             continue;
         }
         if let Some(header) = content.strip_prefix('[') {
-            let name = section_name(header).map_err(|message| JobFileError {
-                line: number,
-                key: None,
-                message,
-            })?;
+            let name = header.strip_suffix(']').map(str::trim);
+            let name = name.ok_or_else(|| error(line, "a section header ends with `]`"))?;
+            if name.is_empty() {
+                return Err(error(line, "a section needs a name, such as `[randread]`"));
+            }
             in_globals = Some(name == "global");
             if name != "global" {
-                // A section inherits what stands in the `[global]`s above it, not below it.
-                sections.push(Section { line: number, name, settings: globals.clone() });
+                // A section inherits from the `[global]` sections above it, not from those below.
+                sections.push(Section { line, name: name.to_owned(), settings: globals.clone() });
             }
             continue;
         }
@@ -216,86 +158,58 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
             (Some(true), _) => &mut globals,
             (Some(false), Some(section)) => &mut section.settings,
             _ => {
-                let message =
-                    "stands before any section; begin one with `[global]` or `[name]`".to_owned();
-                return Err(Entry::new(content, number, &mut notes).error(message));
+                let message = "is before any section; begin one with `[global]` or `[name]`";
+                return Err(Entry::new(content, line, &mut notes).error(message.to_owned()));
             }
         };
         match included(content) {
-            Some(name) => settings.include("", name, number, include, &mut notes, MOST_INCLUDES)?,
-            None => settings.set(&mut Entry::new(content, number, &mut notes))?,
+            Some(name) => settings.include("", name, line, include, &mut notes, MAX_INCLUDES)?,
+            None => settings.set(&mut Entry::new(content, line, &mut notes))?,
         }
     }
 
     if sections.is_empty() {
-        return Err(JobFileError {
-            line: last_line,
-            key: None,
-            message: "there is no job in this file; begin one with a section such as `[randread]`"
-                .to_owned(),
-        });
+        let message = "there is no job in this file; begin one with a section such as `[randread]`";
+        return Err(error(last_line, message));
     }
-    if sections.iter().skip(1).any(|s| !s.settings.stonewall) {
-        notes
-            .push("the sections run one after another; fio runs those without `stonewall` at the same time".to_owned());
+    if sections.iter().skip(1).any(|section| !section.settings.stonewall) {
+        let difference = "the sections run one after another; fio runs sections without \
+                          `stonewall` at the same time";
+        notes.differences.push(difference.to_owned());
     }
-    let jobs =
-        sections.iter().map(|section| section.workload(&mut notes)).collect::<Result<_, _>>()?;
-    Ok(JobFile { jobs, notes })
+    let jobs = sections.iter().map(|section| section.workload(&mut notes));
+    let jobs = jobs.collect::<Result<_, _>>()?;
+    Ok(JobFile { jobs, differences: notes.differences, notes: notes.notes })
 }
 
-/// What a line has to say: without its comment and the white space around it.
-fn content<'a>(
-    line: &'a str,
-    number: usize,
-    notes: &mut Vec<String>,
-) -> Result<&'a str, JobFileError> {
-    let content = without_comment(line, number, notes);
-    // Names, keys and values reach the terminal in messages and reports.
-    if content.contains(|c: char| c.is_control() && c != '\t') {
-        return Err(JobFileError {
-            line: number,
-            key: None,
-            message: "there is a control character in this line; only comments may have some"
-                .to_owned(),
-        });
-    }
-    Ok(content)
-}
-
-/// The name of the file that a line includes, if it does.
-fn included(content: &str) -> Option<&str> {
-    content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])).map(str::trim)
+/// Remarks for the user.
+#[derive(Default)]
+struct Notes {
+    differences: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// The line without its comment and the white space around it.
 ///
-/// fio ends a line at the first `;` or `#`, wherever it stands. In the middle of a word that is
-/// easily overlooked, so it leaves a note.
-fn without_comment<'a>(line: &'a str, number: usize, notes: &mut Vec<String>) -> &'a str {
-    let Some(start) = line.find([';', '#']) else {
-        return line.trim();
-    };
-    let before = &line[..start];
-    if before.ends_with(|c: char| !c.is_whitespace()) {
-        notes.push(format!(
-            "line {number}: what follows `{}` is a comment, as it is for fio",
-            before.trim()
-        ));
+/// As in fio, a comment begins at the first `;` or `#`, even in a word; there it leaves a note.
+fn content<'a>(text: &'a str, line: usize, notes: &mut Notes) -> Result<&'a str, JobFileError> {
+    let before = &text[..text.find([';', '#']).unwrap_or(text.len())];
+    let content = before.trim();
+    if before.len() < text.len() && before.ends_with(|c: char| !c.is_whitespace()) {
+        let note = format!("line {line}: after `{content}` a comment begins, as in fio");
+        notes.notes.push(note);
     }
-    before.trim()
+    // Names, keys and values reach the terminal in messages and reports.
+    if content.contains(|c: char| c.is_control() && c != '\t') {
+        let message = "control characters are allowed in comments only".to_owned();
+        return Err(JobFileError { line, key: None, message });
+    }
+    Ok(content)
 }
 
-/// The name in a section's header, of which the `[` is already gone.
-fn section_name(header: &str) -> Result<String, String> {
-    let Some(name) = header.strip_suffix(']') else {
-        return Err("a section's header ends with `]`, as in `[randread]`".to_owned());
-    };
-    let name = name.trim();
-    if name.is_empty() {
-        return Err("a section needs a name, as in `[randread]`".to_owned());
-    }
-    Ok(name.to_owned())
+/// The name of the file that a line includes.
+fn included(content: &str) -> Option<&str> {
+    content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t'])).map(str::trim)
 }
 
 /// One `key=value` line, or a key alone.
@@ -303,11 +217,11 @@ struct Entry<'a, 'n> {
     line: usize,
     key: &'a str,
     value: Option<&'a str>,
-    notes: &'n mut Vec<String>,
+    notes: &'n mut Notes,
 }
 
 impl<'a, 'n> Entry<'a, 'n> {
-    fn new(content: &'a str, line: usize, notes: &'n mut Vec<String>) -> Self {
+    fn new(content: &'a str, line: usize, notes: &'n mut Notes) -> Self {
         let (key, value) = match content.split_once('=') {
             Some((key, value)) => (key.trim_end(), Some(value.trim_start())),
             None => (content, None),
@@ -323,8 +237,8 @@ impl<'a, 'n> Entry<'a, 'n> {
         self.error(format!("`{value}` is not accepted; {accepted}"))
     }
 
-    fn note(&mut self, message: &str) {
-        self.notes.push(format!("line {}: `{}`: {message}", self.line, self.key));
+    fn differs(&mut self, how: &str) {
+        self.notes.differences.push(format!("line {}: `{}`: {how}", self.line, self.key));
     }
 
     fn text(&self) -> Result<&'a str, JobFileError> {
@@ -345,7 +259,7 @@ impl<'a, 'n> Entry<'a, 'n> {
 
     /// The number in a part of the value.
     fn number_in(&mut self, text: &str, min: u64, max: u64) -> Result<u64, JobFileError> {
-        let Some(number) = number(text).filter(|number| (min..=max).contains(number)) else {
+        let Some(number) = parse_size(text).filter(|number| (min..=max).contains(number)) else {
             let hint = if text.ends_with('%') {
                 "a percentage is not supported here; "
             } else if text.contains([',', ':']) || text.trim_start_matches('-').contains('-') {
@@ -360,7 +274,7 @@ impl<'a, 'n> Entry<'a, 'n> {
             return Err(self.refuse(text, &accepted));
         };
         if text.to_ascii_lowercase().ends_with("ib") {
-            self.note(&format!("`{text}` is {number} here, a power of 1024; fio takes this unit for a power of 1000"));
+            self.differs(&format!("`{text}` is {number}; in fio this unit is a power of 1000"));
         }
         Ok(number)
     }
@@ -376,81 +290,64 @@ impl<'a, 'n> Entry<'a, 'n> {
     }
 
     /// Bytes (`Ok`) or a percentage (`Err`).
-    fn bytes_or_percent(&mut self, min: u64, max: u64) -> Result<Result<u64, u8>, JobFileError> {
+    fn bytes_or_percent(&mut self, min: u64) -> Result<Result<u64, u8>, JobFileError> {
         let text = self.text()?;
-        match text.strip_suffix('%') {
-            None => self.number(min, max).map(Ok),
-            Some(percent) => match percent.parse::<u8>() {
-                Ok(percent) if (min.min(1)..=100).contains(&percent.into()) => Ok(Err(percent)),
-                _ => {
-                    Err(self.refuse(text, "give a whole number of percent, at most 100, or bytes"))
-                }
-            },
+        let Some(percent) = text.strip_suffix('%') else {
+            return self.number(min, MAX_FILE).map(Ok);
+        };
+        match percent.parse::<u8>() {
+            Ok(percent) if (min..=100).contains(&percent.into()) => Ok(Err(percent)),
+            _ => Err(self.refuse(text, "give a whole number of percent, at most 100, or bytes")),
         }
     }
 
-    /// `4k-16k`: the sizes from the first up to the last, which is a multiple of it.
+    /// `4k-16k`: the sizes from the first to the last, which is a multiple of it.
     fn range(&mut self) -> Result<(u64, u64), JobFileError> {
         let text = self.text()?;
         let Some((least, largest)) = text.split_once('-') else {
-            return Err(self.refuse(text, "give the least and the largest size, such as 4k-16k"));
+            return Err(self.refuse(text, "give the smallest and the largest size, such as 4k-16k"));
         };
-        let least = self.number_in(least, 1, LARGEST_REQUEST)?;
-        let largest = self.number_in(largest, least, LARGEST_REQUEST)?;
+        let least = self.number_in(least, 1, MAX_REQUEST)?;
+        let largest = self.number_in(largest, least, MAX_REQUEST)?;
         if !largest.is_multiple_of(least) {
-            return Err(self.refuse(text, "the largest size must be a multiple of the least"));
+            return Err(self.refuse(text, "the largest size must be a multiple of the smallest"));
         }
         Ok((least, largest))
     }
 
-    /// `4k/60:64k/40`: sizes and their percentages; those without one share what is left.
+    /// `4k/60:64k/40`: sizes and their shares in percent. Sizes without a share divide the rest.
     fn split(&mut self) -> Result<Vec<(u64, u8)>, JobFileError> {
         let text = self.text()?;
         let mut sizes = Vec::new();
         for part in text.split(':') {
             let (size, share) = part.split_once('/').unwrap_or((part, ""));
-            let size = self.number_in(size, 1, LARGEST_REQUEST)?;
-            // The range ends at 100, so nothing is lost.
-            let share =
-                if share.is_empty() { None } else { Some(self.number_in(share, 0, 100)? as u32) };
+            let size = self.number_in(size, 1, MAX_REQUEST)?;
+            let share = (!share.is_empty()).then(|| self.number_in(share, 0, 100)).transpose()?;
             sizes.push((size, share));
         }
-        let given: u32 = sizes.iter().filter_map(|(_, share)| *share).sum();
-        let open = sizes.iter().filter(|(_, share)| share.is_none()).count() as u32;
+        let given: u64 = sizes.iter().filter_map(|(_, share)| *share).sum();
+        let open = sizes.iter().filter(|(_, share)| share.is_none()).count() as u64;
         if given > 100 || (open == 0 && given < 100) {
             return Err(self.refuse(text, "the percentages must add up to 100"));
         }
         let least = sizes.iter().map(|(size, _)| *size).min().unwrap_or(1);
         if sizes.iter().any(|(size, _)| !size.is_multiple_of(least)) {
-            return Err(self.refuse(text, "all sizes must be multiples of the least"));
+            return Err(self.refuse(text, "all sizes must be multiples of the smallest"));
         }
-        let (each, mut rest) = match open {
-            0 => (0, 0),
-            open => ((100 - given) / open, (100 - given) % open),
-        };
-        let share = |share: Option<u32>| {
-            let extra = u32::from(share.is_none() && rest > 0);
+        let (each, mut rest) = ((100 - given) / open.max(1), (100 - given) % open.max(1));
+        let share = |(size, share): (u64, Option<u64>)| {
+            let extra = u64::from(share.is_none() && rest > 0);
             rest -= extra;
-            // Not over 100, so nothing is lost.
-            share.unwrap_or(each + extra) as u8
+            // A share is at most 100, so nothing is lost.
+            (size, share.unwrap_or(each + extra) as u8)
         };
-        let (sizes, shares): (Vec<_>, Vec<_>) = sizes.into_iter().unzip();
-        Ok(sizes.into_iter().zip(shares.into_iter().map(share)).collect())
+        Ok(sizes.into_iter().map(share).collect())
     }
 
-    fn time(&self) -> Result<Duration, JobFileError> {
-        self.time_in("s", "seconds")
-    }
-
-    /// A time, in this unit when none is given.
-    fn time_in(&self, unit: &str, name: &str) -> Result<Duration, JobFileError> {
+    /// A whole number of a unit, which is `default` (called `name`) if none is given.
+    fn time(&self, default: &str, name: &str) -> Result<Duration, JobFileError> {
         let text = self.text()?;
-        let with_unit = if text.ends_with(|c: char| c.is_ascii_digit()) {
-            format!("{text}{unit}")
-        } else {
-            text.into()
-        };
-        time(&with_unit).ok_or_else(|| {
+        parse_duration(text, default).filter(|_| !text.contains('.')).ok_or_else(|| {
             let accepted = format!(
                 "give a whole number of {name} or one with a unit: us, ms, s, m (minutes), h or d"
             );
@@ -458,21 +355,14 @@ impl<'a, 'n> Entry<'a, 'n> {
         })
     }
 
-    /// A key that must have a value, 0 or 1.
+    /// A key with the value 0 or 1.
     fn boolean(&self) -> Result<bool, JobFileError> {
-        match self.text()? {
-            "0" => Ok(false),
-            "1" => Ok(true),
-            other => Err(self.refuse(other, "give 0 or 1")),
-        }
+        self.choice(&[("0", false), ("1", true)])
     }
 
-    /// A key that means 1 when it stands alone.
+    /// A key that means 1 without a value.
     fn flag(&self) -> Result<bool, JobFileError> {
-        if self.value.is_none() {
-            return Ok(true);
-        }
-        self.boolean()
+        if self.value.is_none() { Ok(true) } else { self.boolean() }
     }
 
     fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, JobFileError> {
@@ -481,25 +371,36 @@ impl<'a, 'n> Entry<'a, 'n> {
             return Ok(*choice);
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        Err(self.refuse(text, &format!("give one of {}", names.join(", "))))
+        let accepted = match &names[..] {
+            [first, second] => format!("give {first} or {second}"),
+            names => format!("give one of {}", names.join(", ")),
+        };
+        Err(self.refuse(text, &accepted))
     }
 
-    /// Names separated by colons; `\:` is a colon in a name. Empty ones are passed over, as in fio.
+    fn access(&self) -> Result<Access, JobFileError> {
+        let text = self.text()?;
+        Access::from_str(text, false).map_err(|_| {
+            let names: Vec<&str> = Access::value_variants().iter().map(|of| of.name()).collect();
+            self.refuse(text, &format!("give one of {}", names.join(", ")))
+        })
+    }
+
+    /// Names separated by colons; `\:` is a colon in a name. Empty names are skipped, as in fio.
     fn names(&self) -> Result<Vec<String>, JobFileError> {
         let text = self.text()?;
-        let mut names = Vec::new();
-        let mut name = String::new();
+        let mut names = vec![String::new()];
         for character in text.chars() {
-            if character != ':' {
-                name.push(character);
-            } else if name.ends_with('\\') {
-                name.pop();
-                name.push(':');
-            } else {
-                names.push(std::mem::take(&mut name));
+            let name = names.last_mut().expect("there is always a name");
+            match character {
+                ':' if name.ends_with('\\') => {
+                    name.pop();
+                    name.push(':');
+                }
+                ':' => names.push(String::new()),
+                character => name.push(character),
             }
         }
-        names.push(name);
         names.retain(|name| !name.is_empty());
         if names.is_empty() {
             return Err(self.refuse(text, "give a path, or several separated by `:`"));
@@ -508,160 +409,77 @@ impl<'a, 'n> Entry<'a, 'n> {
     }
 }
 
-/// A whole number, in hex or with one of fio's suffixes.
-fn number(text: &str) -> Option<u64> {
-    let text = text.to_ascii_lowercase();
-    if let Some(digits) = text.strip_prefix("0x") {
-        // `from_str_radix` alone would let a sign pass.
-        if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
-            return None;
-        }
-        return u64::from_str_radix(digits, 16).ok();
-    }
-    let (digits, unit) = split_unit(&text);
-    let factor: u64 = match unit {
-        "" | "b" => 1,
-        "k" | "kb" | "ki" | "kib" => 1 << 10,
-        "m" | "mb" | "mi" | "mib" => 1 << 20,
-        "g" | "gb" | "gi" | "gib" => 1 << 30,
-        "t" | "tb" | "ti" | "tib" => 1 << 40,
-        "p" | "pb" | "pi" | "pib" => 1 << 50,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-/// A time with its unit.
-fn time(text: &str) -> Option<Duration> {
-    let text = text.to_ascii_lowercase();
-    let (digits, unit) = split_unit(&text);
-    let micros: u64 = match unit {
-        "us" | "usec" => 1,
-        "ms" | "msec" => 1_000,
-        "s" | "sec" => 1_000_000,
-        "m" => 60 * 1_000_000,
-        "h" => 3_600 * 1_000_000,
-        "d" => 86_400 * 1_000_000,
-        _ => return None,
-    };
-    let total = digits.parse::<u64>().ok()?.checked_mul(micros)?;
-    Some(Duration::from_micros(total))
-}
-
-/// The digits at the beginning, and what follows them.
-fn split_unit(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text.split_at(end)
-}
-
-/// What the keys above a point in the file add up to. The defaults are fio's.
+/// The values of all keys so far. Most are in `workload`; the others need more than one key.
 #[derive(Clone)]
 struct Settings {
     /// The line of each key that was given, under its main name.
     lines: BTreeMap<&'static str, usize>,
+    workload: Workload,
     name: Option<String>,
     description: Option<String>,
-    backend: Backend,
-    access: Access,
-    read_percent: u8,
-    block_size: u64,
-    sizes: Sizes,
     size: Option<u64>,
-    percent: u8,
     file_size: Option<u64>,
     io_size: Option<u64>,
-    start: Start,
     files: u32,
     filenames: Vec<String>,
     directory: Option<String>,
-    direct: bool,
-    depth: u32,
     batch: u32,
-    complete_min: u32,
-    jobs: u32,
     runtime: Duration,
     time_based: bool,
-    ramp: Duration,
-    group_reporting: bool,
-    rand_repeat: bool,
-    seed: u64,
-    sqpoll: bool,
-    iopoll: bool,
-    fixed_buffers: bool,
-    fixed_files: bool,
+    pause: Pause,
     fsync: u32,
     fdatasync: u32,
     rate: u64,
     rate_iops: u64,
-    think: Duration,
-    think_blocks: u64,
-    no_random_map: bool,
     stonewall: bool,
-    overwrite: bool,
-    allocate: bool,
-    advice: Advice,
-    continue_on_error: bool,
 }
 
 impl Default for Settings {
+    /// The defaults of fio.
     fn default() -> Self {
-        Settings {
-            lines: BTreeMap::new(),
-            name: None,
-            description: None,
+        let workload = Workload {
             backend: Backend::Psync,
             access: Access::Read,
-            read_percent: 50,
-            block_size: 4096,
-            sizes: Sizes::One,
+            direct: false,
+            seed: DEFAULT_SEED,
+            stop_on_error: true,
+            lay_out: false,
+            group_reporting: false,
+            ..Workload::default()
+        };
+        Self {
+            lines: BTreeMap::new(),
+            workload,
+            name: None,
+            description: None,
             size: None,
-            percent: 100,
             file_size: None,
             io_size: None,
-            start: Start::Byte(0),
             files: 1,
             filenames: Vec::new(),
             directory: None,
-            direct: false,
-            depth: 1,
             batch: 1,
-            complete_min: 1,
-            jobs: 1,
             runtime: Duration::ZERO,
             time_based: false,
-            ramp: Duration::ZERO,
-            group_reporting: false,
-            rand_repeat: true,
-            seed: DEFAULT_SEED,
-            sqpoll: false,
-            iopoll: false,
-            fixed_buffers: false,
-            fixed_files: false,
+            pause: Pause { time: Duration::ZERO, after: 1 },
             fsync: 0,
             fdatasync: 0,
             rate: 0,
             rate_iops: 0,
-            think: Duration::ZERO,
-            think_blocks: 1,
-            no_random_map: false,
             stonewall: false,
-            overwrite: false,
-            allocate: true,
-            advice: Advice::Own,
-            continue_on_error: false,
         }
     }
 }
 
 impl Settings {
-    /// Takes the lines of an included file over. Errors are at the line that includes it.
+    /// Reads the lines of an included file. Errors have the line that includes it.
     fn include(
         &mut self,
         from: &str,
         name: &str,
         line: usize,
         include: Include<'_>,
-        notes: &mut Vec<String>,
+        notes: &mut Notes,
         depth: u32,
     ) -> Result<(), JobFileError> {
         let refuse =
@@ -670,10 +488,10 @@ impl Settings {
             return Err(refuse(format!("`{name}` is included by a file that it includes")));
         }
         let (name, text) = include(from, name).map_err(refuse)?;
-        for (index, text) in text.lines().enumerate() {
+        for (number, text) in (1..).zip(text.lines()) {
             let inside = |error: JobFileError| JobFileError {
                 line,
-                message: format!("in {name}, line {}: {}", index + 1, error.message),
+                message: format!("in {name}, line {number}: {}", error.message),
                 ..error
             };
             let content = content(text, line, notes).map_err(inside)?;
@@ -689,53 +507,63 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes one line over. Of a key that is given twice the last line counts, as in fio.
+    /// Sets one key. The last line of a repeated key counts, as in fio.
     fn set(&mut self, entry: &mut Entry<'_, '_>) -> Result<(), JobFileError> {
         let Some(key) = main_name(entry.key) else {
             return Err(entry.error(format!(
-                "this key is not understood; of fio's keys these are: {}, include",
+                "this key is not supported; fio's supported keys are: {}, include",
                 KEYS.join(", ")
             )));
         };
+        let workload = &mut self.workload;
         match key {
-            "ioengine" => self.backend = entry.choice(ENGINES)?,
-            "rw" => self.access = entry.choice(ACCESSES)?,
-            "rwmixread" => self.read_percent = entry.percent()?,
-            "rwmixwrite" => self.read_percent = 100 - entry.percent()?,
-            "bs" => (self.block_size, self.sizes) = (entry.number(1, LARGEST_REQUEST)?, Sizes::One),
+            "ioengine" => {
+                workload.backend = entry.choice(ENGINES)?;
+                if matches!(entry.value, Some("sync" | "pvsync" | "pvsync2")) {
+                    entry.differs("uses pread and pwrite, like psync");
+                }
+            }
+            "rw" => workload.access = entry.access()?,
+            "rwmixread" => workload.read_percent = entry.percent()?,
+            "rwmixwrite" => workload.read_percent = 100 - entry.percent()?,
+            "bs" => {
+                workload.block_size = entry.number(1, MAX_REQUEST)?;
+                workload.sizes = Sizes::One;
+            }
             "bsrange" => {
                 let (least, largest) = entry.range()?;
-                (self.block_size, self.sizes) = (least, Sizes::UpTo(largest));
+                (workload.block_size, workload.sizes) = (least, Sizes::UpTo(largest));
             }
             "bssplit" => {
                 let sizes = entry.split()?;
-                self.block_size =
-                    sizes.iter().map(|(size, _)| *size).min().unwrap_or(self.block_size);
-                self.sizes = Sizes::Split(sizes);
+                let least = sizes.iter().map(|(size, _)| *size).min();
+                workload.block_size = least.unwrap_or(workload.block_size);
+                workload.sizes = Sizes::Split(sizes);
             }
             "size" => {
-                (self.size, self.percent) = match entry.bytes_or_percent(1, LARGEST_FILE)? {
+                (self.size, workload.percent) = match entry.bytes_or_percent(1)? {
                     Ok(size) => (Some(size), 100),
                     Err(percent) => (None, percent),
                 };
             }
-            "io_size" => self.io_size = Some(entry.number(1, LARGEST_FILE)?),
+            "io_size" => self.io_size = Some(entry.number(1, MAX_FILE)?),
             "offset" => {
-                self.start = match entry.bytes_or_percent(0, LARGEST_FILE)? {
+                workload.start = match entry.bytes_or_percent(0)? {
                     Ok(byte) => Start::Byte(byte),
                     Err(percent) => Start::Percent(percent),
                 };
             }
-            // The range ends at `MOST_FILES`, so nothing is lost.
-            "nrfiles" => self.files = entry.number(1, MOST_FILES)? as u32,
-            "overwrite" => self.overwrite = entry.flag()?,
-            "fallocate" => self.allocate = entry.choice(ALLOCATION)?,
-            "fadvise_hint" => self.advice = entry.choice(ADVICE)?,
-            "continue_on_error" => self.continue_on_error = entry.choice(ON_ERROR)?,
-            "thinktime" => self.think = entry.time_in("us", "microseconds")?,
-            "thinktime_blocks" => self.think_blocks = entry.number(1, u64::MAX)?,
+            // The range ends at `MAX_FILES`, so nothing is lost.
+            "nrfiles" => self.files = entry.number(1, MAX_FILES)? as u32,
+            "overwrite" => workload.lay_out = entry.flag()?,
+            "fallocate" => workload.preallocate = entry.choice(ALLOCATION)?,
+            "fadvise_hint" => workload.advice = entry.choice(ADVICE)?,
+            "continue_on_error" => workload.stop_on_error = !entry.choice(ON_ERROR)?,
+            "thinktime" => self.pause.time = entry.time("us", "microseconds")?,
+            "thinktime_blocks" => self.pause.after = entry.number(1, u64::MAX)?,
             "rate" => self.rate = entry.number(0, u64::MAX)?,
-            "filesize" => self.file_size = Some(entry.number(1, LARGEST_FILE)?),
+            "rate_iops" => self.rate_iops = entry.number(0, u64::MAX)?,
+            "filesize" => self.file_size = Some(entry.number(1, MAX_FILE)?),
             "filename" => {
                 let names = entry.names()?;
                 if names.iter().any(|name| name == "-") {
@@ -746,52 +574,51 @@ impl Settings {
             "directory" => {
                 let mut names = entry.names()?;
                 if names.len() > 1 {
-                    return Err(entry
-                        .error("give one folder; write `\\:` for a colon in its name".to_owned()));
+                    let message = "give one folder; write `\\:` for a colon in its name";
+                    return Err(entry.error(message.to_owned()));
                 }
                 self.directory = names.pop();
             }
-            "direct" => self.direct = entry.boolean()?,
-            "buffered" => self.direct = !entry.boolean()?,
-            "iodepth" => self.depth = entry.number_u32(1)?,
+            "direct" => workload.direct = entry.boolean()?,
+            "buffered" => workload.direct = !entry.boolean()?,
+            "iodepth" => workload.depth = entry.number_u32(1)?,
             "iodepth_batch" => self.batch = entry.number_u32(0)?,
-            "iodepth_batch_complete_min" => self.complete_min = entry.number_u32(0)?,
-            // The range ends at `MOST_JOBS`, so nothing is lost.
-            "numjobs" => self.jobs = entry.number(1, MOST_JOBS)? as u32,
-            "runtime" => self.runtime = entry.time()?,
+            "iodepth_batch_complete_min" => workload.complete_min = entry.number_u32(0)?,
+            // The range ends at `MAX_JOBS`, so nothing is lost.
+            "numjobs" => workload.jobs = entry.number(1, MAX_JOBS)? as u32,
+            "runtime" => self.runtime = entry.time("s", "seconds")?,
             "time_based" => self.time_based = entry.flag()?,
-            "ramp_time" => self.ramp = entry.time()?,
-            "group_reporting" => self.group_reporting = entry.flag()?,
-            "randrepeat" => self.rand_repeat = entry.boolean()?,
-            "randseed" => self.seed = entry.number(0, u64::MAX)?,
+            "ramp_time" => workload.ramp = entry.time("s", "seconds")?,
+            "group_reporting" => workload.group_reporting = entry.flag()?,
+            "randrepeat" => workload.rand_repeat = entry.boolean()?,
+            "randseed" => workload.seed = entry.number(0, u64::MAX)?,
             "thread" => {
                 if !entry.flag()? {
-                    entry.note("jobs are always threads, never processes");
+                    entry.differs("jobs are always threads, never processes");
                 }
             }
             "threads" => {
-                entry.number(0, MOST_JOBS)?;
-                entry.note("has no effect: jobs are always threads, and `numjobs` says how many");
+                entry.number(0, MAX_JOBS)?;
+                entry.differs("has no effect: jobs are always threads; `numjobs` is their number");
             }
-            "sqthread_poll" => self.sqpoll = entry.flag()?,
-            "hipri" => self.iopoll = entry.flag()?,
-            "fixedbufs" => self.fixed_buffers = entry.flag()?,
-            "registerfiles" => self.fixed_files = entry.flag()?,
+            "sqthread_poll" => workload.sqpoll = entry.flag()?,
+            "hipri" => workload.iopoll = entry.flag()?,
+            "fixedbufs" => workload.fixed_buffers = entry.flag()?,
+            "registerfiles" => workload.fixed_files = entry.flag()?,
             "fsync" => self.fsync = entry.number_u32(0)?,
             "fdatasync" => self.fdatasync = entry.number_u32(0)?,
-            "rate_iops" => self.rate_iops = entry.number(0, u64::MAX)?,
-            "norandommap" => self.no_random_map = entry.flag()?,
+            "norandommap" => workload.no_random_map = entry.flag()?,
             "stonewall" => self.stonewall = entry.flag()?,
             "name" => self.name = Some(entry.text()?.to_owned()),
             "description" => self.description = Some(entry.text()?.to_owned()),
-            _ => unreachable!("a key that is listed has an arm"),
+            _ => unreachable!("a key of the list has an arm"),
         }
         self.lines.insert(key, entry.line);
         Ok(())
     }
 }
 
-/// The name under which fio lists a key that has two; `None` for one that is not understood.
+/// The main name of a key, which may have two; `None` for an unsupported key.
 fn main_name(key: &str) -> Option<&'static str> {
     match key {
         "readwrite" => Some("rw"),
@@ -805,7 +632,7 @@ fn main_name(key: &str) -> Option<&'static str> {
     }
 }
 
-/// A section of the file that is a job.
+/// A section that is a job.
 struct Section {
     line: usize,
     name: String,
@@ -813,13 +640,13 @@ struct Section {
 }
 
 impl Section {
-    /// The job's name, which `name` may change.
+    /// The job's name: the key `name`, or the section's.
     fn name(&self) -> &str {
         self.settings.name.as_deref().unwrap_or(&self.name)
     }
 
-    /// An error about a key, at its line or, when it is not given, at the section's header.
-    fn error(&self, key: &str, message: String) -> JobFileError {
+    /// An error about a key, at its line or, if it is not given, at the section's header.
+    fn error(&self, key: &str, message: &str) -> JobFileError {
         JobFileError {
             line: self.settings.lines.get(key).copied().unwrap_or(self.line),
             key: Some(key.to_owned()),
@@ -827,226 +654,158 @@ impl Section {
         }
     }
 
-    fn note(&self, notes: &mut Vec<String>, message: &str) {
-        notes.push(format!("[{}]: {message}", self.name));
+    fn note(&self, notes: &mut Notes, message: &str) {
+        notes.notes.push(format!("[{}]: {message}", self.name));
     }
 
-    fn workload(&self, notes: &mut Vec<String>) -> Result<Workload, JobFileError> {
+    fn workload(&self, notes: &mut Notes) -> Result<Workload, JobFileError> {
         let settings = &self.settings;
+        let given = |key| settings.lines.contains_key(key);
+        let mut workload = settings.workload.clone();
+        workload.name = self.name().to_owned();
         if let Some(description) = &settings.description {
             self.note(notes, description);
         }
-        let depth = self.depth(notes);
-        let uring = self.uring_only(notes)?;
-        let (target, stop) = self.target_and_stop()?;
-        let rate = self.rate(notes)?;
-        self.sizes()?;
-        Ok(Workload {
-            name: self.name().to_owned(),
-            backend: settings.backend,
-            access: settings.access,
-            read_percent: settings.read_percent,
-            block_size: settings.block_size,
-            sizes: settings.sizes.clone(),
-            depth,
-            jobs: settings.jobs,
-            direct: settings.direct,
-            sqpoll: uring && settings.sqpoll,
-            iopoll: uring && settings.iopoll,
-            fixed_buffers: uring && settings.fixed_buffers,
-            // fio registers the files whenever a kernel thread submits: the kernels that first had
-            // such a thread required it.
-            fixed_files: uring && (settings.fixed_files || settings.sqpoll),
-            batch: Some(self.batch(depth, notes)),
-            complete_min: self.at_most_depth(
-                "iodepth_batch_complete_min",
-                settings.complete_min,
-                depth,
-                notes,
-            ),
-            stop,
-            ramp: settings.ramp,
-            rate,
-            pause: (!settings.think.is_zero())
-                .then_some(Pause { time: settings.think, after: settings.think_blocks }),
-            sync: self.sync()?,
-            seed: settings.seed,
-            // A seed that is given is a wish for repetition, whatever `randrepeat` says.
-            rand_repeat: settings.rand_repeat || settings.lines.contains_key("randseed"),
-            no_random_map: settings.no_random_map,
-            verify: false,
-            stop_on_error: !settings.continue_on_error,
-            target,
-            start: settings.start,
-            percent: settings.percent,
-            lay_out: settings.overwrite,
-            preallocate: settings.allocate,
-            advice: settings.advice,
-            group_reporting: settings.group_reporting,
-        })
+        if workload.backend == Backend::Psync && workload.depth > 1 {
+            let message = format!(
+                "`iodepth={}` has no effect with blocking calls: each job has one request in \
+                 flight; use `numjobs` for more",
+                workload.depth
+            );
+            self.note(notes, &message);
+            workload.depth = 1;
+        }
+        self.uring_only(&mut workload, notes)?;
+        (workload.target, workload.stop) = self.target_and_stop()?;
+        workload.rate = self.rate(notes)?;
+        // In fio `bssplit` overrides the other keys, wherever it is.
+        if given("bssplit") && (given("bs") || given("bsrange")) {
+            return Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`"));
+        }
+        let depth = workload.depth;
+        workload.batch = Some(match settings.batch {
+            // In fio 0 means `iodepth`.
+            0 => depth,
+            batch => self.at_most_depth("iodepth_batch_submit", batch, depth, notes),
+        });
+        let key = "iodepth_batch_complete_min";
+        workload.complete_min = self.at_most_depth(key, workload.complete_min, depth, notes);
+        workload.pause = (!settings.pause.time.is_zero()).then_some(settings.pause);
+        workload.sync = match (settings.fsync, settings.fdatasync) {
+            (0, 0) => None,
+            (every, 0) => Some(Sync::Fsync(every)),
+            (0, every) => Some(Sync::Fdatasync(every)),
+            _ => {
+                let message =
+                    "cannot be combined with `fsync`; give one of them, or 0 for the other";
+                return Err(self.error("fdatasync", message));
+            }
+        };
+        // A given seed asks for repetition, whatever `randrepeat` is.
+        workload.rand_repeat |= given("randseed");
+        Ok(workload)
     }
 
-    fn rate(&self, notes: &mut Vec<String>) -> Result<Option<Rate>, JobFileError> {
+    fn rate(&self, notes: &mut Notes) -> Result<Option<Rate>, JobFileError> {
         let rate = match (self.settings.rate, self.settings.rate_iops) {
             (0, 0) => return Ok(None),
             (0, requests) => Rate::Requests(requests),
             (bytes, 0) => Rate::Bytes(bytes),
             _ => {
-                return Err(self.error(
-                    "rate",
-                    "cannot be combined with `rate_iops`; give one of them".to_owned(),
-                ));
+                let message = "cannot be combined with `rate_iops`; give one of them";
+                return Err(self.error("rate", message));
             }
         };
-        if matches!(self.settings.access, Access::ReadWrite | Access::RandRw) {
-            self.note(
-                notes,
-                "the rate is for reads and writes together; fio allows this rate for each",
-            );
+        if self.settings.workload.access.is_mixed() {
+            notes.differences.push(format!(
+                "[{}]: the rate limits reads and writes together; in fio it limits each",
+                self.name
+            ));
         }
         Ok(Some(rate))
     }
 
-    /// In fio `bssplit` holds whatever else is said, wherever that stands.
-    fn sizes(&self) -> Result<(), JobFileError> {
-        let given = |key| self.settings.lines.contains_key(key);
-        match given("bssplit") && (given("bs") || given("bsrange")) {
-            true => {
-                Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`".to_owned()))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// A blocking call has nothing in flight beside itself: fio ignores `iodepth` there.
-    fn depth(&self, notes: &mut Vec<String>) -> u32 {
-        let depth = self.settings.depth;
-        if self.settings.backend != Backend::Psync {
-            return depth;
-        }
-        if depth > 1 {
-            self.note(
-                notes,
-                &format!(
-                    "`iodepth={depth}` has no effect with an engine of blocking calls: each job \
-                     has one request in flight, and `numjobs` makes more"
-                ),
-            );
-        }
-        1
-    }
-
-    /// Requests gathered before they are submitted. 0 is fio's word for as many as `iodepth`.
-    fn batch(&self, depth: u32, notes: &mut Vec<String>) -> u32 {
-        match self.settings.batch {
-            0 => depth,
-            batch => self.at_most_depth("iodepth_batch_submit", batch, depth, notes),
-        }
-    }
-
-    fn at_most_depth(&self, key: &str, value: u32, depth: u32, notes: &mut Vec<String>) -> u32 {
+    fn at_most_depth(&self, key: &str, value: u32, depth: u32, notes: &mut Notes) -> u32 {
         if value > depth {
-            self.note(
-                notes,
-                &format!("`{key}={value}` is lowered to the {depth} that can be in flight"),
-            );
+            self.note(notes, &format!("`{key}={value}` is reduced to {depth}, the `iodepth`"));
         }
         value.min(depth)
     }
 
-    /// Whether the job uses io_uring. If it does not, io_uring's own keys must not stand in its
-    /// section; inherited from `[global]` they are left out, as fio leaves them out.
-    fn uring_only(&self, notes: &mut Vec<String>) -> Result<bool, JobFileError> {
-        let settings = &self.settings;
-        if settings.backend == Backend::Uring {
-            return Ok(true);
+    /// Removes io_uring's keys from other engines. In the job's own section they are an error;
+    /// inherited from `[global]` they are left out, as in fio.
+    fn uring_only(&self, workload: &mut Workload, notes: &mut Notes) -> Result<(), JobFileError> {
+        if workload.backend == Backend::Uring {
+            // fio registers the files for SQPOLL, because the first kernels with SQPOLL required
+            // it.
+            workload.fixed_files |= workload.sqpoll;
+            return Ok(());
         }
         for (key, on) in [
-            ("sqthread_poll", settings.sqpoll),
-            ("hipri", settings.iopoll),
-            ("fixedbufs", settings.fixed_buffers),
-            ("registerfiles", settings.fixed_files),
+            ("sqthread_poll", &mut workload.sqpoll),
+            ("hipri", &mut workload.iopoll),
+            ("fixedbufs", &mut workload.fixed_buffers),
+            ("registerfiles", &mut workload.fixed_files),
         ] {
-            if !on {
+            if !std::mem::take(on) {
                 continue;
             }
-            if settings.lines.get(key).is_some_and(|&line| line > self.line) {
-                return Err(self.error(key, "needs `ioengine=io_uring`".to_owned()));
+            if self.settings.lines.get(key).is_some_and(|&line| line > self.line) {
+                return Err(self.error(key, "needs `ioengine=io_uring`"));
             }
             self.note(notes, &format!("`{key}` is left out: it needs `ioengine=io_uring`"));
         }
-        Ok(false)
+        Ok(())
     }
 
-    fn sync(&self) -> Result<Option<Sync>, JobFileError> {
-        match (self.settings.fsync, self.settings.fdatasync) {
-            (0, 0) => Ok(None),
-            (every, 0) => Ok(Some(Sync::Fsync(every))),
-            (0, every) => Ok(Some(Sync::Fdatasync(every))),
-            _ => Err(self.error(
-                "fdatasync",
-                "cannot be combined with `fsync`; give one of them, or 0 for the other".to_owned(),
-            )),
-        }
-    }
-
-    /// Where the job works and when it ends.
+    /// The job's files, and when it ends.
     fn target_and_stop(&self) -> Result<(Target, Stop), JobFileError> {
         let settings = &self.settings;
+        let workload = &settings.workload;
         let files = match settings.filenames.len() as u64 {
             0 => u64::from(settings.files),
             files => files,
         };
-        let offset = match (settings.start, settings.file_size) {
+        let offset = match (workload.start, settings.file_size) {
             (Start::Percent(_), Some(_)) => {
-                return Err(self.error(
-                    "offset",
-                    "cannot be a percentage where `filesize` is given".to_owned(),
-                ));
+                return Err(self.error("offset", "cannot be a percentage with `filesize`"));
             }
             (Start::Byte(byte), _) => byte,
             (Start::Percent(_), None) => 0,
         };
-        // fio: `size` is for all files together unless `filesize` gives the size of each; then
-        // `size` is merely what there is to move. `filesize` has the bytes before `offset` in it.
-        let behind_offset = settings.file_size.map(|each| each.saturating_sub(offset));
-        let (file_size, amount) = match (behind_offset, settings.size) {
+        // In fio `size` is the size of all files together, unless `filesize` is the size of each;
+        // then `size` is only the amount to move. `filesize` includes the bytes before `offset`.
+        let after_offset = settings.file_size.map(|each| each.saturating_sub(offset));
+        let (file_size, amount) = match (after_offset, settings.size) {
             (None, None) => (None, None),
-            // As much as the files have.
+            // The amount is the size of the files.
             (None, Some(size)) => (Some(size / files), None),
             (Some(each), Some(size)) => (Some(each), Some(size)),
             (Some(each), None) => {
-                let Some(amount) = each.checked_mul(files) else {
-                    return Err(self.error(
-                        "filesize",
-                        "is too large for so many files; give `size` too".to_owned(),
-                    ));
-                };
-                (Some(each), Some(amount))
+                let too_large = "is too large for so many files; give `size` too";
+                let amount = each.checked_mul(files);
+                (Some(each), Some(amount.ok_or_else(|| self.error("filesize", too_large))?))
             }
         };
-        let short = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes < settings.block_size);
+        let short = |bytes: Option<u64>| bytes.is_some_and(|bytes| bytes < workload.block_size);
         if short(file_size) || short(settings.size) {
-            let key = if short(behind_offset) { "filesize" } else { "size" };
-            return Err(self.error(
-                key,
-                format!(
-                    "is less than one block behind the offset; give at least {} bytes for each file, or a smaller \
-                     `bs`",
-                    settings.block_size
-                ),
-            ));
+            let key = if short(after_offset) { "filesize" } else { "size" };
+            let message = format!(
+                "is less than one block after the offset; give at least {} bytes for each file, \
+                 or a smaller `bs`",
+                workload.block_size
+            );
+            return Err(self.error(key, &message));
         }
 
-        // Of a percentage, only the file's size tells how much it is.
-        let amount = settings.io_size.or(amount.filter(|_| settings.percent == 100));
+        // A percentage is an amount only once the file's size is known.
+        let amount = settings.io_size.or(amount.filter(|_| workload.percent == 100));
         let runtime = (!settings.runtime.is_zero()).then_some(settings.runtime);
         let stop = match (settings.time_based, runtime, amount) {
             (true, Some(runtime), _) => Stop::After(runtime),
             (true, None, _) => {
-                return Err(
-                    self.error("time_based", "needs a `runtime`, such as `runtime=15s`".to_owned())
-                );
+                let message = "needs a `runtime`, such as `runtime=15s`";
+                return Err(self.error("time_based", message));
             }
             (false, runtime, Some(amount)) => Stop::Bytes(amount, runtime),
             (false, runtime, None) => Stop::Whole(runtime),
@@ -1058,33 +817,24 @@ impl Section {
         let settings = &self.settings;
         if settings.filenames.is_empty() {
             let Some(size) = file_size else {
-                return Err(self.error(
-                    "size",
-                    "is missing; give the size of the file, such as `size=1g`, or an existing \
-                     file with `filename`"
-                        .to_owned(),
-                ));
+                let message = "is missing; give the size of the file, such as `size=1g`, or an \
+                               existing file with `filename`";
+                return Err(self.error("size", message));
             };
-            // The file is named after the job, and belongs in the folder, not beside it.
+            // The file has the name of the job and must be in the folder.
             if self.name().contains('/') {
-                return Err(self.error(
-                    "filename",
-                    "is missing, and a file cannot be named after the job because of the `/`"
-                        .to_owned(),
-                ));
+                let message = "is missing, and the `/` in the job's name cannot be in a file name";
+                return Err(self.error("filename", message));
             }
             let path = PathBuf::from(settings.directory.as_deref().unwrap_or("."));
             return Ok(Target::Directory { path, size, files: settings.files });
         }
-        let paths = settings
-            .filenames
-            .iter()
-            .map(|name| match &settings.directory {
-                // Not `Path::join`: fio puts even an absolute name below the folder.
-                Some(directory) => PathBuf::from(format!("{directory}/{name}")),
-                None => PathBuf::from(name),
-            })
-            .collect();
+        // Not `Path::join`: in fio even an absolute name is below the folder.
+        let path = |name: &String| match &settings.directory {
+            Some(directory) => PathBuf::from(format!("{directory}/{name}")),
+            None => PathBuf::from(name),
+        };
+        let paths = settings.filenames.iter().map(path).collect();
         Ok(match file_size {
             Some(size) => Target::SizedFiles { paths, size },
             None => Target::Files(paths),
@@ -1154,7 +904,7 @@ iodepth=128
         }
     }
 
-    /// What `[job]` with `size=1m` means: fio's defaults.
+    /// The meaning of `[job]` with `size=1m`: fio's defaults.
     fn plain() -> Workload {
         Workload {
             name: "job".to_owned(),
@@ -1172,12 +922,12 @@ iodepth=128
         }
     }
 
-    /// Without files to include.
+    /// Parses a file that includes no other.
     fn parse(text: &str) -> Result<JobFile, JobFileError> {
         super::parse(text, &mut |_, name| Err(format!("{name} is not there")))
     }
 
-    /// The workload of `[job]` with `size=1m`, io_uring and these lines, and the notes.
+    /// The workload of `[job]` with `size=1m`, io_uring and these lines, and all remarks.
     fn uring(lines: &str) -> (Workload, Vec<String>) {
         one(&format!("[job]\nsize=1m\nioengine=io_uring\n{lines}\n"))
     }
@@ -1185,7 +935,7 @@ iodepth=128
     fn one(text: &str) -> (Workload, Vec<String>) {
         let mut file = parse(text).unwrap_or_else(|error| panic!("{error} in {text:?}"));
         assert_eq!(file.jobs.len(), 1, "{text:?}");
-        (file.jobs.remove(0), file.notes)
+        (file.jobs.remove(0), [file.differences, file.notes].concat())
     }
 
     #[track_caller]
@@ -1204,9 +954,8 @@ iodepth=128
         assert_eq!(job, article());
         assert_eq!(
             notes,
-            [
-                "line 5: `threads`: has no effect: jobs are always threads, and `numjobs` says how many"
-            ]
+            ["line 5: `threads`: has no effect: jobs are always threads; `numjobs` is their \
+                 number"]
         );
     }
 
@@ -1229,7 +978,7 @@ iodepth=128
         assert_eq!(one("[job]\nsize=1m\n"), (plain(), Vec::new()));
     }
 
-    /// Each key, alone or with what it needs, changes what it should and nothing else.
+    /// Each key, with those that it needs, changes its setting and nothing else.
     #[test]
     fn every_key() {
         type Change = fn(&mut Workload);
@@ -1324,17 +1073,17 @@ iodepth=128
             change(&mut expected);
             assert_eq!(uring(lines), (expected, Vec::new()), "{lines}");
         }
-        // The keys left over have tests of their own: `ioengine`, `threads`, and those of files.
+        // The other keys have separate tests: `ioengine`, `threads`, and those of files.
         let (_, notes) = uring("description=what it is for");
         assert_eq!(notes, ["[job]: what it is for"]);
     }
 
-    /// The message about an unknown key must not name one that is unknown as well.
+    /// The message about an unsupported key must list supported keys only.
     #[test]
-    fn every_key_that_is_called_known_is_known() {
+    fn every_listed_key_is_supported() {
         for key in KEYS {
             if let Err(error) = parse(&format!("[job]\nsize=1m\n{key}=1\n")) {
-                assert!(!error.message.contains("understood"), "{error}");
+                assert!(!error.message.contains("not supported; fio"), "{error}");
             }
         }
     }
@@ -1350,7 +1099,10 @@ iodepth=128
             ("pvsync2", Backend::Psync),
             ("null", Backend::Null),
         ] {
-            let (job, notes) = one(&format!("[job]\nsize=1m\nioengine={name}\niodepth=8\n"));
+            let file = parse(&format!("[job]\nsize=1m\nioengine={name}\niodepth=8\n")).unwrap();
+            let (job, notes) = (&file.jobs[0], &file.notes);
+            let differs = backend == Backend::Psync && name != "psync";
+            assert_eq!(file.differences.len(), usize::from(differs), "{:?}", file.differences);
             assert_eq!(job.backend, backend);
             if backend == Backend::Psync {
                 assert_eq!(job.depth, 1);
@@ -1378,86 +1130,7 @@ iodepth=128
     }
 
     #[test]
-    fn units() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("007", Some(7)),
-            ("4096", Some(4096)),
-            ("4096b", Some(4096)),
-            ("4096B", Some(4096)),
-            ("4k", Some(4096)),
-            ("4K", Some(4096)),
-            ("4kb", Some(4096)),
-            ("4kB", Some(4096)),
-            ("4ki", Some(4096)),
-            ("4KiB", Some(4096)),
-            ("3m", Some(3 << 20)),
-            ("3MB", Some(3 << 20)),
-            ("3mi", Some(3 << 20)),
-            ("3mib", Some(3 << 20)),
-            ("1g", Some(1 << 30)),
-            ("1gb", Some(1 << 30)),
-            ("1Gi", Some(1 << 30)),
-            ("1GiB", Some(1 << 30)),
-            ("2t", Some(2 << 40)),
-            ("2tb", Some(2 << 40)),
-            ("2ti", Some(2 << 40)),
-            ("2tib", Some(2 << 40)),
-            ("1p", Some(1 << 50)),
-            ("1pb", Some(1 << 50)),
-            ("1pi", Some(1 << 50)),
-            ("1pib", Some(1 << 50)),
-            ("0x1000", Some(4096)),
-            ("0X1F", Some(31)),
-            ("0xb", Some(11)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            ("16383p", Some(16383 << 50)),
-            ("16384p", None),
-            ("0x10000000000000000", None),
-            ("", None),
-            ("k", None),
-            ("0x", None),
-            ("0x+1", None),
-            ("0x10k", None),
-            ("-1", None),
-            ("+1", None),
-            ("1.5k", None),
-            ("1 k", None),
-            ("1kk", None),
-            ("1ib", None),
-            ("1e", None),
-            ("50%", None),
-            ("４k", None),
-        ] {
-            assert_eq!(number(text), expected, "{text}");
-        }
-        for (text, expected) in [
-            ("15s", Some(Duration::from_secs(15))),
-            ("15SEC", Some(Duration::from_secs(15))),
-            ("500ms", Some(Duration::from_millis(500))),
-            ("500msec", Some(Duration::from_millis(500))),
-            ("10us", Some(Duration::from_micros(10))),
-            ("10usec", Some(Duration::from_micros(10))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("1h", Some(Duration::from_secs(3600))),
-            ("1d", Some(Duration::from_secs(86_400))),
-            ("0s", Some(Duration::ZERO)),
-            ("15", None),
-            ("-5s", None),
-            ("1.5s", None),
-            ("5min", None),
-            ("s", None),
-            ("", None),
-            ("18446744073709551615s", None),
-        ] {
-            assert_eq!(time(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_unit_that_fio_takes_for_another_is_noted() {
+    fn a_unit_with_another_meaning_in_fio_is_a_difference() {
         let (job, notes) = uring("bs=4KiB");
         assert_eq!(job.block_size, 4096);
         assert!(notes[0].contains("line 4"), "{notes:?}");
@@ -1477,7 +1150,7 @@ iodepth=128
         let (job, _) = one("[job]\nfilename=a\nruntime=3\ntime_based\n");
         assert_eq!(job.stop, Stop::After(Duration::from_secs(3)));
 
-        // An absolute name goes below the folder too.
+        // An absolute name is below the folder too.
         let (job, _) = one("[job]\ndirectory=/d e\\:f\nfilename=a:/b\nsize=10001\nbs=1k\n");
         assert_eq!(
             job.target,
@@ -1496,7 +1169,7 @@ iodepth=128
         );
         assert_eq!(job.stop, Stop::Bytes(3 << 20, None));
 
-        // Of a percentage, the file's size tells how much it is.
+        // A percentage is an amount only once the file's size is known.
         let (job, _) = one("[job]\nfilename=a\nsize=50%\n");
         assert_eq!(
             (job.target, job.percent, job.stop),
@@ -1506,18 +1179,17 @@ iodepth=128
         assert_eq!((job.percent, job.stop), (50, Stop::Bytes(7168, None)));
         assert_eq!(one("[job]\nsize=1%\nsize=1m\n").0.percent, 100);
 
-        // The bytes before the offset are a part of the file's size, and no part of what is to be
-        // moved.
+        // The bytes before the offset are a part of the file's size, but not of the amount to move.
         let (job, _) = one("[job]\nfilename=a\nfilesize=1m\noffset=512k\n");
         assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a"]), size: 1 << 19 });
         assert_eq!(job.stop, Stop::Bytes(1 << 19, None));
 
-        // A device's own name is a fine name when the file is not named after it.
+        // A section may be named after a device if the file is not named after the section.
         assert_eq!(one("[/dev/sdx]\nfilename=/dev/sdx\n").0.name, "/dev/sdx");
     }
 
     #[test]
-    fn globals_apply_to_what_follows() {
+    fn globals_apply_to_later_sections() {
         let file = parse(
             "[global]\nsize=4m\niodepth=3\nioengine=libaio\n[a]\nbs=1k\n\
              [global]\niodepth=7\n[b]\nbs=2k\n[b]\nstonewall\niodepth=9\n",
@@ -1526,8 +1198,8 @@ iodepth=128
         let got: Vec<_> =
             file.jobs.iter().map(|job| (job.name.as_str(), job.depth, job.block_size)).collect();
         assert_eq!(got, [("a", 3, 1024), ("b", 7, 2048), ("b", 9, 4096)]);
-        assert_eq!(file.notes.len(), 1);
-        assert!(file.notes[0].contains("stonewall"));
+        assert_eq!(file.differences.len(), 1);
+        assert!(file.differences[0].contains("stonewall"));
     }
 
     #[test]
@@ -1560,9 +1232,9 @@ iodepth=128
     }
 
     #[test]
-    fn no_note_when_every_later_section_waits() {
+    fn sections_with_stonewall_are_as_in_fio() {
         let file = parse("[a]\nsize=1m\n[b]\nsize=1m\nstonewall\n").unwrap();
-        assert_eq!(file.notes, Vec::<String>::new());
+        assert_eq!(file.differences, Vec::<String>::new());
     }
 
     #[test]
@@ -1577,7 +1249,7 @@ iodepth=128
     }
 
     #[test]
-    fn what_is_lowered_is_noted() {
+    fn reduced_values_are_noted() {
         let (job, notes) = uring("iodepth=4\niodepth_batch=8\niodepth_batch_complete=5");
         assert_eq!((job.batch, job.complete_min), (Some(4), 4));
         assert!(notes[0].contains("iodepth_batch_submit=8"), "{notes:?}");
@@ -1585,13 +1257,16 @@ iodepth=128
     }
 
     #[test]
-    fn other_notes() {
+    fn other_remarks() {
         assert!(uring("thread=0").1[0].contains("always threads"));
-        assert!(uring("rw=randrw\nrate_iops=5").1[0].contains("for each"));
-        assert!(uring("rw=rw\nrate=5").1[0].contains("for each"));
-        // Inherited, an io_uring key is left out; fio does the same.
-        let file = parse("[global]\nioengine=io_uring\nsize=1m\nsqthread_poll\n[a]\n[b]\nstonewall\nioengine=libaio\n")
-            .unwrap();
+        assert!(uring("rw=randrw\nrate_iops=5").1[0].contains("limits each"));
+        assert!(uring("rw=rw\nrate=5").1[0].contains("limits each"));
+        // An inherited io_uring key is left out, as in fio.
+        let file = parse(
+            "[global]\nioengine=io_uring\nsize=1m\nsqthread_poll\n[a]\n\
+             [b]\nstonewall\nioengine=libaio\n",
+        )
+        .unwrap();
         assert!(file.jobs[0].sqpoll);
         assert!(!file.jobs[1].sqpoll && !file.jobs[1].fixed_files);
         assert_eq!(file.notes, ["[b]: `sqthread_poll` is left out: it needs `ioengine=io_uring`"]);
@@ -1618,12 +1293,12 @@ iodepth=128
     #[test]
     fn errors_of_keys() {
         fails("[job]\nsize=1m\nverify=crc32c\n", 3, Some("verify"), "iodepth");
-        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "of fio's keys");
-        fails("[job]\n\nzonesize=2\n", 3, Some("zonesize"), "of fio's keys");
+        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "supported keys");
+        fails("[job]\n\nzonesize=2\n", 3, Some("zonesize"), "supported keys");
         fails("[job]\ninclude x.fio\n", 2, Some("include"), "not there");
-        fails("[job]\n=5\n", 2, Some(""), "of fio's keys");
-        // A `[global]` that no section follows is looked at too.
-        fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "of fio's keys");
+        fails("[job]\n=5\n", 2, Some(""), "supported keys");
+        // A `[global]` that no section follows is checked too.
+        fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "supported keys");
     }
 
     #[test]
@@ -1661,6 +1336,8 @@ iodepth=128
         line("nrfiles", "0", "from 1");
         line("overwrite", "x", "0 or 1");
         line("fallocate", "x", "native");
+        line("runtime", "1.5s", "whole number");
+        line("runtime", "5min", "whole number");
         line("fadvise_hint", "x", "sequential");
         line("continue_on_error", "verify", "none");
         line("thinktime", "-1", "microseconds");
@@ -1726,11 +1403,11 @@ iodepth=128
         for key in ["sqthread_poll", "hipri", "fixedbufs", "registerfiles"] {
             fails(&format!("[job]\nsize=1m\nioengine=libaio\n{key}\n"), 4, Some(key), "io_uring");
         }
-        // Of several sections, the one that is meant is named.
+        // The message names the section.
         fails("[global]\nsize=4k\n[a]\n[b]\nbs=8k\n", 2, Some("size"), "[b]");
     }
 
-    /// A line as somebody might write it, right or wrong.
+    /// A valid or invalid line.
     fn line() -> impl Strategy<Value = String> {
         let value = prop_oneof![
             "[0-9]{1,20}[kmgtpKbi%]{0,3}",
@@ -1743,7 +1420,8 @@ iodepth=128
             ".*",
         ];
         prop_oneof![
-            8 => (prop::sample::select(KEYS), value).prop_map(|(key, value)| format!("{key}={value}")),
+            8 => (prop::sample::select(KEYS), value)
+                .prop_map(|(key, value)| format!("{key}={value}")),
             2 => prop::sample::select(KEYS).prop_map(str::to_owned),
             1 => Just("[global]".to_owned()),
             2 => "\\[[a-z/]{0,3}\\]?",
@@ -1751,7 +1429,7 @@ iodepth=128
         ]
     }
 
-    /// A line or two that set one thing, and what they do to a workload.
+    /// A job file and its workload.
     fn setting() -> impl Strategy<Value = (String, Workload)> {
         let bools = (any::<[bool; 8]>(), any::<bool>());
         let numbers = (
@@ -1765,7 +1443,7 @@ iodepth=128
         );
         let times = (1u64..1_000_000, 0u64..1_000);
         let choices = (
-            prop::sample::select(ACCESSES),
+            prop::sample::select(Access::value_variants()),
             prop::sample::select(&["io_uring", "libaio", "null"][..]),
             prop::option::of(1u32..100),
         );
@@ -1774,15 +1452,16 @@ iodepth=128
                 ([direct, poll, hipri, fixed, files, map, group, repeat], timed),
                 (percent, shift, depth, batch, jobs, rate, seed),
                 (runtime, ramp),
-                ((access_name, access), engine, fsync),
+                (access, engine, fsync),
             )| {
                 let uring = engine == "io_uring";
                 let flag = |on: bool| u8::from(on);
                 let mut text = format!(
-                    "[j-1]\nioengine={engine}\nrw={access_name}\nrwmixread={percent}\nbs={}k\n\
+                    "[j-1]\nioengine={engine}\nrw={}\nrwmixread={percent}\nbs={}k\n\
                      size=8m\niodepth={depth}\niodepth_batch={batch}\nnumjobs={jobs}\n\
                      rate_iops={rate}\nruntime={runtime}ms\nramp_time={ramp}\ndirect={}\n\
                      norandommap={}\ngroup_reporting={}\nrandrepeat={}\ntime_based={}\n",
+                    access.name(),
                     1 << shift,
                     flag(direct),
                     flag(map),
@@ -1855,7 +1534,7 @@ iodepth=128
         }
 
         #[test]
-        fn what_is_written_is_what_is_read((text, workload) in setting()) {
+        fn a_written_workload_is_read_back((text, workload) in setting()) {
             let file = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(file.jobs, vec![workload]);
         }

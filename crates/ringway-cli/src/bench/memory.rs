@@ -1,15 +1,14 @@
-//! Memory that can still be had: what the machine has available, and what the limits of this
-//! process's control groups leave of it.
+//! Available memory: that of the machine, within the limits of this process's control groups.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory that can be had without swapping; no limit where the kernel does not tell.
+/// Bytes of memory available without swapping; `u64::MAX` where the kernel does not report it.
 pub fn available_memory() -> u64 {
     available_under(Path::new("/"))
 }
 
-/// As [`available_memory`], with `/proc` and the rest below this folder.
+/// Like [`available_memory`], with `/proc` and `/sys` below this folder.
 fn available_under(root: &Path) -> u64 {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -19,7 +18,7 @@ fn available_under(root: &Path) -> u64 {
     groups(root).iter().map(|group| left_in(root, group)).fold(available, u64::min)
 }
 
-/// The names of a control group's files, by version.
+/// The names of a control group's files, which depend on the version.
 struct Names {
     limit: &'static str,
     used: &'static str,
@@ -33,8 +32,7 @@ const V1: Names = Names {
 };
 const V2: Names = Names { limit: "memory.max", used: "memory.current", inactive: "inactive_file" };
 
-/// A hierarchy that has the memory controller: where it is mounted, and this process's group below
-/// that.
+/// A hierarchy with the memory controller: its mount point, and this process's group below it.
 struct Group {
     names: Names,
     mount: PathBuf,
@@ -45,7 +43,7 @@ fn groups(root: &Path) -> Vec<Group> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     let group = |line: &str| {
-        // `hierarchy:controllers:path`; version 2 has no controllers in it.
+        // `hierarchy:controllers:path`; in version 2 the controllers are empty.
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let is_v1 = controllers.split(',').any(|controller| controller == "memory");
@@ -53,8 +51,8 @@ fn groups(root: &Path) -> Vec<Group> {
             return None;
         }
         let (mount, mount_root) = mounts.lines().find_map(|line| mount(line, is_v1))?;
-        // In a container the mount may begin at the container's group, while the path is the
-        // host's.
+        // In a container the mount may begin at the container's group, while the path is that of
+        // the host.
         let path = path.strip_prefix(mount_root.trim_end_matches('/')).unwrap_or(path);
         let names = if is_v1 { V1 } else { V2 };
         Some(Group { names, mount: mount.into(), path: path.trim_start_matches('/').into() })
@@ -62,23 +60,23 @@ fn groups(root: &Path) -> Vec<Group> {
     own.lines().filter_map(group).collect()
 }
 
-/// Where a hierarchy is mounted, and what of it, from a line of `mountinfo`: `id parent dev root
-/// point options ... - type source super-options`.
+/// The mount point and the mounted root of a hierarchy, from a line of `mountinfo`: `id parent dev
+/// root point options ... - type source super-options`.
 fn mount(line: &str, is_v1: bool) -> Option<(&str, &str)> {
-    let (front, back) = line.split_once(" - ")?;
-    let mut back = back.split(' ');
-    let is_it = match (back.next()?, is_v1) {
-        ("cgroup", true) => back.nth(1)?.split(',').any(|option| option == "memory"),
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut file_system = file_system.split(' ');
+    let matches = match (file_system.next()?, is_v1) {
+        ("cgroup", true) => file_system.nth(1)?.split(',').any(|option| option == "memory"),
         ("cgroup2", false) => true,
         _ => false,
     };
-    let mut front = front.split(' ').skip(3);
-    let root = front.next()?;
-    is_it.then_some((front.next()?, root))
+    let mut mount = mount.split(' ').skip(3);
+    let root = mount.next()?;
+    matches.then_some((mount.next()?, root))
 }
 
-/// What the limits of a group and of those above it leave; pages of files that are not in use can
-/// be had too.
+/// The memory within the limits of a group and its ancestors. Inactive page cache counts as
+/// available.
 fn left_in(root: &Path, group: &Group) -> u64 {
     let mount = root.join(group.mount.strip_prefix("/").unwrap_or(&group.mount));
     let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -91,8 +89,8 @@ fn left_in(root: &Path, group: &Group) -> u64 {
             .find_map(|line| line.strip_prefix(group.names.inactive)?.trim().parse::<u64>().ok());
         Some(limit.saturating_sub(used.saturating_sub(inactive.unwrap_or(0))))
     };
-    let above = group.path.ancestors().map(|path| mount.join(path));
-    above.filter_map(|folder| left(&folder)).min().unwrap_or(u64::MAX)
+    let groups = group.path.ancestors().map(|path| mount.join(path));
+    groups.filter_map(|folder| left(&folder)).min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -101,7 +99,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A folder that looks like `/`, with these files.
+    /// A folder in the place of `/`, with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_it_is_what_the_machine_has() {
+    fn without_limits_the_memory_of_the_machine_is_available() {
         assert_eq!(available(&[]), 1024);
         assert!(available_memory() > 0);
         let v2 = [
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_version_2_counts_and_that_of_a_group_above_too() {
+    fn limits_of_version_2_apply_from_all_ancestors() {
         let v2 = [
             ("proc/self/cgroup", "0::/a/b\n"),
             (
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_version_1_counts_also_where_the_mount_begins_at_the_containers_group() {
+    fn limits_of_version_1_apply_in_a_container() {
         let v1 = [
             ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n"),
             (

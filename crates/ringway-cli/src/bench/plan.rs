@@ -1,72 +1,77 @@
-//! From options to the cells of the matrix. Pure: it asks neither the machine nor the file.
+//! From options to the workloads of a bench. Pure: it looks neither at the machine nor at files.
 
 use super::options::BenchArgs;
 use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
 use std::time::Duration;
 
-/// What is to be run.
-#[derive(Clone, Debug, PartialEq)]
+/// What to run.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The cells in the order of the matrix.
-    pub cells: Vec<Workload>,
-    /// What was asked for and is left out, and why.
+    /// The workloads in the order of the lists.
+    pub workloads: Vec<Workload>,
+    /// What was requested and is left out, and why.
     pub notes: Vec<String>,
+    /// Keys of job files that do not mean the same as in fio.
+    pub differences: Vec<String>,
 }
 
 const DEPTHS: [u32; 3] = [1, 32, 128];
-/// Where the one buffered cell of the matrix that nobody asked for stands.
+/// The depth of the buffered configurations in a bench without options.
 const BUFFERED_DEPTH: u32 = 32;
 const RUNTIME: Duration = Duration::from_secs(1);
 const RAMP: Duration = Duration::from_millis(100);
-/// Runs of each cell where nothing else is said.
+/// The default number of runs of each workload.
 pub const REPEAT: u32 = 3;
 
-/// Every combination of the lists, without those that would be another one by another name.
+/// Every combination of the lists, without those that mean the same as another one.
 pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
-    let mut plan = Plan { cells: Vec::new(), notes: Vec::new() };
-    let backends =
-        or(&args.backend, &[Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null]);
-    for &access in &or(&args.rw, &[Access::RandRead]) {
-        for &direct in &or(&args.direct, &[true]) {
-            for &block_size in &or(&args.bs, &[4096]) {
-                for &jobs in &or(&args.jobs, &[1]) {
-                    for &depth in &or(&args.depth, &DEPTHS) {
-                        for &backend in &backends {
-                            let cell = Workload {
-                                backend,
-                                access,
-                                direct,
-                                block_size,
-                                jobs,
-                                depth,
-                                ..plain(args, target)
-                            };
-                            plan.add_with_switches(args, &cell);
-                        }
-                    }
-                }
-            }
-        }
+    let mut workloads = vec![base(args, target)];
+    multiply(&mut workloads, &args.rw, &[Access::RandRead], |w, access| w.access = access);
+    multiply(&mut workloads, &args.direct, &[true], |w, direct| w.direct = direct);
+    multiply(&mut workloads, &args.bs, &[4096], |w, bytes| w.block_size = bytes);
+    multiply(&mut workloads, &args.jobs, &[1], |w, jobs| w.jobs = jobs);
+    multiply(&mut workloads, &args.depth, &DEPTHS, |w, depth| w.depth = depth);
+    let backends = [Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null];
+    multiply(&mut workloads, &args.backend, &backends, |w, backend| w.backend = backend);
+    multiply(&mut workloads, &args.sqpoll, &[false], |w, on| w.sqpoll = on);
+    multiply(&mut workloads, &args.iopoll, &[false], |w, on| w.iopoll = on);
+    multiply(&mut workloads, &args.fixed_buffers, &[false], |w, on| w.fixed_buffers = on);
+    multiply(&mut workloads, &args.fixed_files, &[false], |w, on| w.fixed_files = on);
+    if args.is_default_matrix() {
+        let buffered = |backend| Workload {
+            backend,
+            direct: false,
+            depth: BUFFERED_DEPTH,
+            ..base(args, target)
+        };
+        workloads.extend(backends.map(buffered));
     }
-    if args.asks_for_nothing() {
-        for &backend in &backends {
-            plan.add(Workload {
-                backend,
-                direct: false,
-                depth: BUFFERED_DEPTH,
-                ..plain(args, target)
-            });
-        }
-    }
+    let mut plan = Plan::default();
+    workloads.into_iter().for_each(|workload| plan.add(workload));
     plan
 }
 
-fn or<T: Copy>(given: &[T], default: &[T]) -> Vec<T> {
-    if given.is_empty() { default.to_vec() } else { given.to_vec() }
+/// Makes of each workload one for each of the given values, or of the default ones.
+fn multiply<T: Copy>(
+    workloads: &mut Vec<Workload>,
+    given: &[T],
+    default: &[T],
+    set: impl Fn(&mut Workload, T),
+) {
+    let values = if given.is_empty() { default } else { given };
+    let with = |workload: &Workload, value| {
+        let mut workload = workload.clone();
+        set(&mut workload, value);
+        workload
+    };
+    *workloads = workloads
+        .iter()
+        .flat_map(|workload| values.iter().map(move |value| with(workload, *value)))
+        .collect();
 }
 
-/// What the lists do not say.
-fn plain(args: &BenchArgs, target: &Target) -> Workload {
+/// The options that are not lists.
+fn base(args: &BenchArgs, target: &Target) -> Workload {
     Workload {
         read_percent: args.read_percent.unwrap_or(50),
         batch: args.batch,
@@ -86,73 +91,52 @@ fn plain(args: &BenchArgs, target: &Target) -> Workload {
 }
 
 impl Plan {
-    fn add_with_switches(&mut self, args: &BenchArgs, cell: &Workload) {
-        for &sqpoll in &or(&args.sqpoll, &[false]) {
-            for &iopoll in &or(&args.iopoll, &[false]) {
-                for &fixed_buffers in &or(&args.fixed_buffers, &[false]) {
-                    for &fixed_files in &or(&args.fixed_files, &[false]) {
-                        self.add(Workload {
-                            sqpoll,
-                            iopoll,
-                            fixed_buffers,
-                            fixed_files,
-                            ..cell.clone()
-                        });
-                    }
-                }
-            }
-        }
-    }
-
-    /// Adds a cell as far as it makes sense, unless that is there already.
-    fn add(&mut self, mut cell: Workload) {
-        let uring = cell.backend == Backend::Uring;
+    /// Adds a workload without the options that its backend does not have, unless the result is
+    /// there already.
+    fn add(&mut self, mut workload: Workload) {
+        let uring = workload.backend == Backend::Uring;
         for (name, on) in [
-            ("--sqpoll", &mut cell.sqpoll),
-            ("--iopoll", &mut cell.iopoll),
-            ("--fixed-buffers", &mut cell.fixed_buffers),
-            ("--fixed-files", &mut cell.fixed_files),
+            ("--sqpoll", &mut workload.sqpoll),
+            ("--iopoll", &mut workload.iopoll),
+            ("--fixed-buffers", &mut workload.fixed_buffers),
+            ("--fixed-files", &mut workload.fixed_files),
         ] {
             if *on && !uring {
-                self.note(format!("{name} is for uring alone: the other backends run without it"));
+                self.note(format!("{name} is for uring only; the other backends run without it"));
                 *on = false;
             }
         }
-        if cell.iopoll && !cell.direct {
-            self.note("--iopoll needs direct I/O: the buffered runs go without it".to_owned());
-            cell.iopoll = false;
+        if workload.iopoll && !workload.direct {
+            self.note("--iopoll needs direct I/O; buffered runs go without it".to_owned());
+            workload.iopoll = false;
         }
-        if cell.backend == Backend::Null {
-            // Nothing is done with the file, so it is all one how it would have been opened.
-            cell.direct = false;
-            cell.verify = false;
+        if workload.is_null() {
+            // It does no I/O, so these make no difference.
+            (workload.direct, workload.verify) = (false, false);
         }
-        if cell.backend == Backend::Psync && cell.depth > 1 {
-            self.note("psync has one request in flight for each job; --jobs makes more".to_owned());
-            cell.depth = 1;
+        if workload.backend == Backend::Psync && workload.depth > 1 {
+            self.note("psync has one request in flight in each job; --jobs adds more".to_owned());
+            workload.depth = 1;
         }
-        if cell.sync.is_some() && !cell.writes() {
+        if workload.sync.is_some() && !workload.access.writes() {
+            self.note("--fsync and --fdatasync have no effect on workloads that only read".into());
+            workload.sync = None;
+        }
+        if workload.sync.is_some() && workload.depth > 1 {
             self.note(
-                "--fsync and --fdatasync follow writes: workloads that only read go without them"
+                "a sync does not wait for writes in flight; at --depth 1 it follows its writes"
                     .to_owned(),
             );
-            cell.sync = None;
         }
-        if cell.sync.is_some() && cell.depth > 1 {
-            self.note(
-                "a sync does not wait for the writes in flight: at --depth 1 it comes behind its writes".to_owned(),
-            );
+        if let Some(batch) = workload.batch.filter(|batch| *batch > workload.depth) {
+            self.note(format!("--batch {batch} is reduced where the depth is smaller"));
+            workload.batch = Some(workload.depth);
+            workload.complete_min = workload.depth;
         }
-        if let Some(batch) = cell.batch
-            && batch > cell.depth
-        {
-            self.note(format!("--batch {batch} is lowered where fewer requests are in flight"));
-            cell.batch = Some(cell.depth);
-            cell.complete_min = cell.depth;
-        }
-        cell.name = format!("{}-{}-{}", cell.access.name(), size_text(cell.block_size), cell.depth);
-        if !self.cells.contains(&cell) {
-            self.cells.push(cell);
+        let size = size_text(workload.block_size);
+        workload.name = format!("{}-{size}-{}", workload.access.name(), workload.depth);
+        if !self.workloads.contains(&workload) {
+            self.workloads.push(workload);
         }
     }
 
@@ -163,8 +147,8 @@ impl Plan {
     }
 }
 
-/// `4k`, `512`, `1m`: as it would be given.
-fn size_text(bytes: u64) -> String {
+/// A size as options have it: `4k`, `512`, `1m`.
+pub fn size_text(bytes: u64) -> String {
     for (shift, unit) in [(30, "g"), (20, "m"), (10, "k")] {
         if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
             return format!("{}{unit}", bytes >> shift);
@@ -192,27 +176,27 @@ mod tests {
             ..BenchArgs::default()
         };
         let plan = plan(&args, &TARGET);
-        assert_eq!(plan.cells.len(), 64);
+        assert_eq!(plan.workloads.len(), 64);
         assert_eq!(plan.notes, Vec::<String>::new());
-        assert!(
-            plan.cells
-                .iter()
-                .any(|cell| cell.name == "write-64k-32" && cell.jobs == 2 && cell.direct)
-        );
+        assert!(plan.workloads.iter().any(|workload| workload.name == "write-64k-32"
+            && workload.jobs == 2
+            && workload.direct));
     }
 
     #[test]
-    fn nothing_asked_for_compares_all_backends_direct_and_buffered() {
+    fn the_default_compares_all_backends_direct_and_buffered() {
         let plan = plan(&BenchArgs::default(), &TARGET);
-        let count = |backend| plan.cells.iter().filter(|cell| cell.backend == backend).count();
+        let count =
+            |backend| plan.workloads.iter().filter(|workload| workload.backend == backend).count();
         assert_eq!([Backend::Uring, Backend::Kaio, Backend::Threads].map(count), [4, 4, 4]);
         assert_eq!(count(Backend::Null), 3);
-        let seconds: f64 = plan.cells.iter().map(|cell| (RUNTIME + cell.ramp).as_secs_f64()).sum();
+        let seconds: f64 =
+            plan.workloads.iter().map(|workload| (RUNTIME + workload.ramp).as_secs_f64()).sum();
         assert!(seconds * f64::from(REPEAT) < 55.0, "with the scratch file, about a minute");
     }
 
     #[test]
-    fn what_a_backend_has_not_is_left_out_with_a_note() {
+    fn options_that_a_backend_does_not_have_are_left_out_with_a_note() {
         let args = BenchArgs {
             backend: vec![Backend::Uring, Backend::Kaio],
             depth: vec![8],
@@ -221,9 +205,10 @@ mod tests {
             ..BenchArgs::default()
         };
         let plan = plan(&args, &TARGET);
-        let settings = |cell: &Workload| (cell.backend, cell.sqpoll, cell.fixed_buffers);
+        let settings =
+            |workload: &Workload| (workload.backend, workload.sqpoll, workload.fixed_buffers);
         assert_eq!(
-            plan.cells.iter().map(settings).collect::<Vec<_>>(),
+            plan.workloads.iter().map(settings).collect::<Vec<_>>(),
             [
                 (Backend::Uring, false, true),
                 (Backend::Uring, true, true),
@@ -231,7 +216,7 @@ mod tests {
             ]
         );
         assert_eq!(plan.notes.len(), 2);
-        assert!(plan.notes[0].contains("--fixed-buffers is for uring alone"), "{:?}", plan.notes);
+        assert!(plan.notes[0].contains("--fixed-buffers is for uring only"), "{:?}", plan.notes);
     }
 
     #[test]
@@ -246,9 +231,9 @@ mod tests {
             ..BenchArgs::default()
         };
         let plan = plan(&args, &TARGET);
-        let cell = &plan.cells[0];
+        let workload = &plan.workloads[0];
         assert_eq!(
-            (cell.iopoll, cell.sync, cell.batch, cell.complete_min),
+            (workload.iopoll, workload.sync, workload.batch, workload.complete_min),
             (false, None, Some(4), 4)
         );
         assert_eq!(plan.notes.len(), 3);
@@ -260,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cell_comes_twice_and_none_is_senseless(
+        fn workloads_are_unique_and_valid(
             backend in some(&[Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null]),
             rw in some(&[Access::Read, Access::RandWrite, Access::RandRw]),
             direct in some(&[false, true]),
@@ -271,21 +256,26 @@ mod tests {
             batch in proptest::option::of(1u32..10),
             fsync in proptest::option::of(1u32..10),
         ) {
-            let args = BenchArgs { backend, rw, direct, sqpoll, iopoll, fixed_buffers, depth, batch, fsync, ..BenchArgs::default() };
+            let args = BenchArgs {
+                backend, rw, direct, sqpoll, iopoll, fixed_buffers, depth, batch, fsync,
+                ..BenchArgs::default()
+            };
             let plan = plan(&args, &TARGET);
-            prop_assert!(!plan.cells.is_empty());
-            for (index, cell) in plan.cells.iter().enumerate() {
-                prop_assert!(!plan.cells[..index].contains(cell));
-                prop_assert!(cell.backend == Backend::Uring || !(cell.sqpoll || cell.iopoll || cell.fixed_buffers));
-                prop_assert!(!cell.iopoll || cell.direct);
-                prop_assert!(cell.batch.is_none_or(|batch| batch <= cell.depth) && cell.complete_min <= cell.depth);
-                prop_assert!(cell.sync.is_none() || cell.writes());
+            prop_assert!(!plan.workloads.is_empty());
+            for (index, workload) in plan.workloads.iter().enumerate() {
+                prop_assert!(!plan.workloads[..index].contains(workload));
+                let has_options = workload.sqpoll || workload.iopoll || workload.fixed_buffers;
+                prop_assert!(workload.backend == Backend::Uring || !has_options);
+                prop_assert!(!workload.iopoll || workload.direct);
+                prop_assert!(workload.batch.is_none_or(|batch| batch <= workload.depth));
+                prop_assert!(workload.complete_min <= workload.depth);
+                prop_assert!(workload.sync.is_none() || workload.access.writes());
             }
         }
     }
 
     #[test]
-    fn sizes_are_named_as_they_are_given() {
+    fn sizes_are_written_as_options_have_them() {
         assert_eq!(
             [512, 4096, 1 << 20, 3 << 30, 1000].map(size_text),
             ["512", "4k", "1m", "3g", "1000"]

@@ -1,58 +1,58 @@
-//! One run of one cell: its jobs set up, begun together, watched, and their results put together.
+//! One run of one workload: starts its jobs together, samples the kernel's helper threads, and adds
+//! up the results.
 
-use super::clock::now;
 use super::job::{Check, Job, JobFile, JobResult, Times};
 use super::memory::available_memory;
-use super::options::Cache;
-use super::pattern;
-use super::random::mix;
 use super::result::Run;
-use super::target::{Ground, SEED, Source};
-use super::usage::{Helpers, Window};
-use super::workload::{Advice, Backend, Stop, Workload};
+use super::target::{JobFiles, SEED, Source};
+use super::workload::{Advice, Cache, Stop, Workload};
 use anyhow::Context;
 use ringway_core::refusal::errno_text;
+use ringway_measure::clock::now;
+use ringway_measure::random::mix;
+use ringway_measure::usage::{Helpers, Window};
+use ringway_measure::{pattern, scratch};
+use rustix::fs::fadvise;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It ran; with remarks on how.
+    /// The results, with notes.
     Ran(Box<Run>, Vec<String>),
-    /// It cannot run here, and why.
+    /// Why it cannot run here.
     Refused(String),
 }
 
-const NO_PATTERN: &str = "the file does not hold what --verify writes: reads are compared with plain reads of the same place";
+const NO_PATTERN: &str = "the file does not have the pattern of --verify: reads are compared with \
+                          plain reads at the same offset";
 
-/// How often the kernel's helpers are looked at.
-const LOOK: Duration = Duration::from_millis(200);
-/// Bytes read at a time where a file is read through.
-const PIECE: usize = 1 << 20;
+/// How often the kernel's helper threads are sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs a cell once. `number` is that of the run; `tick` is called a few times a second.
+/// Runs a workload once. `number` is the number of the run; `tick` is called a few times a second.
 ///
 /// # Errors
 ///
-/// What makes going on pointless: files that cannot be read, a thread that panicked.
+/// Errors that end the bench: files that cannot be read, a thread that panicked.
 pub fn run(
     workload: &Workload,
-    ground: &Ground,
+    job_files: &JobFiles,
     cache: Cache,
     number: u32,
     tick: &mut dyn FnMut(),
 ) -> anyhow::Result<Outcome> {
-    let sources = distinct(ground);
+    let sources = distinct(job_files);
     if let Some(reason) = unfit(workload, &sources) {
         return Ok(Outcome::Refused(reason));
     }
-    // Looked at before the page cache is set up: looking fills it.
+    // Before the page cache is prepared, since these reads fill it.
     let mut notes = Vec::new();
     let mut are_pattern = Vec::new();
     for source in &sources {
@@ -65,18 +65,19 @@ pub fn run(
     if are_pattern.contains(&false) {
         notes.push(NO_PATTERN.to_owned());
     }
-    if workload.backend != Backend::Null && !workload.direct && workload.reads() {
+    if !workload.is_null() && !workload.direct && workload.access.reads() {
         sources.iter().try_for_each(|source| set_cache(source, cache)).context("the page cache")?;
     }
     let seed = if workload.rand_repeat { workload.seed } else { workload.seed ^ mix(now()) };
-    // Where nothing is read at the same time, every run writes other bytes, so that a write that is
-    // lost is found.
-    let write_seed = (workload.verify && workload.writes()).then(|| match workload.reads() {
+    // Unless reads expect the pattern at the same time, each run writes other bytes, so that a lost
+    // write is detected.
+    let writes = workload.verify && workload.access.writes();
+    let write_seed = writes.then(|| match workload.access.reads() {
         true => SEED,
         false => mix(SEED ^ u64::from(number + 1)),
     });
     let mut files = Vec::new();
-    for job in ground {
+    for job in job_files {
         let is_pattern = |source| {
             sources.iter().zip(&are_pattern).any(|(of, is)| *is && Arc::ptr_eq(of, source))
         };
@@ -95,16 +96,16 @@ pub fn run(
             Err(refusal) => return Ok(Outcome::Refused(refusal)),
         };
     notes.extend(refusals);
-    let mut run = put_together(workload, &window, &helpers, &results, &mut notes);
-    if workload.writes() && workload.backend != Backend::Null {
-        // What is still to be written back would slow the next run down.
+    let mut run = combine(workload, &window, &helpers, &results, &mut notes);
+    if workload.access.writes() && !workload.is_null() {
+        // Writeback would slow the next run down.
         for source in &sources {
             source.open_plain(false, true)?.sync_all()?;
         }
     }
     if let Some(seed) = write_seed {
         for source in &sources {
-            let written = written_of(source, ground, &results);
+            let written = written_of(source, job_files, &results);
             read_back(workload, source, &written, seed, &mut run)?;
         }
     }
@@ -112,9 +113,9 @@ pub fn run(
 }
 
 /// Every file once, however many jobs share it.
-fn distinct(ground: &Ground) -> Vec<Arc<Source>> {
+fn distinct(job_files: &JobFiles) -> Vec<Arc<Source>> {
     let mut sources: Vec<Arc<Source>> = Vec::new();
-    for source in ground.iter().flatten() {
+    for source in job_files.iter().flatten() {
         if !sources.iter().any(|known| Arc::ptr_eq(known, source)) {
             sources.push(Arc::clone(source));
         }
@@ -122,13 +123,13 @@ fn distinct(ground: &Ground) -> Vec<Arc<Source>> {
     sources
 }
 
-/// Why a workload cannot be run on these files, if it cannot.
+/// The reason why a workload cannot run on these files.
 fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     let block_size = workload.block_size;
     let regions = || sources.iter().map(|source| source.region(workload));
-    if workload.backend != Backend::Null && regions().all(|region| region.len < block_size) {
+    if !workload.is_null() && regions().all(|region| region.len < block_size) {
         return Some(format!(
-            "what is used of the file is less than one block of {block_size} bytes"
+            "the used part of the file is shorter than a block of {block_size} bytes"
         ));
     }
     let align = sources
@@ -141,7 +142,7 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     if workload.direct
         && !(is_aligned(block_size) && regions().all(|region| is_aligned(region.start)))
     {
-        return Some(format!("direct I/O on this file takes multiples of {align} bytes"));
+        return Some(format!("direct I/O on this file needs multiples of {align} bytes"));
     }
     let memory = workload
         .largest_request()
@@ -151,7 +152,7 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     (memory > available / 2).then(|| {
         let mib = |bytes: u64| bytes >> 20;
         format!(
-            "its buffers would take {} MiB of the {} MiB of memory available",
+            "its buffers need {} MiB, and {} MiB of memory are available",
             mib(memory),
             mib(available)
         )
@@ -161,41 +162,22 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
 fn set_cache(source: &Source, cache: Cache) -> io::Result<()> {
     match cache {
         Cache::Keep => Ok(()),
-        // More than half of the memory would not stay.
+        // A file larger than half of the memory would not stay in the cache.
         Cache::Warm if source.size > available_memory() / 2 => Ok(()),
-        Cache::Warm => {
-            let file = source.open_plain(false, false)?;
-            let mut piece = vec![0; PIECE];
-            let mut at = 0;
-            while at < source.size {
-                match file.read_at(&mut piece, at)? {
-                    0 => break,
-                    got => at += got as u64,
-                }
-            }
-            Ok(())
-        }
-        Cache::Cold => {
-            let file = source.open_plain(false, false)?;
-            // Pages that are to be written back first are not dropped.
-            file.sync_data()?;
-            // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its
-            // result of no interest.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-            Ok(())
-        }
+        Cache::Warm => scratch::load_page_cache(&source.open_plain(false, false)?, source.size),
+        Cache::Cold => scratch::drop_page_cache(&source.open_plain(false, false)?),
     }
 }
 
-/// Whether the bytes that are read are checked.
+/// Whether bytes that are read are checked.
 fn checks_reads(workload: &Workload) -> bool {
-    workload.verify && workload.backend != Backend::Null && workload.reads()
+    workload.verify && !workload.is_null() && workload.access.reads()
 }
 
 fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<JobFile> {
-    let null = workload.backend == Backend::Null;
+    let null = workload.is_null();
     let check = if !checks_reads(workload) {
-        Check::Nothing
+        Check::None
     } else if is_pattern {
         Check::Pattern(SEED)
     } else {
@@ -205,31 +187,27 @@ fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<Jo
     if null {
         region.len = region.len.max(workload.block_size);
     }
-    let file = source.open(workload.direct, workload.writes() && !null)?;
+    let file = source.open(workload.direct, workload.access.writes() && !null)?;
     if let Some(advice) = advice(workload).filter(|_| !null) {
-        // SAFETY: the call takes numbers, and the descriptor is open. It is advice, and its result
-        // of no interest.
-        unsafe {
-            libc::posix_fadvise(file.as_raw_fd(), region.start as i64, region.len as i64, advice)
-        };
+        // It is advice: a file that does not take it is measured without it.
+        let _ = fadvise(&file, region.start, NonZeroU64::new(region.len), advice);
     }
     Ok(JobFile { file, region, check })
 }
 
-/// What the kernel is told of the requests' order.
-fn advice(workload: &Workload) -> Option<libc::c_int> {
+/// The access pattern announced to the kernel.
+fn advice(workload: &Workload) -> Option<rustix::fs::Advice> {
     match workload.advice {
         Advice::None => None,
-        Advice::Own if workload.is_random() => Some(libc::POSIX_FADV_RANDOM),
-        Advice::Own => Some(libc::POSIX_FADV_SEQUENTIAL),
-        Advice::Random => Some(libc::POSIX_FADV_RANDOM),
-        Advice::Sequential => Some(libc::POSIX_FADV_SEQUENTIAL),
+        Advice::Own if workload.access.is_random() => Some(rustix::fs::Advice::Random),
+        Advice::Random => Some(rustix::fs::Advice::Random),
+        Advice::Own | Advice::Sequential => Some(rustix::fs::Advice::Sequential),
     }
 }
 
 type Ran = (Arc<Window>, Helpers, Vec<JobResult>, Vec<String>);
 
-/// Runs the jobs, each on a thread; or says why their queues are refused.
+/// Runs each job on its own thread. The inner error is the reason why a queue was refused.
 fn run_jobs(
     workload: &Workload,
     files: &[Vec<JobFile>],
@@ -238,64 +216,66 @@ fn run_jobs(
     tick: &mut dyn FnMut(),
 ) -> anyhow::Result<Result<Ran, String>> {
     let window = Arc::new(Window::new(files.len()));
-    let begin = Gate::default();
+    let start = Gate::default();
     let leave = Gate::default();
     thread::scope(|scope| {
-        let (set_up, are_set_up) = mpsc::channel();
-        let (done, are_done) = mpsc::channel();
+        let (ready, all_ready) = mpsc::channel();
+        let (done, all_done) = mpsc::channel();
         for (number, files) in (0..).zip(files) {
-            let (window, begin, leave) = (Arc::clone(&window), &begin, &leave);
-            let (set_up, done) = (set_up.clone(), done.clone());
+            let (window, start, leave) = (Arc::clone(&window), &start, &leave);
+            let (ready, done) = (ready.clone(), done.clone());
             let job = move || {
                 let mut job = match Job::new(workload, files, number, seed, write_seed) {
                     Ok(job) => job,
                     Err(error) => {
-                        let _ = set_up.send(Err(error.to_string()));
+                        let _ = ready.send(Err(error.to_string()));
                         return;
                     }
                 };
-                let _ = set_up.send(Ok(job.refusals()));
-                drop(set_up);
-                let Some(times) = begin.wait() else { return };
+                let _ = ready.send(Ok(job.refusals()));
+                drop(ready);
+                let Some(times) = start.wait() else { return };
                 let _ = done.send((number, job.run(times, &window)));
                 drop(done);
-                // The kernel's helpers are looked at once more, and would go with the queue.
+                // The helper threads exit with the queue; they are sampled once more before that.
                 let _: Option<()> = leave.wait();
             };
             let spawned =
                 thread::Builder::new().name(format!("job {number}")).spawn_scoped(scope, job);
             if let Err(error) = spawned {
-                begin.open(None);
-                return Err(error).context("a thread for a job");
+                start.open(None);
+                return Err(error).context("start a thread for a job");
             }
         }
-        drop((set_up, done));
+        drop((ready, done));
 
         let mut notes: Vec<String> = Vec::new();
-        for answer in are_set_up.iter() {
-            match answer {
+        for refusals in all_ready.iter() {
+            match refusals {
                 Ok(refusals) => refusals.into_iter().for_each(|refusal| note(&mut notes, refusal)),
                 Err(refusal) => {
-                    begin.open(None);
+                    start.open(None);
                     return Ok(Err(refusal));
                 }
             }
         }
         let mut helpers = None;
         let times = times(workload);
-        begin.open(Some(times));
-        // In the order of the jobs.
+        start.open(Some(times));
         let mut results: Vec<(u32, JobResult)> = Vec::new();
         let mut failed = None;
         loop {
             let until_measured = Duration::from_nanos(times.measured.saturating_sub(now()));
-            let wait = if helpers.is_none() { until_measured.min(LOOK) } else { LOOK };
-            match are_done.recv_timeout(wait) {
+            let wait = match helpers {
+                None => until_measured.min(SAMPLE_INTERVAL),
+                Some(_) => SAMPLE_INTERVAL,
+            };
+            match all_done.recv_timeout(wait) {
                 Ok((number, Ok(result))) => results.push((number, result)),
                 Ok((_, Err(error))) => failed = Some(error),
                 Err(RecvTimeoutError::Timeout) => {
                     if now() >= times.measured {
-                        helpers.get_or_insert_with(Helpers::begin).look();
+                        helpers.get_or_insert_with(Helpers::start).sample();
                     }
                     tick();
                 }
@@ -306,12 +286,12 @@ fn run_jobs(
             }
         }
         let mut helpers = helpers.unwrap_or_default();
-        helpers.look();
+        helpers.sample();
         leave.open(Some(()));
         match failed {
             Some(error) => Err(error),
             None if results.len() < files.len() => {
-                anyhow::bail!("a job has ended without a result")
+                anyhow::bail!("a job ended without a result")
             }
             None => {
                 results.sort_by_key(|(number, _)| *number);
@@ -322,7 +302,7 @@ fn run_jobs(
     })
 }
 
-/// Where jobs wait for one another.
+/// A point at which jobs wait for each other.
 struct Gate<T>(Mutex<Option<Option<T>>>, Condvar);
 
 impl<T> Default for Gate<T> {
@@ -332,7 +312,7 @@ impl<T> Default for Gate<T> {
 }
 
 impl<T: Copy> Gate<T> {
-    /// Lets all through; with `None` they are to go home.
+    /// Releases all waiting jobs; with `None` they end.
     fn open(&self, with: Option<T>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(with);
         self.1.notify_all();
@@ -367,7 +347,7 @@ fn note(notes: &mut Vec<String>, note: String) {
     }
 }
 
-fn put_together(
+fn combine(
     workload: &Workload,
     window: &Window,
     helpers: &Helpers,
@@ -376,12 +356,11 @@ fn put_together(
 ) -> Run {
     let mut run = Run {
         usage: window.usage(),
-        verified: (workload.verify && workload.backend != Backend::Null).then_some((0, 0)),
+        system_calls: results.iter().map(|result| result.system_calls).sum(),
+        verified: (workload.verify && !workload.is_null()).then_some((0, 0)),
         ..Run::default()
     };
     helpers.add_to(&mut run.usage);
-    run.usage.system_calls =
-        Some(results.iter().filter_map(|result| result.usage.system_calls).sum());
     if !workload.group_reporting && results.len() > 1 {
         run.jobs = results.iter().map(|result| job_run(result, run.verified.is_some())).collect();
     }
@@ -403,18 +382,16 @@ fn put_together(
     }
     let to_threads: u64 = results.iter().map(|result| result.to_threads).sum();
     if to_threads > 0 {
-        notes.push(format!("what {} cannot carry went to threads", backend_name(workload.backend)));
+        notes.push("operations that the backend does not support ran on threads".to_owned());
     }
     if results.iter().any(|result| result.short > 0) {
         notes.push(
-            "requests came upon the end of the file, which has become shorter: they failed"
-                .to_owned(),
+            "the file became shorter: requests reached the end of the file and failed".to_owned(),
         );
     }
     if run.not_started > 0 {
         notes.push(
-            "the rate was not reached: requests were due and had not begun when the time was up"
-                .to_owned(),
+            "the rate was not reached: requests were due and not started at the end".to_owned(),
         );
     }
     run
@@ -427,6 +404,7 @@ fn job_run(result: &JobResult, verified: bool) -> Run {
         write: result.write.clone(),
         sync: result.sync.clone(),
         usage: result.usage,
+        system_calls: result.system_calls,
         errors: result.errors.clone(),
         not_started: result.not_started,
         verified: verified.then_some(result.verified),
@@ -434,21 +412,10 @@ fn job_run(result: &JobResult, verified: bool) -> Run {
     }
 }
 
-/// The backend's name as in the options.
-pub(super) fn backend_name(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Uring => "uring",
-        Backend::Kaio => "kaio",
-        Backend::Threads => "threads",
-        Backend::Psync => "psync",
-        Backend::Null => "null",
-    }
-}
-
-/// The blocks of a file that any of the jobs has written.
-fn written_of(source: &Arc<Source>, ground: &Ground, results: &[JobResult]) -> Vec<bool> {
+/// The blocks of a file that the jobs have written.
+fn written_of(source: &Arc<Source>, job_files: &JobFiles, results: &[JobResult]) -> Vec<bool> {
     let mut all = Vec::new();
-    for (job, result) in ground.iter().zip(results) {
+    for (job, result) in job_files.iter().zip(results) {
         for (_, written) in
             job.iter().zip(&result.written).filter(|(of, _)| Arc::ptr_eq(of, source))
         {
@@ -459,7 +426,7 @@ fn written_of(source: &Arc<Source>, ground: &Ground, results: &[JobResult]) -> V
     all
 }
 
-/// Checks what a run has written, and puts the pattern that all runs expect back in its place.
+/// Checks the blocks that a run has written, and restores the pattern that all runs expect.
 fn read_back(
     workload: &Workload,
     source: &Source,
@@ -469,10 +436,10 @@ fn read_back(
 ) -> anyhow::Result<()> {
     let len = workload.block_size as usize;
     let file = source.open_plain(workload.direct, false)?;
-    let mender = source.open_plain(false, true)?;
+    let plain = source.open_plain(false, true)?;
     let start = source.region(workload).start;
     let mut buffer = ringway_core::AlignedBuffer::new(len, 4096);
-    let mut mended = vec![0; if seed == SEED { 0 } else { len }];
+    let mut restored = vec![0; if seed == SEED { 0 } else { len }];
     let offsets = (0..)
         .zip(written)
         .filter(|(_, written)| **written)
@@ -485,11 +452,11 @@ fn read_back(
             *all_wrong += if read.is_ok() { wrong } else { blocks };
         }
         if seed != SEED {
-            pattern::fill(SEED, offset, &mut mended);
-            mender.write_all_at(&mended, offset)?;
+            pattern::fill(SEED, offset, &mut restored);
+            plain.write_all_at(&restored, offset)?;
         }
     }
-    mender.sync_data()?;
+    plain.sync_data()?;
     Ok(())
 }
 
@@ -499,20 +466,21 @@ mod tests {
     use crate::bench::workload::Access;
 
     #[test]
-    fn the_kernel_is_told_the_order_of_the_requests_unless_something_else_is_asked_for() {
-        let told = |access, own| advice(&Workload { access, advice: own, ..Workload::default() });
+    fn the_kernel_is_advised_of_the_access_pattern_by_default() {
+        use rustix::fs::Advice as Posix;
+        let given = |access, own| advice(&Workload { access, advice: own, ..Workload::default() });
         for (access, order) in [
-            (Access::RandRead, libc::POSIX_FADV_RANDOM),
-            (Access::RandWrite, libc::POSIX_FADV_RANDOM),
-            (Access::RandRw, libc::POSIX_FADV_RANDOM),
-            (Access::Read, libc::POSIX_FADV_SEQUENTIAL),
-            (Access::Write, libc::POSIX_FADV_SEQUENTIAL),
-            (Access::ReadWrite, libc::POSIX_FADV_SEQUENTIAL),
+            (Access::RandRead, Posix::Random),
+            (Access::RandWrite, Posix::Random),
+            (Access::RandRw, Posix::Random),
+            (Access::Read, Posix::Sequential),
+            (Access::Write, Posix::Sequential),
+            (Access::ReadWrite, Posix::Sequential),
         ] {
-            assert_eq!(told(access, Workload::default().advice), Some(order));
-            assert_eq!(told(access, Advice::None), None);
-            assert_eq!(told(access, Advice::Random), Some(libc::POSIX_FADV_RANDOM));
-            assert_eq!(told(access, Advice::Sequential), Some(libc::POSIX_FADV_SEQUENTIAL));
+            assert_eq!(given(access, Workload::default().advice), Some(order));
+            assert_eq!(given(access, Advice::None), None);
+            assert_eq!(given(access, Advice::Random), Some(Posix::Random));
+            assert_eq!(given(access, Advice::Sequential), Some(Posix::Sequential));
         }
     }
 }

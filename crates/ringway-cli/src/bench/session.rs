@@ -1,18 +1,19 @@
 //! `ringway bench` from its options to its reports.
 
 use super::memory::available_memory;
-use super::options::{BenchArgs, Cache};
+use super::options::BenchArgs;
 use super::plan::{self, Plan};
-use super::report;
-use super::result::{Cell, Machine, Report, Run};
+use super::report::{self, configuration};
+use super::result::{Machine, Measurement, Report, Run};
 use super::run::{self, Outcome};
-use super::target::{Ground, Targets};
-use super::workload::{Backend, Target, Workload};
-use super::{job_file, scratch, target};
+use super::target::{JobFiles, Targets};
+use super::workload::{Backend, Cache, Target, Workload};
+use super::{job_file, target};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringway_core::device::PathFacts;
 use ringway_core::refusal::bytes_text;
+use ringway_measure::scratch;
 use std::cell::RefCell;
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
@@ -20,73 +21,91 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The exit status when bytes were wrong.
+/// The exit status if bytes were wrong.
 const WRONG_BYTES: u8 = 3;
-/// The exit status when requests failed.
+/// The exit status if requests failed.
 const FAILED_REQUESTS: u8 = 4;
-/// A job file is not longer.
-const LONGEST_JOB_FILE: u64 = 1 << 20;
-/// Files that only null works on are not looked at, so their size is a mere number.
+/// The maximum size of a job file.
+const MAX_JOB_FILE: u64 = 1 << 20;
+/// The size of the file that the null backend pretends to read.
 const NULL_SIZE: u64 = 1 << 30;
 
-/// Runs the bench and writes its reports; the status to exit with.
+/// Runs the bench, writes its reports and returns the exit status.
 ///
 /// # Errors
 ///
-/// What kept it from running, or a report from being written. Backends that are refused, and
-/// requests that fail, are in the report instead.
+/// Errors that keep it from running or from writing a report. Refused backends and failed requests
+/// are in the report instead.
 pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let (plan, is_job_file) = plan_of(args)?;
+    if args.dry_run {
+        return dry_run(&plan, is_job_file);
+    }
     let outputs = Outputs::open(args)?;
     let repeat = args.repeat.unwrap_or(if is_job_file { 1 } else { plan::REPEAT });
     let cache = args.cache.unwrap_or(if is_job_file { Cache::Cold } else { Cache::Warm });
 
     let show = Show::new(args.quiet);
-    let mut remarks = plan.notes.clone();
-    let mut cells = plan.cells;
+    let mut remarks = [plan.differences, plan.notes].concat();
+    let mut workloads = plan.workloads;
     let scratch_folder = args.scratch.clone().unwrap_or_else(|| PathBuf::from("."));
-    outputs.keep_off(&args.files, &cells)?;
-    let ground = prepare(&cells, args, &scratch_folder, &show)?;
-    let ground = use_buffered_where_direct_fails(&mut cells, ground, &mut remarks);
-    remarks.push(cache_remark(cache, &cells, &ground));
-    remarks.retain(|remark| !remark.is_empty());
+    outputs.protect_files(&args.files, &workloads)?;
+    let files = prepare(&workloads, args, &scratch_folder, &show)?;
+    let files = use_buffered_where_direct_fails(&mut workloads, files, &mut remarks);
+    remarks.extend(cache_remark(cache, &workloads, &files));
 
-    let mut cells: Vec<Cell> = cells
+    let mut measurements: Vec<Measurement> = workloads
         .into_iter()
-        .map(|workload| Cell { workload, runs: Vec::new(), notes: Vec::new() })
+        .map(|workload| Measurement { workload, runs: Vec::new(), notes: Vec::new() })
         .collect();
-    show.begin_runs(&cells, repeat);
+    show.start_runs(&measurements, repeat);
     let mut refused = Vec::new();
     for number in 0..repeat {
-        for (cell, ground) in cells.iter_mut().zip(&ground) {
-            // Refused once is refused again.
-            if cell.runs.len() < number as usize {
-                show.run_is_over();
+        for (measurement, files) in measurements.iter_mut().zip(&files) {
+            // A configuration that was refused once is refused again.
+            if measurement.runs.len() < number as usize {
+                show.run_ended();
                 continue;
             }
-            show.run_begins(&cell.workload);
-            match run::run(&cell.workload, ground, cache, number, &mut || show.tick())? {
+            show.run_starts(&measurement.workload);
+            match run::run(&measurement.workload, files, cache, number, &mut || show.tick())? {
                 Outcome::Ran(run, notes) => {
-                    cell.runs.push(*run);
-                    notes.into_iter().for_each(|note| add(&mut cell.notes, note));
+                    measurement.runs.push(*run);
+                    notes.into_iter().for_each(|note| add(&mut measurement.notes, note));
                 }
                 Outcome::Refused(reason) => {
-                    add(
-                        &mut refused,
-                        format!("{}: {reason}", run::backend_name(cell.workload.backend)),
-                    );
-                    add(&mut cell.notes, reason);
+                    let backend = measurement.workload.backend.name();
+                    add(&mut refused, format!("{backend}: {reason}"));
+                    add(&mut measurement.notes, reason);
                 }
             }
-            show.run_is_over();
+            show.run_ended();
         }
     }
     show.end();
 
-    let machine = machine(&cells, &ground, &scratch_folder, remarks, refused)?;
-    let report = Report { machine, cells, command };
+    let machine = machine(&measurements, &files, &scratch_folder, remarks, refused)?;
+    let report = Report { machine, measurements, command };
     outputs.write(&report)?;
     Ok(status(&report, is_job_file))
+}
+
+/// Prints what would run, and for job files how that differs from fio.
+fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    for workload in &plan.workloads {
+        text += &format!("{}: {}\n", workload.name, configuration::describe_all(workload));
+    }
+    if is_job_file && plan.differences.is_empty() {
+        text += "\nAll keys have the meaning of fio.\n";
+    }
+    for (title, lines) in [("Differences from fio", &plan.differences), ("Notes", &plan.notes)] {
+        if !lines.is_empty() {
+            text += &format!("\n{title}\n  - {}\n", lines.join("\n  - "));
+        }
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn add(to: &mut Vec<String>, text: String) {
@@ -95,20 +114,20 @@ fn add(to: &mut Vec<String>, text: String) {
     }
 }
 
-/// 3 for wrong bytes, 4 for requests that failed, 1 when nothing, or not every job of a job file,
-/// could be run, else 0.
+/// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
+/// run, otherwise 0.
 fn status(report: &Report, is_job_file: bool) -> ExitCode {
-    let runs = || report.cells.iter().flat_map(|cell| &cell.runs);
+    let measurements = &report.measurements;
+    let runs = || measurements.iter().flat_map(|measurement| &measurement.runs);
     let mut status = 0;
-    let refused: Vec<&Cell> = report.cells.iter().filter(|cell| cell.runs.is_empty()).collect();
-    // What null ran is the harness: it counts where nothing else was asked for.
-    let is_null = |cell: &Cell| cell.workload.backend == Backend::Null;
-    let harness_only = report.cells.iter().all(is_null);
-    if !report.cells.iter().any(|cell| !cell.runs.is_empty() && (harness_only || !is_null(cell))) {
-        eprintln!("ringway: none of this could be run here");
+    let (ran, refused): (Vec<_>, Vec<_>) = measurements.iter().partition(|of| !of.runs.is_empty());
+    // Null rows measure the harness. They count only if nothing else was requested.
+    let harness_only = measurements.iter().all(|of| of.workload.is_null());
+    if !ran.iter().any(|of| harness_only || !of.workload.is_null()) {
+        eprintln!("ringway: no configuration can run here");
         status = 1;
     } else if is_job_file && !refused.is_empty() {
-        let names: Vec<&str> = refused.iter().map(|cell| cell.workload.name.as_str()).collect();
+        let names: Vec<&str> = refused.iter().map(|of| of.workload.name.as_str()).collect();
         eprintln!("ringway: not run: {}", names.join(", "));
         status = 1;
     }
@@ -123,15 +142,15 @@ fn status(report: &Report, is_job_file: bool) -> ExitCode {
         .filter_map(|run| run.verified)
         .fold(0, |sum: u64, (_, wrong)| sum.saturating_add(wrong));
     if wrong > 0 {
-        eprintln!("ringway: {wrong} blocks of 512 bytes were not what they should have been");
+        eprintln!("ringway: {wrong} blocks of 512 bytes had wrong bytes");
         status = WRONG_BYTES;
     }
     ExitCode::from(status)
 }
 
-/// The cells, and whether they come from job files.
+/// The plan, and whether it comes from job files.
 fn plan_of(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
-    let mut jobs = Plan { cells: Vec::new(), notes: Vec::new() };
+    let mut jobs = Plan::default();
     let mut data = Vec::new();
     for path in &args.files {
         match job_text(path)? {
@@ -139,23 +158,27 @@ fn plan_of(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
                 let mut include = |from: &str, name: &str| included(path, from, name);
                 let parsed = job_file::parse(&text, &mut include)
                     .with_context(|| path.display().to_string())?;
-                jobs.cells.extend(parsed.jobs);
+                jobs.workloads.extend(parsed.jobs);
                 jobs.notes.extend(parsed.notes);
+                jobs.differences.extend(parsed.differences);
             }
             None => data.push(path.clone()),
         }
     }
-    if jobs.cells.is_empty() {
+    if jobs.workloads.is_empty() {
         return Ok((plan::plan(args, &target(args, data)?), false));
     }
     if let Some(path) = data.first() {
-        bail!("{} is no job file; give job files or files to measure on, not both", path.display());
+        bail!(
+            "{} is not a job file; give job files or files to measure on, not both",
+            path.display()
+        );
     }
     let given = args.job_options();
     if !given.is_empty() {
-        bail!("{} cannot be used with a job file: what it says belongs in there", given.join(", "));
+        bail!("{} cannot be used with a job file; set it in the job file", given.join(", "));
     }
-    jobs.cells.iter_mut().for_each(|cell| cell.verify = args.verify);
+    jobs.workloads.iter_mut().for_each(|workload| workload.verify = args.verify);
     Ok((jobs, true))
 }
 
@@ -166,24 +189,24 @@ fn job_text(path: &Path) -> anyhow::Result<Option<String>> {
         return fs::read_to_string(path).with_context(name).map(Some);
     }
     match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() <= LONGEST_JOB_FILE => {
+        Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_JOB_FILE => {
             let text = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             Ok(text.filter(|text| begins_with_section(text)))
         }
-        // What is wrong with it is told when it is to be used.
+        // Errors are reported when the file is opened to measure on.
         _ => Ok(None),
     }
 }
 
-/// The name and the text of a file that the file `from`, or else the job file, includes: as fio,
-/// from the current folder or else from beside that file.
+/// The name and the text of a file that `from`, or the job file if `from` is empty, includes. As in
+/// fio, it is in the current folder or in the folder of the file that includes it.
 fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String), String> {
     let from = if from.is_empty() { job_file } else { Path::new(from) };
-    let beside = from.with_file_name(name);
-    let path = if Path::new(name).exists() { Path::new(name) } else { &beside };
+    let sibling = from.with_file_name(name);
+    let path = if Path::new(name).exists() { Path::new(name) } else { &sibling };
     let text = fs::File::open(path).and_then(|file| {
         let mut text = String::new();
-        file.take(LONGEST_JOB_FILE).read_to_string(&mut text)?;
+        file.take(MAX_JOB_FILE).read_to_string(&mut text)?;
         Ok(text)
     });
     text.map(|text| (path.display().to_string(), text))
@@ -213,91 +236,80 @@ fn only_null(backends: &[Backend]) -> bool {
     !backends.is_empty() && backends.iter().all(|backend| *backend == Backend::Null)
 }
 
-/// Makes and checks the files. Where nothing but null is to be run, none are needed.
+/// Checks, creates and fills the files. A bench of the null backend alone needs none.
 fn prepare(
-    cells: &[Workload],
+    workloads: &[Workload],
     args: &BenchArgs,
     folder: &Path,
     show: &Show,
-) -> anyhow::Result<Vec<Ground>> {
-    let mut announce = |what: &str, bytes: u64| show.file_begins(what, bytes);
+) -> anyhow::Result<Vec<JobFiles>> {
+    let mut announce = |what: &str, bytes: u64| show.file_starts(what, bytes);
     let mut progress = |bytes: u64| show.bytes_written(bytes);
     let mut targets =
         Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut progress);
-    if cells.iter().all(|cell| cell.backend == Backend::Null) {
-        return cells.iter().map(|cell| targets.nothing(cell.jobs, NULL_SIZE)).collect();
+    if workloads.iter().all(Workload::is_null) {
+        return workloads.iter().map(|of| targets.nothing(of.jobs, NULL_SIZE)).collect();
     }
-    targets.prepare(cells)
+    targets.prepare(workloads)
 }
 
-/// Direct I/O is not to be had everywhere; a measurement without it is better than none, when it
-/// says so.
+/// Replaces direct by buffered I/O where the file system does not support it, and adds a remark.
 fn use_buffered_where_direct_fails(
-    cells: &mut Vec<Workload>,
-    ground: Vec<Ground>,
+    workloads: &mut Vec<Workload>,
+    files: Vec<JobFiles>,
     remarks: &mut Vec<String>,
-) -> Vec<Ground> {
+) -> Vec<JobFiles> {
     let mut kept: Vec<Workload> = Vec::new();
-    let mut kept_ground = Vec::new();
-    for (mut cell, ground) in std::mem::take(cells).into_iter().zip(ground) {
-        let without = ground.iter().flatten().find(|source| !source.facts.direct.supported);
-        if let Some(source) = without.filter(|_| cell.direct) {
+    let mut kept_files = Vec::new();
+    for (mut workload, files) in std::mem::take(workloads).into_iter().zip(files) {
+        let without = files.iter().flatten().find(|source| !source.facts.direct.supported);
+        if let Some(source) = without.filter(|_| workload.direct) {
             let file_system = &source.facts.file_system;
-            add(
-                remarks,
-                format!(
-                    "there is no direct I/O on this {file_system}: buffered I/O is measured instead"
-                ),
-            );
-            cell.direct = false;
-            cell.iopoll = false;
-            if kept.contains(&cell) {
+            let remark = format!("{file_system} does not support direct I/O: measured buffered");
+            add(remarks, remark);
+            (workload.direct, workload.iopoll) = (false, false);
+            if kept.contains(&workload) {
                 continue;
             }
         }
-        kept.push(cell);
-        kept_ground.push(ground);
+        kept.push(workload);
+        kept_files.push(files);
     }
-    *cells = kept;
-    kept_ground
+    *workloads = kept;
+    kept_files
 }
 
-fn cache_remark(cache: Cache, cells: &[Workload], ground: &[Ground]) -> String {
-    let buffered = |cell: &&Workload| !cell.direct && cell.backend != Backend::Null && cell.reads();
-    if !cells.iter().any(|cell| buffered(&cell)) {
-        return String::new();
-    }
-    let largest = ground.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
-    match cache {
+fn cache_remark(cache: Cache, workloads: &[Workload], files: &[JobFiles]) -> Option<String> {
+    let is_cached = |of: &Workload| !of.direct && !of.is_null() && of.access.reads();
+    let largest = files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
+    let state = match cache {
         Cache::Warm if largest > available_memory() / 2 => {
-            "buffered runs: the file is too large for the page cache, which is left as it is"
-                .to_owned()
+            "the file is too large for the page cache, which is left as it is"
         }
-        Cache::Warm => "buffered runs: the file is in the page cache".to_owned(),
-        Cache::Cold => {
-            "buffered runs: the file is dropped from the page cache before each".to_owned()
-        }
-        Cache::Keep => "buffered runs: the page cache is as the run before left it".to_owned(),
-    }
+        Cache::Warm => "the file is in the page cache",
+        Cache::Cold => "the file is dropped from the page cache before each run",
+        Cache::Keep => "the page cache is left as it is after the previous run",
+    };
+    workloads.iter().any(is_cached).then(|| format!("buffered runs: {state}"))
 }
 
 fn machine(
-    cells: &[Cell],
-    ground: &[Ground],
+    measurements: &[Measurement],
+    files: &[JobFiles],
     folder: &Path,
     mut remarks: Vec<String>,
     refused: Vec<String>,
 ) -> anyhow::Result<Machine> {
     let mut facts: Vec<&PathFacts> = Vec::new();
-    for source in ground.iter().flatten().flatten() {
+    for source in files.iter().flatten().flatten() {
         if !facts.contains(&&source.facts) {
             facts.push(&source.facts);
         }
     }
-    let size = ground.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
-    let only_null = cells.iter().all(|cell| cell.workload.backend == Backend::Null);
-    let named = match cells.first().map(|cell| &cell.workload.target) {
-        _ if only_null => "no file: null does nothing with it".to_owned(),
+    let size = files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
+    let only_null = measurements.iter().all(|of| of.workload.is_null());
+    let named = match measurements.first().map(|of| &of.workload.target) {
+        _ if only_null => "no file: the null backend does no I/O".to_owned(),
         Some(Target::Scratch { size }) => {
             let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
             format!(
@@ -340,8 +352,8 @@ fn machine(
     })
 }
 
-/// Where the reports go. Files are opened before anything is measured: a mistyped path should not
-/// cost the results.
+/// The files of the reports. They are opened before anything is measured: a wrong path must not
+/// lose the results.
 struct Outputs {
     json: Option<Output>,
     csv: Option<Output>,
@@ -359,39 +371,38 @@ impl Outputs {
             None => Ok(None),
             Some(path) if path.as_os_str() == "-" => Ok(Some(Output::Stdout)),
             Some(path) => {
-                // Emptied when there is something to put into it.
+                // It is truncated when the report is written.
                 let options =
                     fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
                 let file = options.with_context(|| path.display().to_string())?;
                 if file.metadata()?.file_type().is_block_device() {
-                    bail!("{} is a block device: a report goes to a file", path.display());
+                    bail!("{} is a block device; give a file for the report", path.display());
                 }
                 anyhow::Ok(Some(Output::File(path.clone(), file)))
             }
         };
         let outputs =
             Self { json: open(&args.json)?, csv: open(&args.csv)?, html: open(&args.html)? };
-        if [&outputs.json, &outputs.csv, &outputs.html]
-            .iter()
-            .filter(|output| output.is_stdout())
-            .count()
-            > 1
-        {
+        if outputs.all().filter(|output| matches!(output, Output::Stdout)).count() > 1 {
             bail!("only one report can go to standard output");
         }
         Ok(outputs)
     }
 
-    /// Fails where a report would be written over a file that is measured on or read as a job file,
-    /// or over another report; nothing has been written then.
-    fn keep_off(&self, named: &[PathBuf], cells: &[Workload]) -> anyhow::Result<()> {
+    fn all(&self) -> impl Iterator<Item = &Output> {
+        [&self.json, &self.csv, &self.html].into_iter().flatten()
+    }
+
+    /// Fails if a report would overwrite a file that is measured on, a job file or another report;
+    /// nothing has been written then.
+    fn protect_files(&self, named: &[PathBuf], workloads: &[Workload]) -> anyhow::Result<()> {
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let mut taken: Vec<(u64, u64)> = Vec::new();
-        let targets = cells.iter().flat_map(target::paths);
+        let targets = workloads.iter().flat_map(target::paths);
         for path in named.iter().cloned().chain(targets) {
             taken.extend(fs::metadata(path).ok().map(id));
         }
-        for output in [&self.json, &self.csv, &self.html].into_iter().flatten() {
+        for output in self.all() {
             let Output::File(path, file) = output else { continue };
             let metadata = file.metadata().with_context(|| path.display().to_string())?;
             if !metadata.is_file() {
@@ -400,7 +411,8 @@ impl Outputs {
             let id = id(metadata);
             if taken.contains(&id) {
                 bail!(
-                    "{} is a file of the benchmark or has another report already: a report would replace it",
+                    "{} is a file of the bench or of another report; give another file for the \
+                     report",
                     path.display()
                 );
             }
@@ -410,47 +422,37 @@ impl Outputs {
     }
 
     fn write(self, report: &Report) -> anyhow::Result<()> {
-        let takes_stdout =
-            [&self.json, &self.csv, &self.html].iter().any(|output| output.is_stdout());
-        if !takes_stdout {
-            let text =
-                format!("{}\n{}", report::table::render(report), report::verdict::render(report));
-            std::io::stdout().write_all(text.as_bytes())?;
+        if !self.all().any(|output| matches!(output, Output::Stdout)) {
+            let (table, summary) = (report::table::render(report), report::summary::render(report));
+            std::io::stdout().write_all(format!("{table}\n{summary}").as_bytes())?;
         }
-        put(self.json, || report::json::render(report))?;
-        put(self.csv, || report::csv::render(report))?;
+        put(self.json, || Ok(report::json::render(report)))?;
+        put(self.csv, || Ok(report::csv::render(report)))?;
         put(self.html, || report::html::render(report))
     }
 }
 
-/// Writes a report to where it goes, if it goes anywhere.
-fn put(output: Option<Output>, render: impl FnOnce() -> String) -> anyhow::Result<()> {
+/// Writes a report, if it was requested.
+fn put(
+    output: Option<Output>,
+    render: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<()> {
     match output {
         None => Ok(()),
-        Some(Output::Stdout) => Ok(std::io::stdout().write_all(render().as_bytes())?),
+        Some(Output::Stdout) => Ok(std::io::stdout().write_all(render()?.as_bytes())?),
         Some(Output::File(path, mut file)) => {
-            let text = render();
-            // A pipe or a terminal has no length.
+            let text = render()?;
+            // A pipe or a terminal cannot be truncated.
             let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-            let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-            let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
+            let truncated = if is_file { file.set_len(0) } else { Ok(()) };
+            let written = truncated.and_then(|()| file.write_all(text.as_bytes()));
             written.with_context(|| path.display().to_string())
         }
     }
 }
 
-trait MaybeStdout {
-    fn is_stdout(&self) -> bool;
-}
-
-impl MaybeStdout for &Option<Output> {
-    fn is_stdout(&self) -> bool {
-        matches!(self, Some(Output::Stdout))
-    }
-}
-
-/// What is shown while it runs: a bar on a terminal, a line for each file that is written
-/// elsewhere.
+/// The progress on standard error: a bar on a terminal, otherwise a line for each file that is
+/// written.
 struct Show {
     quiet: bool,
     bar: RefCell<ProgressBar>,
@@ -471,7 +473,7 @@ impl Show {
         self.bar.replace(bar).finish_and_clear();
     }
 
-    fn file_begins(&self, what: &str, bytes: u64) {
+    fn file_starts(&self, what: &str, bytes: u64) {
         if !self.quiet {
             self.end();
             eprintln!("writing {}: {what}", bytes_text(bytes));
@@ -483,26 +485,26 @@ impl Show {
         self.bar.borrow().inc(bytes);
     }
 
-    fn begin_runs(&self, cells: &[Cell], repeat: u32) {
+    fn start_runs(&self, measurements: &[Measurement], repeat: u32) {
         self.end();
-        let runs = cells.len() as u64 * u64::from(repeat);
+        let runs = measurements.len() as u64 * u64::from(repeat);
         if !self.quiet {
-            eprintln!("{runs} runs: {} combinations, {repeat} times each", cells.len());
+            eprintln!("{runs} runs: {} configurations, {repeat} times each", measurements.len());
         }
         self.start(runs, "{bar:40} {pos} of {len}, {eta} left: {msg}");
     }
 
-    fn run_begins(&self, cell: &Workload) {
-        let io = if cell.direct { "direct" } else { "buffered" };
-        let backend = run::backend_name(cell.backend);
-        self.bar.borrow().set_message(format!("{backend} {}, {io}", cell.name));
+    fn run_starts(&self, workload: &Workload) {
+        let io = if workload.direct { "direct" } else { "buffered" };
+        let message = format!("{} {}, {io}", workload.backend.name(), workload.name);
+        self.bar.borrow().set_message(message);
     }
 
     fn tick(&self) {
         self.bar.borrow().tick();
     }
 
-    fn run_is_over(&self) {
+    fn run_ended(&self) {
         self.bar.borrow().inc(1);
     }
 
@@ -516,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn job_files_are_told_by_their_first_line() {
+    fn job_files_are_recognised_by_their_first_line() {
         assert!(begins_with_section("; a comment\n\n [global]\nrw=read\n"));
         assert!(!begins_with_section("text\n[global]\n"));
         assert!(!begins_with_section(""));

@@ -1,61 +1,107 @@
-//! What one measurement does: the settings of a cell of the benchmark's matrix, whoever asked for
-//! them (the command line or a job file). Pure data.
+//! The settings of one measurement, from the command line or from a job file. Pure data.
 
+use clap::ValueEnum;
+use ringway_core::BackendKind;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How operations reach the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The kernel's limit for one read or write.
+pub const MAX_REQUEST: u64 = 0x7fff_f000;
+
+/// The size limit of a file: the kernel's offsets are signed.
+pub const MAX_FILE: u64 = i64::MAX as u64;
+
+/// How requests reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// io_uring.
+    /// io_uring
+    #[value(alias = "io_uring")]
     Uring,
-    /// Linux AIO (`io_submit`).
+    /// Linux AIO (`io_submit`)
+    #[value(alias = "libaio")]
     Kaio,
-    /// A pool of threads and blocking calls.
+    /// A pool of threads with blocking calls
     Threads,
-    /// Each job's own thread calls `pread` and `pwrite`, without a queue: one request in flight.
+    /// Blocking calls of each job's own thread, without a queue: one request in flight
     Psync,
-    /// Nothing is done at all: what the harness itself costs.
+    /// No I/O: the cost of the harness itself
     Null,
 }
 
-/// The order and direction of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Access {
-    /// Sequential reads.
-    Read,
-    /// Sequential writes.
-    Write,
-    /// Sequential, reads and writes mixed.
-    #[serde(rename = "rw")]
-    ReadWrite,
-    /// Reads at random offsets.
-    RandRead,
-    /// Writes at random offsets.
-    RandWrite,
-    /// Random offsets, reads and writes mixed.
-    RandRw,
-}
-
-impl Access {
-    /// The name that fio and the command line have for it.
-    pub fn name(self) -> &'static str {
+impl Backend {
+    /// The queue's backend; `None` for psync, which has no queue.
+    pub fn queue(self) -> Option<BackendKind> {
         match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::ReadWrite => "rw",
-            Self::RandRead => "randread",
-            Self::RandWrite => "randwrite",
-            Self::RandRw => "randrw",
+            Self::Uring => Some(BackendKind::Uring),
+            Self::Kaio => Some(BackendKind::Kaio),
+            Self::Threads => Some(BackendKind::Threads),
+            Self::Psync => None,
+            Self::Null => Some(BackendKind::Null),
         }
+    }
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        self.queue().map_or("psync", BackendKind::name)
     }
 }
 
-/// What follows every N writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The order and direction of the requests, by fio's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Access {
+    /// Random reads
+    RandRead,
+    /// Random writes
+    RandWrite,
+    /// Sequential reads
+    Read,
+    /// Sequential writes
+    Write,
+    /// Random reads and writes
+    RandRw,
+    /// Sequential reads and writes
+    #[value(name = "rw", alias = "readwrite")]
+    ReadWrite,
+}
+
+impl Access {
+    /// The name on the command line, in job files and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::RandRw => "randrw",
+            Self::ReadWrite => "rw",
+        }
+    }
+
+    /// Whether some requests read.
+    pub fn reads(self) -> bool {
+        !matches!(self, Self::Write | Self::RandWrite)
+    }
+
+    /// Whether some requests write.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+
+    /// Whether some requests read and others write.
+    pub fn is_mixed(self) -> bool {
+        self.reads() && self.writes()
+    }
+
+    /// Whether offsets are random.
+    pub fn is_random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+    }
+}
+
+/// The system call that follows every N writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// `fsync` after every N writes.
     Fsync(u32),
@@ -63,29 +109,44 @@ pub enum Sync {
     Fdatasync(u32),
 }
 
-/// Where the requests go.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+impl Sync {
+    /// The number of writes before each sync.
+    pub fn every(self) -> u32 {
+        let (Self::Fsync(writes) | Self::Fdatasync(writes)) = self;
+        writes
+    }
+
+    /// The name of the system call.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync(_) => "fsync",
+            Self::Fdatasync(_) => "fdatasync",
+        }
+    }
+}
+
+/// The files that requests go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A scratch file of the benchmark's own, made before and removed afterwards.
+    /// A scratch file that exists for this bench only.
     Scratch {
         /// Bytes.
         size: u64,
     },
     /// Files or block devices that the user named.
     Files(Vec<PathBuf>),
-    /// Files or block devices that the user named, of which only the beginning is used. A regular
-    /// file that is missing or shorter is filled up to this size first, as fio does.
+    /// The beginning of files or block devices that the user named. A missing or shorter regular
+    /// file is filled up to this size first, as in fio.
     SizedFiles {
         /// The files.
         paths: Vec<PathBuf>,
         /// Bytes used of each file.
         size: u64,
     },
-    /// Files that the benchmark makes in a folder, some for each job, named as fio names them
-    /// (`<section>.<job>.<file>`) and kept, as fio keeps them, for the next run.
+    /// Files in a folder, separate ones for each job. They have fio's names
+    /// (`<section>.<job>.<file>`) and are kept for the next run, as in fio.
     Directory {
-        /// The folder; it is made when it does not exist.
+        /// The folder, which is created if it does not exist.
         path: PathBuf,
         /// Bytes of each file.
         size: u64,
@@ -94,25 +155,23 @@ pub enum Target {
     },
 }
 
-/// The sizes of requests. Each is a multiple of [`Workload::block_size`], the least of them.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The sizes of requests, all multiples of [`Workload::block_size`], which is the smallest.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// All have the block size.
     One,
-    /// Equally often from the block size up to this (`bsrange`).
+    /// Evenly distributed from the block size up to this (`bsrange`).
     UpTo(u64),
-    /// Bytes, and how many percent of the requests have that size (`bssplit`); 100 together.
+    /// Sizes and their shares in percent, which add up to 100 (`bssplit`).
     Split(Vec<(u64, u8)>),
 }
 
-/// Where in each file the requests begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// Where the used part of each file begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At this byte.
     Byte(u64),
-    /// At this percentage of the size that the file had, rounded up to a whole block.
+    /// At this percentage of the file's size, rounded up to a whole block.
     Percent(u8),
 }
 
@@ -129,9 +188,8 @@ impl Start {
     }
 }
 
-/// How fast a job starts its requests, whatever the device does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The rate at which a job starts its requests, whether or not the device keeps up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Requests a second.
     Requests(u64),
@@ -140,7 +198,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Requests a second, where they have this size.
+    /// Requests of this size a second.
     pub fn requests(self, size: u64) -> f64 {
         match self {
             Self::Requests(rate) => rate as f64,
@@ -149,34 +207,32 @@ impl Rate {
     }
 }
 
-/// A pause between requests, taken when those in flight have completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+/// A pause between requests; it starts when no request is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// How long.
+    /// Its length.
     pub time: Duration,
-    /// After how many requests.
+    /// The number of requests between pauses.
     pub after: u64,
 }
 
-/// What the kernel is told of the order of requests (`posix_fadvise`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The access pattern announced to the kernel (`posix_fadvise`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing.
+    /// None.
     None,
-    /// The order they have.
+    /// The workload's own.
     Own,
-    /// A random order.
+    /// Random.
     Random,
-    /// A sequential order.
+    /// Sequential.
     Sequential,
 }
 
 /// When a measurement ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// After this time, beginning again at the start of the file as often as needed.
+    /// After this time, with as many passes over the files as fit.
     After(Duration),
     /// After this many requests of each job.
     Requests(u64),
@@ -186,80 +242,92 @@ pub enum Stop {
     Whole(Option<Duration>),
 }
 
-/// One cell: everything that decides what is run.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+/// The page cache before a buffered run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// Read the file once
+    Warm,
+    /// Drop the file from the page cache
+    Cold,
+    /// Leave the page cache as the previous run left it
+    Keep,
+}
+
+/// All settings of one measurement.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// The section's name in a job file; a made-up one (`randread-4k-32`) on the command line.
+    /// The section's name in a job file, or a generated name (`randread-4k-32`).
     pub name: String,
-    /// The backend that is forced.
+    /// The backend; bench never falls back to another one.
     pub backend: Backend,
     /// Order and direction.
     pub access: Access,
-    /// Of a mixed workload, the share of reads in percent, 0 to 100.
+    /// The share of reads in a mixed workload, in percent.
     pub read_percent: u8,
-    /// Bytes of a request; the least, where there are several sizes.
+    /// Bytes of a request; the smallest size where there are several.
     pub block_size: u64,
-    /// Whether there are several sizes.
+    /// The sizes of requests.
     pub sizes: Sizes,
-    /// Requests in flight of each job.
+    /// Requests in flight, for each job.
     pub depth: u32,
-    /// Threads, each with a queue of its own.
+    /// Threads, each with its own queue.
     pub jobs: u32,
     /// O_DIRECT.
     pub direct: bool,
     /// A kernel thread polls the submission queue.
     pub sqpoll: bool,
-    /// Completions are polled for (`hipri`).
+    /// The kernel polls the device for completions (`hipri`).
     pub iopoll: bool,
     /// Registered buffers.
     pub fixed_buffers: bool,
     /// Registered files.
     pub fixed_files: bool,
-    /// The most requests that are submitted together; `None`: see [`Workload::group`].
+    /// The maximum number of requests submitted together; `None`: see [`Workload::group`].
     pub batch: Option<u32>,
-    /// Completions waited for at a time, at least.
+    /// The minimum number of completions to wait for.
     pub complete_min: u32,
     /// When it ends.
     pub stop: Stop,
-    /// Run unmeasured first.
+    /// Time before measuring starts.
     pub ramp: Duration,
-    /// Of each job; `None`: as fast as it goes.
+    /// The rate of each job; `None`: as fast as possible.
     pub rate: Option<Rate>,
     /// Pauses between the requests of each job.
     pub pause: Option<Pause>,
-    /// Sync after every N writes. It does not wait for writes in flight.
+    /// Syncs between writes. They do not wait for writes in flight.
     pub sync: Option<Sync>,
-    /// Seed of the offsets.
+    /// The seed of random offsets.
     pub seed: u64,
     /// The same offsets in every run (`randrepeat=1`).
     pub rand_repeat: bool,
-    /// Random offsets may repeat before every block has been visited.
+    /// Random offsets may be repeated before every block has been visited.
     pub no_random_map: bool,
     /// Check every byte that is read or was written.
     pub verify: bool,
     /// A failed request ends its job.
     pub stop_on_error: bool,
-    /// Where.
+    /// The files.
     pub target: Target,
-    /// Where in each file.
+    /// Where the used part of each file begins.
     pub start: Start,
-    /// How much of each file's size is used, in percent.
+    /// The used share of each file's size, in percent.
     pub percent: u8,
-    /// Missing bytes of a file are written before the run, not only allocated. Always so for what
-    /// reads.
+    /// Write the missing bytes of a file before the run instead of only allocating them. Always
+    /// done for a workload that reads.
     pub lay_out: bool,
-    /// Space for what is not laid out is allocated before the run (`fallocate`).
+    /// Allocate space that is not written before the run (`fallocate`).
     pub preallocate: bool,
-    /// What the kernel is told of the requests' order.
+    /// The access pattern announced to the kernel.
     pub advice: Advice,
-    /// Report a job file's jobs together.
+    /// Report all jobs together.
     pub group_reporting: bool,
 }
 
 impl Workload {
-    /// The most requests that are submitted together. Unless it was said, an eighth of what may be
-    /// in flight: more at a time and they complete together too, and the device has nothing to do
-    /// until all are submitted again; fewer cost a system call each.
+    /// The maximum number of requests submitted together; by default an eighth of the depth. A
+    /// larger group completes together, and the device is idle until the next one is submitted; a
+    /// smaller one needs more system calls.
     pub fn group(&self) -> u32 {
         self.batch.unwrap_or(self.depth / 8).max(1)
     }
@@ -275,24 +343,14 @@ impl Workload {
         }
     }
 
-    /// True for what writes at all.
-    pub fn writes(&self) -> bool {
-        !matches!(self.access, Access::Read | Access::RandRead)
-    }
-
-    /// True for what reads at all.
-    pub fn reads(&self) -> bool {
-        !matches!(self.access, Access::Write | Access::RandWrite)
-    }
-
-    /// True for random offsets.
-    pub fn is_random(&self) -> bool {
-        matches!(self.access, Access::RandRead | Access::RandWrite | Access::RandRw)
+    /// Whether it does no I/O: the harness is measured.
+    pub fn is_null(&self) -> bool {
+        self.backend == Backend::Null
     }
 }
 
 impl Default for Workload {
-    /// Random reads of 4 KiB on a scratch file of no size, one at a time, for no time.
+    /// Random reads of 4 KiB, one at a time, on an empty scratch file.
     fn default() -> Self {
         Self {
             name: String::new(),

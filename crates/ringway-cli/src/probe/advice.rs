@@ -1,5 +1,4 @@
-//! What follows from a probe for a program on this machine: short sentences, the most important
-//! first.
+//! What a probe means for programs on this machine: short sentences, the most important first.
 
 use super::Probe;
 use ringway_core::device::{PathFacts, StorageKind};
@@ -7,10 +6,11 @@ use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
 use std::path::Path;
 
-/// Fewer free KAIO requests than this may not be enough for a program with a queue for each core.
+/// Below this number of free KAIO requests, a program with a queue for each core may run out of
+/// them.
 const FEW_KAIO_REQUESTS: u64 = 8192;
 
-/// Fewer descriptors than this may not be enough for a program with many files.
+/// Below this limit of descriptors, a program with many files may run out of them.
 const FEW_DESCRIPTORS: u64 = 1024;
 
 /// All advice for a probe.
@@ -28,15 +28,15 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         let small = machine.ring_memory.first();
         if let Some((ring, rings)) = small.and_then(|ring| Some((ring, ring.rings?))) {
             advice.push(format!(
-                "Keep at most {rings} rings of {} entries among all processes of this user: their memory and that of \
-                 fixed buffers counts against RLIMIT_MEMLOCK.",
+                "Keep at most {rings} rings of {} entries in all processes of this user: their \
+                 memory and that of fixed buffers counts against RLIMIT_MEMLOCK.",
                 ring.entries
             ));
         }
         advice.extend(fixed_buffers(uring));
         if machine.cpus <= 2 {
             advice.push(format!(
-                "Leave SQPOLL off: its polling thread would take one of {} processors.",
+                "Leave SQPOLL off: its polling thread would occupy one of {} processors.",
                 machine.cpus
             ));
         }
@@ -46,42 +46,48 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         && max.saturating_sub(taken) < FEW_KAIO_REQUESTS
     {
         advice.push(format!(
-            "Raise fs.aio-max-nr before many programs use KAIO: {taken} of its {max} requests are taken."
+            "Raise fs.aio-max-nr before many programs use KAIO: {taken} of its {max} requests are \
+             in use."
         ));
     }
     if let Some(soft) = machine.limits.nofile.soft
         && soft < FEW_DESCRIPTORS
     {
-        advice
-            .push(format!("Raise the limit of open files (ulimit -n): it is {soft}, and rings take descriptors too."));
+        advice.push(format!(
+            "Raise the limit of open files (ulimit -n): it is {soft}, and rings need descriptors \
+             too."
+        ));
     }
     advice
 }
 
-/// Which backend queues will choose.
+/// The backend that queues choose.
 fn backend(machine: &Machine) -> String {
     match (&machine.uring, &machine.kaio, &machine.threads) {
         (Ok(_), _, _) => "Queues use io_uring here.",
         (Err(_), Ok(_), Ok(())) => {
-            "io_uring is refused: queues use KAIO for direct I/O and syncs, and threads for everything else."
+            "io_uring is refused: queues use KAIO for direct I/O and syncs, threads for the rest."
         }
-        (Err(_), Ok(_), Err(_)) => "io_uring and threads are refused: only direct I/O and syncs, over KAIO, will work.",
+        (Err(_), Ok(_), Err(_)) => {
+            "io_uring and threads are refused: only direct I/O and syncs work, on KAIO."
+        }
         (Err(_), Err(_), Ok(())) => "io_uring and KAIO are refused: queues use threads.",
-        (Err(_), Err(_), Err(_)) => "Every backend is refused: asynchronous I/O is not possible here.",
+        (Err(_), Err(_), Err(_)) => "Every backend is refused: no asynchronous I/O here.",
     }
     .to_owned()
 }
 
 fn fixed_buffers(uring: &UringSupport) -> Option<String> {
-    let refused = uring.fixed_buffers.iter().find(|(_, answer)| answer.is_err())?;
-    let largest = uring.fixed_buffers.iter().rfind(|(_, answer)| answer.is_ok());
+    let refused = uring.fixed_buffers.iter().find(|(_, result)| result.is_err())?;
+    let largest = uring.fixed_buffers.iter().rfind(|(_, result)| result.is_ok());
     Some(match largest {
         Some((size, _)) => format!(
-            "Register at most {} of buffers: {} were refused, so fixed buffers beyond that fall back to plain ones.",
+            "Register at most {} of buffers: {} were refused, and larger fixed buffers fall back \
+             to plain ones.",
             bytes_text(*size),
             bytes_text(refused.0)
         ),
-        None => "Do without fixed buffers: even the smallest were refused.".to_owned(),
+        None => "Do not use fixed buffers: even the smallest were refused.".to_owned(),
     })
 }
 
@@ -101,25 +107,26 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
         ));
     } else {
         advice.push(format!(
-            "Do not open files on {file_system} with O_DIRECT: it has no direct I/O for this one."
+            "Do not open this file with O_DIRECT: {file_system} does not support direct I/O on it."
         ));
     }
     if let Some(device) = device {
         let name = &device.name;
         if let Some(requests) = device.nr_requests {
             advice.push(format!(
-                "Keep at most {requests} requests in flight on {name}: above nr_requests ({requests}) a submit waits."
+                "Keep at most {requests} requests in flight on {name}: beyond nr_requests a \
+                 submission waits."
             ));
         }
         if let Some(kb) = device.max_sectors_kb {
             advice.push(format!(
-                "Split requests above {}: {name} takes no larger one whole (max_sectors_kb).",
+                "Split requests larger than {}: {name} splits them anyway (max_sectors_kb).",
                 bytes_text(u64::from(kb) * 1024)
             ));
         }
         if device.io_poll == Some(false) {
             advice.push(format!(
-                "Leave IOPOLL off on {name}: its queue does not poll (io_poll is 0)."
+                "Leave IOPOLL off on {name}: its queue does not support polling (io_poll is 0)."
             ));
         }
     }
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_backend_comes_first() {
-        assert_eq!(advice(&samples::granted())[0], "Queues use io_uring here.");
+        assert_eq!(advice(&samples::available())[0], "Queues use io_uring here.");
         assert!(
             advice(&samples::container())[0].starts_with("io_uring is refused: queues use KAIO")
         );
@@ -145,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_user_is_told_how_many_rings_fit() {
-        let advice = advice(&samples::granted());
+    fn a_user_with_a_memory_limit_sees_how_many_rings_fit() {
+        let advice = advice(&samples::available());
         assert!(has(&advice, "at most 1024 rings of 64 entries"), "{advice:?}");
         assert!(has(&advice, "at most 1 MiB of buffers: 8 MiB were refused"), "{advice:?}");
     }
 
     #[test]
-    fn root_is_told_nothing_of_memlock() {
-        let mut probe = samples::granted();
+    fn root_has_no_limit_of_rings() {
+        let mut probe = samples::available();
         for ring in &mut probe.machine.ring_memory {
             ring.rings = None;
         }
@@ -161,23 +168,23 @@ mod tests {
     }
 
     #[test]
-    fn a_device_gives_its_bounds() {
-        let advice = advice(&samples::granted());
+    fn the_limits_of_a_device_are_shown() {
+        let advice = advice(&samples::available());
         assert!(has(&advice, "at most 256 requests in flight on vda"), "{advice:?}");
-        assert!(has(&advice, "Split requests above 4 MiB"), "{advice:?}");
+        assert!(has(&advice, "Split requests larger than 4 MiB"), "{advice:?}");
         assert!(has(&advice, "IOPOLL off on vda"), "{advice:?}");
     }
 
     #[test]
-    fn a_device_in_use_is_not_to_be_written() {
-        let mut probe = samples::granted();
+    fn a_device_in_use_has_a_warning() {
+        let mut probe = samples::available();
         probe.path.as_mut().unwrap().1.in_use = Some("vda is mounted on /".to_owned());
         assert!(has(&advice(&probe), "Do not write to /data: vda is mounted on /."));
     }
 
     #[test]
     fn a_pipe_has_no_alignment() {
-        let mut probe = samples::granted();
+        let mut probe = samples::available();
         let facts = &mut probe.path.as_mut().unwrap().1.facts;
         facts.kind = StorageKind::Fifo;
         facts.direct.supported = false;

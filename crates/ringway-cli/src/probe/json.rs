@@ -1,5 +1,6 @@
-//! A probe as JSON. Mapped by hand: the core does not depend on serde, and the names here are a
-//! promise to scripts that the names of Rust fields are not.
+//! A probe as JSON. The mapping is manual: the core does not depend on serde, and these keys are
+//! stable for scripts while the names of Rust fields may change. `docs/command-line.md` documents
+//! them.
 
 use super::Probe;
 use super::advice::advice;
@@ -9,7 +10,7 @@ use ringway_core::refusal::{Feature, Refusal, errno_name};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The report as JSON, indented, with a line end. What could not be found out is null.
+/// The report as indented JSON with a final newline. Unknown values are null.
 pub fn render_json(probe: &Probe) -> String {
     let report = json!({
         "machine": about(&probe.machine),
@@ -25,7 +26,13 @@ fn about(machine: &Machine) -> Value {
     let rings: Vec<_> = machine
         .ring_memory
         .iter()
-        .map(|ring| json!({ "entries": ring.entries, "bytes": ring.bytes, "rings_within_memlock": ring.rings }))
+        .map(|ring| {
+            json!({
+                "entries": ring.entries,
+                "bytes": ring.bytes,
+                "rings_within_memlock": ring.rings,
+            })
+        })
         .collect();
     json!({
         "kernel": machine.kernel,
@@ -55,44 +62,44 @@ fn capabilities(limits: &Limits) -> Value {
     })
 }
 
-/// Numbers, or `"unlimited"`: null would mean unknown.
+/// A number, or `"unlimited"`, since null means unknown.
 fn limit(limit: Limit) -> Value {
     let value = |value: Option<u64>| value.map_or(json!("unlimited"), |value| json!(value));
     json!({ "soft": value(limit.soft), "hard": value(limit.hard) })
 }
 
 fn backends(machine: &Machine) -> Value {
-    let mut uring = answer(&machine.uring);
-    if let Ok(granted) = &machine.uring {
-        let buffers: Map<_, _> = granted
+    let mut uring = result(&machine.uring);
+    if let Ok(available) = &machine.uring {
+        let buffers: Map<_, _> = available
             .fixed_buffers
             .iter()
-            .map(|(size, tried)| (size.to_string(), answer(tried).into()))
+            .map(|(size, tried)| (size.to_string(), result(tried).into()))
             .collect();
-        uring.insert("flags".to_owned(), answers(&granted.flags));
-        uring.insert("options".to_owned(), answers(&granted.options));
+        uring.insert("flags".to_owned(), results(&available.flags));
+        uring.insert("options".to_owned(), results(&available.options));
         uring.insert("fixed_buffers".to_owned(), buffers.into());
-        uring.insert("features".to_owned(), names(&granted.features));
-        let opcodes = match &granted.opcodes {
+        uring.insert("features".to_owned(), names(&available.features));
+        let opcodes = match &available.opcodes {
             Ok(opcodes) => names(opcodes),
-            Err(_) => answer(&granted.opcodes).into(),
+            Err(_) => result(&available.opcodes).into(),
         };
         uring.insert("opcodes".to_owned(), opcodes);
     }
-    let mut kaio = answer(&machine.kaio);
-    if let Ok(granted) = &machine.kaio {
-        kaio.insert("user_ring".to_owned(), answer(&granted.user_ring).into());
-        kaio.insert("eventfd".to_owned(), answer(&granted.res_fd).into());
-        kaio.insert("fsync".to_owned(), answer(&granted.fsync).into());
+    let mut kaio = result(&machine.kaio);
+    if let Ok(available) = &machine.kaio {
+        kaio.insert("user_ring".to_owned(), result(&available.user_ring).into());
+        kaio.insert("eventfd".to_owned(), result(&available.res_fd).into());
+        kaio.insert("fsync".to_owned(), result(&available.fsync).into());
     }
-    json!({ "uring": uring, "kaio": kaio, "threads": answer(&machine.threads) })
+    json!({ "uring": uring, "kaio": kaio, "threads": result(&machine.threads) })
 }
 
-/// `granted`, and the reason where it is false.
-fn answer<T>(answer: &Result<T, Refusal>) -> Map<String, Value> {
+/// `available`, and the reason and the fix if it is false.
+fn result<T>(result: &Result<T, Refusal>) -> Map<String, Value> {
     let mut map = Map::new();
-    map.insert("granted".to_owned(), answer.is_ok().into());
-    if let Err(Refusal { errno, meaning, fix, .. }) = answer {
+    map.insert("available".to_owned(), result.is_ok().into());
+    if let Err(Refusal { errno, meaning, fix, .. }) = result {
         map.insert("errno".to_owned(), (*errno).into());
         map.insert("errno_name".to_owned(), errno_name(*errno).into());
         map.insert("meaning".to_owned(), meaning.as_str().into());
@@ -101,10 +108,10 @@ fn answer<T>(answer: &Result<T, Refusal>) -> Map<String, Value> {
     map
 }
 
-fn answers(answers: &[(Feature, Result<(), Refusal>)]) -> Value {
-    answers
+fn results(results: &[(Feature, Result<(), Refusal>)]) -> Value {
+    results
         .iter()
-        .map(|(feature, tried)| (feature.name().to_owned(), answer(tried).into()))
+        .map(|(feature, tried)| (feature.name().to_owned(), result(tried).into()))
         .collect::<Map<_, _>>()
         .into()
 }
@@ -112,7 +119,7 @@ fn answers(answers: &[(Feature, Result<(), Refusal>)]) -> Value {
 fn names(names: &[(&'static str, bool)]) -> Value {
     names
         .iter()
-        .map(|(name, there)| ((*name).to_owned(), (*there).into()))
+        .map(|(name, exists)| ((*name).to_owned(), (*exists).into()))
         .collect::<Map<_, _>>()
         .into()
 }
@@ -129,8 +136,8 @@ fn about_path(path: &Path, probed: &PathProbe) -> Value {
             "offset_align": offset_align,
             "source": source.to_string(),
         },
-        "direct_read": probed.direct_read.as_ref().map(answer),
-        "io_poll_read": probed.io_poll.as_ref().map(answer),
+        "direct_read": probed.direct_read.as_ref().map(result),
+        "io_poll_read": probed.io_poll.as_ref().map(result),
         "in_use": probed.in_use,
         "device": probed.facts.device.as_ref().map(about_device),
     })
@@ -161,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_and_a_refusal_have_the_same_shape() {
-        let report = parsed(&samples::granted());
+    fn availability_and_refusal_have_the_same_shape() {
+        let report = parsed(&samples::available());
         let flags = &report["backends"]["uring"]["flags"];
-        assert_eq!(flags["SQPOLL"], json!({ "granted": true }));
+        assert_eq!(flags["SQPOLL"], json!({ "available": true }));
         assert_eq!(
             flags["NO_SQARRAY"],
             json!({
-                "granted": false,
+                "available": false,
                 "errno": 22,
                 "errno_name": "EINVAL",
                 "meaning": "what it means",
@@ -185,14 +192,14 @@ mod tests {
     #[test]
     fn a_refused_backend_has_no_options() {
         let report = parsed(&samples::container());
-        assert_eq!(report["backends"]["uring"]["granted"], false);
+        assert_eq!(report["backends"]["uring"]["available"], false);
         assert_eq!(report["backends"]["uring"]["flags"], Value::Null);
         assert_eq!(report["path"], Value::Null);
         assert_eq!(report["machine"]["container"], "docker");
     }
 
     #[test]
-    fn unknown_is_null_and_unlimited_is_a_word() {
+    fn unknown_is_null_and_unlimited_is_a_string() {
         let report = parsed(&samples::nothing());
         assert_eq!(report["machine"]["seccomp"], Value::Null);
         assert_eq!(report["machine"]["memlock"]["soft"], "unlimited");
@@ -200,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_its_device_below_it() {
-        let report = parsed(&samples::granted());
+    fn a_path_contains_its_device() {
+        let report = parsed(&samples::available());
         let path = &report["path"];
         assert_eq!(path["device"]["nr_requests"], 256);
         assert_eq!(path["direct_io"]["source"], "statx");
@@ -210,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn the_text_ends_in_one_line_end() {
-        let text = render_json(&samples::granted());
+    fn the_text_ends_with_one_newline() {
+        let text = render_json(&samples::available());
         assert!(text.ends_with("}\n") && !text.ends_with("\n\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Probes to test reports with, since no test may depend on what its machine grants.
+//! Probes for tests of reports: no test may depend on what its machine supports.
 
 use super::Probe;
 use ringway_core::device::{AlignmentSource, DeviceFacts, DirectIo, PathFacts, StorageKind};
@@ -8,13 +8,13 @@ use ringway_core::probe::{
 use ringway_core::refusal::{Feature, Refusal};
 use std::path::PathBuf;
 
-/// A refusal in words that stay the same on every machine.
+/// A refusal with the same text on every machine.
 pub(super) fn refusal(feature: Feature, errno: i32) -> Refusal {
     Refusal { feature, errno, meaning: "what it means".to_owned(), fix: "what to do".to_owned() }
 }
 
-/// An ordinary user of a usual machine, asking about a directory on a disk.
-pub(super) fn granted() -> Probe {
+/// A user without privileges on a common machine, and a directory on a disk.
+pub(super) fn available() -> Probe {
     let limit = |value| Limit { soft: Some(value), hard: Some(value) };
     let machine = Machine {
         kernel: "6.18.0".to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn granted() -> Probe {
 
 /// A container that refuses io_uring.
 pub(super) fn container() -> Probe {
-    let mut probe = granted();
+    let mut probe = available();
     probe.path = None;
     probe.machine.container = Some("docker".to_owned());
     probe.machine.limits.seccomp = Some(2);
@@ -99,7 +99,7 @@ pub(super) fn container() -> Probe {
     probe
 }
 
-/// A place where nothing works and nothing can be read.
+/// A machine where nothing works and nothing can be read.
 pub(super) fn nothing() -> Probe {
     let mut probe = container();
     probe.machine.kaio = Err(refusal(Feature::Kaio, libc::ENOSYS));

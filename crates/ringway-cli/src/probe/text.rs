@@ -1,5 +1,4 @@
-//! A probe as text for a reader: sections of aligned rows, and below a refusal what it means and
-//! how to fix it.
+//! A probe as text: sections of aligned rows, and below each refusal its meaning and its fix.
 
 use super::Probe;
 use super::advice::advice;
@@ -10,8 +9,7 @@ use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Columns that lists are broken at; explanations are not broken, so that they can be searched for
-/// and copied.
+/// The width of lists. Explanations are not wrapped, so that they can be searched and copied.
 const WIDTH: usize = 100;
 
 /// The report as text.
@@ -47,7 +45,7 @@ struct Section {
     rows: Vec<Row>,
 }
 
-/// A label, what is said of it, and further lines.
+/// A label, its value, and lines below it.
 struct Row {
     label: String,
     value: String,
@@ -63,10 +61,10 @@ impl Section {
         self.rows.push(Row { label: label.into(), value: value.into(), notes: Vec::new() });
     }
 
-    /// `granted`, or `refused` with all that is known about why.
-    fn answer<T>(&mut self, label: impl Into<String>, answer: &Result<T, Refusal>) {
-        let row = match answer {
-            Ok(_) => Row { label: label.into(), value: "granted".to_owned(), notes: Vec::new() },
+    /// `available`, or `refused` with its meaning and its fix.
+    fn result<T>(&mut self, label: impl Into<String>, result: &Result<T, Refusal>) {
+        let row = match result {
+            Ok(_) => Row { label: label.into(), value: "available".to_owned(), notes: Vec::new() },
             Err(Refusal { errno, meaning, fix, .. }) => {
                 let mut notes = vec![format!("meaning: {meaning}")];
                 if !fix.is_empty() {
@@ -82,17 +80,18 @@ impl Section {
         self.rows.push(row);
     }
 
-    fn answers(&mut self, answers: &[(Feature, Result<(), Refusal>)]) {
-        for (feature, answer) in answers {
-            self.answer(feature.name(), answer);
+    fn results(&mut self, results: &[(Feature, Result<(), Refusal>)]) {
+        for (feature, result) in results {
+            self.result(feature.name(), result);
         }
     }
 
-    /// The names that are there in one row and those that are not in another.
+    /// The existing names in one row and the missing names in another.
     fn names(&mut self, names: &[(&'static str, bool)]) {
         for (label, wanted) in [("has", true), ("lacks", false)] {
-            let chosen = names.iter().filter(|(_, there)| *there == wanted).map(|(name, _)| *name);
-            let mut lines = broken(chosen).into_iter();
+            let chosen =
+                names.iter().filter(|(_, exists)| *exists == wanted).map(|(name, _)| *name);
+            let mut lines = wrap(chosen).into_iter();
             if let Some(value) = lines.next() {
                 self.rows.push(Row { label: label.to_owned(), value, notes: lines.collect() });
             }
@@ -105,7 +104,7 @@ impl Section {
         let mut explained: &[String] = &[];
         for row in &self.rows {
             let _ = writeln!(text, "  {:width$}  {}", row.label, row.value);
-            // Rows that are refused for one reason share one explanation.
+            // Consecutive refusals with the same reason share one explanation.
             if row.notes == explained {
                 continue;
             }
@@ -119,8 +118,8 @@ impl Section {
     }
 }
 
-/// Words in lines of at most [`WIDTH`] columns.
-fn broken<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Wraps words into lines of at most [`WIDTH`] columns.
+fn wrap<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {
@@ -142,7 +141,7 @@ fn about(machine: &Machine) -> Section {
     section.row("page", bytes_text(*page_size));
     section.row(
         "container",
-        container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (a guess)")),
+        container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (detected)")),
     );
     section.row("user", if *uid == 0 { "0 (root)".to_owned() } else { uid.to_string() });
     section.row("capabilities", capabilities(limits));
@@ -175,7 +174,7 @@ fn capabilities(limits: &Limits) -> String {
         .filter(|(one, _)| limits.has(*one) == Some(true))
         .map(|(_, name)| *name)
         .collect();
-    if held.is_empty() { "none that matter here".to_owned() } else { held.join(" ") }
+    if held.is_empty() { "none of these".to_owned() } else { held.join(" ") }
 }
 
 fn seccomp(limits: &Limits) -> String {
@@ -199,7 +198,7 @@ fn seccomp(limits: &Limits) -> String {
 fn memlock(limits: &Limits) -> String {
     let text = limit(limits.memlock, bytes_text);
     if limits.has(Capability::IpcLock) == Some(true) {
-        format!("{text}, not binding: CAP_IPC_LOCK is exempt")
+        format!("{text}, which does not apply with CAP_IPC_LOCK")
     } else {
         text
     }
@@ -220,10 +219,10 @@ fn number<N: ToString>(number: Option<N>) -> String {
 }
 
 fn backends(machine: &Machine) -> Section {
-    let mut section = Section::new("Backends (each tried by a read)");
-    section.answer(Feature::Uring.name(), &machine.uring);
-    section.answer(Feature::Kaio.name(), &machine.kaio);
-    section.answer(Feature::Threads.name(), &machine.threads);
+    let mut section = Section::new("Backends (each tested with a read)");
+    section.result(Feature::Uring.name(), &machine.uring);
+    section.result(Feature::Kaio.name(), &machine.kaio);
+    section.result(Feature::Threads.name(), &machine.threads);
     section
 }
 
@@ -232,7 +231,7 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     for ring in &machine.ring_memory {
         let fit = match ring.rings {
             Some(count) => {
-                format!("{count} fit into locked memory, all processes of this user together")
+                format!("{count} fit into the locked memory of this user")
             }
             None => "no limit on how many".to_owned(),
         };
@@ -243,20 +242,20 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     }
 
     let mut flags = Section::new("io_uring: flags of a ring");
-    flags.answers(&uring.flags);
-    // Whether the reads on such a ring work is up to each device.
+    flags.results(&uring.flags);
+    // Whether reads on such a ring work depends on the device.
     if let Some(row) = flags
         .rows
         .iter_mut()
-        .find(|row| row.label == Feature::IoPoll.name() && row.value == "granted")
+        .find(|row| row.label == Feature::IoPoll.name() && row.value == "available")
     {
-        row.value.push_str(" (the ring; its reads depend on the device: ringway probe PATH)");
+        row.value.push_str(" (the ring; reads depend on the device: ringway probe PATH)");
     }
 
     let mut options = Section::new("io_uring: options");
-    options.answers(&uring.options);
-    for (size, answer) in &uring.fixed_buffers {
-        options.answer(format!("{}, {}", Feature::FixedBuffers, bytes_text(*size)), answer);
+    options.results(&uring.options);
+    for (size, result) in &uring.fixed_buffers {
+        options.result(format!("{}, {}", Feature::FixedBuffers, bytes_text(*size)), result);
     }
 
     let mut features = Section::new("io_uring: features of this kernel");
@@ -265,16 +264,16 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     let mut opcodes = Section::new("io_uring: operations");
     match &uring.opcodes {
         Ok(names) => opcodes.names(names),
-        Err(_) => opcodes.answer(Feature::OpcodeTable.name(), &uring.opcodes),
+        Err(_) => opcodes.result(Feature::OpcodeTable.name(), &uring.opcodes),
     }
     vec![rings, flags, options, features, opcodes]
 }
 
 fn about_kaio(kaio: &KaioSupport) -> Section {
     let mut section = Section::new("Linux KAIO: options");
-    section.answer("completion ring in user space", &kaio.user_ring);
-    section.answer("eventfd", &kaio.res_fd);
-    section.answer("fsync", &kaio.fsync);
+    section.result("completion ring in user space", &kaio.user_ring);
+    section.result("eventfd", &kaio.res_fd);
+    section.result("fsync", &kaio.fsync);
     section
 }
 
@@ -296,21 +295,21 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         },
     );
     match &probed.direct_read {
-        Some(answer) => section.answer("direct read", answer),
-        None => section.row("direct read", "not tried: nothing there to read"),
+        Some(result) => section.result("direct read", result),
+        None => section.row("direct read", "not tested: there is nothing to read"),
     }
     match &probed.io_poll {
-        Some(answer) => section.answer("IOPOLL read", answer),
+        Some(result) => section.result("IOPOLL read", result),
         None if matches!(probed.direct_read, Some(Err(_))) => {
-            section.row("IOPOLL read", "not tried: it would be a direct read too");
+            section.row("IOPOLL read", "not tested: it needs direct reads");
         }
-        None => section.row("IOPOLL read", "not tried: nothing there to read"),
+        None => section.row("IOPOLL read", "not tested: there is nothing to read"),
     }
     if let Some(reason) = &probed.in_use {
         section.row("in use", reason);
     }
     let Some(device) = &facts.device else {
-        section.row("device", "none that can be seen");
+        section.row("device", "none found");
         return section;
     };
     section.row("device", format!("{} ({}:{})", device.name, device.major, device.minor));
@@ -350,16 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_why_and_what_to_do_below_itself() {
+    fn a_refusal_has_its_meaning_and_its_fix_below() {
         let text = render_text(&samples::container());
         assert_eq!(
-            section(&text, "Backends (each tried by a read)"),
+            section(&text, "Backends (each tested with a read)"),
             [
                 "  io_uring    refused: EPERM (Operation not permitted)",
                 "              meaning: what it means",
                 "              fix:    what to do",
-                "  Linux KAIO  granted",
-                "  threads     granted",
+                "  Linux KAIO  available",
+                "  threads     available",
             ]
         );
     }
@@ -373,8 +372,8 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted_into_there_and_not_there() {
-        let text = render_text(&samples::granted());
+    fn names_are_split_into_existing_and_missing() {
+        let text = render_text(&samples::available());
         assert_eq!(section(&text, "io_uring: operations"), ["  has    READ", "  lacks  FTRUNCATE"]);
         assert_eq!(
             section(&text, "io_uring: features of this kernel"),
@@ -383,20 +382,20 @@ mod tests {
     }
 
     #[test]
-    fn ring_memory_is_told_with_its_count() {
-        let text = render_text(&samples::granted());
+    fn ring_memory_has_the_number_of_rings_that_fit() {
+        let text = render_text(&samples::available());
         assert_eq!(
             section(&text, "io_uring: memory of rings"),
             [
-                "  64 entries   8 KiB each, 1024 fit into locked memory, all processes of this user together",
-                "  256 entries  28 KiB each, 292 fit into locked memory, all processes of this user together",
+                "  64 entries   8 KiB each, 1024 fit into the locked memory of this user",
+                "  256 entries  28 KiB each, 292 fit into the locked memory of this user",
             ]
         );
     }
 
     #[test]
-    fn a_path_is_told_with_its_device() {
-        let path = section(&render_text(&samples::granted()), "Path /data");
+    fn a_path_has_its_device() {
+        let path = section(&render_text(&samples::available()), "Path /data");
         for line in [
             "  direct I/O      memory aligned to 512, offset and length to 4096 (source: statx)",
             "  IOPOLL read     refused: EOPNOTSUPP (Operation not supported)",
@@ -404,13 +403,13 @@ mod tests {
             "  scheduler       mq-deadline",
             "  block size      512 logical, 4096 physical",
         ] {
-            assert!(path.iter().any(|told| told == line), "{line}\n{path:#?}");
+            assert!(path.iter().any(|shown| shown == line), "{line}\n{path:#?}");
         }
     }
 
     #[test]
-    fn every_report_ends_in_advice() {
-        for probe in [samples::granted(), samples::container(), samples::nothing()] {
+    fn every_report_ends_with_advice() {
+        for probe in [samples::available(), samples::container(), samples::nothing()] {
             let text = render_text(&probe);
             let (_, advice) = text.split_once("\nAdvice\n").unwrap();
             assert!(advice.starts_with("  - "), "{text}");
@@ -419,8 +418,8 @@ mod tests {
     }
 
     #[test]
-    fn one_reason_is_explained_once() {
-        let mut probe = samples::granted();
+    fn a_repeated_reason_is_explained_once() {
+        let mut probe = samples::available();
         let uring = probe.machine.uring.as_mut().unwrap();
         uring.fixed_buffers = [64 << 10, 1 << 20]
             .map(|size| (size, Err(samples::refusal(Feature::FixedBuffers, libc::ENOMEM))))
@@ -428,7 +427,7 @@ mod tests {
         assert_eq!(
             section(&render_text(&probe), "io_uring: options"),
             [
-                "  EXT_ARG                granted",
+                "  EXT_ARG                available",
                 "  fixed buffers, 64 KiB  refused: ENOMEM (Cannot allocate memory)",
                 "                         meaning: what it means",
                 "                         fix:    what to do",
@@ -438,38 +437,38 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_was_not_tried_says_why() {
-        let mut probe = samples::granted();
+    fn a_read_that_was_not_tested_has_a_reason() {
+        let mut probe = samples::available();
         let probed = &mut probe.path.as_mut().unwrap().1;
         probed.io_poll = None;
         assert!(
-            render_text(&probe).contains("  IOPOLL read     not tried: nothing there to read\n")
+            render_text(&probe)
+                .contains("  IOPOLL read     not tested: there is nothing to read\n")
         );
         let probed = &mut probe.path.as_mut().unwrap().1;
         probed.direct_read = Some(Err(samples::refusal(Feature::DirectIo, libc::EACCES)));
         assert!(
-            render_text(&probe)
-                .contains("  IOPOLL read     not tried: it would be a direct read too\n")
+            render_text(&probe).contains("  IOPOLL read     not tested: it needs direct reads\n")
         );
     }
 
     #[test]
     fn no_line_ends_in_blanks() {
-        for line in render_text(&samples::granted()).lines() {
+        for line in render_text(&samples::available()).lines() {
             assert_eq!(line, line.trim_end());
         }
     }
 
     #[test]
-    fn lists_are_broken_between_words() {
+    fn lists_are_wrapped_between_words() {
         let words = ["0123456789"; 12];
-        let lines = broken(words.into_iter());
+        let lines = wrap(words.into_iter());
         assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [98, 32]);
-        assert!(broken([].into_iter()).is_empty());
+        assert!(wrap([].into_iter()).is_empty());
     }
 
     #[test]
-    fn a_limit_that_can_be_raised_says_so() {
+    fn a_limit_that_can_be_raised_shows_both_values() {
         let raisable = Limit { soft: Some(1024), hard: None };
         assert_eq!(
             limit(raisable, |number| number.to_string()),

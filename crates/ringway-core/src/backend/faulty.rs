@@ -1,7 +1,6 @@
-//! Wraps another backend and injects what kernels and devices do on a bad day: short transfers,
-//! errors, answers that ask for a retry, late answers, answers that starve, and answers out of
-//! order. A [`FaultPlan`] says which, by rates from a seed or for single steps. For tests of what
-//! stands above.
+//! Wraps another backend and injects faults: short transfers, errors, results that require a retry,
+//! and events that are late, starve or are out of order. A [`FaultPlan`] selects them, by rates
+//! from a seed or for single steps. For tests of the queue and of programs.
 
 mod epoll;
 mod plan;
@@ -22,18 +21,18 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Direct transfers are cut at multiples of it: the largest block that devices have.
+/// Direct transfers are shortened to multiples of the largest block size of devices.
 const BLOCK: u64 = 4096;
 
-/// As long as this the inner backend is waited for while something is held back.
+/// How long to wait for the inner backend while events are delayed.
 const INNER_WAIT: Duration = Duration::from_millis(1);
 
-/// After so long without a job or an answer, everything but the starving answers counts as done for
-/// a caller that polls.
+/// After this time without a job or an event, starving events are the only work left for a caller
+/// that polls.
 const IDLE_POLLED: Duration = Duration::from_millis(5);
 
-/// The same where the inner backend still has jobs: they may wait for what follows from a starving
-/// answer, or for ever.
+/// The same, while the inner backend has jobs: these may depend on a starving event, or never
+/// complete.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -48,7 +47,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -62,43 +61,44 @@ impl Random {
     }
 }
 
-/// An answer that is held back.
+/// An event that is delayed.
 struct DelayedEvent {
     event: Event,
     late: Late,
-    /// The time limit of its operation: it is not held back beyond that.
+    /// The deadline of its operation: it is not delayed beyond that.
     deadline: Option<Instant>,
 }
 
-/// What becomes of the answer of a job that the inner backend has.
+/// The faults of a job that the inner backend has.
 struct PendingFault {
     late: Option<Late>,
     deadline: Option<Instant>,
-    /// Given in place of the answer.
+    /// The errno that replaces the result.
     errno: Option<i32>,
 }
 
 pub(crate) struct Faulty {
     inner: Box<dyn Backend>,
     plan: FaultPlan,
-    /// Counts jobs, for the plan's single steps.
+    /// Counts jobs, for faults of single steps.
     steps: Steps,
-    /// Decides what becomes of a job, in the order in which they are carried.
+    /// Decides the faults of jobs, in the order in which they are pushed.
     fault_rng: Random,
-    /// Decides on the order of answers: apart, since that many come together depends on time.
+    /// Decides the order of events. Separate from `fault_rng`, since how many events come together
+    /// depends on time.
     order_rng: Random,
-    /// Jobs that the inner backend has not answered.
+    /// Jobs of the inner backend that are not completed.
     in_inner: usize,
-    /// Jobs of these whose answer is not passed on as it comes.
+    /// Those of them whose event is delayed or changed.
     pending_faults: HashMap<Token, PendingFault>,
     delayed: Vec<DelayedEvent>,
-    /// When the last job was taken or the last answer given.
+    /// When the last job was pushed or the last event returned.
     last_activity: Instant,
-    /// The inner backend's answers before they are looked through.
+    /// Events of the inner backend that are not processed yet.
     inner_events: Vec<Event>,
-    /// Readable while something is held that will come by itself.
+    /// Readable while delayed events exist that need no cancel.
     eventfd: EventFd,
-    /// What [`Backend::poll_fd`] gave out: readable when the inner backend's descriptor or
+    /// The descriptor of [`Backend::poll_fd`]: readable when the inner backend's descriptor or
     /// `eventfd` is.
     epoll: Option<Epoll>,
 }
@@ -122,11 +122,11 @@ impl Faulty {
         })
     }
 
-    /// The errno that a job is answered with by chance, if it is.
+    /// The errno with which a job fails at random, if it does.
     fn failure(&mut self, raw: &Raw) -> Option<i32> {
         let opcode = raw.opcode();
         if opcode == Opcode::Close {
-            return None; // Not carried out, it would leak a descriptor.
+            return None; // Failing without closing would leak the descriptor.
         }
         if self.fault_rng.hits(self.plan.retryable) {
             return Some(self.fault_rng.one_of(&[libc::EINTR, libc::EAGAIN, libc::ECANCELED]));
@@ -147,7 +147,7 @@ impl Faulty {
         })
     }
 
-    /// A shorter transfer in the place of this one.
+    /// Shortens a transfer if the plan asks for it.
     fn cut(&mut self, job: &Job, fault: &Fault) -> Raw {
         if !job.raw.is_transfer() || !(fault.cut || self.fault_rng.hits(self.plan.short)) {
             return job.raw;
@@ -167,7 +167,7 @@ impl Faulty {
             .into(),
             other => {
                 let unit = if is_direct(job) { BLOCK } else { 1 };
-                // Cuts are possible before each unit but the first.
+                // It can be shortened before each unit but the first.
                 let cuts = len(&other).div_ceil(unit).saturating_sub(1);
                 if cuts == 0 {
                     other
@@ -176,11 +176,11 @@ impl Faulty {
                 }
             }
         };
-        // Of empty buffers alone there would be nothing to transfer, which says that the file ends.
+        // With empty buffers only, the result 0 would mean the end of the file.
         if len(&shorter) == 0 { job.raw } else { shorter }
     }
 
-    /// How late an answer comes by chance.
+    /// A random delay of an event.
     fn random_delay(&mut self) -> Option<Late> {
         if self.fault_rng.hits(self.plan.starve) {
             Some(Late::Last)
@@ -193,7 +193,7 @@ impl Faulty {
         }
     }
 
-    /// Keeps the descriptor right: readable while something is held that will come by itself.
+    /// Makes the descriptor readable while delayed events exist that need no cancel.
     fn signal_if_delayed(&self) {
         if self.epoll.is_some() && self.delayed.iter().any(|delayed| delayed.late != Late::Forever)
         {
@@ -201,7 +201,7 @@ impl Faulty {
         }
     }
 
-    /// Enters the inner backend, and keeps what is to be late.
+    /// Enters the inner backend, and holds back the events that are to be late.
     fn enter_inner(
         &mut self,
         want: usize,
@@ -229,7 +229,7 @@ impl Faulty {
         entered
     }
 
-    /// Gives what has been held back for long enough.
+    /// Returns the events whose delay is over.
     fn release_due(&mut self, events: &mut Vec<Event>) {
         let now = Instant::now();
         self.delayed.retain_mut(|delayed| {
@@ -244,20 +244,20 @@ impl Faulty {
         });
     }
 
-    /// Gives up to `missing` answers that are held back for some enters: nobody waits for them in
-    /// vain.
+    /// Returns up to `missing` events that are delayed by some enters, so that a caller that waits
+    /// for them gets them.
     fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
         self.delayed.retain(|delayed| {
-            let stays = missing == 0 || !matches!(delayed.late, Late::Enters(_));
-            if !stays {
+            let keep = missing == 0 || !matches!(delayed.late, Late::Enters(_));
+            if !keep {
                 missing -= 1;
                 events.push(delayed.event);
             }
-            stays
+            keep
         });
     }
 
-    /// Gives the oldest answer that is held back until everything else is done.
+    /// Returns the oldest event that is delayed until everything else is done.
     fn release_last(&mut self, events: &mut Vec<Event>) {
         if let Some(at) = self.delayed.iter().position(|delayed| delayed.late == Late::Last) {
             events.push(self.delayed.remove(at).event);
@@ -272,7 +272,7 @@ fn len(raw: &Raw) -> u64 {
     }
 }
 
-/// Whether the file is open for direct I/O; the queue does not always look.
+/// Whether the file is open for direct I/O; the queue does not always check.
 fn is_direct(job: &Job) -> bool {
     match (job.file, job.raw.fd()) {
         (FileKind::Unknown, Some(fd)) => Traits::of(fd).direct,
@@ -284,18 +284,18 @@ impl Backend for Faulty {
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let fault = self.steps.fault(&self.plan, job);
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
-        // A close has closed the descriptor, whatever it answers, unless it was not begun.
-        let begun = job.raw.opcode() == Opcode::Close
+        // A close closes the descriptor whatever its result, unless it did not start.
+        let closes = job.raw.opcode() == Opcode::Close
             && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
-        if let Some(errno) = errno.filter(|_| !begun) {
+        if let Some(errno) = errno.filter(|_| !closes) {
             let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
             let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
             self.delayed.push(DelayedEvent { event, late, deadline: job.deadline });
             self.signal_if_delayed();
         } else {
             let raw = self.cut(job, &fault);
-            // SAFETY: the caller's promise for the whole of what `job.raw` points at covers a part
-            // of it.
+            // SAFETY: `raw` covers a part of what `job.raw` covers, and the caller keeps all of
+            // that valid.
             unsafe { self.inner.push(&Job { raw, ..*job }) }?;
             self.in_inner += 1;
             let late = fault.late.or_else(|| self.random_delay());
@@ -332,12 +332,11 @@ impl Backend for Faulty {
         } else if self.in_inner == 0 {
             self.enter_inner(0, None, events)
         } else {
-            // What the inner backend has may be waiting for something that follows from what is
-            // held.
-            let patience = Instant::now() + INNER_WAIT;
+            // Jobs of the inner backend may depend on delayed events.
+            let inner_until = Instant::now() + INNER_WAIT;
             self.enter_inner(
                 missing,
-                Some(until.map_or(patience, |until| until.min(patience))),
+                Some(until.map_or(inner_until, |until| until.min(inner_until))),
                 events,
             )
         };
@@ -346,16 +345,16 @@ impl Backend for Faulty {
         if events.len() > before {
             self.last_activity = Instant::now();
         } else if !self.delayed.is_empty() {
-            let rest = match (self.in_inner, missing) {
+            let idle_time = match (self.in_inner, missing) {
                 (0, 0) => IDLE_POLLED,
                 (0, _) => Duration::ZERO,
                 _ => IDLE,
             };
-            if self.last_activity.elapsed() >= rest {
+            if self.last_activity.elapsed() >= idle_time {
                 self.release_last(events);
             }
             if events.len() == before && missing > 0 && self.in_inner == 0 {
-                // Only a cancel releases what is held, or the threads beside have something.
+                // Only a cancel releases what is delayed, or the fallback pool has events.
                 let left = until
                     .map_or(INNER_WAIT, |until| until.saturating_duration_since(Instant::now()));
                 std::thread::sleep(left.min(INNER_WAIT));
@@ -371,7 +370,7 @@ impl Backend for Faulty {
         entered
     }
 
-    /// What is held has been answered: its answer comes with the next enter.
+    /// A delayed event is returned by the next enter.
     fn cancel(&mut self, token: Token) {
         if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
         {
@@ -388,7 +387,7 @@ impl Backend for Faulty {
         if let Some(epoll) = &self.epoll {
             return Ok(epoll.as_raw_fd());
         }
-        let epoll = Epoll::over([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
+        let epoll = Epoll::new([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
         let fd = self.epoll.insert(epoll).as_raw_fd();
         self.signal_if_delayed();
         Ok(fd)
@@ -414,8 +413,8 @@ impl Backend for Faulty {
         self.inner.supports(job)
     }
 
-    /// None, whatever the inner backend has: a fault has to break a chain as its owner sees it, not
-    /// as the kernel does.
+    /// None, whatever the inner backend supports: a fault must break a chain as the owner sees it,
+    /// not as the kernel does.
     fn chain_capacity(&self) -> usize {
         0
     }
@@ -425,7 +424,7 @@ impl Backend for Faulty {
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller keeps the memory valid.
         unsafe { self.inner.register_buffers(memory) }
     }
 
@@ -438,7 +437,7 @@ impl Backend for Faulty {
     }
 
     fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
-        // It is only the plan that forbids to enter the inner backend.
+        // Only the plan forbids entering the inner backend.
         self.plan.enters = None;
         while self.in_inner + self.delayed.len() > 0 {
             if Instant::now() >= until || self.enter(1, Some(until), events).is_err() {
@@ -470,7 +469,7 @@ mod tests {
         Job::new(Token(number), raw.into(), FileKind::Storage, false)
     }
 
-    /// Nobody looks at the address, since [`Null`] carries it.
+    /// The address is never used, since [`Null`] takes the job.
     fn read(len: usize) -> Read {
         Read { fd: -1, buf: std::ptr::null_mut(), len, offset: 0 }
     }
@@ -480,11 +479,11 @@ mod tests {
     }
 
     fn push(faulty: &mut Faulty, job: &Job) {
-        // SAFETY: nothing is done to what the jobs of these tests point at.
+        // SAFETY: the null backend does not access what the jobs of these tests point at.
         unsafe { faulty.push(job) }.unwrap();
     }
 
-    /// What becomes of these jobs, by waiting for one answer at a time.
+    /// Runs jobs, waiting for one event at a time; returns their numbers and results.
     fn run(plan: FaultPlan, jobs: &[Job]) -> Vec<(u64, i64)> {
         let mut faulty = faulty(plan);
         jobs.iter().for_each(|job| push(&mut faulty, job));
@@ -492,7 +491,7 @@ mod tests {
         while events.len() < jobs.len() {
             let before = events.len();
             faulty.enter(1, None, &mut events).unwrap();
-            assert!(events.len() > before, "nothing came, and nothing ever would");
+            assert!(events.len() > before, "no event came");
         }
         events.iter().map(|event| (event.token.0, result(event))).collect()
     }
@@ -504,13 +503,13 @@ mod tests {
         }
     }
 
-    /// As `run`, by number.
+    /// As `run`, sorted by number.
     fn results(plan: FaultPlan, jobs: &[Job]) -> BTreeMap<u64, i64> {
         run(plan, jobs).into_iter().collect()
     }
 
     #[test]
-    fn a_plan_by_itself_does_nothing() {
+    fn a_new_plan_injects_no_faults() {
         let jobs: Vec<Job> = (0..100).map(|number| job(number, read(number as usize))).collect();
         let expected: Vec<(u64, i64)> = (0..100).map(|number| (number, number as i64)).collect();
         assert_eq!(run(FaultPlan::new(1), &jobs), expected);
@@ -535,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_fails_in_its_own_way() {
+    fn each_opcode_fails_with_its_own_errors() {
         let always = FaultPlan::new(3).errors(1000);
         let jobs: Vec<Job> = (0..50)
             .flat_map(|number| {
@@ -559,12 +558,12 @@ mod tests {
         assert!(of(0).any(|errno| errno == libc::EIO) && of(0).any(|errno| errno == libc::ENOSPC));
         assert!(of(1).all(|errno| errno == libc::EIO));
         assert!(of(2).all(|errno| errno == 0));
-        assert!(of(3).all(|errno| errno == libc::EBADF), "carried out");
+        assert!(of(3).all(|errno| errno == libc::EBADF), "closes are done");
         assert_eq!(results(always.retryable(1000), &jobs[3..4])[&3], -i64::from(libc::EBADF));
     }
 
     #[test]
-    fn cuts_leave_something_and_keep_to_blocks() {
+    fn shortened_transfers_are_not_empty_and_keep_to_blocks() {
         let always = FaultPlan::new(5).short(1000);
         let jobs: Vec<Job> =
             (0..200).map(|number| job(number, read(number as usize % 7))).collect();
@@ -601,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_come_after_so_many_enters_or_when_they_are_waited_for() {
+    fn delayed_events_come_after_some_enters_or_when_waited_for() {
         let mut faulty = faulty(FaultPlan::new(0).delay(1000, 1));
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
@@ -639,14 +638,14 @@ mod tests {
         let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
-        assert_eq!(numbers[0], 1000, "what was there before stays in its place");
+        assert_eq!(numbers[0], 1000, "earlier events keep their place");
         assert!(!numbers[1..].is_sorted());
         numbers.sort();
         assert_eq!(numbers[..100], Vec::from_iter(0..100));
     }
 
     #[test]
-    fn single_steps_fail_are_cut_and_come_last() {
+    fn single_steps_fail_are_shortened_and_starve() {
         let jobs = [
             job(0, read(100)),
             job(1, Fsync { fd: -1, data_only: false }),
@@ -667,14 +666,14 @@ mod tests {
         assert_eq!(
             done[4..],
             [(4, 0), (0, 100)],
-            "the starving ones come last; one that is not carried out starves first"
+            "starving events come last, the failed job first"
         );
         let done: BTreeMap<u64, i64> = done.into_iter().collect();
         assert!((1..100).contains(&done[&2]), "{done:?}");
         assert_eq!([done[&1], done[&3], done[&5]], [-28, -5, -4]);
     }
 
-    /// Pieces and retries of one operation count as its jobs, among those of others.
+    /// Pieces and retries of an operation count as its jobs, not as those of others.
     #[test]
     fn jobs_are_counted_by_operation() {
         let key = |index| crate::slots::Key { index, generation: std::num::NonZeroU32::MIN };
@@ -690,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starves_for_ever_waits_for_its_cancel() {
+    fn an_event_delayed_forever_is_released_by_a_cancel() {
         let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(1), Late::Forever));
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
@@ -701,7 +700,7 @@ mod tests {
             faulty.enter(3, soon(), &mut events).unwrap();
         }
         assert_eq!(events.iter().map(|event| event.token.0).collect::<Vec<_>>(), [0, 2]);
-        assert!(!readable(), "it does not come by itself");
+        assert!(!readable(), "only a cancel releases it");
         faulty.cancel(Token(1));
         assert!(readable());
         faulty.enter(1, None, &mut events).unwrap();
@@ -709,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_starves_beyond_its_time_limit() {
+    fn no_event_starves_beyond_its_deadline() {
         let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever));
         let mut events = Vec::new();
         push(&mut faulty, &Job { deadline: Some(Instant::now() + INNER_WAIT), ..job(0, Nop) });
@@ -736,10 +735,10 @@ mod tests {
     }
 
     proptest! {
-        /// Under any plan and any pace each job is answered exactly once, and twice the same is the
-        /// same twice.
+        /// With any plan and any pace each job completes exactly once, and the same plan gives the
+        /// same results.
         #[test]
-        fn every_job_is_answered_once(
+        fn every_job_completes_once(
             plan in plans(),
             steps in proptest::collection::vec((0usize..20, 0usize..8), 0..30),
         ) {
@@ -754,7 +753,8 @@ mod tests {
                     }
                     let before = events.len();
                     faulty.enter(*want, None, &mut events).unwrap();
-                    assert!(plan.starve > 0 || events.len() - before >= (*want).min(pushed as usize - before));
+                    let wanted = (*want).min(pushed as usize - before);
+                    assert!(plan.starve > 0 || events.len() - before >= wanted);
                 }
                 while events.len() < pushed as usize {
                     let before = events.len();
@@ -764,9 +764,10 @@ mod tests {
                 let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
                 numbers.sort();
                 assert_eq!(numbers, Vec::from_iter(0..pushed));
-                assert!(faulty.in_inner == 0 && faulty.delayed.is_empty() && faulty.pending_faults.is_empty());
+                assert!(faulty.in_inner == 0 && faulty.delayed.is_empty());
+                assert!(faulty.pending_faults.is_empty());
                 if plan.starve > 0 {
-                    // How long it starves depends on time; what it answers does not.
+                    // How long an event starves depends on time; its result does not.
                     events.sort_by_key(|event| event.token.0);
                 }
                 events

@@ -1,5 +1,5 @@
-//! A backend that takes nothing and has nothing to answer: it is in the place of one that has been
-//! ended.
+//! A backend that takes no jobs and returns no events. It replaces one that has ended, and does the
+//! waiting of the null backend.
 
 use super::{Backend, BackendFull, Event, Job};
 use crate::slots::Token;
@@ -10,9 +10,9 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct Idle {
-    /// What [`Backend::poll_fd`] gave out.
+    /// The descriptor of [`Backend::poll_fd`].
     eventfd: Option<EventFd>,
-    /// It has been signalled and not been drained.
+    /// Signalled and not drained.
     is_signalled: bool,
     watched: Option<RawFd>,
 }
@@ -22,8 +22,8 @@ impl Backend for Idle {
         Err(BackendFull)
     }
 
-    /// Waits for the watched eventfd and for `until`; without either it does not wait, for nothing
-    /// would ever come.
+    /// Waits for the watched eventfd and until `until`. Without either it does not wait, since
+    /// nothing would end the wait.
     fn enter(&mut self, want: usize, until: Option<Instant>, _: &mut Vec<Event>) -> io::Result<()> {
         if std::mem::take(&mut self.is_signalled)
             && let Some(eventfd) = &self.eventfd
@@ -76,7 +76,7 @@ impl Backend for Idle {
         0
     }
 
-    /// Those for `poll_fd` alone, which are none of the operations'.
+    /// System calls for `poll_fd` do not count: they belong to no operation.
     fn system_calls(&self) -> u64 {
         0
     }
@@ -88,12 +88,12 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
+    fn waiting_without_jobs_returns_and_a_watched_eventfd_ends_the_wait() {
         let (mut idle, mut events) = (Idle::default(), Vec::new());
         idle.enter(1, None, &mut events).unwrap();
-        let begun = Instant::now();
-        idle.enter(1, Some(begun + Duration::from_millis(5)), &mut events).unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(5));
+        let start = Instant::now();
+        idle.enter(1, Some(start + Duration::from_millis(5)), &mut events).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(5));
         let eventfd = EventFd::new().unwrap();
         idle.watch(eventfd.as_raw_fd(), true);
         eventfd.signal();

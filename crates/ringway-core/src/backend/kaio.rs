@@ -1,16 +1,16 @@
-//! Linux KAIO: direct transfers, syncs and polls, where io_uring is refused but `io_submit` is not.
+//! The Linux AIO backend: direct transfers, syncs and polls, where io_uring is refused but
+//! `io_submit` is not. Other operations run on the fallback pool.
 //!
-//! What is carried is collected and goes to the kernel in as few `io_submit` calls as it takes;
-//! completions are picked up from the mapped ring without a call. Once somebody polls, or waits for
-//! the threads' eventfd as well, every iocb names this backend's own, so that one descriptor tells
-//! of all of them. Before that a transfer does not: it would cost each a twentieth of its time for
-//! nobody.
+//! Jobs are collected and submitted with as few `io_submit` calls as possible; completions are
+//! reaped from the mapped ring without a system call. Once the program polls, or the backend also
+//! waits for the fallback pool, every iocb names the backend's eventfd, so that one descriptor
+//! signals all completions. Before that transfers do not: the signal would cost 5 % of their time.
 //!
-//! A refusal by `io_submit` falls on the iocb at the head of what it was given and says nothing of
-//! those behind it. The refused job goes to the threads, whose system call gives the same errno as
-//! everywhere; the rest is submitted again without it.
+//! When `io_submit` refuses an iocb, that is always the first one passed, and says nothing about
+//! the others. The refused job runs on the fallback pool, whose system call fails with the usual
+//! errno; the rest is submitted again.
 //!
-//! `io_submit` may block for a while: when the device's request queue is full, and where a write
+//! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
 use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
@@ -26,47 +26,47 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Fewer than this at a time is not worth a context.
+/// A context with fewer requests is not worth having.
 const MIN_REQUESTS: u32 = 32;
 
-/// The machine-wide `fs.aio-max-nr` where nobody has raised it: no context asks for more.
+/// The default of the machine-wide `fs.aio-max-nr`: no context asks for more.
 const MAX_REQUESTS: u32 = 65536;
 
-/// How long silent ones are waited for before the watched eventfd is looked at.
+/// How long to wait for completions without an eventfd before checking the watched one.
 const ALTERNATE_WAIT: Duration = Duration::from_millis(1);
 
-/// Completions that one io_getevents can hand over.
+/// Completions that one io_getevents returns at most.
 const EVENT_BATCH: usize = 64;
 
 pub(crate) struct Kaio {
     context: Context,
     slab: Slab,
-    /// Not yet with the kernel, in the order they came.
+    /// Not submitted yet, in the order in which they were pushed.
     queued: Vec<*mut Iocb>,
-    /// Answers that need no kernel.
+    /// Events that do not come from the kernel.
     ready_events: Vec<Event>,
-    /// Told of every completion, but of those of silent iocbs.
+    /// Signalled at every completion, except of iocbs without an eventfd.
     eventfd: Arc<EventFd>,
-    /// It has been given out.
+    /// `poll_fd` was called.
     polled: bool,
-    /// Waited for beside the completions.
+    /// Also waited for, in addition to completions.
     watched: Option<RawFd>,
     system_calls: u64,
 }
 
-// SAFETY: the addresses are those of `slab`'s own iocbs, which nobody outside refers to and which
-// do not move with it; a context belongs to the process, not to a thread.
+// SAFETY: the addresses are those of `slab`'s own iocbs, to which no outside reference exists and
+// which do not move with it; a context belongs to the process, not to a thread.
 unsafe impl Send for Kaio {}
 
-/// iocbs at addresses that do not change, since the kernel knows them by these.
+/// iocbs at fixed addresses, by which the kernel identifies them.
 struct Slab {
     /// Never grows.
     iocbs: Vec<UnsafeCell<Iocb>>,
     free: Vec<*mut Iocb>,
     in_kernel: usize,
-    /// Those in use that no eventfd is told of.
+    /// iocbs in use that signal no eventfd.
     without_eventfd: usize,
-    /// Polls, which may last for ever.
+    /// Polls, which may never complete.
     polls: usize,
 }
 
@@ -81,23 +81,23 @@ impl Slab {
         let slot = self.free.pop()?;
         self.without_eventfd += usize::from(iocb.lacks_eventfd());
         self.polls += usize::from(iocb.is_poll());
-        // SAFETY: `free` holds addresses of `iocbs`; this one is in nobody's use.
+        // SAFETY: `free` holds addresses of `iocbs` that are not in use.
         unsafe { slot.write(iocb) };
         Some(slot)
     }
 
-    /// Gives a place back, and what was in it.
+    /// Frees an iocb and returns its content.
     fn release(&mut self, slot: *mut Iocb) -> Iocb {
         self.free.push(slot);
-        // SAFETY: `slot` came from `take` and the kernel is through with it. The empty iocb's
-        // token is nobody's, so that `find` passes it by.
+        // SAFETY: `slot` came from `take`, and the kernel has finished with it. The default iocb
+        // has the token 0, which no job has, so `find` skips it.
         let iocb = unsafe { slot.replace(Iocb::default()) };
         self.without_eventfd -= usize::from(iocb.lacks_eventfd());
         self.polls -= usize::from(iocb.is_poll());
         iocb
     }
 
-    /// What became of one that the kernel had.
+    /// The event for a completion of the kernel.
     fn completed(&mut self, event: IoEvent) -> Event {
         let mut result = event.res;
         let slot = event.obj as usize;
@@ -109,7 +109,7 @@ impl Slab {
         Event { token: Token(event.data), kind: EventKind::Result(result) }
     }
 
-    /// Each place is free, queued or with the kernel.
+    /// Each iocb is free, queued or submitted.
     fn check(&self, queued: usize) {
         let places = [self.free.len(), queued, self.in_kernel];
         assert_eq!(
@@ -121,7 +121,8 @@ impl Slab {
     }
 
     fn find(&self, token: Token) -> Option<&Iocb> {
-        // SAFETY: shared references to iocbs; the kernel writes to them only during `io_submit`.
+        // SAFETY: only shared references exist here; the kernel writes to iocbs only during
+        // `io_submit`.
         self.iocbs
             .iter()
             .map(|iocb| unsafe { &*iocb.get() })
@@ -129,8 +130,8 @@ impl Slab {
     }
 }
 
-/// Sets up for as many as there is room for, by halves; the errno when there is none even for the
-/// fewest.
+/// Sets up for as many requests as possible, halving their number after EAGAIN; returns the errno
+/// if even the minimum is refused.
 fn with_fewer_requests<T>(
     mut requests: u32,
     setup: impl Fn(u32) -> Result<T, i32>,
@@ -147,7 +148,7 @@ fn with_fewer_requests<T>(
 }
 
 impl Kaio {
-    /// For at most `requests` jobs at a time; for fewer, where `fs.aio-max-nr` leaves no more.
+    /// Takes at most `requests` jobs at a time, or fewer if `fs.aio-max-nr` leaves no more.
     ///
     /// Errors: the errno of `io_setup(2)` (EAGAIN: `fs.aio-max-nr` is used up) or of `eventfd(2)`.
     pub fn new(requests: u32) -> Result<Self, i32> {
@@ -170,25 +171,25 @@ impl Kaio {
         })
     }
 
-    /// Whether completions are picked up without a system call.
+    /// True if completions are reaped without a system call.
     pub fn has_user_ring(&self) -> bool {
         self.context.has_user_ring()
     }
 
-    /// Gives the kernel all that is queued, as far as it takes it.
+    /// Submits the queued iocbs, as many as the kernel takes.
     fn submit_queued(&mut self, events: &mut Vec<Event>) {
         let mut from = 0;
         while from < self.queued.len() {
             self.system_calls += 1;
-            // SAFETY: what is queued are places in the slab that nobody refers to; whoever gave the
-            // job to `carry` keeps what it points at until its answer.
+            // SAFETY: the queued addresses are those of iocbs in the slab without references; the
+            // caller of `push` keeps what they point at valid until they complete.
             match unsafe { self.context.submit(&self.queued[from..]) } {
                 Ok(taken) if taken > 0 => {
                     from += taken;
                     self.slab.in_kernel += taken;
                 }
                 Err(libc::EINTR) => {}
-                // No room before something has completed.
+                // Full until something completes.
                 Ok(_) | Err(libc::EAGAIN) if self.slab.in_kernel > 0 => break,
                 _ => {
                     let head = self.slab.release(self.queued[from]);
@@ -203,7 +204,7 @@ impl Kaio {
         self.queued.drain(..from);
     }
 
-    /// Picks up what has completed, without waiting.
+    /// Reaps completions without waiting.
     fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         if self.context.has_user_ring() {
             self.context.reap(|event| events.push(self.slab.completed(event)));
@@ -215,7 +216,7 @@ impl Kaio {
         Ok(())
     }
 
-    /// `io_getevents`: how many have come. A signal ends the wait early.
+    /// `io_getevents`: returns the number of completions. A signal ends the wait early.
     fn get_events(
         &mut self,
         min: usize,
@@ -234,8 +235,8 @@ impl Kaio {
         }
     }
 
-    /// Waits for `missing` completions, or for something to do. True: `enter` is to return with
-    /// what there is.
+    /// Waits for `missing` completions or another event. Returns true if `enter` should return with
+    /// the events that are there.
     fn wait(
         &mut self,
         missing: usize,
@@ -243,8 +244,8 @@ impl Kaio {
         events: &mut Vec<Event>,
     ) -> io::Result<bool> {
         if self.watched.is_some() && self.slab.without_eventfd > 0 {
-            // They went before anybody watched, and tell only who waits for them: both are looked
-            // at in turn until they are through.
+            // They were submitted before the eventfd was watched, and signal nothing: wait for them
+            // and for the eventfd alternately until they are done.
             let soon = Instant::now() + ALTERNATE_WAIT;
             self.get_events(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
             return Ok(true);
@@ -254,9 +255,10 @@ impl Kaio {
             return Ok(theirs || !ours);
         }
         if self.slab.in_kernel == 0 && until.is_none() {
-            return Ok(true); // Nothing would ever come.
+            return Ok(true); // Nothing would end the wait.
         }
-        // With some still queued for want of room, the first completion lets them go on.
+        // If iocbs are queued because the kernel is full, wait for one completion only, to submit
+        // them.
         let min = if self.queued.is_empty() {
             missing.min(self.slab.in_kernel).clamp(1, EVENT_BATCH)
         } else {
@@ -265,7 +267,8 @@ impl Kaio {
         Ok(self.get_events(min, left(until), events)? < min)
     }
 
-    /// Which became readable, the own eventfd or the watched one; they are no longer.
+    /// Waits for the backend's eventfd and the watched one, drains those that are readable, and
+    /// returns which ones were.
     fn wait_and_drain(&mut self, watched: RawFd, until: Option<Instant>) -> io::Result<[bool; 2]> {
         let both = [self.eventfd.as_raw_fd(), watched];
         self.system_calls += 1;
@@ -285,7 +288,7 @@ impl Backend for Kaio {
             return Ok(());
         };
         let mut iocb = iocb.data(job.token.0);
-        // What may never complete is not looked for in turn.
+        // Polls always signal: waiting for them alternately could go on forever.
         if self.polled || self.watched.is_some() || !job.raw.is_transfer() {
             iocb = iocb.resfd(self.eventfd.as_raw_fd());
         }
@@ -302,11 +305,9 @@ impl Backend for Kaio {
         let enough = events.len() + want;
         let mut done = want == 0;
         if self.polled {
-            // Before looking for events, so that those that come after the look make it readable
-            // again.
+            // Drain before reaping, so that later completions make the descriptor readable again.
             match self.watched {
-                // What the watched one has told of is there for the caller to find: nothing is
-                // waited for then.
+                // The watched eventfd was readable: return, so that the caller handles it.
                 Some(watched) => done |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
                 None => {
                     self.system_calls += 1;
@@ -314,7 +315,7 @@ impl Backend for Kaio {
                 }
             }
             if self.slab.without_eventfd > 0 {
-                self.wake(); // Whoever polls looks for himself until they are through.
+                self.wake(); // The program polls in a loop until they are done.
             }
         }
         events.append(&mut self.ready_events);
@@ -323,7 +324,7 @@ impl Backend for Kaio {
             let before = events.len();
             self.reap(events)?;
             if !self.queued.is_empty() && events.len() > before {
-                continue; // There is room again.
+                continue; // There is capacity again.
             }
             if cfg!(debug_assertions) {
                 self.slab.check(self.queued.len());
@@ -336,7 +337,7 @@ impl Backend for Kaio {
     }
 
     fn cancel(&mut self, token: Token) {
-        // SAFETY: what is queued are places in the slab, which the kernel has not seen.
+        // SAFETY: queued iocbs are in the slab, and the kernel does not have them.
         let matches = |slot: &*mut Iocb| unsafe { (**slot).user_data() } == token.0;
         if let Some(index) = self.queued.iter().position(matches) {
             self.slab.release(self.queued.remove(index));
@@ -371,14 +372,15 @@ impl Backend for Kaio {
         self.watched = active.then_some(eventfd);
     }
 
-    /// KAIO has no timers: the threads beside it keep the time.
+    /// KAIO has no timers: the fallback pool keeps them.
     fn set_timer(&mut self, _: Token, _: Instant) {
         debug_assert!(false, "KAIO has no timers");
     }
 
-    /// Only what `io_submit` does not carry out on the spot: direct transfers on storage (a
-    /// buffered one would run to its end inside the call, and one on a pipe for ever), syncs, and
-    /// as many polls as leave half of the room to what ends.
+    /// Only what `io_submit` does not execute synchronously: direct transfers on storage (a
+    /// buffered one would run to its end inside the call, and one on a pipe might block forever),
+    /// syncs, and polls in up to half of the slots, so that the rest is free for operations that
+    /// end.
     fn supports(&self, job: &Job) -> bool {
         match job.raw {
             Raw::Poll(_) => self.slab.polls < (self.slab.iocbs.len() / 2).max(1),
@@ -397,10 +399,11 @@ impl Backend for Kaio {
 }
 
 impl Drop for Kaio {
-    /// Waits for nothing: with jobs still in flight the context stays until the process ends, as
-    /// their memory must.
+    /// Does not wait: with jobs in flight the context stays until the process ends, as their memory
+    /// must.
     fn drop(&mut self) {
-        // By system call: a forked child must leave the ring to its parent, and gets EINVAL.
+        // Uses the system call: a forked child gets EINVAL from it, and must not touch its parent's
+        // ring.
         while self.slab.in_kernel > 0
             && self.get_events(0, Some(Duration::ZERO), &mut Vec::new()).is_ok_and(|got| got > 0)
         {
@@ -424,12 +427,12 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Memory that direct I/O takes.
+    /// Memory that is aligned for direct I/O.
     #[repr(align(4096))]
     #[derive(Clone, Copy)]
     struct Page([u8; PAGE]);
 
-    /// A file of so many pages, each filled with its own number, open for direct I/O.
+    /// A file of `pages` pages, each filled with its number, opened for direct I/O.
     fn direct_file(pages: u8) -> Option<File> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for number in 0..pages {
@@ -464,11 +467,11 @@ mod tests {
     }
 
     fn push(kaio: &mut Kaio, number: u64, raw: impl Into<Raw>) {
-        // SAFETY: each test keeps its memory until the answers have come.
+        // SAFETY: each test keeps the memory until the jobs have completed.
         unsafe { kaio.push(&job(number, raw)) }.unwrap();
     }
 
-    /// Enters until so many answers have come: by number.
+    /// Enters until `count` jobs have completed; returns their results by number.
     fn results(kaio: &mut Kaio, count: usize) -> BTreeMap<u64, EventKind> {
         let mut results = BTreeMap::new();
         let mut events = Vec::new();
@@ -479,14 +482,14 @@ mod tests {
                 &mut events,
             )
             .unwrap();
-            assert!(!events.is_empty(), "{} of {count} answers", results.len());
+            assert!(!events.is_empty(), "{} of {count} results", results.len());
             for event in events.drain(..) {
                 let before = results.insert(event.token.0 & 0xffff_ffff, event.kind);
-                assert_eq!(before, None, "{event:?} answered twice");
+                assert_eq!(before, None, "{event:?} completed twice");
             }
         }
         kaio.enter(0, None, &mut events).unwrap();
-        assert_eq!(events, [], "more answers than jobs");
+        assert_eq!(events, [], "more events than jobs");
         assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
         results
     }
@@ -495,7 +498,7 @@ mod tests {
         wait_readable([fd], Some(Instant::now())).unwrap() == [true]
     }
 
-    /// The same with the ring in user space and without.
+    /// Runs a test with and without the ring in user space.
     fn both_ways(requests: u32, test: impl Fn(Kaio)) {
         let kaio = Kaio::new(requests).unwrap();
         if !kaio.has_user_ring() {
@@ -507,7 +510,7 @@ mod tests {
 
     #[test]
     #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
-    fn a_lost_place_is_noticed() {
+    fn a_lost_iocb_is_detected() {
         let mut slab = Slab::new(4);
         let slot = slab.take(Iocb::default().data(1)).unwrap();
         slab.check(1);
@@ -518,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_synced() {
+    fn writes_reads_and_syncs_work() {
         let Some(file) = direct_file(0) else { return };
         both_ways(8, |mut kaio| {
             let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
@@ -549,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_carried() {
+    fn vectored_transfers_work() {
         let Some(file) = direct_file(3) else { return };
         both_ways(8, |mut kaio| {
             let mut pages = [Page([9; PAGE]); 2];
@@ -583,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_by_itself_is_carried() {
+    fn only_asynchronous_operations_are_supported() {
         let kaio = Kaio::new(1).unwrap();
         let mut page = Page([0; PAGE]);
         let read = Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
@@ -623,10 +626,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Refused jobs anywhere in a batch: each is answered once, and those around them are
-        /// carried.
+        /// Refused jobs anywhere in a batch: each completes once, and the others are submitted.
         #[test]
-        fn a_refusal_falls_on_its_own_job(cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24)) {
+        fn a_refusal_affects_only_its_own_job(
+            cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24),
+        ) {
             let Some(file) = direct_file(4) else { return Ok(()) };
             both_ways(24, |mut kaio| {
                 let mut pages = [Page([9; PAGE]); 24];
@@ -635,11 +639,15 @@ mod tests {
                     match case {
                         JobCase::Good => push(&mut kaio, number, good),
                         JobCase::BadDescriptor => push(&mut kaio, number, Read { fd: -1, ..good }),
-                        JobCase::BadOffset => push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
+                        JobCase::BadOffset => {
+                            push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good });
+                        }
                         JobCase::BadLength => push(&mut kaio, number, Read { len: 100, ..good }),
-                        // A file is never waited for, so a poll for nothing has no end and is
+                        // A regular file has no poll, so a poll for no events never ends and is
                         // refused.
-                        JobCase::BadPoll => push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
+                        JobCase::BadPoll => {
+                            push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 });
+                        }
                         JobCase::NoIocb => push(&mut kaio, number, Nop),
                     }
                 }
@@ -650,8 +658,8 @@ mod tests {
                             assert_eq!(result, PAGE as i64);
                             assert_eq!(pages[number as usize].0, [number as u8 % 4; PAGE]);
                         }
-                        // File systems look at it themselves, some while it is being submitted;
-                        // some take any length.
+                        // File systems check this themselves, some of them during the submission;
+                        // some accept any length.
                         EventKind::Result(result) if case == JobCase::BadLength => {
                             assert!(result == -i64::from(libc::EINVAL) || result == 100);
                         }
@@ -664,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_there_is_room_for() {
+    fn a_full_backend_takes_no_job() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(3).unwrap();
         (0..3).for_each(|number| push(&mut kaio, number, poll(&reader)));
@@ -676,9 +684,9 @@ mod tests {
         assert_eq!(results(&mut kaio, 1).len(), 1);
     }
 
-    /// The kernel's own room ends before ours does: what is left goes once something has completed.
+    /// The kernel is full before the slab is: the rest is submitted after completions.
     #[test]
-    fn jobs_wait_for_the_kernel_s_room() {
+    fn jobs_wait_while_the_kernel_is_full() {
         let Some(file) = direct_file(4) else { return };
         const JOBS: usize = 2000;
         let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
@@ -692,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn room_used_up_by_polls_is_no_answer() {
+    fn polls_that_fill_the_kernel_make_others_wait() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         const JOBS: usize = 1000;
         let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
@@ -700,30 +708,31 @@ mod tests {
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, []);
-        assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
+        assert!(!kaio.queued.is_empty(), "the kernel took all of them");
         writer.write_all(b"x").unwrap();
         let ready = EventKind::Result(i64::from(libc::POLLIN));
         assert!(results(&mut kaio, JOBS).values().all(|kind| *kind == ready));
     }
 
     #[test]
-    fn less_is_asked_for_by_halves() {
-        let room =
-            |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
-        assert_eq!(with_fewer_requests(1000, room(5000)), Ok(((), 1000)));
-        assert_eq!(with_fewer_requests(1000, room(999)), Ok(((), 500)));
-        assert_eq!(with_fewer_requests(1000, room(40)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(33, room(32)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(1000, room(31)), Err(libc::EAGAIN));
-        assert_eq!(with_fewer_requests(8, room(7)), Err(libc::EAGAIN));
+    fn the_number_of_requests_is_halved_until_it_fits() {
+        let available = |available: u32| {
+            move |wanted: u32| if wanted <= available { Ok(()) } else { Err(libc::EAGAIN) }
+        };
+        assert_eq!(with_fewer_requests(1000, available(5000)), Ok(((), 1000)));
+        assert_eq!(with_fewer_requests(1000, available(999)), Ok(((), 500)));
+        assert_eq!(with_fewer_requests(1000, available(40)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(33, available(32)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(1000, available(31)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests(8, available(7)), Err(libc::EAGAIN));
         assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
-    /// As above, with the kernel. Everybody else on the machine does without KAIO for that moment,
-    /// so this runs on demand.
+    /// As above, with the real limit. The whole machine is without KAIO meanwhile, so this test
+    /// runs on demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
-    fn a_machine_without_room_is_refused() {
+    fn a_machine_without_free_requests_is_refused() {
         let read = |path| -> u32 { std::fs::read_to_string(path).unwrap().trim().parse().unwrap() };
         let free = read("/proc/sys/fs/aio-max-nr") - read("/proc/sys/fs/aio-nr");
         let most = Context::new(free - 100).unwrap();
@@ -746,7 +755,7 @@ mod tests {
             assert_eq!(events, []);
             kaio.cancel(token(0));
             assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(-i64::from(libc::ECANCELED)));
-            // Not yet submitted.
+            // Not submitted.
             push(&mut kaio, 1, poll(&reader));
             push(&mut kaio, 2, poll(&reader));
             kaio.cancel(token(1));
@@ -761,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_comes_in_the_bits_of_poll() {
+    fn a_hangup_is_reported_in_the_bits_of_poll() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
         push(&mut kaio, 0, poll(&reader));
@@ -771,11 +780,11 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_descriptor_tells_of_everything() {
+    fn the_poll_descriptor_signals_every_event() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
-        // One that was submitted before anybody asked.
+        // Submitted before `poll_fd`.
         push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut events).unwrap();
         let fd = kaio.poll_fd().unwrap();
@@ -793,14 +802,14 @@ mod tests {
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd));
-        // An answer that the kernel has no part in.
+        // An event that does not come from the kernel.
         push(&mut kaio, 1, poll(&reader));
         kaio.cancel(token(1));
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events.len(), 2);
         assert!(!readable(fd));
-        // The threads beside it.
+        // The fallback pool.
         kaio.poll_eventfd().unwrap().signal();
         assert!(readable(fd));
         kaio.enter(0, None, &mut events).unwrap();
@@ -808,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_went_before_anybody_polled_is_told_of() {
+    fn a_transfer_submitted_before_polling_is_signalled() {
         let Some(file) = direct_file(1) else { return };
         let mut page = Page([0xff; PAGE]);
         let mut kaio = Kaio::new(4).unwrap();
@@ -823,7 +832,7 @@ mod tests {
         kaio.enter(0, None, &mut events).unwrap();
         assert!(!readable(fd), "nothing is in flight any more");
         assert_eq!(kaio.slab.without_eventfd, 0);
-        // And one that went before anybody watched ends the wait.
+        // One submitted before the eventfd was watched ends the wait too.
         let mut kaio = Kaio::new(4).unwrap();
         push(&mut kaio, 1, read(&file, &mut page, 0));
         kaio.submit_queued(&mut events);
@@ -843,7 +852,7 @@ mod tests {
         let later = || Some(Instant::now() + Duration::from_secs(20));
         both_ways(4, |mut kaio| {
             let mut events = Vec::new();
-            // Nothing in flight.
+            // Nothing is in flight.
             kaio.watch(watched.as_raw_fd(), true);
             watched.signal();
             kaio.enter(1, None, &mut events).unwrap();
@@ -867,7 +876,7 @@ mod tests {
                 assert_eq!(results(&mut kaio, 2).len(), 2);
             });
             assert!(begin.elapsed() < Duration::from_secs(10));
-            // Nobody watches any more.
+            // Not watched any more.
             kaio.watch(watched.as_raw_fd(), false);
             watched.signal();
             let until = Instant::now() + Duration::from_millis(10);
@@ -880,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_nothing_ends() {
+    fn waiting_without_jobs_returns() {
         let mut kaio = Kaio::new(1).unwrap();
         kaio.enter(1, None, &mut Vec::new()).unwrap();
     }
@@ -889,8 +898,8 @@ mod tests {
 
     #[test]
     fn a_signal_ends_the_wait_and_loses_nothing() {
-        // SAFETY: a handler that does nothing, for a signal that nothing else here uses; without
-        // SA_RESTART.
+        // SAFETY: the handler does nothing, for a signal that nothing else in this test uses;
+        // without SA_RESTART.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = no_handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -903,14 +912,14 @@ mod tests {
                 kaio.watch(watched.as_raw_fd(), watching);
                 push(&mut kaio, 0, poll(&reader));
                 let returned = AtomicBool::new(false);
-                // SAFETY: the call takes nothing and cannot fail.
+                // SAFETY: the call takes no arguments and cannot fail.
                 let waiting = unsafe { libc::pthread_self() };
                 let until = Instant::now() + Duration::from_secs(20);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
                         while !returned.load(Ordering::SeqCst) {
                             std::thread::sleep(Duration::from_millis(5));
-                            // SAFETY: that thread waits for this one, so it is still there.
+                            // SAFETY: the thread waits for this one to end, so it exists.
                             unsafe { libc::pthread_kill(waiting, libc::SIGUSR2) };
                         }
                     });
@@ -928,22 +937,22 @@ mod tests {
     }
 
     #[test]
-    fn dropping_does_not_wait_for_what_is_in_flight() {
+    fn dropping_does_not_wait_for_jobs_in_flight() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
         push(&mut kaio, 0, poll(&reader));
         kaio.enter(0, None, &mut Vec::new()).unwrap();
         drop(kaio);
         writer.write_all(b"x").unwrap();
-        // Completed, but not picked up.
+        // Completed, but not reaped.
         let mut kaio = Kaio::new(1).unwrap();
         push(&mut kaio, 0, poll(&reader));
         kaio.submit_queued(&mut Vec::new());
         drop(kaio);
     }
 
-    /// Once polled, what the watched eventfd had told was taken for the own one's doing, and slept
-    /// on.
+    /// Once polled, a signal of the watched eventfd was taken for one of the backend's own, and the
+    /// wait went on.
     #[test]
     fn a_watched_eventfd_that_is_readable_already_ends_the_wait() {
         let (reader, _writer) = std::io::pipe().unwrap();

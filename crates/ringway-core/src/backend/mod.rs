@@ -1,5 +1,5 @@
-//! Backends: how operations reach the kernel. They only carry operations; what an operation is
-//! stands in [`crate::op`], and its life is the queue's business ([`crate::slots`]).
+//! Backends: how jobs reach the kernel and their results return. What an operation is, is in
+//! [`crate::op`]; its state is kept by the queue ([`crate::slots`]).
 
 #[cfg(feature = "testing")]
 pub(crate) mod faulty;
@@ -20,29 +20,30 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One operation, or one piece of a long transfer, as a backend is given it.
+/// One operation, or one piece of a long transfer, for a backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// Comes back with the answer.
+    /// Identifies the job in its event.
     pub token: Token,
-    /// What to do. What it points at stays valid until the answer has been given.
+    /// The operation. What it points at stays valid until the job has completed.
     pub raw: Raw,
-    /// What is known of the file.
+    /// The type of the file, if it was checked.
     pub file: FileKind,
-    /// The file is open for direct I/O.
+    /// True if the file is open for direct I/O.
     pub direct: bool,
     /// Index among the registered files.
     pub fixed_file: Option<u32>,
     /// Index among the registered buffers.
     pub fixed_buffer: Option<u16>,
-    /// The kernel begins the next job only when this one has succeeded (uring only).
+    /// The kernel starts the next job only if this one succeeds (uring only).
     pub link: bool,
-    /// Cancelled at this time (uring carries it out by itself; elsewhere the queue does).
+    /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
+    /// backends).
     pub deadline: Option<Instant>,
 }
 
 impl Job {
-    /// A job that stands by itself, on nothing that is registered.
+    /// A job without links, deadline or registrations.
     pub fn new(token: Token, raw: Raw, file: FileKind, direct: bool) -> Self {
         Self {
             token,
@@ -57,47 +58,48 @@ impl Job {
     }
 }
 
-/// The answer to one job.
+/// An event of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub token: Token,
     pub kind: EventKind,
 }
 
-/// What became of a job.
+/// What happened to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// The kernel's result: at least 0, or minus errno.
     Result(i64),
-    /// This backend cannot carry it, and has not begun: it is to go to the threads.
+    /// The backend does not support the job and has not started it: it must run on threads.
     Unsupported,
-    /// The time set with [`Backend::set_timer`] has come.
+    /// The time of [`Backend::set_timer`] has come.
     TimerExpired,
 }
 
-/// Nothing was taken: the backend has no room before some of what it holds has completed.
+/// The backend took nothing: it is full until some of its jobs complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackendFull;
 
-/// A way to the kernel. Owned by one queue; may move between threads with it.
+/// Passes jobs to the kernel, for one queue, with which it may move between threads.
 ///
-/// Every job taken is answered by exactly one event with [`EventKind::Result`] or
-/// [`EventKind::Unsupported`], out of [`enter`](Self::enter), unless the backend is dropped before.
+/// For every job there is exactly one event with [`EventKind::Result`] or
+/// [`EventKind::Unsupported`], returned by [`enter`](Self::enter), unless the backend is dropped
+/// first.
 pub(crate) trait Backend: Send {
-    /// Takes a job; the kernel need not see it before [`enter`](Self::enter).
+    /// Takes a job. The kernel need not see it before [`enter`](Self::enter).
     ///
     /// # Safety
     ///
-    /// What `job.raw` points at must stay valid until the job's answer has come out of `enter`,
-    /// also when the backend is dropped before that.
+    /// What `job.raw` points at must stay valid until `enter` has returned the job's event, even if
+    /// the backend is dropped before that.
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull>;
 
-    /// Makes the kernel see everything taken so far, waits until at least `want` events are there
-    /// (or `until` has come, or, after a signal or a spurious wake-up, earlier), and appends what
-    /// there is to `events`. With `want` 0 it does not wait.
+    /// Submits all jobs taken so far, waits until there are at least `want` events (or until
+    /// `until`, or, after a signal or a spurious wakeup, less long), and appends all events to
+    /// `events`. With `want` 0 it does not wait.
     ///
-    /// Errors are those of the backend as a whole, such as EEXIST for a ring that belongs to
-    /// another thread; nothing that was taken is lost by one.
+    /// Errors are those of the whole backend, such as EEXIST for a ring that belongs to another
+    /// thread; no job is lost by them.
     fn enter(
         &mut self,
         want: usize,
@@ -105,51 +107,52 @@ pub(crate) trait Backend: Send {
         events: &mut Vec<Event>,
     ) -> io::Result<()>;
 
-    /// Asks that a job be cancelled, if that is still possible; its event comes all the same.
+    /// Requests that a job be cancelled if that is still possible; its event follows in any case.
     fn cancel(&mut self, token: Token);
 
-    /// Whether a cancel may end this operation before it is carried out; else the device has it.
+    /// Whether a cancel may still prevent this submitted operation; otherwise the device has it.
     fn ends_by_cancel(&self, _raw: &Raw, _is_storage: bool) -> bool {
         true
     }
 
-    /// The descriptor that becomes readable when there may be events, from this call on.
+    /// The descriptor that is readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;
 
-    /// The eventfd that [`poll_fd`](Self::poll_fd) gives out, for the threads beside this backend
-    /// to tell it of theirs; `None` where it is told of the watched one by other means.
+    /// The eventfd of [`poll_fd`](Self::poll_fd), for the fallback pool to signal too; `None` if
+    /// the descriptor becomes readable with the watched eventfd by itself.
     fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
         None
     }
 
-    /// Makes [`poll_fd`](Self::poll_fd)'s descriptor readable: the queue has something by itself.
+    /// Makes the descriptor of [`poll_fd`](Self::poll_fd) readable, for completions that the queue
+    /// made itself.
     fn wake(&mut self);
 
-    /// Has `enter` wait for this eventfd too (the threads that stand beside this backend), as long
-    /// as `active` is true. Its becoming readable is no event.
+    /// Makes `enter` also wait for this eventfd (of the fallback pool) while `active` is true. It
+    /// causes no event.
     fn watch(&mut self, eventfd: RawFd, active: bool);
 
-    /// Have [`EventKind::TimerExpired`] come out of `enter` at that time, unless the backend keeps
-    /// [`Job::deadline`] by itself.
+    /// Makes `enter` return [`EventKind::TimerExpired`] at that time. Not used if the backend keeps
+    /// [`Job::deadline`] itself.
     fn set_timer(&mut self, token: Token, at: Instant);
 
-    /// Whether it may be given this job at all.
+    /// Whether the backend may be given this job.
     fn supports(&self, job: &Job) -> bool;
 
-    /// How many linked jobs it can take now; 0 where it has no links.
+    /// How many linked jobs it can take now; 0 if it has no links.
     fn chain_capacity(&self) -> usize;
 
-    /// Whether this job may be part of a linked chain: it is certain to be taken as it is.
+    /// Whether this job may be part of a linked chain: the kernel is certain to take it as it is.
     fn can_link(&self, _job: &Job) -> bool {
         false
     }
 
-    /// True when [`Job::deadline`] is kept by the backend itself.
+    /// True if the backend keeps [`Job::deadline`] itself.
     fn keeps_deadlines(&self) -> bool {
         false
     }
 
-    /// Registers memory as fixed buffers, one after the other; the index of the first.
+    /// Registers memory as fixed buffers with consecutive indices; returns the first.
     ///
     /// # Safety
     ///
@@ -158,31 +161,31 @@ pub(crate) trait Backend: Send {
         Err(libc::EOPNOTSUPP)
     }
 
-    /// Registers a descriptor as a fixed file; its index.
+    /// Registers a descriptor as a fixed file; returns its index.
     fn register_file(&mut self, _fd: RawFd) -> Result<u32, i32> {
         Err(libc::EOPNOTSUPP)
     }
 
-    /// Ends a registration; what is in flight on it is not touched.
+    /// Ends a registration; jobs in flight on it are not affected.
     fn unregister_file(&mut self, _index: u32) {}
 
     /// Ends a backend that cannot be entered: its ring has failed, or belongs to another thread.
-    /// Everything in flight is cancelled and waited for, at most until `until`; answers that are
-    /// there go to `events`.
+    /// Cancels all jobs in flight and waits for them, up to `until`; events that are there are
+    /// appended to `events`.
     ///
-    /// True: the kernel is done with all of it, and what has not been answered never will be.
-    /// False: the kernel may still touch what jobs point at.
+    /// True: the kernel has finished with all jobs, and no further events will come. False: the
+    /// kernel may still touch what jobs point at.
     fn end(self: Box<Self>, _until: Instant, _events: &mut Vec<Event>) -> bool {
-        // To drop it might wait without a bound.
+        // Dropping it might wait without a bound.
         std::mem::forget(self);
         false
     }
 
-    /// What it had to do without since it was made.
+    /// Refusals since it was made.
     fn refusals(&self) -> &[Refusal] {
         &[]
     }
 
-    /// System calls made for I/O so far, by all threads of the backend.
+    /// System calls made for I/O so far, including those of its threads.
     fn system_calls(&self) -> u64;
 }

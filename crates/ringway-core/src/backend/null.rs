@@ -1,5 +1,5 @@
-//! Completes everything at once, as if it had succeeded: what the queue itself costs is what is
-//! left.
+//! The null backend completes every job at once, as if it had succeeded, so that only the cost of
+//! the queue remains.
 
 use super::idle::Idle;
 use super::{Backend, BackendFull, Event, EventKind, Job};
@@ -12,15 +12,15 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Null {
     events: Vec<Event>,
-    /// Waits when there are none; its descriptor is readable when the queue asks for it: `enter`
-    /// hands out everything.
+    /// Waits when there are no events, and has the descriptor to poll, which only the queue makes
+    /// readable: `enter` returns all events.
     idle: Idle,
 }
 
-/// The result of an operation that succeeds in full.
+/// The result of a job that succeeds in full.
 fn result(raw: &Raw) -> i64 {
     match raw {
-        // A descriptor has to be real, or closing it would hit another file.
+        // Opens and closes are real: closing a made-up descriptor could close another file.
         Raw::Open(_) | Raw::Close(_) => raw.call(),
         Raw::Poll(poll) => i64::from(poll.events),
         _ => match raw.transfer() {
@@ -50,7 +50,7 @@ impl Backend for Null {
         self.idle.enter(missing, until, events)
     }
 
-    /// Everything has completed already.
+    /// All jobs have completed already.
     fn cancel(&mut self, _: Token) {}
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
@@ -66,7 +66,7 @@ impl Backend for Null {
         self.idle.watch(eventfd, active);
     }
 
-    /// Everything completes before its time.
+    /// All jobs complete before any deadline.
     fn set_timer(&mut self, _: Token, _: Instant) {}
 
     fn supports(&self, _: &Job) -> bool {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_succeeds_in_full() {
+    fn every_operation_succeeds_in_full() {
         let mut bytes = [0u8; 100];
         let buf = bytes.as_mut_ptr();
         let iov = [
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_real() {
+    fn opened_descriptors_are_real() {
         let mut null = Null::default();
         let path = c"/dev/null".as_ptr();
         let open =
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_descriptor_is_readable_when_the_queue_has_something() {
+    fn the_poll_descriptor_is_readable_after_a_wake() {
         let mut null = Null::default();
         let fd = null.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];

@@ -1,19 +1,19 @@
-//! Threads: the backend that works everywhere, and that carries what io_uring or Linux AIO do not.
+//! The threads backend: it works everywhere, and is the fallback pool of the other backends.
 //!
-//! A bounded pool of its own for each queue, which makes the blocking form of each operation
+//! Each queue has a bounded pool of its own, which makes the blocking call of each operation
 //! ([`Raw::call`]). Five rules keep it cheap and free of stalls:
 //!
-//! - What can be answered without waiting is answered in `enter`, by the submitter: reads that are
-//!   in the page cache (tried with `RWF_NOWAIT`, as long as that pays), streams that are ready.
-//! - Syncs have a lane of their own, so that reads do not stand behind them. So have closures.
-//! - What can wait for ever (polls, timeouts, streams that are not ready) waits in one thread for
-//!   all, in `ppoll(2)`.
-//! - An open that may wait for ever (of a FIFO) has a thread of its own, and nothing of its
-//!   operation's, so that a cancel answers it at once: there is no other way to open a FIFO for
+//! - Jobs that need not wait complete in `enter`, on the submitting thread: reads in the page cache
+//!   (tried with `RWF_NOWAIT` while that pays off) and streams that are ready.
+//! - Syncs have a lane of their own, so that reads do not wait behind them. So have closures.
+//! - Jobs that may wait forever (polls, timeouts, streams that are not ready) all wait in one
+//!   thread, in `ppoll(2)`.
+//! - An open that may wait forever (of a FIFO) has a thread of its own and shares nothing with its
+//!   operation, so that a cancel completes it at once: there is no other way to open a FIFO for
 //!   writing.
-//! - Calls that hang do not count: others take the place of their threads, up to a bound.
+//! - Threads whose calls hang do not count: others replace them, up to a bound.
 //!
-//! A call that has begun runs to its end, whatever is cancelled.
+//! A call that has started runs to its end, even if its operation is cancelled.
 
 pub(crate) mod nowait;
 mod pool;
@@ -33,42 +33,41 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Without a watcher, the reaper watches in its place, and looks for other events this often.
+/// Without a watcher thread, the reaping thread watches, and checks for other events this often.
 const INLINE_WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many threads there may be, and how long they stay.
+/// The limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadOptions {
     /// The most threads for I/O; at least 1.
     pub workers: usize,
     /// The most threads for syncs; at least 1.
     pub sync_workers: usize,
-    /// How long a thread stays without work.
+    /// How long a thread without work stays.
     pub idle: Duration,
 }
 
-/// The thread backend of one queue. No thread is started before there is work for it.
+/// The threads backend of one queue. A thread starts only when there is work for it.
 ///
-/// Dropping it never waits: what is queued is forgotten, what runs is left to run, and sleeping
-/// threads end.
+/// Dropping it never waits: queued jobs are dropped, running calls continue, sleeping threads end.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    /// Carried since the last `enter`.
+    /// Jobs taken since the last `enter`.
     batch: Vec<Task>,
-    /// Jobs that have been carried and whose answer has not come out of `enter`.
+    /// Jobs whose event `enter` has not returned.
     pending: usize,
     cached: CachedReads,
-    /// System calls made by the submitter.
+    /// System calls made by the submitting thread.
     calls: u64,
     refusals: Vec<Refusal>,
-    // Kept for their memory.
+    // Kept to reuse their memory.
     events: Vec<Event>,
     deferred: Deferred,
     poll_set: watch::PollSet,
 }
 
 impl Threads {
-    /// Errors: none today; a thread that cannot be started is worked without.
+    /// Errors: none at present; a thread that cannot be started is done without.
     pub fn new(options: ThreadOptions) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::new(Shared::new(options.workers, options.sync_workers, options.idle)),
@@ -83,25 +82,25 @@ impl Threads {
         })
     }
 
-    /// The eventfd that is readable when there may be events: for a backend that these threads
-    /// stand beside.
+    /// The eventfd that is readable when there may be events, for a backend that uses this pool as
+    /// its fallback.
     ///
     /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
     pub fn eventfd(&mut self) -> io::Result<RawFd> {
         self.shared.lock().signal_fd()
     }
 
-    /// Has the descriptor that a program polls tell of these threads' events too.
+    /// Signals this eventfd too when there are events.
     pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
         self.shared.lock().forward_signal_to(eventfd);
     }
 
-    /// Jobs taken whose answer has not come out of [`enter`](Backend::enter).
+    /// Jobs whose event [`enter`](Backend::enter) has not returned.
     pub fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Answers what need not wait, and finds out where the rest goes.
+    /// Completes jobs that need not wait, and routes the others.
     fn try_at_once(&mut self, events: &mut Vec<Event>) {
         let Self { batch, cached, calls, .. } = self;
         cached.begin();
@@ -124,7 +123,7 @@ impl Threads {
     }
 }
 
-/// The result, or where it can be had.
+/// The result of the job, or its route.
 fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, Route> {
     match (&job.raw, job.file) {
         (Raw::Timeout(_), _) => Err(Route::Watcher { nowait: true }),
@@ -135,8 +134,8 @@ fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, 
                 result => Ok(result),
             }
         }
-        // Writes go to a worker: one to a pipe without a reader raises SIGPIPE, which is blocked
-        // there.
+        // Writes go to a worker: writing to a pipe without a reader raises SIGPIPE, which is
+        // blocked there.
         (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => {
             match nowait::try_nowait(&job.raw, calls) {
                 TryResult::Done(result) => Ok(result),
@@ -151,8 +150,8 @@ fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, 
     }
 }
 
-/// Does the work of threads that could not be started: all that is queued, and one round of
-/// watching, which lasts no longer than `limit`.
+/// Does the work of threads that could not be started: all queued tasks, and watching once, for at
+/// most `limit`.
 fn work_inline<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
@@ -170,7 +169,7 @@ fn work_inline<'a>(
     }
     if state.watch_unattended() {
         let limit = if state.events.is_empty() { limit } else { Duration::ZERO };
-        state = watch::poll_set(shared, state, poll_set, Some(limit), deferred);
+        state = watch::poll_once(shared, state, poll_set, Some(limit), deferred);
     }
     state
 }
@@ -195,12 +194,12 @@ impl Backend for Threads {
         let Self { shared, batch, deferred, poll_set, .. } = self;
         let mut state = shared.lock();
         state.distribute(batch.drain(..), deferred);
-        // More than there are would be waited for in vain.
-        let mut max_threads = self.pending - completed;
-        if max_threads == 0 && (until.is_some() || state.watch.has_alarms()) {
-            max_threads = 1;
+        // Waiting for more events than there are jobs would never end.
+        let mut max_events = self.pending - completed;
+        if max_events == 0 && (until.is_some() || state.watch.has_alarms()) {
+            max_events = 1;
         }
-        let want = want.saturating_sub(completed).min(max_threads);
+        let want = want.saturating_sub(completed).min(max_events);
         loop {
             if deferred.any() {
                 drop(state);
@@ -218,7 +217,7 @@ impl Backend for Threads {
                 };
                 state = work_inline(shared, state, poll_set, limit, deferred);
                 if deferred.any() {
-                    continue; // What it called for must not wait for what is waited for here.
+                    continue; // Deferred wakeups must not wait for what this thread waits for.
                 }
             }
             state = shared.wait(state, want, until);
@@ -231,7 +230,7 @@ impl Backend for Threads {
         }
         state.collect(&mut self.events);
         if state.watch_unattended() {
-            // Nobody else would call for `enter` in time.
+            // Otherwise nothing would make the program call `enter` in time.
             state.raise();
         }
         let refused = state.refused.take();
@@ -265,7 +264,7 @@ impl Backend for Threads {
         self.shared.lock().raise();
     }
 
-    /// Threads stand above no other backend.
+    /// The threads backend has no fallback pool to watch.
     fn watch(&mut self, _eventfd: RawFd, _active: bool) {}
 
     fn set_timer(&mut self, token: Token, at: Instant) {
@@ -289,9 +288,8 @@ impl Backend for Threads {
         &self.refusals
     }
 
-    /// Counted are the calls of operations, tries and looks that did not wait, `ppoll(2)`, and
-    /// reads and writes of eventfds; not those that threads are started, put to sleep and woken
-    /// with.
+    /// Counts the calls of operations, tries and polls that did not wait, `ppoll(2)`, and reads and
+    /// writes of eventfds, but not the calls that start threads, put them to sleep and wake them.
     fn system_calls(&self) -> u64 {
         self.calls + self.shared.lock().calls
     }

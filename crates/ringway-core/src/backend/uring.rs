@@ -1,7 +1,7 @@
-//! The io_uring backend: a ring of the `io-uring` crate, with what it was granted and what it was
-//! not.
+//! The io_uring backend: a ring of the `io-uring` crate, the features that are available and those
+//! that were refused.
 //!
-//! Rests on io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
+//! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 mod workers;
 
@@ -18,14 +18,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use workers::Workers;
 
-/// What the ring is asked to be.
+/// The requested settings of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Submission queue entries.
     pub entries: u32,
     /// Completion queue entries.
     pub completion_entries: u32,
-    /// A kernel thread polls the submission queue: idle milliseconds, processor.
+    /// A kernel thread polls the submission queue: idle time in milliseconds, processor.
     pub sqpoll: Option<(u32, Option<u32>)>,
     /// A ring whose kernel threads are shared.
     pub attach: Option<RawFd>,
@@ -33,73 +33,72 @@ pub(crate) struct Settings {
     pub single_issuer: bool,
     /// The descriptor to poll is an eventfd.
     pub eventfd: bool,
-    /// Most io-wq workers, for files and for everything else.
+    /// The most io-wq workers, for files and for everything else.
     pub io_wq_workers: Option<[u32; 2]>,
 }
 
-/// The poll of the threads' eventfd.
+/// The poll of the watched eventfd.
 const WATCH: Token = Token::internal(1);
 /// A cancel request.
 const CANCEL: Token = Token::internal(2);
-/// The second half of an operation with a time limit.
+/// The linked timeout of an operation with a time limit.
 const LINK_TIMEOUT: Token = Token::internal(3);
-/// Something to make the ring readable.
+/// A NOP that makes the ring readable.
 const WAKE: Token = Token::internal(4);
-/// The time at which the workers are looked at.
+/// The timer for checking the io-wq workers.
 const TICK: Token = Token::internal(5);
-/// Something to do for a worker, so that one is started.
+/// A NOP for a worker, which makes the kernel start one.
 const START_WORKER: Token = Token::internal(6);
 
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
 
-/// Registered buffers and files there is room for.
+/// The most registered buffers, and the most registered files.
 const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Side structures of the slots that have needed one; boxed, so that their addresses hold.
+    /// The [`SqeData`] of slots that have needed it; boxed, so that their addresses do not change.
     sqe_data: Vec<Option<Box<UnsafeCell<SqeData>>>>,
-    /// Whether the kernel knows each opcode.
+    /// Whether the kernel supports each opcode.
     opcodes: Box<[bool]>,
-    /// Jobs taken and not answered yet.
+    /// Jobs that are not completed.
     in_flight: usize,
-    /// Answers that did not come from the kernel.
+    /// Events that do not reaped from the kernel.
     unsupported: Vec<Event>,
-    /// The beginning of a chain whose end has not come yet.
+    /// The entries of a chain that is not complete yet.
     linked: Vec<squeue::Entry>,
-    /// Cancels that there was no entry for yet.
+    /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
-    /// A [`TICK`] is on its way; it has come.
+    /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
-    /// The watched eventfd was readable: `enter` is to return.
+    /// The watched eventfd was readable: `enter` must return.
     fallback_ready: bool,
     eventfd: Option<EventFd>,
-    /// `poll_fd` is to give an eventfd. Made when it is asked for: before that it would be told of
-    /// each completion, and read, for nobody.
+    /// `poll_fd` returns an eventfd. It is made by that call: before, signalling and draining it
+    /// for each completion would be wasted.
     wants_eventfd: bool,
     buffers: Option<u16>,
     files: Option<Vec<u32>>,
-    /// Hangs up when the kernel has let go of the ring, and so of everything that was in flight on
-    /// it: see [`release_pipe`].
+    /// Hangs up when the kernel has released the ring, and so everything that was in flight on it:
+    /// see [`register_release_pipe`].
     release_pipe: Option<OwnedFd>,
-    /// Entries put into the submission queue since it was seen empty, and jobs among them.
+    /// Entries in the submission queue since it was last empty, and jobs among them.
     unsubmitted: (usize, usize),
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
 
-// SAFETY: the ring's mappings and the side structures belong to this value alone; nothing in it is
-// tied to a thread but a ring with a single issuer, and for that the kernel itself answers EEXIST
-// elsewhere.
+// SAFETY: this value owns the ring's mappings and the `SqeData`. Only a ring with a single issuer
+// is tied to a thread, and there the kernel fails calls of other threads with EEXIST.
 unsafe impl Send for Uring {}
 
-/// A set of setup flags that can be peeled.
+/// Setup flags, from which refused ones are dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct SetupFlags {
     entries: u32,
@@ -151,11 +150,11 @@ impl SetupFlags {
         builder.build(self.entries)
     }
 
-    /// Gives up the newest or least needed thing still asked for; what that was.
+    /// Drops the newest or least needed feature that is still requested, and returns it.
     fn drop_feature(&mut self, errno: i32) -> Option<Feature> {
         let take = |flag: &mut bool, feature| std::mem::take(flag).then_some(feature);
         if errno == libc::ENOMEM && (self.entries > 8 || self.completion_entries > 32) {
-            // Memory that counts against RLIMIT_MEMLOCK: a smaller ring may still fit.
+            // This memory counts against RLIMIT_MEMLOCK: a smaller ring may fit.
             self.entries = (self.entries / 2).max(2);
             self.completion_entries = (self.completion_entries / 2).max(self.entries);
             return Some(Feature::CqSize);
@@ -199,7 +198,7 @@ impl SetupFlags {
 }
 
 impl Uring {
-    /// A ring as near to the settings as the kernel allows; what was refused is in
+    /// Makes a ring as close to the settings as the kernel allows; refused features are in
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
         let polled = settings.sqpoll.is_some();
@@ -207,9 +206,8 @@ impl Uring {
             entries: settings.entries,
             completion_entries: settings.completion_entries.max(settings.entries),
             no_sq_array: true,
-            // Both leave completions to the next system call of the thread that submitted, so that
-            // thread must be the one that waits: io_uring_setup(2). The kernel refuses both with
-            // SQPOLL.
+            // Both leave completions to the next system call of the thread that submitted, so the
+            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
             defer: settings.single_issuer && !polled,
             coop: settings.single_issuer && !polled,
             submit_all: true,
@@ -261,12 +259,12 @@ impl Uring {
         Ok(this)
     }
 
-    /// What is registered with a ring once it is there.
+    /// Registers with a new ring what it needs.
     fn register(&mut self, settings: &Settings) {
         if !self.ring.params().is_feature_ext_arg() {
             self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
         }
-        self.release_pipe = release_pipe(&self.ring).ok();
+        self.release_pipe = register_release_pipe(&self.ring).ok();
         if self.release_pipe.is_some() {
             self.files = Some((1..=MAX_FIXED).rev().collect());
         }
@@ -274,11 +272,11 @@ impl Uring {
             let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
             self.note(Feature::IoWqWorkers, done);
         }
-        // A ring that polls for completions takes no timeouts.
+        // A ring that polls for completions supports no timeouts.
         if !settings.iopoll {
             let mut limits = [0, 0];
-            let asked = self.ring.submitter().register_iowq_max_workers(&mut limits);
-            self.workers = Workers::new(asked.ok().map(|()| limits[0]));
+            let queried = self.ring.submitter().register_iowq_max_workers(&mut limits);
+            self.workers = Workers::new(queried.ok().map(|()| limits[0]));
         }
     }
 
@@ -290,22 +288,22 @@ impl Uring {
         done.is_ok()
     }
 
-    /// What was granted.
+    /// The available features.
     pub fn available(&self) -> &[Feature] {
         &self.available
     }
 
-    /// What was refused and done without.
+    /// The refused features.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
     }
 
-    /// The ring, for another one to share its kernel threads.
+    /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
     }
 
-    /// The side structure of a slot.
+    /// The `SqeData` of a slot.
     #[cold]
     fn sqe_data(&mut self, slot: u32) -> *mut SqeData {
         let slot = slot as usize;
@@ -315,7 +313,7 @@ impl Uring {
         self.sqe_data[slot].get_or_insert_default().get()
     }
 
-    /// Room in the submission queue for `count` entries, after an enter if need be.
+    /// Makes sure that the submission queue has `count` free entries, if need be by an enter.
     fn reserve(&mut self, count: usize) -> bool {
         let free = |ring: &mut IoUring| {
             let queue = ring.submission();
@@ -325,7 +323,7 @@ impl Uring {
             return true;
         }
         self.system_calls += 1;
-        // An error shows again at the next enter, which reports it.
+        // An error occurs again at the next enter, which reports it.
         let _ = self.ring.submit();
         if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
@@ -334,18 +332,17 @@ impl Uring {
         free(&mut self.ring) >= count
     }
 
-    /// Puts an entry into the submission queue; the caller has made room.
+    /// Adds an entry to the submission queue; the caller has reserved it.
     fn push_entry(&mut self, entry: &squeue::Entry) {
         self.unsubmitted.0 += 1;
-        // SAFETY: what the entry points at is kept valid until its completion: for a job by the
-        // contract of `carry`, for entries of this backend's own because they point at nothing or
-        // at `sqe_data`.
+        // SAFETY: what the entry points at stays valid until its completion: for a job by the
+        // contract of `push`; internal entries point at nothing, or at `sqe_data`.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        debug_assert!(pushed.is_ok(), "there was room");
+        debug_assert!(pushed.is_ok(), "the entries were reserved");
     }
 
-    /// Puts linked entries in all together: a kernel thread that polls the queue would take a chain
-    /// for ended where it sees no more of it. The caller has made room for the whole.
+    /// Adds linked entries together: a kernel thread that polls the queue would end a chain where
+    /// it sees no further entry. The caller has reserved all of them.
     #[inline]
     fn push_linked(&mut self, entry: squeue::Entry, more: bool) {
         if self.linked.is_empty() && !more {
@@ -356,12 +353,12 @@ impl Uring {
             self.unsubmitted.0 += self.linked.len();
             // SAFETY: as for one entry.
             let pushed = unsafe { self.ring.submission().push_multiple(&self.linked) };
-            debug_assert!(pushed.is_ok(), "there was room");
+            debug_assert!(pushed.is_ok(), "the entries were reserved");
             self.linked.clear();
         }
     }
 
-    /// An entry of this backend's own, if there is room.
+    /// Adds an internal entry, if there is a free one.
     fn push_internal(&mut self, entry: squeue::Entry, token: Token) -> bool {
         let free = self.reserve(1);
         if free {
@@ -388,7 +385,7 @@ impl Uring {
         {
             self.system_calls += 1;
             match self.ring.submitter().register_iowq_max_workers(&mut [limit, 0]) {
-                // The kernel starts one only when there is something new to do.
+                // The kernel starts a worker only when new work arrives.
                 Ok(()) => {
                     _ = self
                         .push_internal(opcode::Nop::new().build().flags(Flags::ASYNC), START_WORKER)
@@ -402,7 +399,7 @@ impl Uring {
         }
     }
 
-    /// Takes what is in the completion queue; how many events that were.
+    /// Reaps the completion queue; returns the number of events.
     fn reap(&mut self, events: &mut Vec<Event>) -> usize {
         let before = events.len();
         events.append(&mut self.unsupported);
@@ -418,11 +415,11 @@ impl Uring {
                 } else if entry.result() == -libc::ECANCELED
                     && token.0 as u32 == LINK_TIMEOUT.0 as u32
                 {
-                    // Mostly what it limited is over. But the timer of a thread that has ended
-                    // leaves that as it is.
+                    // Usually the operation has completed. But if the thread that submitted it has
+                    // ended, its timer is cancelled and the operation is not.
                     let data = self.sqe_data.get((token.0 >> 32) as usize).and_then(Option::as_ref);
-                    // SAFETY: the kernel does not write to side structures, and nobody else refers
-                    // to this one.
+                    // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
+                    // exists.
                     let limited = data.and_then(|data| unsafe { (*data.get()).limited });
                     if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
                     {
@@ -440,36 +437,34 @@ impl Uring {
             self.fallback_ready = true;
         }
         let taken = events.len() - before;
-        debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
+        debug_assert!(taken - expired <= self.in_flight, "a job completed twice");
         self.in_flight -= (taken - expired).min(self.in_flight);
         taken
     }
 
-    /// What the kernel has not taken, and what its workers may have to do, is a part of what is in
-    /// flight.
+    /// Entries that were not submitted, and jobs that may need workers, are among those in flight.
     fn check(&mut self) {
         let waiting = self.ring.submission().len();
         assert!(
             waiting <= self.unsubmitted.0,
-            "{waiting} entries wait, of {} put in",
+            "{waiting} entries wait, but only {} were added",
             self.unsubmitted.0
         );
-        assert!(self.linked.is_empty(), "a chain has no end");
+        assert!(self.linked.is_empty(), "a chain is incomplete");
         let (work, unsupported) = (self.workers.jobs() as usize, self.unsupported.len());
         assert!(
             work + unsupported <= self.in_flight,
-            "{work} for workers, {unsupported} refused, {} in flight",
+            "{work} for workers, {unsupported} unsupported, {} in flight",
             self.in_flight
         );
     }
 
-    /// Before completions are looked for, so that what comes later makes the eventfd readable
-    /// again.
+    /// Called before reaping, so that later completions make the eventfd readable again.
     ///
-    /// A ring that leaves completions to its owner signals it where they come about. When that is
-    /// within the write to another eventfd (one that an operation polls, or that of the threads),
-    /// current kernels (seen on 6.18) put the signal off, once: they forget that it has been given,
-    /// and put all later ones off for ever. With a new registration they begin anew.
+    /// A ring with deferred task work signals the eventfd where the work is queued. If that happens
+    /// during the write to another eventfd (one that an operation polls, or that of the threads),
+    /// current kernels (seen on 6.18) postpone the signal once, do not notice that it was given,
+    /// and then postpone all later ones forever. Registering the eventfd again resets that.
     fn drain_eventfd(&mut self) {
         let Some(eventfd) = &self.eventfd else { return };
         if eventfd.drain() && self.available.contains(&Feature::DeferTaskrun) {
@@ -477,7 +472,8 @@ impl Uring {
             let submitter = self.ring.submitter();
             let _ = submitter.unregister_eventfd();
             if submitter.register_eventfd(eventfd.as_raw_fd()).is_err() {
-                eventfd.signal(); // No memory now: whoever polls it comes back, and this is tried again.
+                // No memory now: the program polls, returns here, and this is tried again.
+                eventfd.signal();
             }
         }
     }
@@ -485,7 +481,7 @@ impl Uring {
     /// One `io_uring_enter`.
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
         self.system_calls += 1;
-        // A ring that polls for completions spins in the kernel, and cannot be told for how long.
+        // A ring that polls for completions spins in the kernel, and takes no timeout.
         let want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         match until {
             Some(until) if want > 0 => {
@@ -523,7 +519,7 @@ impl Backend for Uring {
             self.unsupported.push(Event { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
-        // (A transfer of a pipe would keep the worker.)
+        // (A transfer on a pipe would occupy the worker.)
         let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
         self.unsubmitted.1 += 1;
         self.workers.begin(job.token.index(), &job.raw, by_worker);
@@ -537,9 +533,8 @@ impl Backend for Uring {
         let linked = job.link || job.deadline.is_some();
         self.push_linked(entry, linked);
         if let Some(deadline) = job.deadline {
-            // SAFETY: the side structure is this job's slot's; the kernel reads the time when it
-            // takes the entry. Later pieces of one operation share the time that the first of them
-            // wrote.
+            // SAFETY: `data` belongs to this job's slot; the kernel reads the time when it takes
+            // the entry. Later pieces of an operation use the time that its first piece wrote.
             let timespec = unsafe {
                 if job.token.piece() == 0 {
                     (*data).link_timespec = to_monotonic(deadline);
@@ -549,8 +544,7 @@ impl Backend for Uring {
             };
             let timeout =
                 opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
-            // With the slot's index, so that a timer that came to nothing is known for whose it
-            // was.
+            // Includes the slot's index, to find the operation of a cancelled timer.
             self.push_linked(
                 timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0),
                 false,
@@ -573,9 +567,9 @@ impl Backend for Uring {
                 self.arm();
             }
             let queue = self.ring.submission();
-            // Completions may wait for an enter: those that did not fit, and those made by the
-            // owner.
-            let owed = queue.cq_overflow() || queue.taskrun();
+            // Completions may need an enter: those that did not fit, and those that the owner's
+            // task work makes.
+            let needs_enter = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
             if waiting == 0 {
@@ -583,22 +577,21 @@ impl Backend for Uring {
             }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
             let missing = if self.fallback_ready { 0 } else { want.saturating_sub(taken) };
-            if waiting == 0 && missing == 0 && !owed && !polled {
+            if waiting == 0 && missing == 0 && !needs_enter && !polled {
                 break;
             }
             let entered = self.enter_once(missing, until);
-            let come = self.reap(events);
-            taken += come;
+            let reaped = self.reap(events);
+            taken += reaped;
             match entered {
-                // (The flag that something is owed stays set for what was to be done by a thread
-                // that has ended.)
-                Ok(0) if missing == 0 && (!owed || come == 0) && !self.ticked => break,
+                // (The taskrun flag stays set for work of a thread that has ended.)
+                Ok(0) if missing == 0 && (!needs_enter || reaped == 0) && !self.ticked => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ETIME) if self.ticked => {}
                     Some(libc::EINTR | libc::ETIME) => break,
-                    // The kernel has no memory, or will take nothing before completions are taken.
-                    // What is in the submission queue stays there for the next enter.
+                    // The kernel has no memory, or takes nothing before completions are reaped. The
+                    // submission queue stays as it is for the next enter.
                     Some(libc::EAGAIN | libc::EBUSY) => {
                         if taken == 0 {
                             std::thread::sleep(Duration::from_micros(100));
@@ -609,10 +602,10 @@ impl Backend for Uring {
                 },
             }
             if self.ticked {
-                continue; // Nobody may come back before something is done about it.
+                continue; // Add workers now: the program may not call again before that.
             }
             if self.ring.params().is_setup_sqpoll() && missing == 0 {
-                break; // The kernel thread takes the entries when it comes to them.
+                break; // The kernel thread takes the entries later.
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
@@ -624,12 +617,12 @@ impl Backend for Uring {
         if std::mem::take(&mut self.fallback_ready)
             && let Some(eventfd) = self.watch
         {
-            // Armed again at once: whoever polls the ring's descriptor may not come back before it
-            // is readable.
+            // Poll it again at once: a program that polls the ring's descriptor calls again only
+            // when it is readable.
             drain(eventfd);
             self.arm();
             self.system_calls += 1;
-            // If the kernel has no memory for it now, the entry stays for the next enter.
+            // If the kernel has no memory now, the entry stays for the next enter.
             let _ = self.ring.submit();
         }
         if cfg!(debug_assertions) {
@@ -644,16 +637,15 @@ impl Backend for Uring {
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
         if self.ring.params().is_setup_iopoll() {
-            // Such a ring completes only while somebody is in the kernel for it.
+            // Such a ring completes operations only while a thread is in the kernel for it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        // A ring that leaves completions to its owner does not wake who sleeps in poll(2) on it; an
-        // eventfd does.
+        // A ring with deferred task work does not wake a thread in poll(2) on it; an eventfd does.
         let wanted = self.wants_eventfd || self.available.contains(&Feature::DeferTaskrun);
         if wanted && self.eventfd.is_none() {
             let eventfd = EventFd::new()?;
             self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
-            eventfd.signal(); // For what came before.
+            eventfd.signal(); // For earlier completions.
             self.eventfd = Some(eventfd);
         }
         Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
@@ -661,12 +653,13 @@ impl Backend for Uring {
 
     fn wake(&mut self) {
         if let Some(eventfd) = &self.eventfd {
-            // Not by a completion: one that does not fit into the completion queue signals nothing.
+            // Not by a NOP: a completion that does not fit into the completion queue signals
+            // nothing.
             return eventfd.signal();
         }
         if self.push_internal(opcode::Nop::new().build(), WAKE) {
             self.system_calls += 1;
-            // If the kernel has no memory for it now, the entry stays for the next enter.
+            // If the kernel has no memory now, the entry stays for the next enter.
             let _ = self.ring.submit();
         }
     }
@@ -680,10 +673,10 @@ impl Backend for Uring {
     }
 
     fn supports(&self, job: &Job) -> bool {
-        // A ring that polls for completions takes nothing but direct transfers. No ring moves the
-        // file's position when a direct transfer completes later on. A write to a terminal that
-        // takes a part of it waits for the rest in the submitter, and a buffered one may stand
-        // behind another that hangs.
+        // A ring that polls for completions supports only direct transfers. A direct transfer at
+        // the current position does not advance it when it completes asynchronously. A write to a
+        // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
+        // wait behind another one that hangs.
         (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
@@ -691,7 +684,7 @@ impl Backend for Uring {
     }
 
     fn chain_capacity(&self) -> usize {
-        // SAFETY: only the length is read, and no other view of the submission queue is alive.
+        // SAFETY: only the length is read, and no other view of the submission queue exists.
         let queue = unsafe { self.ring.submission_shared() };
         queue.capacity() - queue.len()
     }
@@ -710,8 +703,8 @@ impl Backend for Uring {
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
-        // The thread that submitted such a transfer has given it to the device. (What a worker is
-        // to do may not have begun.)
+        // The submitting thread has passed such a transfer to the device, unless a worker does that
+        // later.
         !(raw.is_transfer() && is_storage) || is_for_worker(raw)
     }
 
@@ -733,7 +726,7 @@ impl Backend for Uring {
         if first as usize + memory.len() > MAX_FIXED as usize {
             return Err(libc::ENOSPC);
         }
-        // SAFETY: the caller keeps the memory valid until this backend has been dropped.
+        // SAFETY: the caller keeps the memory valid until this backend is dropped.
         unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }
             .map_err(errno)?;
         self.buffers = Some(first + memory.len() as u16);
@@ -756,7 +749,7 @@ impl Backend for Uring {
     }
 
     fn unregister_file(&mut self, index: u32) {
-        // Fails only where there is no table, and then there is nothing to end.
+        // Fails only without a table, and then there is no registration.
         let _ = self.ring.submitter().register_files_update(index, &[-1]);
         if let Some(free) = &mut self.files {
             free.push(index);
@@ -769,9 +762,9 @@ impl Backend for Uring {
         }
         let release_pipe = self.release_pipe.take();
         let sqe_data = std::mem::take(&mut self.sqe_data);
-        // The kernel cancels what is in flight on a ring that nobody has any more.
+        // The kernel cancels what is in flight on a ring without owners.
         drop(self);
-        let over = release_pipe.is_some_and(|release_pipe| {
+        let is_released = release_pipe.is_some_and(|release_pipe| {
             loop {
                 match wait_readable([release_pipe.as_raw_fd()], Some(until)) {
                     Ok([true]) => return true,
@@ -780,10 +773,10 @@ impl Backend for Uring {
                 }
             }
         });
-        if !over {
+        if !is_released {
             std::mem::forget(sqe_data);
         }
-        over
+        is_released
     }
 
     fn system_calls(&self) -> u64 {
@@ -792,17 +785,16 @@ impl Backend for Uring {
 }
 
 impl Uring {
-    /// Cancels all that the kernel has taken and harvests it, as far as that goes without entering
-    /// the ring; true if nothing of the jobs is the kernel's any more.
+    /// Cancels all submitted jobs and reaps them, as far as possible without entering the ring;
+    /// returns true if the kernel has finished with all jobs.
     ///
-    /// The ring's descriptor may have been duplicated, and then the ring lives on when it is
-    /// dropped here.
+    /// The ring's descriptor may have been duplicated; then dropping the ring does not end it.
     fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
         self.reap(events);
         let waiting = self.ring.submission().len();
         let (entries, jobs) = self.unsubmitted;
-        // What the kernel has not taken has not begun: none, or all since the queue was empty. Of a
-        // part it is not known what it is.
+        // Entries that the kernel has not taken have not started: none, or all since the queue was
+        // empty. If it took a part, it is unknown which.
         let not_begun = match waiting {
             0 => 0,
             _ if waiting == entries && !self.ring.params().is_setup_sqpoll() => jobs,
@@ -813,11 +805,11 @@ impl Uring {
             if self.in_flight <= not_begun {
                 return true;
             }
-            // (Since 6.0. Before that, what completes by itself is waited for.)
+            // (From 6.0. On older kernels this only waits for operations that end by themselves.)
             let all = types::CancelBuilder::any();
             let cancelled =
                 self.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), all);
-            // The ring is another thread's.
+            // EEXIST: the ring belongs to another thread.
             let is_ours = !cancelled.is_err_and(|error| error.raw_os_error() == Some(libc::EEXIST));
             if !is_ours || Instant::now() >= soon {
                 return false;
@@ -835,28 +827,28 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            // Closing the ring does not wait for what is in flight, and a polling kernel thread may
-            // still read entries.
+            // Closing the ring does not wait for operations in flight, and a polling kernel thread
+            // may still read entries.
             std::mem::forget(std::mem::take(&mut self.sqe_data));
         }
     }
 }
 
-/// For so long what cannot be entered is cancelled and harvested before the ring is dropped.
+/// How long jobs of a ring that cannot be entered are cancelled and reaped before it is dropped.
 const CANCEL_WAIT: Duration = Duration::from_millis(500);
 
-/// A pipe whose write end only the ring has, as its registered file 0: the read end hangs up when
-/// the kernel has let go of the ring, which it does when nothing is in flight on it any more. A
-/// closed ring tells of that in no other way.
+/// Registers as fixed file 0 the write end of a pipe that nothing else has. The read end hangs up
+/// when the kernel has released the ring, which happens when nothing is in flight on it any more.
+/// There is no other way to learn that of a closed ring.
 ///
-/// Errors: EMFILE, and those of a kernel that cannot register files one by one (before 5.5).
-fn release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
+/// Errors: EMFILE, and those of a kernel without updates of registered files (before 5.5).
+fn register_release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
     let mut ends = [-1; 2];
-    // SAFETY: the kernel writes two descriptors, for which there is room.
+    // SAFETY: the kernel writes two descriptors into an array of two.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us these descriptors.
+    // SAFETY: `pipe2` has just returned these descriptors; they have no other owner.
     let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let mut files = [-1; MAX_FIXED as usize + 1];
     files[0] = write.as_raw_fd();
@@ -864,14 +856,15 @@ fn release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
     Ok(read)
 }
 
-/// Whether the kernel ends a chain when this fails. It does not for fsync, rename and many more
-/// (they never call `req_set_fail`), which therefore may only be a linked chain's last.
+/// Whether the kernel ends a chain when this operation fails. It does not for fsync, rename and
+/// many others (they never call `req_set_fail`), so these may only be the last of a linked chain.
 fn ends_chains(raw: &Raw) -> bool {
     matches!(raw, Raw::Nop(_) | Raw::Open(_) | Raw::Close(_) | Raw::Poll(_) | Raw::Fadvise(_))
         || raw.is_transfer()
 }
 
-/// Which opcodes the kernel knows. A kernel without the table (before 5.6) knows the first few.
+/// Which opcodes the kernel supports. A kernel without the table (before 5.6) supports the first
+/// few.
 fn opcodes(ring: &IoUring) -> Box<[bool]> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
@@ -882,11 +875,10 @@ fn opcodes(ring: &IoUring) -> Box<[bool]> {
     }
 }
 
-/// A time of the monotonic clock, as the kernel counts it.
+/// The time on the monotonic clock, as the kernel takes it.
 fn to_monotonic(at: Instant) -> types::Timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for writes for the length of the call, which cannot fail for this
-    // clock.
+    // SAFETY: `now` is valid for writes during the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))

@@ -1,4 +1,4 @@
-//! A buffer for direct I/O: its address is a multiple of what the device asks for.
+//! A buffer for direct I/O, at an aligned address. Which alignment a file needs is in `device`.
 
 use crate::device::DirectIo;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -7,11 +7,10 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Zeroed memory at an aligned address; a slice of bytes in every other respect.
+/// Zeroed memory at an aligned address. It dereferences to a slice of bytes.
 ///
-/// From 128 KiB on it is mapped from the kernel, which zeroes each page when it is first used:
-/// making such a buffer takes the same time whatever its length, and what is never used takes no
-/// memory.
+/// From 128 KiB on, the kernel maps the memory and zeroes each page at its first use. So allocation
+/// takes the same time for any length, and unused pages take no memory.
 ///
 /// ```
 /// # use ringway_core::{AlignedBuffer, File};
@@ -27,23 +26,24 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `len` zeroed bytes at a multiple of `align`. A program that has no memory left for it ends;
-    /// see [`try_new`](Self::try_new).
+    /// Allocates `len` zeroed bytes at a multiple of `align`. Aborts the program if there is not
+    /// enough memory; see [`try_new`](Self::try_new).
     ///
     /// # Panics
     ///
-    /// When `align` is no power of two, or `len` is more than an address space can hold.
+    /// If `align` is not a power of two, or `len` exceeds the address space.
     pub fn new(len: usize, align: usize) -> Self {
         let layout = Layout::from_size_align(len, align)
             .unwrap_or_else(|_| panic!("no buffer of {len} bytes can be aligned to {align}"));
         Self::zeroed(layout).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
-    /// As [`new`](Self::new), where the memory may be more than there is.
+    /// As [`new`](Self::new), but returns an error if there is not enough memory.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when it cannot be had; `InvalidInput` when `align` is no power of two.
+    /// `OutOfMemory` if the memory cannot be allocated; `InvalidInput` if `align` is not a power of
+    /// two.
     pub fn try_new(len: usize, align: usize) -> io::Result<Self> {
         if !align.is_power_of_two() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -54,7 +54,7 @@ impl AlignedBuffer {
 
     fn zeroed(layout: Layout) -> Option<Self> {
         let first = if layout.size() == 0 {
-            // Dangling, but aligned: nobody reads or writes zero bytes.
+            // Dangling but aligned: zero bytes are never read or written.
             std::ptr::without_provenance_mut(layout.align())
         } else if is_mapped(layout) {
             map(layout.size())?
@@ -65,12 +65,12 @@ impl AlignedBuffer {
         Some(Self { first: NonNull::new(first)?, layout })
     }
 
-    /// `len` zeroed bytes, aligned as direct I/O on that file wants them.
+    /// Allocates `len` zeroed bytes with the alignment that direct I/O on a file needs.
     pub fn for_direct(direct: DirectIo, len: usize) -> Self {
         Self::new(len, (direct.memory_align.max(1) as usize).next_power_of_two())
     }
 
-    /// Bytes that the address is a multiple of, as asked for.
+    /// The alignment that was requested.
     pub fn align(&self) -> usize {
         self.layout.align()
     }
@@ -80,15 +80,15 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `zeroed` allocated and zeroed `size` bytes at `first`, and they are this value's
-        // alone until drop.
+        // SAFETY: `zeroed` allocated and zeroed `size` bytes at `first`; this value owns them until
+        // it is dropped.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.layout.size()) }
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes the borrow the only one.
+        // SAFETY: as in `deref`; `&mut self` makes the borrow exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.layout.size()) }
     }
 }
@@ -97,22 +97,21 @@ impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if self.layout.size() > 0 {
             if is_mapped(self.layout) {
-                // SAFETY: `first` came from `map` with this very size, nobody refers to it any
-                // more, and it is unmapped once.
+                // SAFETY: `map` returned `first` for this size, no reference to it is left, and it
+                // is unmapped once.
                 unsafe { libc::munmap(self.first.as_ptr().cast(), self.layout.size()) };
             } else {
-                // SAFETY: `first` came from `alloc_zeroed` with this very layout, and is freed
-                // once.
+                // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
                 unsafe { dealloc(self.first.as_ptr(), self.layout) }
             }
         }
     }
 }
 
-/// From so many bytes on, memory is mapped: the allocator would zero it, which takes as long as to
-/// read into it.
+/// From this size on, memory is mapped: the allocator would zero it, which takes as long as reading
+/// into it.
 const MAPPED: usize = 128 << 10;
-/// The smallest page there is on Linux: mappings are aligned to it.
+/// The smallest page size on Linux: mappings are aligned to it.
 const PAGE: usize = 4096;
 
 fn is_mapped(layout: Layout) -> bool {
@@ -123,7 +122,7 @@ fn is_mapped(layout: Layout) -> bool {
 fn map(len: usize) -> Option<*mut u8> {
     let (access, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, where the kernel finds room for it, touches no memory that is in use.
+    // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use.
     let first = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
     (first != libc::MAP_FAILED).then_some(first.cast())
 }
@@ -134,7 +133,7 @@ impl fmt::Debug for AlignedBuffer {
     }
 }
 
-// SAFETY: the memory is owned by the value alone, like a `Box<[u8]>`'s.
+// SAFETY: the value owns its memory, like a `Box<[u8]>`.
 unsafe impl Send for AlignedBuffer {}
 // SAFETY: shared references only read it.
 unsafe impl Sync for AlignedBuffer {}
@@ -146,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_aligned_zeroed_and_writable(
+        fn a_buffer_is_aligned_zeroed_and_writable(
             len in prop_oneof![0usize..20_000, MAPPED - 10..MAPPED + 5000],
             shift in 0u32..16,
         ) {
@@ -171,18 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn large_memory_is_touched_by_its_user_only() {
+    fn large_buffers_are_not_touched_when_they_are_made() {
         for len in [MAPPED, 64 << 20, 4 << 30] {
             let mut buffer = AlignedBuffer::new(len, PAGE);
             assert_eq!(resident(&buffer), 0, "{len}");
             buffer[len - 1] = 1;
-            // Where the kernel has large pages, one of these.
+            // Where the kernel has huge pages, a whole one.
             assert!((1..=512).contains(&resident(&buffer)), "{len}");
         }
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn impossible_sizes_and_alignments_are_errors() {
         for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - PAGE, 1 << 60] {
             assert_eq!(
                 AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(),
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "can be aligned to 3")]
-    fn an_alignment_that_is_none_is_refused() {
+    fn an_invalid_alignment_panics() {
         AlignedBuffer::new(8, 3);
     }
 }

@@ -1,5 +1,5 @@
-//! An arena: one piece of memory cut into equal blocks, which a queue can register as fixed
-//! buffers.
+//! An arena: memory divided into equal blocks, which a queue can register as fixed buffers.
+//! Registering it is the queue's part.
 
 use super::AlignedBuffer;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Equal, aligned blocks that are taken and, when dropped, come back; the memory is given back with
-/// the last block.
+/// Equal, aligned blocks of memory. A block that is dropped can be taken again; the memory is freed
+/// when the arena and all blocks are dropped.
 ///
-/// Registered with a queue ([`Queue::register_arena`](crate::Queue::register_arena)), its blocks
-/// are read into and written from as fixed buffers without being asked for; where the memory limit
-/// refuses that, or the backend has no such thing, they are buffers like any other.
+/// Once it is registered with a queue ([`Queue::register_arena`](crate::Queue::register_arena)),
+/// reads into its blocks and writes from them use fixed buffers automatically. If the backend or
+/// the memory limit does not allow that, the blocks work as ordinary buffers.
 ///
 /// ```
 /// use ringway_core::Arena;
@@ -33,34 +33,34 @@ struct Inner {
     block_size: usize,
     count: usize,
     free: Mutex<Free>,
-    /// What `memory` points into; nobody touches it but through blocks.
+    /// Owns the memory; it is accessed only through blocks.
     owner: AlignedBuffer,
 }
 
-/// Blocks that nobody has.
+/// The free blocks.
 struct Free {
-    /// Those that came back.
+    /// Blocks that were dropped.
     returned: Vec<u32>,
-    /// The first of those that were never taken; all behind it were not, either.
+    /// The first block that was never taken; nor was any after it.
     next: u32,
 }
 
-// SAFETY: `memory` is used only through blocks, each of which has its part for itself.
+// SAFETY: `memory` is accessed only through blocks, each of which covers its own part.
 unsafe impl Send for Inner {}
-// SAFETY: as above; the list of free blocks is behind a lock.
+// SAFETY: as above; a lock protects the list of free blocks.
 unsafe impl Sync for Inner {}
 
 /// A multiple of every device's block size.
 const ALIGN: usize = 4096;
 
 impl Arena {
-    /// `count` zeroed blocks of `block_size` bytes, at page-aligned addresses when `block_size` is
-    /// a multiple of a page.
+    /// Makes `count` zeroed blocks of `block_size` bytes. Their addresses are page-aligned if
+    /// `block_size` is a multiple of a page.
     ///
     /// # Panics
     ///
-    /// When a block has no bytes, there are none or more than `u32::MAX`, or all of it is more than
-    /// an address space holds.
+    /// If `block_size` or `count` is 0, if `count` exceeds `u32::MAX`, or if the total exceeds the
+    /// address space.
     pub fn new(block_size: usize, count: usize) -> Self {
         let blocks = u32::try_from(count).expect("1 to u32::MAX blocks");
         let bytes = block_size.checked_mul(count).expect("an arena fits into the address space");
@@ -71,11 +71,11 @@ impl Arena {
         Self::over(AlignedBuffer::new(bytes, ALIGN), block_size, blocks)
     }
 
-    /// As [`new`](Self::new), where the numbers may be any.
+    /// As [`new`](Self::new), but returns an error where that panics or aborts.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where `new` panics; `OutOfMemory` where there is not so much memory.
+    /// `InvalidInput` where `new` panics; `OutOfMemory` if the memory cannot be allocated.
     pub fn try_new(block_size: usize, count: usize) -> io::Result<Self> {
         let (blocks, bytes) =
             (u32::try_from(count), block_size.checked_mul(count).filter(|bytes| *bytes > 0));
@@ -91,7 +91,7 @@ impl Arena {
         Self { inner: Arc::new(Inner { memory, block_size, count: blocks as usize, free, owner }) }
     }
 
-    /// A block, with whatever was in it before; `None` when all are taken.
+    /// Takes a block, with the content it had before; `None` if all are taken.
     pub fn take(&self) -> Option<ArenaBuffer> {
         let mut free = self.free_list();
         let index = match free.returned.pop() {
@@ -106,29 +106,29 @@ impl Arena {
         Some(ArenaBuffer { arena: self.clone(), index })
     }
 
-    /// Blocks that can be taken now.
+    /// The number of blocks that can be taken now.
     pub fn free(&self) -> usize {
         let free = self.free_list();
         free.returned.len() + self.inner.count - free.next as usize
     }
 
-    /// Blocks in all.
+    /// The number of blocks.
     pub fn count(&self) -> usize {
         self.inner.count
     }
 
-    /// Bytes of a block.
+    /// The size of a block in bytes.
     pub fn block_size(&self) -> usize {
         self.inner.block_size
     }
 
-    /// First byte and length of the whole, to be registered.
+    /// The address and length of the whole memory, to register it.
     pub(crate) fn memory(&self) -> (*mut u8, usize) {
         (self.inner.memory.as_ptr(), self.inner.owner.len())
     }
 
     fn free_list(&self) -> std::sync::MutexGuard<'_, Free> {
-        // The list is right at every moment: a panic elsewhere cannot have left it half changed.
+        // No panic can leave the list half changed, so a poisoned lock is harmless.
         self.inner.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,14 +145,14 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// One block of an [`Arena`]: a slice of bytes that goes back to its arena when dropped.
+/// A block of an [`Arena`]: a slice of bytes that returns to its arena when dropped.
 pub struct ArenaBuffer {
     arena: Arena,
     index: u32,
 }
 
 impl ArenaBuffer {
-    /// The arena that it belongs to.
+    /// The arena of the block.
     pub fn arena(&self) -> &Arena {
         &self.arena
     }
@@ -166,16 +166,16 @@ impl Deref for ArenaBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block's part of the arena's memory is initialised, lives as long as the arena
-        // that this block holds, and is this block's alone: an index is in the free list or in one
-        // block.
+        // SAFETY: the block's part of the memory is initialised and lives as long as the arena,
+        // which this block holds. Only this block has it: an index is either in the free list or in
+        // one block.
         unsafe { std::slice::from_raw_parts(self.first(), self.arena.block_size()) }
     }
 }
 
 impl DerefMut for ArenaBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes the borrow the only one.
+        // SAFETY: as in `deref`; `&mut self` makes the borrow exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.arena.block_size()) }
     }
 }
@@ -198,9 +198,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Blocks never overlap, all come back, and there are never more than there are.
+        /// Blocks never overlap, all are returned, and no more are taken than exist.
         #[test]
-        fn blocks_are_apart(size in 1usize..300, count in 1usize..20, steps in proptest::collection::vec(any::<bool>(), 0..100)) {
+        fn blocks_do_not_overlap(
+            size in 1usize..300,
+            count in 1usize..20,
+            steps in proptest::collection::vec(any::<bool>(), 0..100),
+        ) {
             let arena = Arena::new(size, count);
             let mut taken: Vec<(ArenaBuffer, u8)> = Vec::new();
             for (number, take) in steps.into_iter().enumerate() {
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_keeps_its_memory_when_the_arena_is_gone() {
+    fn a_block_keeps_the_memory_of_a_dropped_arena() {
         let block = Arena::new(64, 1).take().unwrap();
         assert_eq!(block.len(), 64);
         assert!(block.arena().take().is_none());

@@ -1,4 +1,4 @@
-//! Buffers: memory that an operation owns from push to completion.
+//! Buffers: memory that an operation owns from its push to its completion.
 
 mod aligned;
 mod arena;
@@ -11,29 +11,29 @@ pub use spare::SpareCapacity;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-/// Memory of the caller's own kind (a page of a buffer pool, a mapping, a frame) as a buffer.
+/// Memory of the caller's own type (a page of a buffer pool, a mapping, a frame) as a buffer.
 ///
 /// # Safety
 ///
-/// For as long as the value lives, moved or not, [`as_ptr`](Self::as_ptr) and [`len`](Self::len)
-/// must go on giving the same answer, and that memory must be valid and initialised; where
-/// [`writable`](Self::writable) is true nobody else may read or write it.
+/// While the value lives, even if it moves, [`as_ptr`](Self::as_ptr) and [`len`](Self::len) must
+/// return the same values, and that memory must be valid and initialised. If
+/// [`writable`](Self::writable) is true, nobody else may read or write it.
 pub unsafe trait CustomBuffer: Send + Sync + 'static {
-    /// The first byte.
+    /// The address of the first byte.
     fn as_ptr(&self) -> *const u8;
 
-    /// Bytes.
+    /// The number of bytes.
     fn len(&self) -> usize;
 
-    /// True when there are none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True when the kernel may write to it.
+    /// True if the kernel may write to the memory.
     fn writable(&self) -> bool;
 
-    /// The way back from the completion to the caller's own type.
+    /// Converts back to the caller's own type, after the completion.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync>;
 }
 
@@ -65,10 +65,9 @@ impl Default for Box<dyn CustomBuffer> {
     }
 }
 
-/// A buffer of one of the kinds that operations take, with the part of it that they use.
+/// A buffer of any type that operations accept, and the part of it that they use.
 ///
-/// It is made with `From`, and taken apart with `TryFrom`, which gives the whole buffer back
-/// whatever the part:
+/// Buffers are made with `From`. `TryFrom` returns the original buffer, always in whole:
 ///
 /// ```
 /// use ringway_core::Buffer;
@@ -95,7 +94,7 @@ enum Storage {
 }
 
 impl Buffer {
-    /// Memory of the caller's own kind.
+    /// Wraps memory of the caller's own type.
     pub fn custom(buffer: Box<dyn CustomBuffer>) -> Self {
         let len = buffer.len();
         Self { storage: Storage::Custom(buffer), start: 0, len }
@@ -107,11 +106,12 @@ impl Buffer {
         buffer
     }
 
-    /// Only this part of it is read into or written from; positions are those of the present part.
+    /// Restricts reads and writes to this part of the buffer. The range is relative to the current
+    /// part.
     ///
     /// # Panics
     ///
-    /// When the range does not lie within the buffer, as slicing does.
+    /// If the range is not within the current part.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Self {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -131,23 +131,23 @@ impl Buffer {
         Self { start: self.start + start, len: end - start, ..self }
     }
 
-    /// Bytes of the part in use.
+    /// The number of bytes in use.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when there are none.
+    /// True if no bytes are in use.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes of the part in use.
+    /// The bytes in use.
     pub fn as_slice(&self) -> &[u8] {
         &self.storage()[self.start..self.start + self.len]
     }
 
-    /// The bytes of the part in use, to be changed; `None` where nobody may write (`Bytes`, a
-    /// custom buffer that says so).
+    /// The bytes in use, to be changed; `None` if the buffer is read-only (`Bytes`, or a custom
+    /// buffer that is not writable).
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let (start, end) = (self.start, self.start + self.len);
         let all: &mut [u8] = match &mut self.storage {
@@ -160,9 +160,9 @@ impl Buffer {
             Storage::Aligned(aligned) => aligned,
             Storage::ArenaBuffer(block) => block,
             Storage::Custom(custom) if custom.writable() => {
-                // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at
-                // `as_ptr` for as long as the value lives, and that nobody else reads or writes
-                // them where they are writable; `&mut self` makes this the only borrow.
+                // SAFETY: the implementor of `CustomBuffer` guarantees `len` initialised bytes at
+                // `as_ptr` while the value lives, and that nobody else accesses writable ones;
+                // `&mut self` makes this the only borrow.
                 unsafe { std::slice::from_raw_parts_mut(custom.as_ptr().cast_mut(), custom.len()) }
             }
             Storage::Custom(_) => return None,
@@ -170,12 +170,12 @@ impl Buffer {
         Some(&mut all[start..end])
     }
 
-    /// The first byte of the part in use.
+    /// The address of the first byte in use.
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.as_slice().as_ptr()
     }
 
-    /// The first byte of the part in use, for writing; `None` where nobody may write.
+    /// The address of the first byte in use, for writing; `None` if the buffer is read-only.
     #[inline]
     pub(crate) fn as_mut_ptr(&mut self) -> Option<*mut u8> {
         self.as_mut_slice().map(<[u8]>::as_mut_ptr)
@@ -191,8 +191,8 @@ impl Buffer {
             Storage::BytesMut(bytes) => bytes,
             Storage::Aligned(aligned) => aligned,
             Storage::ArenaBuffer(block) => block,
-            // SAFETY: the implementor of `CustomBuffer` vouches for `len` initialised bytes at
-            // `as_ptr` for as long as the value lives, and that nobody else writes to them.
+            // SAFETY: the implementor of `CustomBuffer` guarantees `len` initialised bytes at
+            // `as_ptr` while the value lives, and that nobody else writes to them.
             Storage::Custom(custom) => unsafe {
                 std::slice::from_raw_parts(custom.as_ptr(), custom.len())
             },
@@ -217,7 +217,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// `From` and `TryFrom` for one kind of buffer.
+/// Implements `From` and `TryFrom` for one type of buffer.
 macro_rules! kind {
     ($type:ty, $variant:ident) => {
         impl From<$type> for Buffer {
@@ -229,7 +229,7 @@ macro_rules! kind {
         impl TryFrom<Buffer> for $type {
             type Error = Buffer;
 
-            /// The whole buffer; one of another kind is given back.
+            /// Returns the whole buffer; an error returns a buffer of another type.
             fn try_from(buffer: Buffer) -> Result<Self, Buffer> {
                 match buffer.storage {
                     Storage::$variant(storage) => Ok(storage),
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_as_what_it_was() {
+    fn a_buffer_converts_back_to_its_type() {
         let buffer = Buffer::from(vec![1u8, 2, 3, 4]).slice(1..).slice(..2);
         assert_eq!(buffer.as_slice(), [2, 3]);
         let buffer = Box::<[u8]>::try_from(buffer).unwrap_err();
@@ -264,33 +264,32 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "range 1..5 of a buffer of 4 bytes")]
-    fn a_range_outside_is_refused() {
+    fn a_range_outside_the_buffer_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice(1..5);
     }
 
     #[test]
     #[should_panic(expected = "of a buffer of 4 bytes")]
-    fn the_largest_position_is_outside_too() {
+    fn an_end_beyond_usize_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice(..=usize::MAX);
     }
 
     #[test]
     #[should_panic(expected = "of a buffer of 4 bytes")]
-    fn there_is_nothing_behind_the_largest_position() {
+    fn a_start_beyond_usize_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice((Bound::Excluded(usize::MAX), Bound::Unbounded));
     }
 
     #[cfg(feature = "bytes")]
     #[test]
-    fn shared_bytes_are_not_written_to() {
+    fn shared_bytes_are_read_only() {
         assert!(Buffer::from(bytes::Bytes::from_static(b"x")).as_mut_ptr().is_none());
         assert!(Buffer::from(bytes::BytesMut::zeroed(1)).as_mut_ptr().is_some());
     }
 
     struct Frame(Box<[u8]>, bool);
 
-    // SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has
-    // them.
+    // SAFETY: a boxed slice's bytes do not move with the box, and nobody else has them.
     unsafe impl CustomBuffer for Frame {
         fn as_ptr(&self) -> *const u8 {
             self.0.as_ptr()
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_buffer_finds_its_way_back() {
+    fn a_custom_buffer_converts_back() {
         let mut buffer = Buffer::custom(Box::new(Frame(vec![7; 8].into(), true)));
         assert!(buffer.as_mut_ptr().is_some());
         let custom = Box::<dyn CustomBuffer>::try_from(buffer).unwrap();

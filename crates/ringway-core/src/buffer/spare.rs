@@ -5,12 +5,11 @@ use bytes::BytesMut;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// The part of a `Vec<u8>` or a `BytesMut` that lies between its length and its capacity, to be
-/// read into.
+/// The memory between the length and the capacity of a `Vec<u8>` or a `BytesMut`, to read into.
 ///
-/// A read appends to it: when it completes, the buffer's length has grown by what was read. Until
-/// then, and after an error, the length is what it was. Nothing is zeroed first, and nobody can
-/// look at memory that has not been read into.
+/// A read appends to the buffer: when it completes, the buffer is longer by the bytes read. Until
+/// then, and after an error, its length is unchanged. The memory is not zeroed first, and bytes
+/// that were not read into are never exposed.
 ///
 /// ```
 /// use ringway_core::SpareCapacity;
@@ -20,7 +19,7 @@ use std::mem::MaybeUninit;
 /// ```
 pub struct SpareCapacity {
     storage: Storage,
-    /// No more than this is used of it.
+    /// The most bytes to use.
     limit: usize,
 }
 
@@ -31,12 +30,12 @@ enum Storage {
 }
 
 impl SpareCapacity {
-    /// Only the first `bytes` of it are read into.
+    /// Uses at most `bytes` of the spare capacity.
     pub fn limit(self, bytes: usize) -> Self {
         Self { limit: bytes, ..self }
     }
 
-    /// Bytes that may be read into.
+    /// The number of bytes that can be read into.
     pub fn len(&self) -> usize {
         let free = match &self.storage {
             Storage::Vec(vec) => vec.capacity() - vec.len(),
@@ -46,17 +45,17 @@ impl SpareCapacity {
         free.min(self.limit)
     }
 
-    /// True when there is no room.
+    /// True if there is no spare capacity to use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the spare capacity begins.
+    /// The address of the spare capacity.
     pub fn as_ptr(&mut self) -> *const u8 {
         self.uninit().as_ptr().cast()
     }
 
-    /// Appends a copy of as many of these bytes as may be read into it.
+    /// Appends these bytes, as many as fit.
     pub fn append(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.len())];
         self.limit -= bytes.len();
@@ -67,7 +66,7 @@ impl SpareCapacity {
         }
     }
 
-    /// Takes the last bytes of the buffer out again: they are spare capacity once more.
+    /// Removes the last `bytes` from the buffer; they become spare capacity again.
     pub fn truncate_by(&mut self, bytes: usize) {
         match &mut self.storage {
             Storage::Vec(vec) => vec.truncate(vec.len().saturating_sub(bytes)),
@@ -77,7 +76,7 @@ impl SpareCapacity {
         self.limit = self.limit.saturating_add(bytes);
     }
 
-    /// The memory, none of which need be initialised.
+    /// The memory to read into; it may be uninitialised.
     pub(crate) fn uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let len = self.len();
         let spare = match &mut self.storage {
@@ -88,24 +87,23 @@ impl SpareCapacity {
         &mut spare[..len]
     }
 
-    /// Initialises all of it, for a backend that answers reads which it does not make.
+    /// Initialises the memory, for a backend that completes reads without doing them.
     #[cfg(feature = "testing")]
     pub(crate) fn zero(&mut self) {
         self.uninit().fill(MaybeUninit::new(0));
     }
 
-    /// Makes the first bytes a part of the buffer.
+    /// Appends the first `bytes` of the memory to the buffer.
     ///
     /// # Safety
     ///
-    /// `bytes` must be at most [`len`](Self::len), and so many must have been initialised from the
-    /// first on.
+    /// `bytes` must be at most [`len`](Self::len), and the first `bytes` must be initialised.
     pub(crate) unsafe fn commit(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len());
         self.limit -= bytes;
         match &mut self.storage {
-            // SAFETY: the caller vouches for so many initialised bytes behind the length, within
-            // the capacity.
+            // SAFETY: the caller guarantees that these bytes are initialised and within the
+            // capacity.
             Storage::Vec(vec) => unsafe { vec.set_len(vec.len() + bytes) },
             #[cfg(feature = "bytes")]
             // SAFETY: as above.
@@ -129,7 +127,7 @@ impl From<Vec<u8>> for SpareCapacity {
 impl TryFrom<SpareCapacity> for Vec<u8> {
     type Error = SpareCapacity;
 
-    /// The whole buffer; one of another kind is given back.
+    /// Returns the whole buffer; an error returns one of the other type.
     fn try_from(spare: SpareCapacity) -> Result<Self, SpareCapacity> {
         match spare.storage {
             Storage::Vec(vec) => Ok(vec),
@@ -150,7 +148,7 @@ impl From<BytesMut> for SpareCapacity {
 impl TryFrom<SpareCapacity> for BytesMut {
     type Error = SpareCapacity;
 
-    /// The whole buffer; one of another kind is given back.
+    /// Returns the whole buffer; an error returns one of the other type.
     fn try_from(spare: SpareCapacity) -> Result<Self, SpareCapacity> {
         match spare.storage {
             Storage::BytesMut(bytes) => Ok(bytes),
@@ -165,14 +163,17 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Bytes written to the spare capacity, in steps: the buffer has those and what it had
-        /// before, and nothing else.
+        /// Bytes written to the spare capacity in steps follow the previous content, and nothing
+        /// else does.
         #[test]
-        fn it_grows_by_what_is_filled(
+        fn a_buffer_grows_by_the_bytes_committed(
             before in proptest::collection::vec(any::<u8>(), 0..50),
             capacity in 0usize..100,
             limit in prop_oneof![Just(usize::MAX), 0usize..60],
-            steps in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)), 0..10),
+            steps in proptest::collection::vec(
+                (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)),
+                0..10,
+            ),
         ) {
             let mut vec = Vec::with_capacity(before.len() + capacity);
             vec.extend_from_slice(&before);
@@ -188,7 +189,7 @@ mod tests {
                     for (to, from) in spare.uninit().iter_mut().zip(&bytes) {
                         to.write(*from);
                     }
-                    // SAFETY: so many bytes were written just now.
+                    // SAFETY: `taken` bytes were just written.
                     unsafe { spare.commit(taken) };
                 }
                 prop_assert_eq!(spare.len(), free - taken);
@@ -205,7 +206,7 @@ mod tests {
 
     #[cfg(feature = "bytes")]
     #[test]
-    fn each_kind_comes_back_as_what_it_was() {
+    fn each_type_of_buffer_converts_back() {
         let mut spare = SpareCapacity::from(BytesMut::with_capacity(10));
         spare.append(b"abc");
         let spare = Vec::try_from(spare).unwrap_err();

@@ -12,7 +12,7 @@ use std::str::FromStr;
 const BY_NUMBER: &str = "/sys/dev/block";
 
 /// A block device and its request queue. A partition shows the queue of its disk; a stacked device
-/// (dm, md) shows its own. `None` in a field: this kernel or kind of device does not say.
+/// (dm, md) its own. A field is `None` if this kernel or device does not report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct DeviceFacts {
@@ -22,24 +22,24 @@ pub struct DeviceFacts {
     pub major: u32,
     /// Minor number.
     pub minor: u32,
-    /// The scheduler in use: `none`, `mq-deadline`.
+    /// The current scheduler: `none`, `mq-deadline`.
     pub scheduler: Option<String>,
-    /// Requests that the queue holds before a submitter has to wait.
+    /// Requests that the queue holds before a submitter must wait.
     pub nr_requests: Option<u32>,
-    /// Whether completions can be polled for, which IOPOLL needs.
+    /// Whether completions can be polled for, as IOPOLL requires.
     pub io_poll: Option<bool>,
-    /// KiB of the largest request that is not divided.
+    /// KiB of the largest request that is not split.
     pub max_sectors_kb: Option<u32>,
-    /// Whether it is a disk that turns.
+    /// Whether it is a spinning disk.
     pub rotational: Option<bool>,
-    /// Bytes of the smallest unit it addresses.
+    /// Bytes of the smallest addressable unit.
     pub logical_block_size: Option<u32>,
-    /// Bytes of the smallest unit it writes without reading first.
+    /// Bytes of the smallest unit that is written without a read first.
     pub physical_block_size: Option<u32>,
 }
 
 impl DeviceFacts {
-    /// Facts about a device by its number; `None` where sysfs does not know it.
+    /// Facts about the device with this number; `None` if sysfs does not have it.
     pub fn of_number(major: u32, minor: u32) -> Option<Self> {
         Self::from_sysfs(Path::new(BY_NUMBER), major, minor)
     }
@@ -79,17 +79,17 @@ impl fmt::Display for DeviceFacts {
     }
 }
 
-/// `max_sectors_kb` alone.
+/// Reads `max_sectors_kb` only.
 pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "max_sectors_kb")
 }
 
-/// `logical_block_size` alone.
+/// Reads `logical_block_size` only.
 pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "logical_block_size")
 }
 
-/// A number of a device's queue. (`read_to_string` would make twice the system calls.)
+/// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
 fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
     let mut file =
@@ -108,25 +108,25 @@ pub(super) fn number_of_path(path: &Path) -> Option<(u32, u32)> {
         .then(|| (libc::major(metadata.rdev()), libc::minor(metadata.rdev())))
 }
 
-/// The `queue` folder of a device.
+/// The `queue` directory of a device.
 fn queue_of(device: &Path) -> Option<PathBuf> {
     queues(device).into_iter().find(|queue| queue.is_dir())
 }
 
-/// Where it may be: a partition has none, and lies in the folder of its disk.
+/// Where it may be: a partition has none, and is in the directory of its disk.
 fn queues(device: &Path) -> [PathBuf; 2] {
     [device.join("queue"), device.join("../queue")]
 }
 
-/// The device's name below `/dev`. The folder's name would do but for devices like `cciss/c0d0`,
-/// which it writes with a `!`.
+/// The device's name below `/dev`. Unlike the name of the directory it is right for devices such as
+/// `cciss/c0d0`, which sysfs writes with a `!`.
 fn name_of(device: &Path) -> Option<String> {
     let uevent = fs::read_to_string(device.join("uevent")).ok()?;
     uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
 }
 
-/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a lone word is chosen as it
-/// stands.
+/// The entry in brackets of a list such as `none [mq-deadline] kyber`; a single word is returned as
+/// it is.
 fn bracketed(list: &str) -> Option<String> {
     let list = list.trim();
     match list.split_once('[') {
@@ -139,24 +139,24 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Whether a block device, or a partition of it, is in use, and by what: mounted, swap, held by a
-/// device stacked on it, or opened exclusively by somebody. `None` means that nobody is known to
-/// use it, which is the moment to ask, not a promise.
+/// Whether a block device or a partition of it is in use, and how: mounted, as swap, held by a
+/// stacked device, or opened exclusively. `None` means that no use is known at this moment; it is
+/// no promise.
 ///
-/// A device that another container mounted is found by the exclusive open only, and a program that
-/// merely has it open is not found at all.
+/// A device that another container has mounted is found only by the exclusive open, and a program
+/// that has it open without `O_EXCL` is not found.
 ///
 /// # Errors
 ///
-/// Those of `stat(2)` on the path; `InvalidInput` for what is no block device; those of opening it
-/// for reading (EACCES, ENOMEDIUM) where nothing else has told yet. Blocks for as long as that open
-/// does.
-pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
+/// Those of `stat(2)` on the path; `InvalidInput` if it is not a block device; those of opening it
+/// for reading (EACCES, ENOMEDIUM) if no other use was found. Blocks as long as that open does.
+pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>> {
+    let path = path.as_ref();
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} is no block device", path.display()),
+            format!("{} is not a block device", path.display()),
         ));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -167,15 +167,15 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
     if statx.is_some() {
         return Ok(statx);
     }
-    // Without O_CREAT, O_EXCL on a block device asks for exclusive use, which file systems, swap
+    // Without O_CREAT, O_EXCL on a block device requests exclusive use, which file systems, swap
     // and stacked devices hold.
     let opened =
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     match opened {
         Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
-            "opened exclusively by another user of it (a file system, RAID or LVM)".to_owned(),
-        )),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Ok(Some("opened exclusively (by a file system, RAID or LVM)".to_owned()))
+        }
         Err(error) => Err(error),
     }
 }
@@ -184,12 +184,12 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
 struct DeviceNode {
     name: String,
     number: (u32, u32),
-    /// Its folder in sysfs.
+    /// Its sysfs directory.
     folder: PathBuf,
 }
 
 impl DeviceNode {
-    /// The device itself and its partitions; the device alone where sysfs cannot be read.
+    /// The device and its partitions; only the device if sysfs cannot be read.
     fn all(by_number: &Path, (major, minor): (u32, u32)) -> Vec<Self> {
         let folder = by_number.join(format!("{major}:{minor}"));
         let partitions = entries(&folder).into_iter().filter_map(|name| {
@@ -218,7 +218,7 @@ impl DeviceNode {
     }
 }
 
-/// The names in a folder, none where it cannot be read.
+/// The names in a directory; none if it cannot be read.
 fn entries(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -238,7 +238,7 @@ fn find_holder(nodes: &[DeviceNode]) -> Option<String> {
 fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
     mounts.iter().find_map(|mount| {
         let node = nodes.iter().find(|node| {
-            // A file system over several devices has an anonymous number, but names one of its
+            // A file system on several devices has an anonymous number, but names one of its
             // devices.
             node.number == mount.device
                 || (mount.source.starts_with("/dev/")
@@ -248,8 +248,8 @@ fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
     })
 }
 
-/// `swaps` is the text of `/proc/swaps`: a line of headings, then one line for each with the path
-/// first.
+/// `swaps` is the text of `/proc/swaps`: a header line, then a line for each, starting with its
+/// path.
 fn find_swap(nodes: &[DeviceNode], swaps: &str) -> Option<String> {
     swaps.lines().skip(1).find_map(|line| {
         let path = unescape(line.split_whitespace().next()?);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stacked_device_has_its_own_queue_and_may_say_less() {
+    fn a_stacked_device_has_its_own_queue_and_may_report_less() {
         let root = sysfs();
         let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_held_when_its_partition_is() {
+    fn a_disk_is_held_if_its_partition_is() {
         let root = sysfs();
         let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         assert_eq!(nodes.len(), 2);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_mounted_when_its_partition_is() {
+    fn a_disk_is_mounted_if_its_partition_is() {
         let root = sysfs();
         let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");

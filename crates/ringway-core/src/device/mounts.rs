@@ -1,4 +1,4 @@
-//! The mounts of this process, since `statfs(2)` cannot tell ext2 from ext4 nor name a device.
+//! The mounts of this process: unlike `statfs(2)` they tell ext2 from ext4 and name the device.
 
 use std::fs;
 
@@ -6,17 +6,17 @@ use std::fs;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     id: u64,
-    /// Major and minor number of the files on it.
+    /// Major and minor number of the files on the mount.
     pub(super) device: (u32, u32),
     /// Where it is mounted.
     pub(super) mount_point: String,
     /// `ext4`, `fuse.sshfs`.
     pub(super) file_system: String,
-    /// What is mounted: a device's path for a file system on a disk.
+    /// The source of the mount: the device's path for a file system on a disk.
     pub(super) source: String,
 }
 
-/// All of them; empty where `/proc` cannot be read.
+/// All mounts; empty if `/proc` cannot be read.
 pub(super) struct Mounts(Vec<Mount>);
 
 impl Mounts {
@@ -24,12 +24,12 @@ impl Mounts {
         Self::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
     }
 
-    /// Lines that are not understood are left out (the format: `proc_pid_mountinfo(5)`).
+    /// Skips lines that it cannot parse (the format: `proc_pid_mountinfo(5)`).
     pub(super) fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(parse_line).collect())
     }
 
-    /// The mount that a file is on: by the mount's id where the kernel tells it (5.8), else by the
+    /// The mount of a file: by the mount's id where the kernel reports it (5.8), otherwise by the
     /// file's device number.
     pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&Mount> {
         id.and_then(|id| self.0.iter().find(|mount| mount.id == id))
@@ -43,7 +43,7 @@ impl Mounts {
 
 /// `36 35 98:0 /root /mount/point options optional-fields - type source super-options`
 fn parse_line(line: &str) -> Option<Mount> {
-    // The optional fields end in a lone hyphen; no field holds a blank, blanks are escaped.
+    // The optional fields end with a single hyphen; fields contain no blanks, which are escaped.
     let (place, what) = line.split_once(" - ")?;
     let mut place = place.split(' ');
     let id = place.next()?.parse().ok()?;
@@ -91,7 +91,7 @@ garbage
 ";
 
     #[test]
-    fn optional_fields_and_escapes_are_understood() {
+    fn optional_fields_and_escapes_are_parsed() {
         let mounts = Mounts::parse(TEXT);
         assert_eq!(mounts.iter().count(), 3);
         let root = mounts.of_file(Some(27), (0, 0)).unwrap();
@@ -103,13 +103,13 @@ garbage
     }
 
     #[test]
-    fn a_file_on_no_mount_is_on_none() {
+    fn a_file_on_an_unknown_mount_has_none() {
         assert_eq!(Mounts::parse(TEXT).of_file(Some(99), (9, 9)), None);
         assert_eq!(Mounts::parse("").of_file(None, (254, 0)), None);
     }
 
     #[test]
-    fn a_backslash_that_escapes_nothing_stays() {
+    fn a_backslash_without_an_escape_is_kept() {
         assert_eq!(unescape(r"a\134b\x\04"), r"a\b\x\04");
     }
 }

@@ -1,10 +1,9 @@
-//! Facts about a device, asked once for all files that are open on it.
+//! Facts about a device, read once for all files that are open on it.
 //!
-//! They are kept for as long as one of these files is open, and no longer: while one is, nobody can
-//! put another device in its place (a loop device has another image, with other blocks, only after
-//! the file system on it was unmounted). Limits that an administrator changes meanwhile
-//! (`max_sectors_kb`) are seen when all of them have been closed; a request that is too long by
-//! then is cut by the kernel.
+//! They are kept only while one of these files is open: until then no other device can take its
+//! place (a loop device gets another image, with other block sizes, only after the file system on
+//! it was unmounted). If an administrator changes a limit (`max_sectors_kb`), queues use the new
+//! value after all files were closed; until then the kernel splits requests that are too long.
 
 use super::block;
 use std::collections::BTreeMap;
@@ -13,18 +12,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 /// Major and minor number.
 pub(super) type DeviceNumber = (u32, u32);
 
-/// What files on one device share. Each fact is asked for when it is first needed.
+/// Facts that the files of a device share; each is read when first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// The block device: not that of the files where a file system is on several.
+    /// The number of the block device. It differs from that of the files if the file system is on
+    /// several devices.
     block: OnceLock<Option<DeviceNumber>>,
     largest_request: OnceLock<Option<u32>>,
     block_size: OnceLock<Option<u32>>,
 }
 
 impl Device {
-    /// The one with this number, shared with all who have it. `block` finds the block device's own
-    /// number.
+    /// The device with this number, shared by all its users. `block` finds the number of the block
+    /// device.
     pub(super) fn of(
         number: DeviceNumber,
         block: impl FnOnce() -> Option<DeviceNumber>,
@@ -34,13 +34,13 @@ impl Device {
         device
     }
 
-    /// Bytes of the largest request that it takes undivided; `None` where that is not devices.
+    /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
     pub(crate) fn largest_request(&self) -> Option<u32> {
         let read = |(major, minor)| block::max_sectors_kb(major, minor)?.checked_mul(1024);
         *self.largest_request.get_or_init(|| self.number().and_then(read))
     }
 
-    /// Bytes of the smallest unit it addresses; `None` where that is not devices.
+    /// Bytes of the smallest addressable unit; `None` if unknown.
     pub(super) fn block_size(&self) -> Option<u32> {
         let read = |(major, minor)| block::logical_block_size(major, minor);
         *self.block_size.get_or_init(|| self.number().and_then(read))
@@ -53,11 +53,11 @@ impl Device {
 
 static DEVICES: DeviceCache = DeviceCache(Mutex::new(BTreeMap::new()));
 
-/// Those that somebody has.
+/// The devices in use.
 struct DeviceCache(Mutex<BTreeMap<DeviceNumber, Weak<Device>>>);
 
 impl DeviceCache {
-    /// No system call is made while the lock is held.
+    /// Makes no system call while it holds the lock.
     fn of(&self, number: DeviceNumber) -> Arc<Device> {
         let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = devices.get(&number).and_then(Weak::upgrade) {
@@ -76,7 +76,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_device_is_asked_once_for_all_who_have_it_and_again_when_nobody_has() {
+    fn facts_are_read_once_while_a_device_is_in_use() {
         let devices = DeviceCache(Mutex::default());
         let asked = AtomicU32::new(0);
         let read = |device: &Device| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_nobody_has_take_no_memory() {
+    fn unused_devices_take_no_memory() {
         let devices = DeviceCache(Mutex::default());
         let kept = devices.of((8, 0));
         (0..1000).for_each(|minor| drop(devices.of((7, minor))));

@@ -1,4 +1,4 @@
-//! Run a closure on a thread: for what neither io_uring nor Linux AIO has an operation for.
+//! Runs a closure on a thread, for work that neither io_uring nor Linux AIO has an operation for.
 
 use super::{Operation, Resources, SqeContext, SubmissionForms};
 use crate::sys::kaio::Iocb;
@@ -7,15 +7,15 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Run `work` on one of the queue's threads, whatever the backend, and answer 0.
+/// Runs `work` on a thread of the queue, on every backend. The result is 0.
 ///
-/// `work` owns what it uses, and hands its result over itself (through a channel, say). Such calls
-/// have threads of their own: they wait for each other, and never keep a transfer or a sync
-/// waiting.
+/// `work` owns what it uses, and returns its own result by other means (a channel, for example).
+/// Closures have threads of their own, so that they delay only each other, never a transfer or a
+/// sync.
 ///
-/// Cancelled before it has begun, `work` is dropped without being called, and the answer is
-/// ECANCELED. Once begun it runs to its end, even when its operation is abandoned or the queue is
-/// gone. Errors: EIO when `work` panics.
+/// If it is cancelled before it starts, `work` is dropped without being called, and the operation
+/// fails with ECANCELED. Once started it runs to its end, even if its operation is abandoned or the
+/// queue is dropped. Errors: EIO if `work` panics.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -45,7 +45,7 @@ impl fmt::Debug for Work {
 /// A call of a closure.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocking {
-    /// Owned by the [`Operation`]. Private, so that nobody else can make one.
+    /// Owned by the [`Operation`]. Private, so that only `blocking` can make one.
     work: *const Work,
 }
 
@@ -59,11 +59,12 @@ impl SubmissionForms for Blocking {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: only `blocking` makes a `Blocking`, and the operation that it makes owns the
-        // `Work` until its completion; a job is called before that.
+        // SAFETY: only `blocking` makes a `Blocking`, and its operation owns the `Work` until the
+        // completion; the call is made before that.
         let work = unsafe { &*self.work };
         let work = work.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A panic must not end the thread, which others count on; the panic hook has reported it.
+        // A panic must not end the thread, which serves other operations too. The panic hook has
+        // reported it.
         match work.map(|work| catch_unwind(AssertUnwindSafe(work))) {
             Some(Ok(())) => 0,
             Some(Err(_)) | None => -i64::from(libc::EIO),

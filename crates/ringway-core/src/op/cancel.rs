@@ -1,9 +1,10 @@
-//! Cancel an operation in flight.
+//! The requests that cancel an operation in flight.
 //!
-//! It is asked for with [`Queue::cancel`](crate::Queue::cancel) and has no completion of its own:
-//! the answer is the cancelled operation's. So it is no member of [`Raw`](super::Raw), and its
-//! forms take what names the operation on each backend. On the threads, a queued job is taken out
-//! of its lane (`backend/threads.rs`); a blocking call that has begun is left to end.
+//! [`Queue::cancel`](crate::Queue::cancel) makes them. They have no completion of their own: the
+//! cancelled operation completes. So `Cancel` is no variant of [`Raw`](super::Raw), and its
+//! submission forms take what identifies the operation on each backend. On the threads, a queued
+//! job is removed from its lane (`backend/threads.rs`); a blocking call that has started runs to
+//! its end.
 
 use crate::sys::kaio::{Context, Iocb};
 use io_uring::{opcode, squeue};
@@ -20,8 +21,7 @@ impl Cancel {
         opcode::AsyncCancel::new(self.user_data).build()
     }
 
-    /// `io_cancel(2)`: only `IOCB_CMD_POLL` can be cancelled; everything else is refused and runs
-    /// on.
+    /// `io_cancel(2)`: works for `IOCB_CMD_POLL` only; other requests are refused and continue.
     pub fn io_cancel(context: &Context, iocb: &Iocb) {
         context.cancel(iocb);
     }

@@ -1,4 +1,4 @@
-//! Close a file: `close(2)`.
+//! Closes a file: `close(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,13 +6,13 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Close `file`, and learn what `close(2)` had to say (a network file system may report a failed
+/// Closes `file` and reports the result of `close(2)` (a network file system may report a failed
 /// write).
 ///
-/// A descriptor in use must not be closed, since its number would soon be another file's. So when
-/// the operation's turn comes and someone else still holds the [`File`] (another operation in
-/// flight, a clone, a queue that registered it), it answers EBUSY, and the file is closed when its
-/// last holder lets go. Behind the last operation on the file in a chain, it is the only holder.
+/// A descriptor in use must not be closed, since its number could be reused for another file. So if
+/// the [`File`] has another holder when the operation is due (another operation in flight, a clone,
+/// a queue that registered it), the operation fails with EBUSY, and the last holder closes the
+/// file. In a chain, after the last operation on the file, the close is the only holder.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -40,8 +40,7 @@ pub struct Close {
 
 impl SubmissionForms for Close {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // A registered file is closed by its descriptor all the same: the registration is the
-        // queue's.
+        // A registered file is closed by its descriptor too: the queue ends the registration.
         let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, data: context.data };
         Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
     }
@@ -51,8 +50,8 @@ impl SubmissionForms for Close {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation gave the descriptor away with it; the safe push
-        // makes sure that it was the last holder.
+        // SAFETY: the descriptor was given away with the operation: a safe operation was its last
+        // holder, and the caller of `from_raw` promised it.
         syscall_result(i64::from(unsafe { libc::close(self.fd) }))
     }
 }

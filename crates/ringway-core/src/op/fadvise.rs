@@ -1,4 +1,4 @@
-//! Tell the page cache what will be read: `posix_fadvise(2)`.
+//! Tells the kernel how a file will be read: `posix_fadvise(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file};
 use crate::File;
@@ -6,27 +6,27 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// What is said of a range of a file.
+/// Advice about a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Nothing special.
+    /// No advice.
     Normal = libc::POSIX_FADV_NORMAL,
-    /// Read in no order: no read-ahead.
+    /// Reads in random order: no read-ahead.
     Random = libc::POSIX_FADV_RANDOM,
-    /// Read from front to back: more read-ahead.
+    /// Reads from front to back: more read-ahead.
     Sequential = libc::POSIX_FADV_SEQUENTIAL,
-    /// Wanted soon: start reading.
+    /// Needed soon: start reading.
     WillNeed = libc::POSIX_FADV_WILLNEED,
-    /// Not wanted again soon: clean pages are dropped.
+    /// Not needed again soon: drop clean pages.
     DontNeed = libc::POSIX_FADV_DONTNEED,
-    /// Read once.
+    /// Read only once.
     NoReuse = libc::POSIX_FADV_NOREUSE,
 }
 
-/// Say `advice` of `len` bytes of `file` from `offset` on (0: to the end). Errors: those of
-/// `posix_fadvise(2)`.
+/// Gives `advice` about `len` bytes of `file` from `offset` on; a `len` of 0 means to the end.
+/// Errors: those of `posix_fadvise(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};

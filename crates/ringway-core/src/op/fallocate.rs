@@ -1,4 +1,4 @@
-//! Reserve, punch or zero a part of a file: `fallocate(2)`.
+//! Reserves, punches or zeroes a part of a file: `fallocate(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,10 +6,10 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Act on `len` bytes from `offset` on as `mode` says: 0 reserves them and grows the file,
-/// `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on as in `fallocate(2)`.
+/// Changes the allocation of `len` bytes from `offset` on. `mode` is that of `fallocate(2)`: 0
+/// reserves them and extends the file; `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on.
 ///
-/// Errors: those of `fallocate(2)`; EOPNOTSUPP where the file system cannot.
+/// Errors: those of `fallocate(2)`; EOPNOTSUPP if the file system does not support it.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};

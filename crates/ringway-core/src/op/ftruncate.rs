@@ -1,4 +1,4 @@
-//! Set a file's length: `ftruncate(2)`.
+//! Sets a file's length: `ftruncate(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,9 +6,9 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Cut or extend `file` to `len` bytes. Errors: those of `ftruncate(2)`.
+/// Truncates or extends `file` to `len` bytes. Errors: those of `ftruncate(2)`.
 ///
-/// io_uring carries it since 6.9; before that it goes to the threads.
+/// io_uring supports it from kernel 6.9; before that it runs on threads.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};

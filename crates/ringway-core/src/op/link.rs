@@ -1,4 +1,4 @@
-//! Give a file another name: `linkat(2)`.
+//! Gives a file another name: `linkat(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -7,8 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `new` another name of the file `old`, both relative to the working directory. Errors: those
-/// of `link(2)`.
+/// Makes `new` another name of the file `old`, both relative to the working directory. Errors:
+/// those of `link(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -25,7 +25,7 @@ pub fn link(old: impl AsRef<Path>, new: impl AsRef<Path>) -> Operation {
     make(None, old.as_ref(), None, new.as_ref(), 0)
 }
 
-/// As [`link`], with a directory for each side and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
+/// As [`link`], with a directory for each path and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
 pub fn link_at(
     old_dir: &File,
     old: impl AsRef<Path>,
@@ -87,8 +87,8 @@ impl SubmissionForms for Link {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
-        // completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
+        // until the completion.
         syscall_result(i64::from(unsafe {
             libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags)
         }))

@@ -1,4 +1,4 @@
-//! Make a directory: `mkdirat(2)`.
+//! Makes a directory: `mkdirat(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make the directory `path` with the permissions `mode` (before the umask), relative to the
+/// Makes the directory `path` with the permissions `mode` (before the umask), relative to the
 /// working directory. Errors: those of `mkdir(2)`.
 ///
 /// ```
@@ -36,7 +36,7 @@ fn make(dir: Option<&File>, path: &Path, mode: u32) -> Operation {
 /// `mkdirat(2)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mkdir {
-    /// The directory that it is made in, or `AT_FDCWD`.
+    /// The parent directory, or `AT_FDCWD`.
     pub dir: RawFd,
     /// The path.
     pub path: *const libc::c_char,
@@ -54,7 +54,8 @@ impl SubmissionForms for Mkdir {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion.
         syscall_result(i64::from(unsafe { libc::mkdirat(self.dir, self.path, self.mode) }))
     }
 }

@@ -1,12 +1,31 @@
-//! Operations: one file for each, or for each close family, with its submission forms side by side.
+//! Operations: the requests that a [`Queue`](crate::Queue) takes.
 //!
-//! - `sqe`: the io_uring entry; `None` where io_uring has none.
-//! - `iocb`: the Linux AIO request; `None` where Linux AIO has none.
-//! - `call`: the blocking system call that a thread makes for it.
-//! - `try_call`: the same call where it need not wait; `None` where there is none.
+//! ```
+//! use ringway_core::{File, Options, op};
 //!
-//! Adding an operation is a new file here and a line in the list below; no backend changes.
-//! (Sockets will stand here too.)
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = File::open("/etc/passwd")?;
+//! let mut queue = Options::new().build()?;
+//! queue.push(op::read(&file, vec![0; 4096], 0).exact().user_data(7))?;
+//! queue.push(op::statx("/etc/passwd").user_data(8))?;
+//! for done in queue.reap(2)? {
+//!     println!("{} {}: {:?}", done.user_data, done.opcode, done.result);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Functions such as [`read()`] make an [`Operation`], and its methods modify it. Types such as
+//! [`Read`] are the same operations as numbers and addresses ([`Raw`]), for bindings to other
+//! languages.
+
+// Each operation, or close family, has one file with all its submission forms:
+//
+// - `sqe`: the io_uring entry; `None` if io_uring has none.
+// - `iocb`: the Linux AIO request; `None` if Linux AIO has none.
+// - `call`: the blocking system call that a thread makes.
+// - `try_call`: the same call without waiting; `None` if there is none.
+//
+// To add an operation, add a file here and a line to the list below; no backend changes.
 
 mod blocking;
 mod cancel;
@@ -64,14 +83,15 @@ pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addres
 use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 
-/// Where a read or a write begins.
+/// The position at which a read or a write starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// At this many bytes from the beginning, whatever the file's own position; at most `i64::MAX`.
+    /// This many bytes from the beginning of the file; at most `i64::MAX`. The file's current
+    /// position neither matters nor changes.
     Offset(u64),
-    /// At the file's own position, which moves on by what was transferred (`read(2)`, `write(2)`).
-    /// The only one for pipes and terminals. Operations at the position of one file that are in
-    /// flight together are carried out in no particular order.
+    /// The file's current position, which advances by the bytes transferred (`read(2)`,
+    /// `write(2)`). Pipes and terminals have no other. Concurrent operations at the current
+    /// position of one file run in no particular order.
     Current,
 }
 
@@ -82,28 +102,28 @@ impl From<u64> for Position {
 }
 
 impl Position {
-    /// What the kernel's interfaces take: `u64::MAX` (-1) stands for the file's own position.
+    /// The offset as the kernel takes it: `u64::MAX` (-1) is the current position.
     pub(crate) fn raw(self) -> u64 {
         match self {
-            // The largest number is as invalid as the others beyond `i64::MAX`, and must not be
-            // taken for the position.
+            // `u64::MAX` is as invalid as any offset above `i64::MAX`, and must not mean the
+            // current position.
             Self::Offset(offset) => offset.min(CURRENT_POSITION - 1),
             Self::Current => CURRENT_POSITION,
         }
     }
 }
 
-/// The offset that stands for the file's own position.
+/// The offset that means the file's current position.
 pub const CURRENT_POSITION: u64 = u64::MAX;
 
-/// A transfer longer than this is looked at more closely; no device takes less in one request.
+/// No device has a smaller limit for one request; longer transfers may have to be split.
 pub(crate) const MIN_DEVICE_REQUEST: u64 = 64 << 10;
 
-/// The answer of a positional call on what has no position.
+/// The result of a positional call on a file without offsets.
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
-/// A transfer by a blocking call at `offset`, or at the file's own position. A pipe has no offsets:
-/// io_uring ignores them there, and so does this.
+/// A transfer by a blocking call at `offset`, or at the current position. For a pipe the offset is
+/// ignored, as io_uring does.
 fn call_at(
     offset: u64,
     at_offset: impl FnOnce(i64) -> i64,
@@ -118,48 +138,48 @@ fn call_at(
     }
 }
 
-/// What an SQE may use besides the operation's own numbers: registrations of this ring, and memory
-/// that stays where it is for as long as the operation is in flight.
+/// What an SQE needs in addition to the operation: registrations of the ring, and memory that stays
+/// valid while the operation is in flight.
 pub(crate) struct SqeContext {
-    /// The file's index among the registered files.
+    /// The index of the registered file.
     pub fixed_file: Option<u32>,
-    /// The buffer's index among the registered buffers.
+    /// The index of the registered buffer.
     pub fixed_buffer: Option<u16>,
-    /// This operation's own side structures.
+    /// Memory of this operation that the kernel reads.
     pub data: *mut SqeData,
 }
 
-/// Side structures that the kernel reads when it takes an SQE.
+/// Structures that the kernel reads when it takes an SQE.
 #[derive(Default)]
 pub(crate) struct SqeData {
     pub timespec: io_uring::types::Timespec,
     pub link_timespec: io_uring::types::Timespec,
-    /// Whose time is limited, and until when.
+    /// The operation with the time limit, and its deadline.
     pub limited: Option<(crate::slots::Token, std::time::Instant)>,
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 
-/// The submission forms of an operation. It holds numbers and addresses only; who owns what they
-/// point at, and for how long, is the business of [`Operation`] and the queue.
+/// The submission forms of an operation. A form holds only numbers and addresses; [`Operation`] and
+/// the queue keep valid what they refer to.
 pub(crate) trait SubmissionForms: Copy {
-    /// For io_uring; `None`: io_uring cannot carry it as it stands.
+    /// The io_uring entry; `None` if io_uring does not support the operation as it is.
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry>;
 
-    /// For Linux AIO; `None`: Linux AIO cannot carry it.
+    /// The Linux AIO request; `None` if Linux AIO does not support the operation.
     fn iocb(&self) -> Option<Iocb>;
 
-    /// The blocking call: a result as the kernel gives it, at least 0, or minus errno.
+    /// The blocking call: the kernel's result, at least 0, or minus errno.
     fn call(&self) -> i64;
 
-    /// The call that does not wait (`RWF_NOWAIT`): a result as that of [`call`](Self::call), EAGAIN
-    /// where `call` would wait, EOPNOTSUPP where the file and ENOSYS where the kernel cannot do
-    /// without waiting. `None`: the operation has no such call.
+    /// The call that does not wait (`RWF_NOWAIT`): a result as from [`call`](Self::call); EAGAIN if
+    /// `call` would wait; EOPNOTSUPP or ENOSYS if the file or the kernel does not support it.
+    /// `None` if the operation has no such call.
     fn try_call(&self) -> Option<i64> {
         None
     }
 }
 
-/// Builds an SQE on a registered file where there is one, else on the descriptor.
+/// Builds an SQE for the registered file if there is one, otherwise for the descriptor.
 macro_rules! on_file {
     ($context:expr, $fd:expr, |$target:ident| $build:expr) => {
         match $context.fixed_file {
@@ -176,27 +196,27 @@ macro_rules! on_file {
 }
 pub(crate) use on_file;
 
-/// What a libc call returned, with errno folded in.
+/// The return value of a libc call, or minus errno.
 pub(crate) fn syscall_result(returned: i64) -> i64 {
     if returned >= 0 { returned } else { -i64::from(last_errno()) }
 }
 
-/// errno of the libc call made just before; EIO should the C library have left none.
+/// The errno of the last libc call; EIO if there is none.
 fn last_errno() -> i32 {
     crate::refusal::errno_of(&std::io::Error::last_os_error())
 }
 
 macro_rules! operations {
     ($($name:ident $text:literal,)*) => {
-        /// An operation as numbers and addresses: what the `unsafe` lower push takes, and what a
-        /// safe [`Operation`] becomes inside its slot.
+        /// An operation as numbers and addresses, for [`Operation::from_raw`] and inside the slots
+        /// of a queue.
         #[derive(Clone, Copy, Debug)]
         #[non_exhaustive]
         pub enum Raw {
             $(#[doc = concat!("`", $text, "`")] $name($name),)*
         }
 
-        /// Which operation: named in errors, statistics and reports.
+        /// The type of an operation, for errors, statistics and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Opcode {
@@ -204,12 +224,12 @@ macro_rules! operations {
         }
 
         impl Opcode {
-            /// The name in lower case, as in the function that makes the operation.
+            /// The name in lower case, the same as that of the function that makes the operation.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The one with this name.
+            /// The opcode with this name.
             #[cfg(feature = "testing")]
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
@@ -217,7 +237,7 @@ macro_rules! operations {
         }
 
         impl Raw {
-            /// Which operation it is.
+            /// The opcode.
             pub const fn opcode(&self) -> Opcode {
                 match self { $(Self::$name(_) => Opcode::$name,)* }
             }
@@ -280,23 +300,23 @@ impl std::fmt::Display for Opcode {
     }
 }
 
-/// What the queue has to know of an operation to carry it in pieces.
+/// How an operation can be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// It has one answer and no length.
+    /// Not a transfer: one result, no length.
     None,
-    /// A transfer of this many bytes that may be cut anywhere.
+    /// A transfer of this many bytes, which can be split anywhere.
     Bytes(u64),
-    /// A transfer of this many bytes from one position on that each piece moves: one piece at a
-    /// time.
+    /// A transfer of this many bytes at the current position, which each piece advances: one piece
+    /// at a time.
     Stream(u64),
-    /// A vectored transfer of this many bytes: whole, and what is missing of it one buffer at a
-    /// time.
+    /// A vectored transfer of this many bytes: submitted whole; after a short result, the rest of
+    /// one buffer at a time.
     Vector(u64),
 }
 
 impl Raw {
-    /// How it can be cut.
+    /// How the operation can be split.
     #[inline]
     pub(crate) fn transfer(&self) -> Transfer {
         match self {
@@ -309,7 +329,7 @@ impl Raw {
         }
     }
 
-    /// The part of a transfer that begins `start` bytes in and has at most `len` bytes.
+    /// The part of a transfer that starts at byte `start` and has at most `len` bytes.
     pub(crate) fn piece(&self, start: u64, len: u64) -> Self {
         match self {
             Self::Read(r) => Self::Read(r.piece(start, len)),
@@ -321,7 +341,7 @@ impl Raw {
         }
     }
 
-    /// The descriptor it acts on, if it acts on one.
+    /// The descriptor that it acts on, if any.
     pub(crate) fn fd(&self) -> Option<std::os::fd::RawFd> {
         match self {
             Self::Read(x) => Some(x.fd),
@@ -340,7 +360,7 @@ impl Raw {
         }
     }
 
-    /// Where a transfer begins.
+    /// The offset of a transfer.
     #[inline]
     pub(crate) fn offset(&self) -> Option<u64> {
         match self {
@@ -353,7 +373,7 @@ impl Raw {
         }
     }
 
-    /// Bytes of a transfer; 0 for anything else.
+    /// The length of a transfer in bytes; 0 for other operations.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -365,7 +385,7 @@ impl Raw {
         }
     }
 
-    /// True for transfers: what may be short, split and continued.
+    /// True for transfers: they can be short, split and continued.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
             self,
@@ -373,26 +393,25 @@ impl Raw {
         )
     }
 
-    /// True for transfers to a file.
+    /// True for transfers that write.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Self::Write(_) | Self::WriteDsync(_) | Self::Writev(_))
     }
 
-    /// True for what waits for the device to have written everything: it has a lane of its own
-    /// among the threads, so that reads do not stand behind it.
+    /// True for operations that wait until the device has written everything. The threads run them
+    /// in a lane of their own, so that reads do not wait behind them.
     pub(crate) fn is_sync(&self) -> bool {
         matches!(self, Self::Fsync(_) | Self::SyncRange(_) | Self::WriteDsync(_))
     }
 }
 
-/// Buffered transfers from so many bytes on are left to the kernel's workers.
+/// From this length on, buffered transfers are left to io-wq workers.
 const WORKER_MIN_BYTES: u64 = 64 << 10;
 
-/// Whether a kernel worker is to make this transfer if it is a buffered one of a file on storage.
-/// Through the page cache whoever enters would copy what is there, and start the device for the
-/// rest page by page: a thread that has other things to do would stay in the kernel for a
-/// millisecond; and for as long as the device takes where the write is to be durable. Any other
-/// short transfer costs less than a worker does.
+/// Whether an io-wq worker should run this transfer, if it is a buffered one on storage. Otherwise
+/// the submitting thread copies cached bytes and starts the device page by page for the rest, which
+/// can keep it in the kernel for a millisecond; for a durable write it waits for the device. For
+/// any other short transfer a worker costs more than that.
 pub(crate) fn is_for_worker(raw: &Raw) -> bool {
     raw.bytes() >= WORKER_MIN_BYTES || matches!(raw, Raw::WriteDsync(_))
 }

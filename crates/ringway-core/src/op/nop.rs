@@ -1,10 +1,10 @@
-//! Nothing at all: what the way through the queue costs, and a test of it.
+//! Does nothing: for tests, and to measure the cost of the queue.
 
 use super::{Operation, SqeContext, SubmissionForms};
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 
-/// An operation that does nothing and answers 0.
+/// An operation that does nothing and returns 0.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -19,7 +19,7 @@ pub fn nop() -> Operation {
     Operation::new(Nop)
 }
 
-/// Nothing.
+/// The operation that does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Nop;
 

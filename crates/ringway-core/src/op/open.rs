@@ -1,4 +1,4 @@
-//! Open a file: `openat2(2)`.
+//! Opens a file: `openat2(2)`.
 
 use super::{InvalidOperation, Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -10,13 +10,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// How a file is opened; the words are those of [`std::fs::OpenOptions`], and more.
+/// Options for opening a file: those of [`std::fs::OpenOptions`], and more.
 ///
 /// ```
 /// use ringway_core::OpenOptions;
 /// # fn main() -> std::io::Result<()> {
 /// # let dir = tempfile::tempdir()?;
-/// let file = OpenOptions::new().read(true).write(true).create(true).open(dir.path().join("table"))?;
+/// let path = dir.path().join("table");
+/// let file = OpenOptions::new().read(true).write(true).create(true).open(path)?;
 /// # drop(file);
 /// # Ok(()) }
 /// ```
@@ -34,86 +35,86 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// No access is allowed and no option is set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reading.
+    /// Allows reading.
     pub fn read(&mut self, yes: bool) -> &mut Self {
         self.read = yes;
         self
     }
 
-    /// Writing.
+    /// Allows writing.
     pub fn write(&mut self, yes: bool) -> &mut Self {
         self.write = yes;
         self
     }
 
-    /// Every write goes to the end.
+    /// Appends each write to the end of the file.
     pub fn append(&mut self, yes: bool) -> &mut Self {
         self.append = yes;
         self
     }
 
-    /// An existing file is emptied.
+    /// Truncates an existing file.
     pub fn truncate(&mut self, yes: bool) -> &mut Self {
         self.truncate = yes;
         self
     }
 
-    /// A file that does not exist is made.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, yes: bool) -> &mut Self {
         self.create = yes;
         self
     }
 
-    /// The file is made, and must not exist before (EEXIST).
+    /// Creates the file; fails with EEXIST if it exists.
     pub fn create_new(&mut self, yes: bool) -> &mut Self {
         self.create_new = yes;
         self
     }
 
-    /// The permissions of a file that is made, before the umask; 0o666 unless told.
+    /// The permissions of a created file, before the umask; default 0o666.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = Some(mode);
         self
     }
 
-    /// Direct I/O (`O_DIRECT`): past the page cache; addresses, offsets and lengths must be
-    /// multiples of the device's alignment ([`File::direct_io`]).
+    /// Opens for direct I/O (`O_DIRECT`), which bypasses the page cache. Addresses, offsets and
+    /// lengths must then be multiples of the file's alignment ([`File::direct_io`]).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.flag(libc::O_DIRECT, yes)
     }
 
-    /// A symbolic link at the end of the path is an error (ELOOP).
+    /// Fails with ELOOP if the path ends in a symbolic link.
     pub fn nofollow(&mut self, yes: bool) -> &mut Self {
         self.flag(libc::O_NOFOLLOW, yes)
     }
 
-    /// Further `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
+    /// Adds `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.flag(flags, true)
     }
 
-    /// `RESOLVE_*` flags of `openat2(2)`: `RESOLVE_BENEATH` and the like. Ignored by
-    /// [`OpenOptions::open`], which refuses them with EINVAL.
+    /// `RESOLVE_*` flags of `openat2(2)`, such as `RESOLVE_BENEATH`. [`OpenOptions::open`] does not
+    /// support them and fails with EINVAL.
     pub fn resolve(&mut self, flags: u64) -> &mut Self {
         self.resolve = flags;
         self
     }
 
-    /// Opens it here and now, with a blocking call.
+    /// Opens the file with a blocking call.
     ///
-    /// Errors: those of `open(2)`; EINVAL for contradictions and for [`resolve`](Self::resolve)
-    /// flags.
+    /// Errors: those of `open(2)`; EINVAL for contradictory options and for
+    /// [`resolve`](Self::resolve) flags.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         if self.resolve != 0 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let (flags, mode) = self.bits().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // The access mode's bits are std's to set; the rest is passed on as it is.
+        // std sets the access mode; the other flags are passed on.
         let mut options = std::fs::OpenOptions::new();
         options.read(self.read).write(self.write || self.append).mode(mode as u32);
         options.custom_flags(
@@ -141,7 +142,7 @@ impl OpenOptions {
         self
     }
 
-    /// Flags and mode for `openat2`, or what is contradictory.
+    /// The flags and mode for `openat2`, or why the options are invalid.
     fn bits(&self) -> Result<(u64, u64), InvalidOperation> {
         let access = match (self.read, self.write || self.append) {
             (true, false) => libc::O_RDONLY,
@@ -170,7 +171,7 @@ impl OpenOptions {
         if self.create_new {
             flags |= libc::O_EXCL;
         }
-        // openat2 refuses a mode where nothing can be made, and the type's bits, which open
+        // openat2 refuses a mode if nothing can be created, and type bits in it, which open
         // ignores.
         let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let mode = if creates { u64::from(self.mode.unwrap_or(0o666) & 0o7777) } else { 0 };
@@ -179,8 +180,8 @@ impl OpenOptions {
 }
 
 impl File {
-    /// Opens `path` for reading, with a blocking call. For anything else see [`OpenOptions`]; to
-    /// open without blocking, push [`op::open`](crate::op::open()).
+    /// Opens `path` for reading, with a blocking call. See [`OpenOptions`] for other modes. To open
+    /// without blocking, push [`op::open`](crate::op::open()).
     ///
     /// Errors: those of `open(2)`.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -188,13 +189,13 @@ impl File {
     }
 }
 
-/// Open `path`, relative to the working directory.
+/// Opens `path`, relative to the working directory.
 ///
-/// The completion carries the file ([`Completion::into_file`](crate::Completion::into_file)); a
-/// completion that is dropped, or that belongs to an abandoned operation, closes it. Errors: those
-/// of `openat2(2)`; EAGAIN where 1024 opens of the queue wait for the other end of a FIFO; EINVAL
-/// before anything is submitted for a path with a NUL byte or contradictory options. One that waits
-/// for the other end of a FIFO can be cancelled, and ended by a time limit.
+/// The completion returns the file ([`Completion::into_file`](crate::Completion::into_file)).
+/// Dropping the completion, or abandoning the operation, closes it. Errors: those of `openat2(2)`;
+/// EAGAIN if 1024 opens of the queue already wait for the other end of a FIFO; EINVAL, before
+/// anything is submitted, for a path with a NUL byte or contradictory options. An open that waits
+/// for the other end of a FIFO can be cancelled, and a time limit ends it.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -240,25 +241,25 @@ pub struct Open {
     pub dir: RawFd,
     /// The path.
     pub path: *const libc::c_char,
-    /// `O_*`; `O_CLOEXEC` is not added here.
+    /// `O_*` flags; `O_CLOEXEC` is not added.
     pub flags: u64,
-    /// Permissions of a file that is made; must be 0 where none can be.
+    /// Permissions of a created file; must be 0 if none can be created.
     pub mode: u64,
     /// `RESOLVE_*`.
     pub resolve: u64,
 }
 
 impl Open {
-    /// The file that a completion's result stands for; the descriptor is owned from here on.
+    /// The file for a result of this operation; takes ownership of the descriptor.
     pub(crate) fn opened(result: i64) -> Option<File> {
         let fd = RawFd::try_from(result).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: the kernel has just made this descriptor for this operation, and its completion
-        // is looked at once: nobody else owns it.
+        // SAFETY: the kernel has just made this descriptor for this operation, and a result is
+        // converted once: it has no other owner.
         Some(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// True when the blocking call may wait for ever: for the other end of a FIFO, or for a device
-    /// (a terminal waits for its carrier). Nothing says so before but a look at what is there.
+    /// True if the blocking call may wait forever: for the other end of a FIFO, or for a device (a
+    /// terminal waits for its carrier). Only the type of the file shows that.
     pub(crate) fn may_wait(&self) -> bool {
         let flags = self.flags as i32;
         let new = libc::O_CREAT | libc::O_EXCL;
@@ -270,10 +271,10 @@ impl Open {
         if flags & libc::O_NOFOLLOW != 0 {
             stat_flags |= libc::AT_SYMLINK_NOFOLLOW;
         }
-        // SAFETY: `stat` is plain numbers, and all zeroes are valid.
+        // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
-        // `stat` lives on this stack for the call.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion; `stat` lives on this stack during the call.
         let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, stat_flags) } == 0;
         match stat.st_mode & libc::S_IFMT {
             libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
@@ -282,15 +283,16 @@ impl Open {
         }
     }
 
-    /// The same open, which may outlast its operation.
+    /// The same open with copies of its directory and path, so that it may outlive its operation.
     ///
-    /// Errors: EMFILE and its like, for the directory's descriptor.
+    /// Errors: EMFILE and so on, from duplicating the directory's descriptor.
     pub(crate) fn detach(&self) -> io::Result<DetachedOpen> {
-        // SAFETY: whoever pushed the operation keeps the directory open until its completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps the directory open until the
+        // completion.
         let dir = (self.dir != libc::AT_FDCWD).then(|| unsafe { BorrowedFd::borrow_raw(self.dir) });
         Ok(DetachedOpen {
             dir: dir.map(|dir| dir.try_clone_to_owned()).transpose()?,
-            // SAFETY: likewise for `path`, a valid C string.
+            // SAFETY: likewise; `path` is a valid C string.
             path: unsafe { CStr::from_ptr(self.path) }.to_owned(),
             flags: self.flags,
             mode: self.mode,
@@ -299,7 +301,7 @@ impl Open {
     }
 }
 
-/// An open that refers to nothing of its operation's.
+/// An open that does not depend on its operation.
 #[derive(Debug)]
 pub(crate) struct DetachedOpen {
     dir: Option<OwnedFd>,
@@ -321,8 +323,8 @@ impl DetachedOpen {
 impl SubmissionForms for Open {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
-        // SAFETY: `context.data` is this operation's own and lives as long as its slot (the ring's
-        // backend sees to both); nothing refers to it while the SQE is being made.
+        // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
+        // backend guarantees both. No other reference to it exists while the SQE is made.
         let how = unsafe { (*context.data).open_how.insert(how) };
         Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
     }
@@ -332,13 +334,13 @@ impl SubmissionForms for Open {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: `open_how` is plain numbers, and all zeroes are valid.
+        // SAFETY: `open_how` is plain numbers, for which all zeroes are valid.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
         how.flags = self.flags;
         how.mode = self.mode;
         how.resolve = self.resolve;
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion;
-        // `how` lives on this stack for the call.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion; `how` lives on this stack during the call.
         let opened = syscall_result(unsafe {
             libc::syscall(
                 libc::SYS_openat2,
@@ -348,8 +350,8 @@ impl SubmissionForms for Open {
                 std::mem::size_of_val(&how),
             )
         });
-        // Kernels before 5.6 do not know it, nor do some filters. Without RESOLVE_* the older call
-        // does the same.
+        // Kernels before 5.6 do not have openat2, and some filters refuse it. Without RESOLVE_*
+        // flags, openat does the same.
         if self.resolve == 0
             && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened)
         {

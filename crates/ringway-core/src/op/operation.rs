@@ -1,4 +1,5 @@
-//! An operation with everything that it owns: what the safe push takes and a completion hands back.
+//! An operation with the resources that it owns: the argument of a push. Its submission forms are
+//! in the other files of this directory.
 
 use super::blocking::Work;
 use super::{Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
@@ -12,11 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One thing asked of the kernel, with the buffer and the file that it needs.
+/// A request to the kernel, with the buffer and the file that it needs.
 ///
-/// Made by the functions of this module ([`read`](super::read()), [`write`](super::write()) ...),
-/// changed by the methods here, and given to [`Queue::push`](crate::Queue::push). Nothing happens
-/// before that.
+/// The functions of this module ([`read`](super::read()), [`write`](super::write()) and so on) make
+/// operations, the methods here modify them, and [`Queue::push`](crate::Queue::push) takes them.
+/// Nothing is done before that.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is pushed"]
 pub struct Operation {
@@ -24,21 +25,21 @@ pub struct Operation {
     pub(crate) resources: Resources,
     pub(crate) file: Option<File>,
     pub(crate) user_data: u64,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(crate) timeout: Option<NonZeroU64>,
     pub(crate) exact: bool,
     pub(crate) drain: bool,
     pub(crate) continue_on_error: bool,
-    /// What is wrong with it, found when it was made and told when it is pushed.
+    /// Why the operation is invalid. Detected when it is made, reported when it is pushed.
     pub(crate) invalid: Option<InvalidOperation>,
 }
 
-// SAFETY: the addresses in `raw` are not used but by the queue that the operation was pushed to,
-// and they point into what the operation owns (`resources`, `file`), which is `Send`; whoever made one
-// with `from_raw` has promised that any thread may use them.
+// SAFETY: only the queue that takes the operation uses the addresses in `raw`. They point into what
+// the operation owns (`resources`, `file`), which is `Send`; the caller of `from_raw` promised that
+// any thread may use them.
 unsafe impl Send for Operation {}
 
-/// What can be wrong with an operation before anybody has been asked.
+/// Why an operation is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidOperation {
     NulInPath,
@@ -51,16 +52,16 @@ pub(crate) enum InvalidOperation {
 impl InvalidOperation {
     pub fn text(self) -> &'static str {
         match self {
-            Self::NulInPath => "a path holds a NUL byte",
-            Self::ReadOnlyBuffer => "a read needs a buffer that can be written to",
+            Self::NulInPath => "the path contains a NUL byte",
+            Self::ReadOnlyBuffer => "a read needs a writable buffer",
             Self::NoAccess => "open needs read, write or append",
-            Self::CreateWithoutWrite => "create and truncate need write or append",
-            Self::TruncateAndAppend => "truncate and append exclude each other",
+            Self::CreateWithoutWrite => "open with create or truncate needs write or append",
+            Self::TruncateAndAppend => "open cannot both truncate and append",
         }
     }
 }
 
-/// What an operation owns besides its file, for as long as the kernel may touch it.
+/// The resources that an operation owns besides its file, while the kernel may touch them.
 #[derive(Debug)]
 pub(crate) enum Resources {
     None,
@@ -72,11 +73,11 @@ pub(crate) enum Resources {
         _paths: Box<Paths>,
         metadata: Box<Metadata>,
     },
-    /// What a thread calls.
+    /// The closure that a thread calls.
     Work {
         _work: Arc<Work>,
     },
-    /// What a borrowed operation's addresses point at, as far as nobody else keeps it.
+    /// Memory that the addresses of a raw operation point into, unless its maker keeps it.
     Memory {
         _memory: Box<dyn Any + Send + Sync>,
     },
@@ -106,7 +107,7 @@ impl Resources {
     }
 }
 
-/// Paths and the directories that they are relative to.
+/// Paths, and the second directory that they are relative to.
 #[derive(Debug)]
 pub(crate) struct Paths {
     _strings: [CString; 2],
@@ -114,29 +115,29 @@ pub(crate) struct Paths {
 }
 
 impl Operation {
-    /// Which operation it is.
+    /// The opcode.
     pub fn opcode(&self) -> super::Opcode {
         self.raw.opcode()
     }
 
-    /// The buffer of a read or a write that was not taken.
+    /// The buffer of a read or a write.
     pub fn into_buffer(self) -> Option<Buffer> {
         self.resources.into_buffer()
     }
 
-    /// The buffer of a read into spare capacity that was not taken.
+    /// The buffer of a read into spare capacity.
     pub fn into_spare(self) -> Option<SpareCapacity> {
         self.resources.into_spare()
     }
 
-    /// The buffers of a vectored read or write that was not taken.
+    /// The buffers of a vectored read or write.
     pub fn into_vectored(self) -> Option<Vectored> {
         self.resources.into_vectored()
     }
 
-    /// Bytes of a transfer through the page cache that the thread which submits it to io_uring
-    /// copies, or asks the device for page by page, before it comes back. 0 where a kernel worker
-    /// does that, as for long ones; `None` for everything else, direct I/O included.
+    /// Bytes of a buffered transfer that the submitting thread copies, or reads from the device
+    /// page by page, before the submission to io_uring returns. 0 if an io-wq worker does that, as
+    /// for long transfers; `None` for all other operations, including direct I/O.
     pub fn submitter_copies(&self) -> Option<u64> {
         let traits = self.file.as_ref().map(File::traits)?;
         let buffered = traits.kind == FileKind::Storage && !traits.direct && self.raw.is_transfer();
@@ -171,18 +172,18 @@ impl Operation {
         Self::make(raw.into(), Resources::None, Some(file.clone()), None)
     }
 
-    /// An operation by its numbers and addresses: for interfaces to other languages. It holds
-    /// `file`, which should be the one that `raw` names, since what is known of it decides how the
-    /// operation is carried, and it keeps `memory` until its completion is dropped. A read or write
-    /// whose bytes lie in memory that is registered uses it as a fixed buffer.
+    /// Makes an operation from numbers and addresses, for bindings to other languages. It holds
+    /// `file`, which should be the file that `raw` names, since facts about it decide how the
+    /// operation is submitted. It keeps `memory` until its completion is dropped. A read or write
+    /// whose bytes are in registered memory uses it as a fixed buffer.
     ///
-    /// An open's completion carries a file like any other.
+    /// The completion of an open returns a file, as for any open.
     ///
     /// # Safety
     ///
-    /// From its push until its completion has been handed out, or for ever if the queue is dropped
-    /// or closed before: everything that `raw` points at must be valid for what the operation does
-    /// with it, from any thread, and its descriptors must stay what they are.
+    /// From the push until the completion is delivered, or forever if the queue is dropped or
+    /// closed before that: everything that `raw` points at must be valid for what the operation
+    /// does with it, from any thread, and its descriptors must refer to the same files.
     #[inline]
     pub unsafe fn from_raw(
         raw: Raw,
@@ -212,7 +213,7 @@ impl Operation {
             (Ok(first), Ok(second)) => ([first, second], None),
             _ => (Default::default(), Some(InvalidOperation::NulInPath)),
         };
-        // The strings' bytes stay where they are when the strings move into the slot.
+        // The bytes of the strings do not move when the strings move into the slot.
         let raw = make_raw(strings[0].as_ptr(), strings[1].as_ptr());
         let paths = Paths { _strings: strings, _second_dir: second.0.cloned() };
         Self::make(raw.into(), Resources::Paths(Box::new(paths)), first.0.cloned(), invalid)
@@ -223,15 +224,15 @@ impl Operation {
         self
     }
 
-    /// A number of the caller's own that the completion carries.
+    /// Sets a number of the caller's own, which the completion returns.
     #[inline]
     pub fn user_data(mut self, user_data: u64) -> Self {
         self.user_data = user_data;
         self
     }
 
-    /// A short transfer is continued until everything is transferred or an error comes, which is
-    /// then the result; a read also ends with the file. A write that comes to nothing answers
+    /// Continues a short transfer until all bytes are transferred or an error occurs, which is then
+    /// the result. A read also ends at the end of the file. A write of zero bytes fails with
     /// ENOSPC.
     #[inline]
     pub fn exact(mut self) -> Self {
@@ -239,26 +240,27 @@ impl Operation {
         self
     }
 
-    /// The operation is cancelled when it has not completed after `limit`, counted from its
-    /// submission, and then answers ETIMEDOUT. What cannot be cancelled (a transfer that the device
-    /// has begun, a blocking call that a thread has begun) completes as it would have. A limit of
-    /// zero counts as one nanosecond.
+    /// Sets a time limit: if the operation has not completed within `limit` after its submission,
+    /// it is cancelled and fails with ETIMEDOUT. An operation that cannot be cancelled (a transfer
+    /// that the device has started, a blocking call that a thread has started) completes as usual.
+    /// A limit of zero counts as one nanosecond.
     pub fn timeout(mut self, limit: Duration) -> Self {
         let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.timeout = NonZeroU64::new(nanoseconds);
         self
     }
 
-    /// A barrier: it begins when everything pushed before it has completed, and what is pushed
-    /// after it begins when it has completed. [`Queue::reap`](crate::Queue::reap) moves it along.
+    /// Makes the operation a barrier: it starts after all operations pushed before it have
+    /// completed, and those pushed after it start when it has completed.
+    /// [`Queue::reap`](crate::Queue::reap) starts them.
     #[inline]
     pub fn drain(mut self) -> Self {
         self.drain = true;
         self
     }
 
-    /// In a chain: what follows begins when this has completed, whatever the result. Without it, an
-    /// error or a short transfer ends the chain, and the rest answers ECANCELED.
+    /// In a chain: starts the next operation when this one has completed, whatever its result.
+    /// Without it, an error or a short transfer ends the chain, and the rest fails with ECANCELED.
     #[inline]
     pub fn continue_on_error(mut self) -> Self {
         self.continue_on_error = true;
@@ -266,8 +268,7 @@ impl Operation {
     }
 }
 
-/// Fills in the addresses of what the operation owns, once it is in its slot and does not move any
-/// more.
+/// Sets the addresses of the operation's buffers, once it is in its slot and no longer moves.
 #[inline]
 pub(crate) fn set_addresses(operation: &mut Operation) {
     if let Resources::Buffer(buffer) = &mut operation.resources {
@@ -284,41 +285,40 @@ pub(crate) fn set_addresses(operation: &mut Operation) {
     }
 }
 
-/// The result of an operation is known: what was read into spare capacity becomes a part of its
-/// buffer.
+/// Appends the bytes of a completed read to its buffer with spare capacity.
 #[inline]
 pub(crate) fn commit_spare(operation: &mut Operation, result: i64) {
     if let (Resources::Spare(spare), Ok(bytes @ 1..)) =
         (&mut operation.resources, usize::try_from(result))
     {
-        // SAFETY: the result of a read is how many bytes the kernel has written from the first on;
-        // of several pieces, those that follow one another without a gap. `read_spare` gave it the
-        // length, and `set_addresses` the address.
+        // SAFETY: the result of a read is the number of bytes that the kernel has written from the
+        // start; of several pieces, those without a gap between them. `read_spare` set the length,
+        // and `set_addresses` the address.
         unsafe { spare.commit(bytes) }
     }
 }
 
-/// Several buffers for one vectored operation, with the iovec array that the kernel reads. It comes
-/// back with the completion and can be used again without a new allocation.
+/// The buffers of a vectored operation, and the iovec array that the kernel reads. The completion
+/// returns it; using it again needs no allocation.
 #[derive(Debug)]
 pub struct Vectored {
     buffers: Vec<Buffer>,
     iov: Vec<Iovec>,
 }
 
-/// An iovec that may go to another thread with the buffers that it points into.
+/// An iovec that can be sent to another thread together with its buffers.
 #[repr(transparent)]
 #[derive(Debug)]
 struct Iovec(libc::iovec);
 
-// SAFETY: an `Iovec` is an address and a length; it is read only together with the buffers beside
-// it in `Vectored`, which are `Send` themselves.
+// SAFETY: an `Iovec` is an address and a length; it is used only together with the buffers in the
+// same `Vectored`, which are `Send`.
 unsafe impl Send for Iovec {}
-// SAFETY: as above: shared references to it give out numbers only.
+// SAFETY: as above; shared references only expose numbers.
 unsafe impl Sync for Iovec {}
 
 impl Vectored {
-    /// From any number of buffers.
+    /// Makes the array for any number of buffers.
     pub fn new<B: Into<Buffer>>(buffers: impl IntoIterator<Item = B>) -> Self {
         let mut buffers: Vec<Buffer> = buffers.into_iter().map(Into::into).collect();
         let iov = buffers
@@ -332,22 +332,22 @@ impl Vectored {
         Self { buffers, iov }
     }
 
-    /// The buffers, to look into.
+    /// The buffers.
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// The buffers, handed back.
+    /// Returns the buffers.
     pub fn into_buffers(self) -> Vec<Buffer> {
         self.buffers
     }
 
-    /// Bytes over all buffers.
+    /// The total length of the buffers in bytes.
     pub fn len(&self) -> u64 {
         self.buffers.iter().map(|buffer| buffer.len() as u64).sum()
     }
 
-    /// True when there is no byte in any buffer.
+    /// True if the total length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -357,7 +357,7 @@ impl Vectored {
     }
 
     pub(super) fn iov(&self) -> &[libc::iovec] {
-        // SAFETY: `Iovec` is a transparent wrapper of `libc::iovec`, so the two slices have one
+        // SAFETY: `Iovec` is a transparent wrapper of `libc::iovec`, so both slices have the same
         // layout.
         unsafe { std::slice::from_raw_parts(self.iov.as_ptr().cast(), self.iov.len()) }
     }
@@ -368,12 +368,12 @@ fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: whoever made the operation keeps `count` entries at `iov` valid until its completion,
-    // and this is called only while it is being pushed or is in flight.
+    // SAFETY: the operation, or the caller of `from_raw`, keeps `count` entries at `iov` valid
+    // until the completion, and this is called only before that.
     unsafe { std::slice::from_raw_parts(iov, count) }
 }
 
-/// Bytes over all buffers of a vectored operation.
+/// The total length of the buffers of a vectored operation.
 pub(super) fn total(iov: *const libc::iovec, count: usize) -> u64 {
     iovecs(iov, count).iter().map(|one| one.iov_len as u64).fold(0, u64::saturating_add)
 }
@@ -381,24 +381,24 @@ pub(super) fn total(iov: *const libc::iovec, count: usize) -> u64 {
 /// The most buffers that one system call takes (`IOV_MAX`).
 const IOV_MAX: usize = 1024;
 
-/// What one system call takes of these buffers: no more than it may have, and none that are empty
-/// at the front, since a transfer of nothing would be taken for the end of the file.
+/// The buffers that one system call takes: at most `IOV_MAX`, without empty ones at the front,
+/// since a result of 0 would look like the end of the file.
 pub(super) fn clamp_iovecs(iov: *const libc::iovec, count: usize) -> (*const libc::iovec, usize) {
     let empty = iovecs(iov, count).iter().take_while(|one| one.iov_len == 0).count();
     let skip = if empty < count { empty } else { 0 };
     (iov.wrapping_add(skip), (count - skip).min(IOV_MAX))
 }
 
-/// What is left of a vectored operation.
+/// The rest of a vectored operation.
 pub(super) enum Remaining {
-    /// So many whole buffers.
+    /// Whole buffers: their address and number.
     Buffers(*const libc::iovec, usize),
-    /// The rest of one buffer.
+    /// The rest of one buffer: its address and length.
     Partial(*mut u8, usize),
 }
 
-/// What is left, `start` bytes in: the rest of the buffer that this byte falls into, or all from
-/// there on where it is a buffer's first.
+/// The rest from byte `start` on: the rest of the buffer that this byte is in, or all buffers from
+/// there if it is the first byte of one.
 pub(super) fn remaining(iov: *const libc::iovec, count: usize, start: u64) -> Remaining {
     let mut before = 0;
     for (index, one) in iovecs(iov, count).iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Wait until a descriptor is ready: `poll(2)`.
+//! Waits until a descriptor is ready: `poll(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,22 +6,22 @@ use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// What to wait for: bits of `poll(2)`.
+/// Events to wait for: bits of `poll(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness(pub u16);
 
 impl Readiness {
-    /// Something can be read (`POLLIN`).
+    /// Readable (`POLLIN`).
     pub const READABLE: Self = Self(libc::POLLIN as u16);
-    /// Something can be written (`POLLOUT`).
+    /// Writable (`POLLOUT`).
     pub const WRITABLE: Self = Self(libc::POLLOUT as u16);
 }
 
-/// Wait until `file` (a pipe, a socket, an eventfd ...) is ready; once, then it is over.
+/// Waits until `file` (a pipe, a socket, an eventfd and so on) is ready; completes once.
 ///
-/// The result is what it is ready for, in the bits of `poll(2)`; `POLLERR` and `POLLHUP` come
-/// unasked. Errors: EBADF, and EPERM for files that are always ready is not one of them: those
-/// answer at once. Cancel ends it with ECANCELED.
+/// The result is the ready events, as bits of `poll(2)`; they may include `POLLERR` and `POLLHUP`.
+/// A regular file is always ready: the operation completes at once. Errors: EBADF; ECANCELED after
+/// a cancel.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -47,17 +47,18 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// One look without waiting: what it is ready for, 0, or minus errno.
+    /// Polls once without waiting: the ready events, 0, or minus errno.
     pub(crate) fn poll_now(&self) -> i64 {
         self.wait(0)
     }
 
     fn wait(&self, milliseconds: i32) -> i64 {
         if self.fd < 0 {
-            return -i64::from(libc::EBADF); // `poll(2)` passes a negative descriptor by, and would wait for ever.
+            // `poll(2)` ignores a negative descriptor, and would wait forever.
+            return -i64::from(libc::EBADF);
         }
         let mut poll = libc::pollfd { fd: self.fd, events: self.events as i16, revents: 0 };
-        // SAFETY: one entry, on this stack, for the length of the call.
+        // SAFETY: one entry, which lives on this stack during the call.
         let returned =
             syscall_result(i64::from(unsafe { libc::poll(&raw mut poll, 1, milliseconds) }));
         if returned <= 0 {
@@ -77,7 +78,7 @@ impl SubmissionForms for Poll {
             .build()))
     }
 
-    /// `IOCB_CMD_POLL` (4.18) takes the bits in the place of the buffer's address.
+    /// `IOCB_CMD_POLL` (4.18) takes the events in place of the buffer's address.
     fn iocb(&self) -> Option<Iocb> {
         Some(Iocb::new(kaio::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
     }

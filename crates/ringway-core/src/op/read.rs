@@ -1,4 +1,4 @@
-//! Read into one buffer: `pread(2)`, `read(2)`.
+//! Reads into one buffer: `pread(2)`, `read(2)`.
 
 use super::{
     CURRENT_POSITION, InvalidOperation, MIN_DEVICE_REQUEST, Operation, Position, Resources,
@@ -9,17 +9,17 @@ use crate::{Buffer, File, SpareCapacity};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Read from `file` at `at` into the whole of `buffer` (its length, not its capacity).
+/// Reads from `file` at `position` into the whole of `buffer` (its length, not its capacity).
 ///
-/// The result is the number of bytes read: less than asked for at the end of the file, and for
-/// pipes and the like whenever there is less; with [`Operation::exact`] only at the end of the
-/// file. A read longer than the device's largest request is split, and the parts run side by side.
-/// What that request is, the first long direct read of a file asks here, with some short system
-/// calls.
+/// The result is the number of bytes read. It is less than the length at the end of the file, and
+/// for pipes and the like whenever less is available; with [`Operation::exact`] only at the end of
+/// the file. A read longer than the device's largest request is split into pieces that run
+/// concurrently. The first long direct read of a file looks that size up here, with a few short
+/// system calls.
 ///
-/// Errors: those of `pread(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`
-/// or a buffer that cannot be written to. On cancel the buffer comes back with the completion, its
-/// contents unspecified.
+/// Errors: those of `pread(2)`; EINVAL, before anything is submitted, for an offset above
+/// `i64::MAX` or a read-only buffer. After a cancel the completion returns the buffer with
+/// unspecified contents.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -29,8 +29,8 @@ use std::os::fd::{AsRawFd, RawFd};
 /// queue.push(op::read(&file, vec![0; 4096], 0))?;
 /// for done in queue.reap(1)? {
 ///     let bytes = done.result? as usize;
-///     let text: Vec<u8> = done.into_buffer().expect("a read hands its buffer back").try_into().unwrap();
-///     println!("{}", String::from_utf8_lossy(&text[..bytes]));
+///     let buffer = done.into_buffer().expect("a read returns its buffer");
+///     println!("{}", String::from_utf8_lossy(&buffer.as_slice()[..bytes]));
 /// }
 /// # Ok(()) }
 /// ```
@@ -40,8 +40,7 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position
     let invalid =
         if buffer.as_mut_ptr().is_some() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
     if buffer.len() as u64 > MIN_DEVICE_REQUEST && file.is_direct() {
-        // Where it is to be cut: asked here, so that a push makes no system call, whatever locks it
-        // is made under.
+        // Looked up here, so that a push makes no system call, whatever locks it is made under.
         file.largest_request();
     }
     let raw = Read {
@@ -53,10 +52,11 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), invalid)
 }
 
-/// As [`read`](read()), into the spare capacity of a buffer, which grows by what was read
-/// ([`Completion::into_spare`](crate::Completion::into_spare)). It need not be initialised.
+/// As [`read`](read()), into the spare capacity of a buffer, which grows by the bytes read
+/// ([`Completion::into_spare`](crate::Completion::into_spare)). The memory need not be initialised.
 ///
-/// Errors: as for [`read`](read()); then, and on cancel, the buffer has the length that it had.
+/// Errors: as for [`read`](read()); after an error or a cancel the length of the buffer is
+/// unchanged.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, SpareCapacity};
@@ -85,12 +85,12 @@ pub fn read_spare(
 }
 
 impl File {
-    /// Reads what is there at once, in the page cache, without waiting for the device: `preadv2(2)`
-    /// with `RWF_NOWAIT` (4.14). How many bytes: all, or those up to the end of the file.
+    /// Reads from the page cache only, without waiting for the device: `preadv2(2)` with
+    /// `RWF_NOWAIT` (4.14). Returns the number of bytes: all, or those up to the end of the file.
     ///
-    /// `None` means that nothing is decided, and the bytes may have changed: not all of it is
-    /// cached, or it cannot be read this way, or not at all. Then push the read as usual. Copying
-    /// blocks for as long as it takes: about 10 GB/s.
+    /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
+    /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
+    /// the caller, at about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
@@ -107,7 +107,7 @@ impl File {
     }
 
     /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows
-    /// by what was read; by nothing if it is `None`.
+    /// by the bytes read; for `None` it is unchanged.
     pub fn read_spare_now(
         &self,
         spare: &mut SpareCapacity,
@@ -117,19 +117,20 @@ impl File {
         let memory = spare.uninit();
         let len = memory.len().min(most);
         let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
-        // SAFETY: so many bytes, at most `len`, were read into it from the first on.
+        // SAFETY: `read` bytes, at most `len`, were read into the memory from its start.
         unsafe { spare.commit(read) };
         Some(read)
     }
 
-    /// Reads into memory that is the caller's alone, from the first byte on.
+    /// Reads into memory that only the caller uses.
     fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
         let mut read = 0;
-        // A short answer may be the end of the file, or of what is cached; and kernels before 5.11
-        // stop short for no reason. What comes next tells: nothing, at the end.
+        // A short result may mean the end of the file or of the cached part, and kernels before
+        // 5.11 stop short without a reason. The next call decides: at the end of the file it
+        // returns 0.
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
-            // The read is over before this call returns, and until then the bytes are its alone.
+            // The read ends before this call returns, and until then nothing else uses the memory.
             let raw = Read {
                 fd: self.as_raw_fd(),
                 buf: first.wrapping_add(read),
@@ -146,17 +147,17 @@ impl File {
     }
 }
 
-/// A signal came first.
+/// The call was interrupted by a signal.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// `len` bytes at `buf` from `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A read of `len` bytes into `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
     pub fd: RawFd,
-    /// Where the bytes go.
+    /// The address of the buffer.
     pub buf: *mut u8,
-    /// Bytes.
+    /// The number of bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -183,7 +184,7 @@ impl Read {
 impl SubmissionForms for Read {
     #[inline]
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // A read of nothing is an error on some files (EISDIR), which a ring does not notice.
+        // A read of zero bytes fails on some files (EISDIR), which a ring does not report.
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
         Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             Some(index) =>
@@ -208,9 +209,8 @@ impl SubmissionForms for Read {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `buf` valid for writes of `len` bytes
-            // until its completion; the safe push does so by owning the buffer in the operation's
-            // slot.
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of
+            // `len` bytes until the completion.
             syscall_result(unsafe { libc::read(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
@@ -225,7 +225,7 @@ impl SubmissionForms for Read {
     fn try_call(&self) -> Option<i64> {
         let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
         let read = |at| {
-            // SAFETY: as in `call`; the one iovec is on this stack.
+            // SAFETY: as in `call`; the iovec is on this stack.
             syscall_result(unsafe {
                 libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
             } as i64)

@@ -1,4 +1,4 @@
-//! Read into several buffers: `preadv(2)`, `readv(2)`.
+//! Reads into several buffers: `preadv(2)`, `readv(2)`.
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
@@ -10,13 +10,13 @@ use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Read from `file` at `at` into `buffers`, one after the other.
+/// Reads from `file` at `position` into `buffers`, one after the other.
 ///
-/// The result is the number of bytes read over all of them: of the first 1024 (`IOV_MAX`) that are
-/// not empty, where there are more. With [`Operation::exact`] a short read is continued, over any
-/// number of buffers. Errors and cancel as for [`read`](super::read()); the buffers come back with
-/// the completion ([`Completion::into_vectored`](crate::Completion::into_vectored)), to be used
-/// again without a new allocation.
+/// The result is the total number of bytes read. One call uses at most the first 1024 buffers
+/// (`IOV_MAX`) that are not empty; with [`Operation::exact`] a short read is continued, over any
+/// number of buffers. Errors and cancel as for [`read`](super::read()). The completion returns the
+/// buffers ([`Completion::into_vectored`](crate::Completion::into_vectored)); using them again
+/// needs no allocation.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -40,14 +40,14 @@ pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) 
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), invalid)
 }
 
-/// `count` buffers from `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A read into `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Readv {
     /// The file.
     pub fd: RawFd,
-    /// The buffers.
+    /// The iovec array.
     pub iov: *const libc::iovec,
-    /// How many.
+    /// The number of buffers.
     pub count: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -58,7 +58,7 @@ impl Readv {
         Transfer::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// All buffers at the start; further in, the buffers from the one that `start` is in, or the
     /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
@@ -93,9 +93,8 @@ impl SubmissionForms for Readv {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
-            // valid until its completion; the safe push does so by owning them in the operation's
-            // slot.
+            // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its
+            // buffers valid until the completion.
             syscall_result(unsafe { libc::readv(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Change a file's name or place: `renameat2(2)`.
+//! Renames or moves a file: `renameat2(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -7,10 +7,10 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Rename `from` to `to`, both relative to the working directory; what stands at `to` is replaced
-/// in one step.
+/// Renames `from` to `to`, both relative to the working directory. An existing file at `to` is
+/// replaced atomically.
 ///
-/// Errors: those of `rename(2)`; EINVAL before anything is submitted for a path with a NUL byte.
+/// Errors: those of `rename(2)`; EINVAL, before anything is submitted, for a path with a NUL byte.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -27,7 +27,7 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Operation {
     make(None, from.as_ref(), None, to.as_ref(), 0)
 }
 
-/// As [`rename`], with a directory for each side and the `RENAME_*` flags of `renameat2(2)`.
+/// As [`rename`], with a directory for each path and the `RENAME_*` flags of `renameat2(2)`.
 pub fn rename_at(
     from_dir: &File,
     from: impl AsRef<Path>,
@@ -89,8 +89,8 @@ impl SubmissionForms for Rename {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
-        // completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
+        // until the completion.
         syscall_result(i64::from(unsafe {
             libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags)
         }))

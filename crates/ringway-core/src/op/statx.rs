@@ -1,4 +1,4 @@
-//! Ask for a file's metadata: `statx(2)`.
+//! Reads a file's metadata: `statx(2)`.
 
 use super::{Operation, Resources, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 
 /// Metadata of `path`, relative to the working directory; symbolic links are followed.
 ///
-/// The completion carries it ([`Completion::into_metadata`](crate::Completion::into_metadata)).
-/// Errors: those of `statx(2)`; EINVAL before anything is submitted for a path with a NUL byte.
+/// The completion returns it ([`Completion::into_metadata`](crate::Completion::into_metadata)).
+/// Errors: those of `statx(2)`; EINVAL, before anything is submitted, for a path with a NUL byte.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -29,15 +29,16 @@ pub fn statx(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), 0)
 }
 
-/// As [`statx`], of a symbolic link itself where `path` names one: `lstat(2)`.
+/// As [`statx`], but of a symbolic link itself if `path` names one: `lstat(2)`.
 pub fn lstat(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), libc::AT_SYMLINK_NOFOLLOW)
 }
 
-/// Metadata of `path` relative to the directory `dir`, or of `dir` itself (any open file) when
-/// `path` is empty.
+/// Metadata of `path` relative to the directory `dir`, or of `dir` itself (any open file) if `path`
+/// is empty.
 ///
-/// `flags` are `AT_*` as in `statx(2)`: `AT_SYMLINK_NOFOLLOW`, `AT_STATX_DONT_SYNC` ...
+/// `flags` are the `AT_*` flags of `statx(2)`: `AT_SYMLINK_NOFOLLOW`, `AT_STATX_DONT_SYNC` and so
+/// on.
 pub fn statx_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
     let empty = if path.as_ref().as_os_str().is_empty() { libc::AT_EMPTY_PATH } else { 0 };
     make(Some(dir), path.as_ref(), flags | empty)
@@ -72,7 +73,7 @@ pub struct Statx {
     pub flags: i32,
     /// `STATX_*`.
     pub mask: u32,
-    /// Where the answer goes.
+    /// The address for the result.
     pub buffer: *mut libc::statx,
 }
 
@@ -92,31 +93,31 @@ impl SubmissionForms for Statx {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string and `buffer` valid for
-        // writes until its completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string and
+        // `buffer` valid for writes until the completion.
         syscall_result(i64::from(unsafe {
             libc::statx(self.dir, self.path, self.flags, self.mask, self.buffer)
         }))
     }
 }
 
-/// What `statx(2)` reports of a file. Its numbers ([`ino`](MetadataExt::ino),
-/// [`uid`](MetadataExt::uid) ...) are those of [`std::os::unix::fs::MetadataExt`].
+/// Metadata of a file, as `statx(2)` reports it. The numbers ([`ino`](MetadataExt::ino),
+/// [`uid`](MetadataExt::uid) and so on) come with [`std::os::unix::fs::MetadataExt`].
 #[derive(Clone, Copy)]
 pub struct Metadata(pub(crate) libc::statx);
 
 impl Metadata {
     fn empty() -> Self {
-        // SAFETY: `struct statx` is plain numbers, and all zeroes are valid.
+        // SAFETY: `struct statx` is plain numbers, for which all zeroes are valid.
         Self(unsafe { std::mem::zeroed() })
     }
 
-    /// Bytes.
+    /// The length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.0.stx_size
     }
 
-    /// True when the file has no bytes.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -126,61 +127,63 @@ impl Metadata {
         u32::from(self.0.stx_mode)
     }
 
-    /// What kind of file it is.
+    /// The type of the file.
     pub fn file_type(&self) -> FileType {
         FileType::from_mode(self.mode())
     }
 
-    /// A regular file.
+    /// True for a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type().is_file()
     }
 
-    /// A directory.
+    /// True for a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type().is_dir()
     }
 
-    /// A symbolic link: only where links are not followed.
+    /// True for a symbolic link, which only [`lstat`] and `AT_SYMLINK_NOFOLLOW` report.
     pub fn is_symlink(&self) -> bool {
         self.file_type().is_symlink()
     }
 
-    /// Who may do what with it.
+    /// The permissions.
     pub fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.mode())
     }
 
-    /// When its content was last changed. Errors: InvalidData for a time that [`SystemTime`] cannot
-    /// express.
+    /// The last modification time. Errors: `InvalidData` for a time outside the range of
+    /// [`SystemTime`].
     pub fn modified(&self) -> io::Result<SystemTime> {
         time(&self.0.stx_mtime)
     }
 
-    /// When it was last read, as far as the file system keeps account (`noatime`, `relatime`).
-    /// Errors: as for [`modified`](Self::modified).
+    /// The last access time, as far as the file system records it (`noatime`, `relatime`). Errors:
+    /// as for [`modified`](Self::modified).
     pub fn accessed(&self) -> io::Result<SystemTime> {
         time(&self.0.stx_atime)
     }
 
-    /// When it was made. Errors: Unsupported where the file system does not keep it.
+    /// The creation time. Errors: `Unsupported` if the file system does not record it; otherwise as
+    /// for [`modified`](Self::modified).
     pub fn created(&self) -> io::Result<SystemTime> {
         match self.0.stx_mask & libc::STATX_BTIME {
             0 => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "the file system does not keep the time of creation",
+                "the file system does not record creation times",
             )),
             _ => time(&self.0.stx_btime),
         }
     }
 
-    /// Everything `statx(2)` reported.
+    /// The complete result of `statx(2)`.
     pub fn as_raw_statx(&self) -> &libc::statx {
         &self.0
     }
 }
 
-/// A time of the kernel's. Before 1970 the seconds are negative and the nanoseconds are not.
+/// Converts a timestamp of the kernel: before 1970 the seconds are negative, the nanoseconds are
+/// not.
 fn time(timestamp: &libc::statx_timestamp) -> io::Result<SystemTime> {
     let seconds = Duration::from_secs(timestamp.tv_sec.unsigned_abs());
     let whole = match timestamp.tv_sec {
@@ -267,47 +270,47 @@ impl fmt::Debug for Metadata {
     }
 }
 
-/// What kind of file something is.
+/// The type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileType(u32);
 
 impl FileType {
-    /// From the mode of `stat(2)`, whose permissions are ignored.
+    /// The type in a mode of `stat(2)`; permissions are ignored.
     pub const fn from_mode(mode: u32) -> Self {
         Self(mode & libc::S_IFMT)
     }
 
-    /// A regular file.
+    /// True for a regular file.
     pub const fn is_file(&self) -> bool {
         self.0 == libc::S_IFREG
     }
 
-    /// A directory.
+    /// True for a directory.
     pub const fn is_dir(&self) -> bool {
         self.0 == libc::S_IFDIR
     }
 
-    /// A symbolic link.
+    /// True for a symbolic link.
     pub const fn is_symlink(&self) -> bool {
         self.0 == libc::S_IFLNK
     }
 
-    /// A block device.
+    /// True for a block device.
     pub const fn is_block_device(&self) -> bool {
         self.0 == libc::S_IFBLK
     }
 
-    /// A character device.
+    /// True for a character device.
     pub const fn is_char_device(&self) -> bool {
         self.0 == libc::S_IFCHR
     }
 
-    /// A named pipe.
+    /// True for a named pipe.
     pub const fn is_fifo(&self) -> bool {
         self.0 == libc::S_IFIFO
     }
 
-    /// A socket.
+    /// True for a socket.
     pub const fn is_socket(&self) -> bool {
         self.0 == libc::S_IFSOCK
     }

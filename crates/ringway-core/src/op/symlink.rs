@@ -1,4 +1,4 @@
-//! Make a symbolic link: `symlinkat(2)`.
+//! Makes a symbolic link: `symlinkat(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -7,8 +7,8 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Make `path`, relative to the working directory, a symbolic link that says `target`. Errors:
-/// those of `symlink(2)`.
+/// Makes `path`, relative to the working directory, a symbolic link to `target`. Errors: those of
+/// `symlink(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -40,11 +40,11 @@ fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
 /// `symlinkat(2)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Symlink {
-    /// What the link says.
+    /// The target of the link.
     pub target: *const libc::c_char,
-    /// The directory that it is made in, or `AT_FDCWD`.
+    /// The directory of the link, or `AT_FDCWD`.
     pub dir: RawFd,
-    /// The link's path.
+    /// The path of the link.
     pub path: *const libc::c_char,
 }
 
@@ -58,8 +58,8 @@ impl SubmissionForms for Symlink {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps both paths valid C strings until its
-        // completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
+        // until the completion.
         syscall_result(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
     }
 }

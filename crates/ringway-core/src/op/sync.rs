@@ -1,4 +1,4 @@
-//! Make a file's data durable: `fsync(2)`, `fdatasync(2)`.
+//! Makes a file's data durable: `fsync(2)`, `fdatasync(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,12 +6,12 @@ use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue, types::FsyncFlags};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Wait until everything written to `file` is on the device, its metadata included.
+/// Waits until everything written to `file` is on the device, including its metadata.
 ///
-/// It speaks of writes that were complete before it began: link it behind a write
-/// ([`Queue::push_chain`](crate::Queue::push_chain)) or drain ([`Operation::drain`]) to have it
-/// wait. Errors: those of `fsync(2)`; after EIO the data may be lost, and a second try that
-/// succeeds proves nothing.
+/// It covers writes that completed before it started: to make it wait for a write, chain it after
+/// the write ([`Queue::push_chain`](crate::Queue::push_chain)) or use a barrier
+/// ([`Operation::drain`]). Errors: those of `fsync(2)`. After EIO the data may be lost, and a retry
+/// that succeeds proves nothing.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -29,7 +29,7 @@ pub fn fsync(file: &File) -> Operation {
     Operation::on(Fsync { fd: file.as_raw_fd(), data_only: false }, file)
 }
 
-/// As [`fsync`], without metadata that is not needed to read the data back (`fdatasync(2)`).
+/// As [`fsync`], without metadata that is not needed to read the data (`fdatasync(2)`).
 pub fn fdatasync(file: &File) -> Operation {
     Operation::on(Fsync { fd: file.as_raw_fd(), data_only: true }, file)
 }
@@ -39,7 +39,7 @@ pub fn fdatasync(file: &File) -> Operation {
 pub struct Fsync {
     /// The file.
     pub fd: RawFd,
-    /// `fdatasync(2)`.
+    /// True for `fdatasync(2)`.
     pub data_only: bool,
 }
 
@@ -55,7 +55,7 @@ impl SubmissionForms for Fsync {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: the call takes a number; a descriptor that is not open is answered with EBADF.
+        // SAFETY: the call takes a number; for a descriptor that is not open it fails with EBADF.
         syscall_result(i64::from(unsafe {
             if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) }
         }))

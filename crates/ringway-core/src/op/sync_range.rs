@@ -1,4 +1,4 @@
-//! Start or wait for the write-back of a part of a file: `sync_file_range(2)`.
+//! Starts or waits for the write-back of a part of a file: `sync_file_range(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
 use crate::File;
@@ -6,12 +6,12 @@ use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Have the dirty pages of `len` bytes from `offset` on written back (0: to the end of the file).
+/// Writes back the dirty pages of `len` bytes from `offset` on; a `len` of 0 means to the end.
 ///
 /// `flags` are `SYNC_FILE_RANGE_WAIT_BEFORE`, `_WRITE` and `_WAIT_AFTER` as in
-/// `sync_file_range(2)`. This is not durability: neither metadata nor the device's own cache are
-/// flushed. It paces write-back, so that a later [`fdatasync`](super::fdatasync) finds little to
-/// do.
+/// `sync_file_range(2)`. This does not make data durable: it flushes neither metadata nor the
+/// device's cache. It paces write-back, so that a later [`fdatasync`](super::fdatasync) has little
+/// to do.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};

@@ -1,13 +1,13 @@
-//! Let time pass.
+//! Completes after a given time.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::time::Duration;
 
-/// Answer 0 after `duration`, counted from the submission on the monotonic clock.
+/// Completes with 0 after `duration`, counted from the submission on the monotonic clock.
 ///
-/// Cancel ends it early with ECANCELED. For an operation with a time limit of its own, see
+/// A cancel ends it early with ECANCELED. For a time limit on another operation, see
 /// [`Operation::timeout`].
 ///
 /// ```
@@ -22,19 +22,19 @@ pub fn timeout(duration: Duration) -> Operation {
     Operation::new(Timeout { duration })
 }
 
-/// Time to pass.
+/// A delay.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeout {
-    /// How long.
+    /// The length of the delay.
     pub duration: Duration,
 }
 
 impl SubmissionForms for Timeout {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // SAFETY: `context.data` is this operation's own and lives as long as its slot (the ring's
-        // backend sees to both); nothing refers to it while the SQE is being made.
+        // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
+        // backend guarantees both. No other reference to it exists while the SQE is made.
         let timespec = unsafe {
-            // The kernel takes seconds that do not fit an i64 for negative ones, which are invalid.
+            // The kernel takes seconds beyond an i64 as negative, which is invalid.
             let seconds = self.duration.as_secs().min(i64::MAX as u64);
             (*context.data).timespec =
                 types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
@@ -51,7 +51,7 @@ impl SubmissionForms for Timeout {
         let seconds = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
         let time =
             libc::timespec { tv_sec: seconds, tv_nsec: i64::from(self.duration.subsec_nanos()) };
-        // SAFETY: `time` lives on this stack for the call; a null pointer for the remainder is
+        // SAFETY: `time` lives on this stack during the call; a null pointer for the remainder is
         // allowed.
         syscall_result(i64::from(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }))
     }

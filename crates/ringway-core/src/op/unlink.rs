@@ -1,4 +1,4 @@
-//! Remove a name: `unlinkat(2)`, `rmdir(2)`.
+//! Removes a name: `unlinkat(2)`, `rmdir(2)`.
 
 use super::{Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-/// Remove the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
+/// Removes the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -24,13 +24,13 @@ pub fn unlink(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), 0)
 }
 
-/// Remove the empty directory `path`, relative to the working directory. Errors: those of
+/// Removes the empty directory `path`, relative to the working directory. Errors: those of
 /// `rmdir(2)`.
 pub fn rmdir(path: impl AsRef<Path>) -> Operation {
     make(None, path.as_ref(), libc::AT_REMOVEDIR)
 }
 
-/// Remove `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)`
+/// Removes `path` relative to the directory `dir`; `flags` are those of `unlinkat(2)`
 /// (`AT_REMOVEDIR`).
 pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
     make(Some(dir), path.as_ref(), flags)
@@ -62,7 +62,8 @@ impl SubmissionForms for Unlink {
     }
 
     fn call(&self) -> i64 {
-        // SAFETY: whoever pushed the operation keeps `path` a valid C string until its completion.
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion.
         syscall_result(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
     }
 }

@@ -1,4 +1,4 @@
-//! Write from one buffer: `pwrite(2)`, `write(2)`.
+//! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
     CURRENT_POSITION, Operation, Position, Resources, SqeContext, SubmissionForms, Transfer,
@@ -9,20 +9,21 @@ use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Write the whole of `buffer` to `file` at `at`.
+/// Writes the whole of `buffer` to `file` at `position`.
 ///
-/// The result is the number of bytes written; it may be less than asked for (a full disk, a
-/// signal), with [`Operation::exact`] what is missing is written too, or the error is the result. A
-/// file open for appending is appended to, whatever the offset (`pwrite(2)`, BUGS).
+/// The result is the number of bytes written. It may be less than the length (a full disk, a
+/// signal); with [`Operation::exact`] the rest is written too, or the error is the result. A write
+/// to a file opened for appending appends, whatever the offset (`pwrite(2)`, BUGS).
 ///
-/// It is one request to the kernel, as `pwrite(2)` is: an append lands in one place, and nothing
-/// changes behind the count of a short write. A write over 1 GiB goes in pieces of that size, one
-/// after the other, and so does what `exact` continues: other appends may come between these.
+/// It is one request to the kernel, as `pwrite(2)` is: an append is contiguous, and nothing is
+/// written after the count of a short write. A write over 1 GiB is split into pieces of that size,
+/// one after the other, and so is the rest that `exact` writes: other appends may come between
+/// them.
 ///
-/// Errors: those of `pwrite(2)`; EINVAL before anything is submitted for an offset over `i64::MAX`;
-/// with `exact`, ENOSPC for a write that came to nothing without an error. After an error any part
-/// of the bytes may have been written: the device takes a long direct write in several requests,
-/// and one of these fails. A cancelled write may have been carried out in part or whole.
+/// Errors: those of `pwrite(2)`; EINVAL, before anything is submitted, for an offset above
+/// `i64::MAX`; with `exact`, ENOSPC if nothing was written without an error. After an error any
+/// part of the bytes may have been written, since the device takes a long direct write in several
+/// requests, each of which can fail. A cancelled write may have been done in part or in whole.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, OpenOptions};
@@ -46,14 +47,14 @@ pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Positio
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
-/// `len` bytes from `buf` to `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A write of `len` bytes from `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
     /// The file.
     pub fd: RawFd,
-    /// Where the bytes come from.
+    /// The address of the buffer.
     pub buf: *const u8,
-    /// Bytes.
+    /// The number of bytes.
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -104,9 +105,8 @@ impl SubmissionForms for Write {
 
     fn call(&self) -> i64 {
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps `buf` valid for reads of `len` bytes
-            // until its completion; the safe push does so by owning the buffer in the operation's
-            // slot.
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
+            // `len` bytes until the completion.
             syscall_result(unsafe { libc::write(self.fd, self.buf.cast(), self.len) as i64 })
         };
         let at_offset = |offset| {
@@ -121,7 +121,7 @@ impl SubmissionForms for Write {
     fn try_call(&self) -> Option<i64> {
         let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
         let write = |at| {
-            // SAFETY: as in `call`; the one iovec is on this stack.
+            // SAFETY: as in `call`; the iovec is on this stack.
             syscall_result(unsafe {
                 libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
             } as i64)

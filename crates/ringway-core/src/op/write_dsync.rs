@@ -1,4 +1,4 @@
-//! Write from one buffer, durably: `pwritev2(2)` with `RWF_DSYNC`.
+//! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
     Operation, Position, Resources, SqeContext, SubmissionForms, Transfer, Write, call_at, on_file,
@@ -9,17 +9,18 @@ use crate::{Buffer, File};
 use io_uring::{opcode, squeue};
 use std::os::fd::AsRawFd;
 
-/// As [`write`](super::write()), and the bytes are on the device when it completes, as if the file
-/// had been opened with `O_DSYNC`. Of what others have written it promises nothing: that is for
-/// [`fdatasync`](super::fdatasync).
+/// As [`write`](super::write()), but the bytes are on the device when it completes, as if the file
+/// had been opened with `O_DSYNC`. It does not cover other writes: use
+/// [`fdatasync`](super::fdatasync) for those.
 ///
-/// One request, where a write and a sync behind it are two; a device with "forced unit access"
-/// needs no flush of its cache for a direct one. Each request over 1 GiB, and each one that `exact`
-/// continues with, is made durable by itself: a sync behind all of it
-/// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less there.
+/// It is one request, where a write and a sync are two, and a direct one needs no cache flush on a
+/// device with "forced unit access". For a write over 1 GiB, and for each part that `exact`
+/// continues with, each request is made durable separately; there a sync after the whole write
+/// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less.
 ///
-/// Errors: those of `pwritev2(2)`: those of a write, those of a sync (after EIO the data may be
-/// lost, and a second try that succeeds proves nothing), EOPNOTSUPP where there is no `RWF_DSYNC`.
+/// Errors: those of `pwritev2(2)`, that is those of a write and those of a sync (after EIO the data
+/// may be lost, and a retry that succeeds proves nothing); EOPNOTSUPP if `RWF_DSYNC` is not
+/// supported.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};
@@ -77,9 +78,8 @@ impl SubmissionForms for WriteDsync {
         let Write { fd, buf, len, offset } = self.0;
         let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
         let write = |at| {
-            // SAFETY: whoever pushed the operation keeps `buf` valid for reads of `len` bytes until
-            // its completion; the safe push does so by owning the buffer in the operation's slot. The
-            // call reads one iovec.
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
+            // `len` bytes until the completion. The call reads one iovec.
             syscall_result(
                 unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64
             )

@@ -1,4 +1,4 @@
-//! Write from several buffers: `pwritev(2)`, `writev(2)`.
+//! Writes from several buffers: `pwritev(2)`, `writev(2)`.
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
@@ -10,12 +10,12 @@ use crate::sys::kaio::{self, Iocb};
 use io_uring::{opcode, squeue};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Write `buffers`, one after the other, to `file` at `at`.
+/// Writes `buffers`, one after the other, to `file` at `position`.
 ///
-/// The result is the number of bytes written over all of them: of the first 1024 (`IOV_MAX`) that
-/// are not empty, where there are more. With [`Operation::exact`] a short write is continued, over
-/// any number of buffers. Errors and cancel as for [`write`](super::write()); the buffers come back
-/// with the completion.
+/// The result is the total number of bytes written. One call uses at most the first 1024 buffers
+/// (`IOV_MAX`) that are not empty; with [`Operation::exact`] a short write is continued, over any
+/// number of buffers. Errors and cancel as for [`write`](super::write()). The completion returns
+/// the buffers.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options, OpenOptions};
@@ -37,14 +37,14 @@ pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> 
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), None)
 }
 
-/// `count` buffers to `offset` on ([`CURRENT_POSITION`]: the file's own position).
+/// A write from `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Writev {
     /// The file.
     pub fd: RawFd,
-    /// The buffers.
+    /// The iovec array.
     pub iov: *const libc::iovec,
-    /// How many.
+    /// The number of buffers.
     pub count: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
@@ -55,7 +55,7 @@ impl Writev {
         Transfer::Vector(super::operation::total(self.iov, self.count))
     }
 
-    /// Whole from the beginning; further in, all from the buffer that `start` falls into, or the
+    /// All buffers at the start; further in, the buffers from the one that `start` is in, or the
     /// rest of that one.
     pub(super) fn piece(&self, start: u64) -> Raw {
         if start == 0 {
@@ -90,9 +90,8 @@ impl SubmissionForms for Writev {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         let at_position = || {
-            // SAFETY: whoever pushed the operation keeps the iovec array and the buffers it names
-            // valid until its completion; the safe push does so by owning them in the operation's
-            // slot.
+            // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its
+            // buffers valid until the completion.
             syscall_result(unsafe { libc::writev(self.fd, iov, count) as i64 })
         };
         // SAFETY: as above.

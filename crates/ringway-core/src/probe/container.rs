@@ -1,35 +1,34 @@
-//! A guess at the container or sandbox around this process. Only for the reader of a report:
-//! nothing is decided by it.
+//! Guesses the container or sandbox of this process, for reports only: no decision depends on it.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 
-/// What containers leave about.
+/// Traces that containers leave.
 #[derive(Default)]
 struct Clues {
-    /// `/.dockerenv` is there.
+    /// `/.dockerenv` exists.
     docker_file: bool,
-    /// `/run/.containerenv` is there.
+    /// `/run/.containerenv` exists.
     podman_file: bool,
     /// `KUBERNETES_SERVICE_HOST` is set.
     kubernetes: bool,
     /// The variable `container`, or the text of `/run/systemd/container`.
-    found: Option<String>,
+    announced: Option<String>,
     /// The text of `/proc/self/cgroup`.
     cgroup: String,
     /// The text of `/proc/version`.
     version: String,
 }
 
-/// `docker`, `podman`, `kubernetes`, `gVisor`, `lxc`; `None` where nothing points to a container.
+/// `docker`, `podman`, `kubernetes`, `gVisor`, `lxc`; `None` if nothing indicates a container.
 pub(super) fn guess() -> Option<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     from_clues(&Clues {
         docker_file: Path::new("/.dockerenv").exists(),
         podman_file: Path::new("/run/.containerenv").exists(),
         kubernetes: env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-        found: env::var("container")
+        announced: env::var("container")
             .ok()
             .or_else(|| fs::read_to_string("/run/systemd/container").ok()),
         cgroup: read("/proc/self/cgroup"),
@@ -38,7 +37,7 @@ pub(super) fn guess() -> Option<String> {
 }
 
 fn from_clues(clues: &Clues) -> Option<String> {
-    // The version that gVisor has always pretended to be.
+    // gVisor has always reported this version.
     if clues.version.starts_with("Linux version 4.4.0") && clues.version.contains("Jan 10 15:06:54")
     {
         return Some("gVisor".to_owned());
@@ -52,10 +51,10 @@ fn from_clues(clues: &Clues) -> Option<String> {
     if clues.podman_file || clues.cgroup.contains("libpod") {
         return Some("podman".to_owned());
     }
-    if let Some(found) = clues.found.as_deref().map(str::trim)
-        && !found.is_empty()
+    if let Some(announced) = clues.announced.as_deref().map(str::trim)
+        && !announced.is_empty()
     {
-        return Some(found.to_owned());
+        return Some(announced.to_owned());
     }
     ["containerd", "lxc"].into_iter().find(|name| clues.cgroup.contains(name)).map(str::to_owned)
 }
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_clue_is_no_container() {
+    fn without_clues_no_container_is_guessed() {
         let clues = Clues {
             cgroup: "0::/user.slice\n".to_owned(),
             version: "Linux version 6.1.0".to_owned(),
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outermost_name_wins() {
+    fn the_outermost_container_is_named() {
         let clues = Clues { docker_file: true, kubernetes: true, ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("kubernetes"));
         let clues = Clues {
@@ -87,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manager_tells_is_repeated() {
-        let clues = Clues { found: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
+    fn the_name_given_by_the_manager_is_used() {
+        let clues = Clues { announced: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("systemd-nspawn"));
     }
 }

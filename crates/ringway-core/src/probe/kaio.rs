@@ -1,4 +1,4 @@
-//! The trial of Linux KAIO (`io_setup(2)` and its kin): a read, a sync, an eventfd, and the
+//! The trials of Linux KAIO (`io_setup(2)` and so on): a read, a sync, an eventfd, and the
 //! completion ring in user space.
 
 use super::sample::{self, PAGE, Sample};
@@ -12,19 +12,19 @@ use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// What KAIO grants beyond reads and writes.
+/// What KAIO supports besides reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct KaioSupport {
-    /// Completions can be picked up from the mapped ring without a system call.
+    /// Completions can be reaped from the mapped ring without a system call.
     pub user_ring: Result<(), Refusal>,
-    /// An eventfd can be told of completions.
+    /// Completions can signal an eventfd.
     pub res_fd: Result<(), Refusal>,
     /// `IOCB_CMD_FDSYNC`, kernel 4.18.
     pub fsync: Result<(), Refusal>,
 }
 
-/// Requests that the trial's context has room for.
+/// The capacity of the trial's context.
 const CONTEXT_SIZE: u32 = 4;
 
 /// Reads the sample through a context and tries the rest.
@@ -57,14 +57,14 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Reads the whole sample and compares.
+    /// Reads the whole sample and compares it.
     fn read(&mut self, event: Option<i32>) -> io::Result<()> {
         let mut pages = sample::pages(PAGE);
         let buf = pages.as_mut_ptr() as u64;
         let read = Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), buf, PAGE as u64, 0);
         let result = self.submit_and_wait(event.map_or(read, |event| read.resfd(event)));
         if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT)) {
-            // The kernel may still write into them.
+            // The kernel may still write into the pages.
             mem::forget(pages);
             return result.map(drop);
         }
@@ -77,21 +77,21 @@ impl Trial<'_> {
             .map(drop)
     }
 
-    /// Submits one request and waits for it. ETIMEDOUT: it is still with the kernel, and so is the
-    /// memory it names.
+    /// Submits one request and waits for it. ETIMEDOUT: the kernel still has it, and the memory it
+    /// names.
     fn submit_and_wait(&mut self, mut request: Iocb) -> io::Result<i64> {
-        // SAFETY: the kernel copies the live request before it returns. The memory that the request
-        // names stays until the completion: `read` keeps it, and leaks it should none come.
+        // SAFETY: the kernel copies the request before it returns. `read` keeps the memory that the
+        // request names until the completion, or leaks it.
         unsafe { self.context.submit(&[&raw mut request]) }
             .map_err(io::Error::from_raw_os_error)?;
-        let mut room = [MaybeUninit::<IoEvent>::uninit()];
+        let mut buffer = [MaybeUninit::<IoEvent>::uninit()];
         let result = wait_for(TRIAL_TIMEOUT, || {
-            match self.context.get_events(0, &mut room, Some(Duration::ZERO)) {
+            match self.context.get_events(0, &mut buffer, Some(Duration::ZERO)) {
                 Ok(events) => events.first().map(|event| Some(event.res)),
-                // A signal is no answer.
+                // Interrupted by a signal: not a result.
                 Err(libc::EINTR) => None,
-                // The request went out and its completion cannot be fetched, so its memory is as
-                // good as in flight.
+                // The request was submitted and its completion cannot be fetched: treat its memory
+                // as in flight.
                 Err(_) => Some(None),
             }
         });

@@ -1,4 +1,4 @@
-//! What trials read, and the memory they read it into.
+//! The file that trials read, and the memory they read it into.
 
 use crate::AlignedBuffer;
 use crate::refusal::limits::Limit;
@@ -7,11 +7,11 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of the sample, and what [`pages`] are aligned to.
+/// Bytes of the sample, and the alignment of [`pages`].
 pub(crate) const PAGE: usize = 4096;
 
-/// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. It is filled with a
-/// pattern, so that a read that transfers nothing is noticed.
+/// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. Filled with a pattern, so
+/// that a read that transfers nothing is noticed.
 pub(crate) fn pages(bytes: usize) -> AlignedBuffer {
     let mut pages = AlignedBuffer::new(bytes.next_multiple_of(PAGE), PAGE);
     pages.fill(0xa5);
@@ -25,13 +25,13 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// A nameless file in memory. Where `RLIMIT_FSIZE` allows no page, a write to it would raise
-    /// SIGXFSZ, which kills the program; there, and where a sandbox has no `memfd_create`, it is
-    /// the program's own executable, or `/dev/zero`.
+    /// An unnamed file in memory. Where `RLIMIT_FSIZE` allows no page, writing it would raise
+    /// SIGXFSZ, which kills the program; there, and where a sandbox has no `memfd_create`, the
+    /// sample is the program's executable or `/dev/zero`.
     ///
     /// # Errors
     ///
-    /// EMFILE and its like where not even one descriptor is free.
+    /// EMFILE or ENFILE if no descriptor is free.
     pub(crate) fn new() -> io::Result<Self> {
         match in_memory() {
             Err(error) if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
@@ -52,28 +52,28 @@ impl Sample {
         &self.file
     }
 
-    /// Whether a read of the whole sample gave what is in it; EIO where it did not.
+    /// Checks that a read returned the whole sample; EIO if it did not.
     pub(crate) fn check(&self, read: &[u8]) -> io::Result<()> {
         if read == self.bytes { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 }
 
-/// True where a file of `len` bytes can be written without SIGXFSZ.
+/// True if a file of `len` bytes can be written without SIGXFSZ.
 pub(crate) fn may_write(len: usize) -> bool {
     Limit::of_file_size().soft.is_none_or(|most| most >= len as u64)
 }
 
-/// A page of bytes that no kernel would invent.
+/// A page with a content that no kernel would make up.
 fn in_memory() -> io::Result<File> {
     if !may_write(PAGE) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
-    // SAFETY: the name is a C string that the kernel copies; nothing else is touched.
+    // SAFETY: the name is a C string that the kernel copies; the call accesses nothing else.
     let fd = unsafe { libc::memfd_create(c"ringway-probe".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: `memfd_create` has just returned this descriptor; it has no other owner.
     let file = unsafe { File::from_raw_fd(fd) };
     let bytes: Vec<u8> = b"ringway ".iter().copied().cycle().take(PAGE).collect();
     file.write_all_at(&bytes, 0)?;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_found() {
+    fn wrong_bytes_are_detected() {
         let executable = Sample::of(File::open("/proc/self/exe").unwrap());
         let zeros = Sample::of(File::open("/dev/zero").unwrap());
         for sample in [Sample::new(), executable, zeros].map(Result::unwrap) {

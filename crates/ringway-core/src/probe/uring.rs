@@ -1,4 +1,4 @@
-//! The trial of io_uring: a read through a plain ring, then one through a ring with each option.
+//! The trials of io_uring: a read through a plain ring, then one through a ring with each option.
 
 use super::sample::{self, PAGE, Sample};
 use super::{TRIAL_TIMEOUT, refused, wait_for};
@@ -16,34 +16,34 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-/// Entries of a trial's rings: what a queue uses, and no more than two pages.
+/// Entries of the rings of trials: as in a queue, and at most two pages.
 const ENTRIES: u32 = 64;
 
-/// Milliseconds until a polling thread sleeps: short, since it is only there for one read.
+/// Milliseconds until a polling thread sleeps: short, since it serves one read.
 const SQPOLL_IDLE: u32 = 5;
 
-/// Sizes of fixed buffers that are tried.
+/// Sizes of fixed buffers to try.
 const BUFFER_SIZES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
 
-/// What io_uring grants beyond a plain ring.
+/// What io_uring supports besides a plain ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct UringSupport {
-    /// Flags of `io_uring_setup(2)`: a ring made with the flag, and a read through it. IOPOLL is
-    /// the exception: whether its reads work depends on the device, which [`path`](super::path)
+    /// Flags of `io_uring_setup(2)`, each tried by making a ring with it and reading through that.
+    /// IOPOLL is only set up: whether reads work depends on the device, which [`path`](super::path)
     /// tries.
     pub flags: Vec<(Feature, Result<(), Refusal>)>,
-    /// What is used or registered with a ring, each used for a read.
+    /// Features that are used or registered with a ring, each tried by a read.
     pub options: Vec<(Feature, Result<(), Refusal>)>,
-    /// Fixed buffers by their size in bytes, each read into.
+    /// Fixed buffers by size in bytes, each tried by a read.
     pub fixed_buffers: Vec<(u64, Result<(), Refusal>)>,
-    /// `IORING_FEAT_*`, as the kernel tells them.
+    /// `IORING_FEAT_*`, as the kernel reports them.
     pub features: Vec<(&'static str, bool)>,
-    /// Operations, as the kernel tells them (`IORING_REGISTER_PROBE`).
+    /// Operations, as the kernel reports them (`IORING_REGISTER_PROBE`).
     pub opcodes: Result<Vec<(&'static str, bool)>, Refusal>,
 }
 
-/// What a ring costs of `RLIMIT_MEMLOCK`.
+/// The memory of a ring that counts against `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct RingMemory {
@@ -51,18 +51,18 @@ pub struct RingMemory {
     pub entries: u32,
     /// Bytes, in whole pages.
     pub bytes: u64,
-    /// How many such rings the limit allows to all processes of this user together; `None` where it
-    /// does not bind (no limit, or CAP_IPC_LOCK, which root has).
+    /// How many such rings the limit allows for all processes of this user together; `None` if the
+    /// limit does not apply (no limit, or CAP_IPC_LOCK, which root has).
     ///
-    /// Kernels from 5.12 up to some 6.13 did not charge rings to it, so there are at least as many.
+    /// Kernels from 5.12 to about 6.13 do not charge rings to it, so there may be more.
     pub rings: Option<u64>,
 }
 
-/// The memory of rings of `entries`, and how many of them `limits` allow.
+/// The memory of rings with this many entries, and how many of them `limits` allow.
 ///
-/// Two areas are charged: the submission entries of 64 bytes, and the completions of 16 bytes
-/// behind a header of 64 with the index array of 4 bytes an entry after them. Each takes whole
-/// pages.
+/// Two areas are charged: the submission entries of 64 bytes each; and a header of 64 bytes, the
+/// completions of 16 bytes each and the index array of 4 bytes for each entry. Each area is rounded
+/// up to whole pages.
 pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory {
     let entries = entries.next_power_of_two();
     let submissions = u64::from(entries) * 64;
@@ -91,8 +91,8 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<UringSupport, Re
     })
 }
 
-/// A read of `len` bytes at the start of `file`, which is open for direct I/O, through a ring
-/// with IOPOLL.
+/// Reads `len` bytes at the start of `file`, which is open for direct I/O, through a ring with
+/// IOPOLL.
 pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
@@ -100,7 +100,7 @@ pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Resu
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }
 
-/// What all trials need.
+/// What all trials use.
 struct Trials<'a> {
     sample: &'a Sample,
     limits: &'a Limits,
@@ -113,7 +113,7 @@ impl Trials<'_> {
         move |error| refused(feature, &error, self.limits)
     }
 
-    /// The plain ring on which everything else stands, and the features that it tells.
+    /// Tries the plain ring that everything else is based on; returns the features that it reports.
     fn plain(&self) -> Result<Vec<(&'static str, bool)>, Refusal> {
         let refuse = self.refuse(Feature::Uring);
         let mut ring = self.ring(|_| {}).map_err(&refuse)?;
@@ -127,9 +127,9 @@ impl Trials<'_> {
         self.retry_on_enomem(|| builder.build(ENTRIES))
     }
 
-    /// Does what takes lockable memory. A closed ring gives its memory back only after a while, so
-    /// where the limit is tight ENOMEM may mean the rings of the trials before; then it waits, up
-    /// to a second in all.
+    /// Calls `take`, which needs lockable memory. A closed ring frees its memory only after a
+    /// while, so with a tight limit ENOMEM may be due to earlier trials; then this retries, for up
+    /// to a second in total.
     fn retry_on_enomem<T>(&self, take: impl Fn() -> io::Result<T>) -> io::Result<T> {
         const STEP: Duration = Duration::from_millis(20);
         loop {
@@ -144,7 +144,7 @@ impl Trials<'_> {
         }
     }
 
-    /// Reads the whole sample and compares.
+    /// Reads the whole sample and compares it.
     fn read_sample(&self, ring: &mut IoUring) -> io::Result<()> {
         self.read_sample_from(ring, From::Descriptor(self.sample.file().as_raw_fd()))
     }
@@ -200,7 +200,7 @@ impl Trials<'_> {
         ]
     }
 
-    /// A ring that starts disabled and is enabled before its first use.
+    /// A ring that is made disabled and enabled before its first use.
     fn enabled_later(&self) -> io::Result<()> {
         let mut ring = self.ring(|ring| {
             ring.setup_r_disabled();
@@ -227,7 +227,8 @@ impl Trials<'_> {
             (Feature::FixedFiles, Self::fixed_file),
             (Feature::EventFd, Self::signals_event_fd),
             (Feature::IoWqWorkers, |_, ring| {
-                // Zeroes only ask: the cap belongs to the thread and would outlive this ring.
+                // Zeroes only query the limits: setting them would outlive this ring, since they
+                // belong to the thread.
                 ring.submitter().register_iowq_max_workers(&mut [0, 0])
             }),
             (Feature::RingFd, |trials, ring| trials.registered_ring(ring)),
@@ -266,7 +267,7 @@ impl Trials<'_> {
             completions.sync();
             completions.next().map(|completion| completion.result())
         });
-        // The registration belongs to the thread, so it must go before the ring does.
+        // The registration belongs to the thread, so it must be ended before the ring.
         submitter.unregister_ring_fd()?;
         completion_result(result).map(drop)
     }
@@ -278,10 +279,10 @@ impl Trials<'_> {
             let mut pages = sample::pages(size);
             let buffer = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses
-            // them, or leaks them. The kernel holds on to the pages of a registered buffer by
-            // itself, so freeing them before the ring is sound.
+            // them, or leaks them. The kernel holds the pages of a registered buffer itself, so
+            // freeing them before the ring is sound.
             let register = || unsafe { ring.submitter().register_buffers(&[buffer]) };
-            // There is no point in waiting for what can never fit beside the ring.
+            // Waiting is useless if the buffer can never fit.
             match self.limits.memlock.soft {
                 Some(limit) if size as u64 >= limit => register(),
                 _ => self.retry_on_enomem(register),
@@ -302,7 +303,7 @@ impl Trials<'_> {
     }
 }
 
-/// The operations that queues carry.
+/// The io_uring operations that queues use.
 const OPCODES: [(&str, u8); 24] = [
     ("NOP", opcode::Nop::CODE),
     ("READ", opcode::Read::CODE),
@@ -347,7 +348,7 @@ fn features(found: &Parameters) -> Vec<(&'static str, bool)> {
     ]
 }
 
-/// Waits for a completion that never comes: the kernel must end it with ETIME.
+/// Waits for a completion that never comes: the kernel must return ETIME.
 fn waits_with_timeout(ring: &IoUring) -> io::Result<()> {
     if !ring.params().is_feature_ext_arg() {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -356,14 +357,14 @@ fn waits_with_timeout(ring: &IoUring) -> io::Result<()> {
     let waited = ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout));
     match waited {
         Err(error) if error.raw_os_error() == Some(libc::ETIME) => Ok(()),
-        // A signal came first, which takes an enter that took the timeout.
+        // A signal came first, during an enter that accepted the timeout.
         Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
     }
 }
 
-/// What a read is of, and into.
+/// What to read, and into what.
 #[derive(Clone, Copy)]
 enum From {
     Descriptor(RawFd),
@@ -372,8 +373,8 @@ enum From {
     DescriptorIntoFixedBuffer(RawFd),
 }
 
-/// Reads from offset 0 into `pages` and gives them back. Without a completion in time they are
-/// leaked and the error is ETIMEDOUT: the kernel may still write into them, and closing the ring
+/// Reads from offset 0 into `pages` and returns them. If it does not complete in time they are
+/// leaked, with the error ETIMEDOUT: the kernel may still write into them, and closing the ring
 /// does not wait for it.
 fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
     let bytes = &mut *pages;
@@ -395,7 +396,7 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
     }
 }
 
-/// The kernel has, or may have, a request and has not completed it.
+/// The kernel has, or may have, a request that is not completed.
 struct StillInFlight;
 
 /// Submits one entry and waits for its completion.
@@ -403,22 +404,21 @@ fn submit_and_wait(
     ring: &mut IoUring,
     entry: &squeue::Entry,
 ) -> Result<io::Result<u32>, StillInFlight> {
-    // SAFETY: the memory that the entry names stays until its completion: `read` keeps it, and
-    // leaks it should none come.
+    // SAFETY: `read` keeps the memory that the entry names until its completion, or leaks it.
     if unsafe { ring.submission().push(entry) }.is_err() {
         return Ok(Err(io::Error::from_raw_os_error(libc::EBUSY)));
     }
     let submitted = submit(&ring.submitter());
     if let Err(error) = submitted {
-        // With a polling thread the entry may be taken all the same.
+        // A polling thread may have taken the entry nevertheless.
         return if ring.params().is_setup_sqpoll() { Err(StillInFlight) } else { Ok(Err(error)) };
     }
     let result = wait_for(TRIAL_TIMEOUT, || {
         if let Some(completion) = ring.completion().next() {
             return Some(completion.result());
         }
-        // Where completions are deferred or polled for, an enter that asks for them makes them. Its
-        // error is no answer. SAFETY: no signal mask is passed, so the call names no memory.
+        // If completions are deferred or polled for, an enter that asks for events makes them. Its
+        // error is irrelevant. SAFETY: no signal mask is passed, so the call accesses no memory.
         let _ = unsafe {
             ring.submitter().enter::<libc::sigset_t>(0, 0, EnterFlags::GETEVENTS.bits(), None)
         };
@@ -430,13 +430,13 @@ fn submit_and_wait(
     }
 }
 
-/// A completion's result as a result.
+/// The result of a completion.
 fn completion_result(completion: Option<i32>) -> io::Result<u32> {
     let result = completion.unwrap_or(-libc::ETIMEDOUT);
     u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
 }
 
-/// Submits what was pushed. A signal may come between.
+/// Submits what was pushed, also if a signal interrupts it.
 fn submit(submitter: &Submitter<'_>) -> io::Result<()> {
     loop {
         match submitter.submit() {
@@ -459,9 +459,9 @@ mod tests {
         }
     }
 
-    /// The figures were measured on kernel 6.18 as an ordinary user.
+    /// Measured on kernel 6.18 as an ordinary user.
     #[test]
-    fn rings_are_counted_as_the_kernel_charges_them() {
+    fn ring_memory_is_what_the_kernel_charges() {
         let usual = limits(Some(8 << 20), 0);
         let rings = |entries| ring_memory(entries, 4096, &usual).rings;
         assert_eq!(rings(64), Some(1024));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_means_no_count() {
+    fn without_a_limit_there_is_no_count() {
         let privileged = limits(Some(8 << 20), Capability::IpcLock.bit());
         assert_eq!(ring_memory(64, 4096, &privileged).rings, None);
         assert_eq!(ring_memory(64, 4096, &limits(None, 0)).rings, None);

@@ -1,10 +1,9 @@
-//! The names of Linux's error numbers, since `libc` has them only as constants and an operator
-//! searches for the name.
+//! The names of Linux's error numbers, which users search for; `libc` has them only as constants.
 
-/// The name of an error number: `EPERM` for 1. `None` for a number that Linux does not give.
+/// The name of an error number: `EPERM` for 1. `None` for a number that Linux does not define.
 ///
-/// Where two names share a number the usual one is given: `EAGAIN` rather than `EWOULDBLOCK`,
-/// `EOPNOTSUPP` rather than `ENOTSUP`.
+/// If two names share a number, the usual one: `EAGAIN` rather than `EWOULDBLOCK`, `EOPNOTSUPP`
+/// rather than `ENOTSUP`.
 pub const fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         libc::EPERM => "EPERM",
@@ -142,13 +141,13 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
     })
 }
 
-/// The error number with this name, as [`errno_name`] gives it.
+/// The error number with this name; the inverse of [`errno_name`].
 #[cfg(feature = "testing")]
 pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
     (1..=libc::EHWPOISON).find(|errno| errno_name(*errno) == Some(name))
 }
 
-/// The error number; EIO for an error that did not come from the kernel.
+/// The error number; EIO for an error that does not come from the kernel.
 pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_that_the_c_library_describes_has_a_name() {
+    fn every_errno_that_the_c_library_describes_has_a_name() {
         for errno in 1..=133 {
             let text = std::io::Error::from_raw_os_error(errno).to_string();
             assert_eq!(

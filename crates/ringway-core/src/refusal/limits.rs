@@ -1,14 +1,13 @@
-//! What this process may use: resource limits, capabilities, and the sysctls that switch
-//! asynchronous I/O off.
+//! The limits of this process: resource limits, capabilities, and the sysctls that disable
+//! asynchronous I/O.
 //!
-//! Everything here is read without changing anything, and everything that cannot be read is `None`:
-//! a sandbox without `/proc`, or a process without a free descriptor, still gets an answer for the
-//! rest.
+//! Reading them changes nothing, and a value that cannot be read is `None`: in a sandbox without
+//! `/proc`, or without a free descriptor, the others are still reported.
 
 use std::fmt;
 use std::fs;
 
-// The C libraries disagree about the type of a resource's number.
+// C libraries differ in the type of a resource.
 #[cfg(target_env = "gnu")]
 type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
@@ -17,14 +16,14 @@ type Resource = libc::c_int;
 /// A resource limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The limit in force.
+    /// The current limit.
     pub soft: Option<u64>,
-    /// What the process may raise it to without privilege.
+    /// The limit that the process may raise it to without privileges.
     pub hard: Option<u64>,
 }
 
 impl Limit {
-    /// No limit at all.
+    /// No limit.
     pub const UNLIMITED: Self = Self { soft: None, hard: None };
 
     /// `RLIMIT_FSIZE`: a write beyond it raises SIGXFSZ.
@@ -35,8 +34,8 @@ impl Limit {
     fn of_this_process(resource: Resource) -> Self {
         let mut limit =
             libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: `limit` is a live rlimit that getrlimit writes and nobody else sees. It fails
-        // only for an unknown resource, and then leaves the value as it was.
+        // SAFETY: getrlimit writes to `limit`, which nothing else uses. It fails only for an
+        // unknown resource, and then leaves the value unchanged.
         unsafe { libc::getrlimit(resource, &mut limit) };
         let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value);
         Self { soft: finite(limit.rlim_cur), hard: finite(limit.rlim_max) }
@@ -53,15 +52,15 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The capabilities that change what is granted.
+/// Capabilities that affect what is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
-    /// `CAP_IPC_LOCK`: memory is not counted against `RLIMIT_MEMLOCK`.
+    /// `CAP_IPC_LOCK`: memory does not count against `RLIMIT_MEMLOCK`.
     IpcLock,
-    /// `CAP_SYS_ADMIN`: passes `kernel.io_uring_disabled=1`; SQPOLL before kernel 5.11.
+    /// `CAP_SYS_ADMIN`: overrides `kernel.io_uring_disabled=1`; allows SQPOLL before kernel 5.11.
     SysAdmin,
-    /// `CAP_SYS_NICE`: SQPOLL on kernels 5.11 and 5.12.
+    /// `CAP_SYS_NICE`: allows SQPOLL on kernels 5.11 and 5.12.
     SysNice,
 }
 
@@ -76,8 +75,8 @@ impl Capability {
     }
 }
 
-/// The limits of this process and the switches of this machine. `None` in a field: it could not be
-/// read, or this kernel does not have it.
+/// The limits of this process and the sysctls of this machine. A field is `None` if it could not be
+/// read or this kernel does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct Limits {
@@ -85,28 +84,28 @@ pub struct Limits {
     pub memlock: Limit,
     /// `RLIMIT_NOFILE`: one more than the highest descriptor.
     pub nofile: Limit,
-    /// `kernel.io_uring_disabled` (kernel 6.6): 0 for all, 1 for `io_uring_group` and
-    /// CAP_SYS_ADMIN, 2 for nobody.
+    /// `kernel.io_uring_disabled` (kernel 6.6): 0 allows all processes, 1 `io_uring_group` and
+    /// CAP_SYS_ADMIN, 2 none.
     pub io_uring_disabled: Option<u32>,
     /// `kernel.io_uring_group`: a group id, -1 for none.
     pub io_uring_group: Option<i64>,
-    /// `fs.aio-max-nr`: KAIO requests that all contexts of the machine may hold room for.
+    /// `fs.aio-max-nr`: the most KAIO requests of all contexts on the machine.
     pub aio_max_nr: Option<u64>,
-    /// `fs.aio-nr`: what they hold room for now.
+    /// `fs.aio-nr`: the KAIO requests that contexts have reserved.
     pub aio_nr: Option<u64>,
     /// The effective capabilities, as the bits of `CapEff`.
     pub capabilities: Option<u64>,
     /// Seccomp: 0 off, 1 strict, 2 a filter.
     pub seccomp: Option<u32>,
-    /// How many seccomp filters are stacked (kernel 5.9).
+    /// The number of stacked seccomp filters (kernel 5.9).
     pub seccomp_filters: Option<u32>,
-    /// `no_new_privs`: set-user-id programs and file capabilities give nothing.
+    /// `no_new_privs`: set-user-id programs and file capabilities have no effect.
     pub no_new_privs: Option<bool>,
 }
 
 impl Limits {
-    /// Reads them for this process. Opens files below `/proc`, one at a time; does not block on
-    /// devices.
+    /// Reads the limits of this process. Opens files below `/proc`, one at a time; does not block
+    /// on devices.
     pub fn of_this_process() -> Self {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let field = |name| status_field(&status, name);
@@ -124,7 +123,7 @@ impl Limits {
         }
     }
 
-    /// Whether the process has a capability in effect; `None` where that cannot be told.
+    /// Whether the process has a capability in effect; `None` if unknown.
     pub fn has(&self, capability: Capability) -> Option<bool> {
         self.capabilities.map(|bits| bits & capability.bit() != 0)
     }
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_field_is_found_by_its_whole_name() {
+    fn a_status_field_is_found_by_its_full_name() {
         let status = "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\nCapEff:\t0000000000004000\n";
         assert_eq!(status_field(status, "Seccomp"), Some("2"));
         assert_eq!(status_field(status, "Seccomp_filters"), Some("1"));
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_mask_is_neither_yes_nor_no() {
+    fn without_the_capability_mask_has_returns_none() {
         let limits = Limits { capabilities: None, ..Limits::of_this_process() };
         assert_eq!(limits.has(Capability::IpcLock), None);
     }

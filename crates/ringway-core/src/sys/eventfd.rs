@@ -1,4 +1,4 @@
-//! An eventfd, and waiting for several until a given time: what backends need to be waited for.
+//! Eventfds, and waiting for several until a given time. Backends use both to wait.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -21,20 +21,20 @@ impl EventFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes it readable. A counter that is full is so already.
+    /// Makes it readable; if it is readable already, this has no effect.
     pub fn signal(&self) {
         let one = 1u64;
         // SAFETY: eight bytes are read from `one`, which is live for the call.
         unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), size_of::<u64>()) };
     }
 
-    /// Makes it unreadable. One that is so already stays as it is, and gives false.
+    /// Makes it unreadable. Returns false if it was unreadable already.
     pub fn drain(&self) -> bool {
         drain(self.0.as_raw_fd())
     }
 }
 
-/// As [`EventFd::drain`], for one that somebody else owns.
+/// As [`EventFd::drain`], for an eventfd with another owner.
 pub(crate) fn drain(eventfd: RawFd) -> bool {
     let mut count = 0u64;
     // SAFETY: eight bytes are written to `count`, which is live for the call.
@@ -50,17 +50,19 @@ impl AsRawFd for EventFd {
     }
 }
 
-/// How long it is until then; `None` for ever.
+/// The time left until then; `None` for no limit.
 pub(crate) fn left(until: Option<Instant>) -> Option<Duration> {
     until.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
 pub(crate) fn timespec(duration: Duration) -> libc::timespec {
-    let seconds = duration.as_secs().min(i32::MAX as u64); // 68 years: enough, and fits everywhere.
+    // 68 years: long enough, and within the range of every `time_t`.
+    let seconds = duration.as_secs().min(i32::MAX as u64);
     libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: duration.subsec_nanos() as _ }
 }
 
-/// Waits until one of these is readable: which are. None when `until` has come or a signal has.
+/// Waits until a descriptor is readable; returns which ones are. None are after `until` or a
+/// signal.
 pub(crate) fn wait_readable<const N: usize>(
     fds: [RawFd; N],
     until: Option<Instant>,
@@ -68,8 +70,7 @@ pub(crate) fn wait_readable<const N: usize>(
     let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timespec = left(until).map(timespec);
     let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `N` entries and the timespec, all on this stack for the length of the call; no signal
-    // mask.
+    // SAFETY: `N` entries and the timespec live on this stack during the call; no signal mask.
     let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, timeout, ptr::null()) };
     if ready < 0 {
         let error = io::Error::last_os_error();
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_readable_from_signal_to_drain() {
+    fn an_eventfd_is_readable_from_signal_to_drain() {
         let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
         let fds = [one.as_raw_fd(), two.as_raw_fd()];
         let now = Some(Instant::now());
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_at_its_time() {
+    fn waiting_ends_at_the_deadline() {
         let event = EventFd::new().unwrap();
         let until = Instant::now() + Duration::from_millis(5);
         assert_eq!(wait_readable([event.as_raw_fd()], Some(until)).unwrap(), [false]);

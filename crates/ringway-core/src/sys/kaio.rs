@@ -1,10 +1,10 @@
 //! The binding to Linux AIO: the five system calls, the iocb, and the completion ring in user
 //! space.
 //!
-//! The C library has no wrappers for these calls, so they are made here by number. It rests on
+//! The C library has no wrappers for these calls, so they are made by number. References:
 //! io_setup(2), io_submit(2), io_getevents(2), io_cancel(2), io_destroy(2) and the kernel's
-//! `include/uapi/linux/aio_abi.h`; the ring's layout is that of `fs/aio.c`, valid only when its
-//! magic and features say so.
+//! `include/uapi/linux/aio_abi.h`. The layout of the ring is that of `fs/aio.c`, and is valid only
+//! if its magic number and features match.
 
 use super::eventfd::timespec;
 use crate::refusal::errno_of;
@@ -25,8 +25,8 @@ pub(crate) const IOCB_CMD_PWRITEV: u16 = 8;
 
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// `struct iocb`: one request. The kernel copies it in `io_submit`; afterwards its address is only
-/// the request's name.
+/// `struct iocb`: one request. The kernel copies it in `io_submit`; after that its address only
+/// identifies the request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Iocb {
@@ -48,27 +48,27 @@ pub(crate) struct Iocb {
 }
 
 impl Iocb {
-    /// Offsets above `i64::MAX` become negative ones, which the kernel refuses.
+    /// Offsets above `i64::MAX` become negative, and the kernel refuses them.
     pub fn new(command: u16, fd: RawFd, buf: u64, nbytes: u64, offset: u64) -> Self {
         Self { command, fd: fd as u32, buf, nbytes, offset: offset as i64, ..Self::default() }
     }
 
-    /// What the completion carries.
+    /// Sets the number that the completion returns.
     pub fn data(self, data: u64) -> Self {
         Self { data, ..self }
     }
 
-    /// `RWF_*` flags of `pwritev2(2)` (4.13).
+    /// Sets `RWF_*` flags of `pwritev2(2)` (4.13).
     pub fn rw_flags(self, rw_flags: u32) -> Self {
         Self { rw_flags, ..self }
     }
 
-    /// Have this eventfd told of the completion.
+    /// Makes the kernel signal this eventfd at the completion.
     pub fn resfd(self, eventfd: RawFd) -> Self {
         Self { flags: IOCB_FLAG_RESFD, resfd: eventfd as u32, ..self }
     }
 
-    /// No eventfd is told of it; the empty one counts as told.
+    /// True if no eventfd is signalled at the completion; false for the default, unused iocb.
     pub fn lacks_eventfd(&self) -> bool {
         self.flags & IOCB_FLAG_RESFD == 0 && self.data != 0
     }
@@ -77,10 +77,10 @@ impl Iocb {
         self.command == IOCB_CMD_POLL
     }
 
-    /// What to make of the result.
+    /// Converts the result of the kernel.
     ///
-    /// A poll that was woken answers with all bits of the wake-up, also those that nobody asked
-    /// for; and one that was cancelled with none.
+    /// A poll that was woken returns all bits of the wakeup, including those that were not
+    /// requested; a cancelled one returns none.
     pub fn result(&self, res: i64) -> i64 {
         if !self.is_poll() || res < 0 {
             return res;
@@ -100,23 +100,23 @@ impl Iocb {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IoEvent {
-    /// [`Iocb::data`].
+    /// The number set by [`Iocb::data`].
     pub data: u64,
-    /// The iocb's address.
+    /// The address of the iocb.
     pub obj: u64,
     /// The result, or minus errno; see [`Iocb::result`].
     pub res: i64,
-    /// Set by USB gadgets only; of no meaning here.
+    /// Set by USB gadgets only; unused here.
     pub res2: i64,
 }
 
-/// `struct aio_ring`: what the mapped completion ring begins with. Its events follow.
+/// `struct aio_ring`: the header of the mapped completion ring. The events follow it.
 #[repr(C)]
 struct Ring {
     id: u32,
-    /// Places for events.
+    /// The capacity, in events.
     nr: u32,
-    /// The next event to pick up; ours to move, and io_getevents's.
+    /// The next event to reap. This process and io_getevents advance it.
     head: AtomicU32,
     /// Where the kernel writes next.
     tail: AtomicU32,
@@ -133,17 +133,16 @@ const _: () =
 
 /// A context: requests in flight and their completion ring.
 ///
-/// It belongs to the process, not to a thread, and a forked child does not have it: there its
-/// system calls answer EINVAL, and its ring must not be touched.
+/// It belongs to the process, not to a thread. In a forked child its system calls fail with EINVAL,
+/// and its ring must not be touched.
 ///
-/// Dropping it **blocks** until everything in flight has completed (`io_destroy(2)`; polls are
-/// cancelled), which a device or a network file system that hangs can make for ever. See
-/// [`abandon`](Self::abandon).
+/// Dropping it **blocks** until all requests have completed (`io_destroy(2)`; polls are cancelled):
+/// forever, if a device or a network file system hangs. See [`abandon`](Self::abandon).
 #[derive(Debug)]
 pub(crate) struct Context {
     /// `aio_context_t`: the address of the completion ring.
     id: libc::c_ulong,
-    /// How many events the ring has room for, when it can be read from user space.
+    /// The capacity of the ring, if it can be read from user space.
     user_ring: Option<u32>,
     abandoned: bool,
 }
@@ -153,14 +152,14 @@ impl Context {
     /// that the machine's `fs.aio-max-nr` is used up.
     pub fn new(requests: u32) -> Result<Self, i32> {
         let mut id: libc::c_ulong = 0;
-        // SAFETY: the kernel writes one word into `id`, which is live and has to be zero before.
+        // SAFETY: the kernel writes one word into `id`, which is live and zero, as required.
         returned(unsafe {
             libc::syscall(libc::SYS_io_setup, libc::c_ulong::from(requests), &raw mut id)
         })?;
         Ok(Self { id, user_ring: user_ring(id), abandoned: false })
     }
 
-    /// As [`new`](Self::new), but completions come through io_getevents only.
+    /// As [`new`](Self::new), but completions are fetched with io_getevents only.
     #[cfg(test)]
     pub fn without_user_ring(requests: u32) -> Result<Self, i32> {
         let mut context = Self::new(requests)?;
@@ -168,28 +167,27 @@ impl Context {
         Ok(context)
     }
 
-    /// Whether [`reap`](Self::reap) gives anything.
+    /// True if [`reap`](Self::reap) works.
     pub fn has_user_ring(&self) -> bool {
         self.user_ring.is_some()
     }
 
-    /// `io_submit(2)`: how many of these, from the front, the kernel has taken; or, when it took
-    /// none, why not the first.
+    /// `io_submit(2)`: returns how many of these, from the front, the kernel has taken; if it took
+    /// none, the errno for the first.
     ///
     /// # Safety
     ///
-    /// Each address is that of a live iocb that nobody refers to at this moment (the kernel writes
-    /// its key). What the iocbs point at stays valid until their completions have been picked up.
+    /// Each address is that of a live iocb to which no reference exists (the kernel writes its
+    /// key). What the iocbs point at stays valid until their completions were reaped.
     pub unsafe fn submit(&self, iocbs: &[*mut Iocb]) -> Result<usize, i32> {
-        // SAFETY: the array is live for the call, and the kernel only reads it; the rest is the
-        // caller's promise.
+        // SAFETY: the array is live during the call and only read; the caller guarantees the rest.
         returned(unsafe {
             libc::syscall(libc::SYS_io_submit, self.id, iocbs.len() as libc::c_long, iocbs.as_ptr())
         })
     }
 
-    /// `io_getevents(2)`: waits until `min` completions are there or `timeout` is over, and hands
-    /// over as many as there are and fit. EINTR means that none is lost.
+    /// `io_getevents(2)`: waits for `min` completions or until `timeout`, and returns as many as
+    /// there are and fit. After EINTR none is lost.
     pub fn get_events<'a>(
         &mut self,
         min: usize,
@@ -201,7 +199,7 @@ impl Context {
         let timeout = timespec.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         let (len, events) = (buffer.len() as libc::c_long, buffer.as_mut_ptr());
         // SAFETY: the kernel writes at most `len` events into `buffer` and reads the timespec; both
-        // are live for the call.
+        // are live during the call.
         let got = returned(unsafe {
             libc::syscall(libc::SYS_io_getevents, self.id, min, len, events, timeout)
         })?;
@@ -210,15 +208,15 @@ impl Context {
         Ok(unsafe { std::slice::from_raw_parts(events.cast::<IoEvent>(), got) })
     }
 
-    /// Hands over what is in the completion ring, without a system call.
+    /// Reaps the completions in the ring, without a system call.
     pub fn reap(&mut self, mut each: impl FnMut(IoEvent)) {
         let Some(nr) = self.user_ring else { return };
         let ring: *mut Ring = ptr::with_exposed_provenance_mut(self.id as usize);
-        // SAFETY: `user_ring` is only set when the header at this address has been recognized, and
-        // the mapping stays until `io_destroy`, which only `drop` calls. Besides us, only the
-        // kernel changes these words.
+        // SAFETY: `user_ring` is set only if the header at this address was recognized, and the
+        // mapping stays until `io_destroy`, which only `drop` calls. Only this process and the
+        // kernel change these words.
         let (head, tail) = unsafe { (&(*ring).head, &(*ring).tail) };
-        // Nobody but this context's owner moves the head: `&mut self`.
+        // Only the owner of this context moves the head: `&mut self`.
         let mut at = head.load(Ordering::Relaxed);
         // Pairs with the kernel's barrier between an event and the tail behind it.
         let end = tail.load(Ordering::Acquire);
@@ -226,30 +224,30 @@ impl Context {
             return;
         }
         while at != end {
-            // SAFETY: the events follow the header, `at` is below their number, and the kernel does
-            // not write this one again before the head has gone past it.
+            // SAFETY: the events follow the header, `at` is less than their number, and the kernel
+            // does not write this one again before the head has passed it.
             let event = unsafe { ring.add(1).cast::<IoEvent>().add(at as usize).read() };
             each(event);
             at = if at + 1 == nr { 0 } else { at + 1 };
         }
-        // The events have been read before the kernel sees that their places are free.
+        // The events were read before the kernel sees their entries as free.
         head.store(at, Ordering::Release);
     }
 
     /// `io_cancel(2)`, for an iocb that was submitted from this address. Only `IOCB_CMD_POLL` can
-    /// be cancelled, so nothing comes back: the completion tells.
+    /// be cancelled, so nothing is returned: the completion shows it.
     pub fn cancel(&self, iocb: &Iocb) {
         let mut unused = IoEvent::default();
         // SAFETY: the kernel reads the iocb's key and, before 4.18, may write one event; both are
-        // live for the call.
+        // live during the call.
         unsafe {
             libc::syscall(libc::SYS_io_cancel, self.id, ptr::from_ref(iocb), &raw mut unused)
         };
     }
 
-    /// Has `drop` let go of the context without waiting. It, its share of `fs.aio-max-nr` and its
-    /// ring stay until the process ends, and what is in flight completes into memory that must stay
-    /// valid as long.
+    /// Makes `drop` leave the context without waiting. The context, its share of `fs.aio-max-nr`
+    /// and its ring stay until the process ends, and the memory of its requests must stay valid as
+    /// long.
     pub fn abandon(&mut self) {
         self.abandoned = true;
     }
@@ -260,7 +258,7 @@ impl Drop for Context {
         if self.abandoned {
             return;
         }
-        // SAFETY: the context is ours; nobody uses the ring after this.
+        // SAFETY: this value owns the context, and nothing uses the ring after this.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }
@@ -269,11 +267,11 @@ fn returned(value: libc::c_long) -> Result<usize, i32> {
     usize::try_from(value).map_err(|_| errno_of(&std::io::Error::last_os_error()))
 }
 
-/// The number of events in the ring of this context, if its header is known.
+/// The capacity of the context's ring, if its header is a known one.
 ///
-/// A sandbox's context may be no address at all. So the kernel copies the header through a pipe,
-/// and answers EFAULT where a load of ours would be a fault. Without descriptors for the pipe,
-/// there is io_getevents.
+/// In a sandbox a context may not be an address at all. So the kernel copies the header through a
+/// pipe: for a bad address that fails with EFAULT, where a load would crash. If there are no
+/// descriptors for the pipe, completions are fetched with io_getevents.
 fn user_ring(id: libc::c_ulong) -> Option<u32> {
     let (mut reader, writer) = std::io::pipe().ok()?;
     let mut header = [0; size_of::<Ring>()];

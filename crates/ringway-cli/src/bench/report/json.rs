@@ -1,17 +1,20 @@
-//! The report for scripts. Where fio has a figure it has fio's name and unit, so that what reads
-//! `fio --output-format=json` reads this; what only ringway knows is under `ringway`. A key is
-//! there only when its figure was measured: fio's `slat_ns`, `iodepth_level` and the like are not.
+//! The report for scripts. A figure that fio has, has fio's name and unit, so programs that read
+//! `fio --output-format=json` can read this. Everything else is under `ringway`. There are only
+//! keys of measured figures: fio's `slat_ns`, `iodepth_level` and others are missing.
+//! `docs/command-line.md` documents the keys; they are stable.
 
-use super::words;
-use crate::bench::result::{Cell, Direction, Report, Run};
-use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
+use super::configuration::configuration;
+use super::summary::{Conclusion, Summary};
+use crate::bench::plan::size_text;
+use crate::bench::result::{Direction, Measurement, Report, Run, add};
+use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The percentiles that fio reports unless told otherwise.
+/// fio's default percentiles.
 const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -22,178 +25,169 @@ pub fn render(report: &Report) -> String {
     render_at(report, &Zoned::now())
 }
 
-/// The report with a date of its own.
+/// The report with the given date.
 pub fn render_at(report: &Report, at: &Zoned) -> String {
-    let ran = || report.cells.iter().filter(|cell| !cell.runs.is_empty());
-    let jobs: Vec<Value> = ran().enumerate().flat_map(|(group, cell)| jobs(group, cell)).collect();
-    let not_run: Vec<Value> = report
-        .cells
+    let (ran, not_run): (Vec<_>, Vec<_>) =
+        report.measurements.iter().partition(|of| !of.runs.is_empty());
+    let jobs: Vec<Value> = ran.iter().enumerate().flat_map(|(group, of)| jobs(group, of)).collect();
+    let not_run: Vec<Value> = not_run
         .iter()
-        .filter(|cell| cell.runs.is_empty())
-        .map(|cell| {
+        .map(|of| {
             json!({
-                "jobname": cell.workload.name,
-                "backend": words::backend(cell.workload.backend),
-                "job options": options(&cell.workload),
-                "notes": cell.notes,
+                "jobname": of.workload.name,
+                "backend": of.workload.backend.name(),
+                "job options": options(&of.workload),
+                "notes": of.notes,
             })
         })
         .collect();
+    let summary = Summary::new(report);
+    let conclusion = |of: &Conclusion| {
+        let Conclusion { title, choice, reasons } = of;
+        json!({ "title": title, "choice": choice, "reasons": reasons })
+    };
     let whole = json!({
         "ringway version": env!("CARGO_PKG_VERSION"),
         "timestamp": at.timestamp().as_second(),
         "timestamp_ms": at.timestamp().as_millisecond(),
         "time": at.strftime("%a %b %e %H:%M:%S %Y").to_string(),
-        "global options": common_options(&report.cells),
+        "global options": common_options(report),
         "jobs": jobs,
         "ringway": {
             "command": report.command,
             "machine": report.machine,
             "not_run": not_run,
+            "summary": {
+                "headline": summary.headline,
+                "workloads": summary.groups.iter().map(conclusion).collect::<Vec<_>>(),
+                "warnings": summary.warnings,
+            },
         },
     });
-    let mut text = serde_json::to_string_pretty(&whole).expect("all keys are strings");
-    text.push('\n');
-    text
+    format!("{whole:#}\n")
 }
 
-/// The median run under fio's names, as a whole or each of its jobs.
-fn jobs(group: usize, cell: &Cell) -> Vec<Value> {
-    let Some(run) = cell.median() else { return Vec::new() };
-    if run.jobs.is_empty() {
-        let mut own = own(cell, run);
-        own.append(&mut runs(cell));
-        return vec![job(group, cell, run, cell.workload.jobs, own)];
+/// The median run, as a whole or by job.
+fn jobs(group: usize, of: &Measurement) -> Vec<Value> {
+    let Some(run) = of.median() else { return Vec::new() };
+    if !run.jobs.is_empty() {
+        return run
+            .jobs
+            .iter()
+            .map(|job_run| job(group, of, job_run, 1, own(of, job_run)))
+            .collect();
     }
-    run.jobs.iter().map(|of_job| job(group, cell, of_job, 1, own(cell, of_job))).collect()
+    let mut own = own(of, run);
+    let mut rates: Vec<f64> = of.runs.iter().map(Run::ops_per_second).collect();
+    rates.sort_by(f64::total_cmp);
+    own["ops_per_second_of_runs"] = json!({
+        "median": rounded(run.ops_per_second()),
+        "min": rates.first().map(|rate| rounded(*rate)),
+        "max": rates.last().map(|rate| rounded(*rate)),
+    });
+    own["runs"] = of.runs.iter().map(figures).collect();
+    vec![job(group, of, run, of.workload.jobs, own)]
 }
 
-/// What this many jobs did under fio's names, and the rest.
-fn job(group: usize, cell: &Cell, run: &Run, jobs: u32, own: Map<String, Value>) -> Value {
-    let of = &cell.workload;
+/// One entry of `jobs`, which stands for this many jobs.
+fn job(group: usize, of: &Measurement, run: &Run, jobs: u32, own: Value) -> Value {
     let usage = &run.usage;
-    // fio adds up the time of a group's jobs, and its shares are of that sum.
+    // fio adds up the time of a group's jobs, and its CPU shares are of that sum.
     let job_runtime = usage.real.as_secs_f64() * f64::from(jobs.max(1));
     let share = |time: Duration| rounded(time.as_secs_f64() * 100.0 / job_runtime.max(1e-9));
     json!({
-        "jobname": of.name,
+        "jobname": of.workload.name,
         "groupid": group,
         "error": run.errors.first().map_or(0, |&(errno, _)| errno),
         "eta": 0,
         "elapsed": usage.real.as_secs_f64().ceil() as u64,
-        "job options": options(of),
+        "job options": options(&of.workload),
         "read": direction(&run.read, usage.real),
         "write": direction(&run.write, usage.real),
-        // There are no trims, so these are zero in truth.
+        // fio's readers expect the key; bench never trims.
         "trim": direction(&Direction::new(), Duration::ZERO),
         "sync": { "total_ios": run.sync.ops, "lat_ns": latency(&run.sync.latency, true) },
         "job_runtime": (job_runtime * 1e3) as u64,
         "usr_cpu": share(usage.user),
         "sys_cpu": share(usage.system),
-        "ctx": usage.context_switches,
+        "ctx": usage.context_switches(),
         "ringway": own,
     })
 }
 
 /// What fio has no name for.
-fn own(cell: &Cell, run: &Run) -> Map<String, Value> {
-    let of = &cell.workload;
-    let mut out = figures(run);
-    let mut add = |key: &str, value: Value| out.insert(key.to_owned(), value);
-    add("backend", words::backend(of.backend).into());
-    add("contender", words::contender(of).into());
-    add("block_size", of.block_size.into());
-    add("depth", of.depth.into());
-    add("jobs", of.jobs.into());
-    add("direct", of.direct.into());
-    add("latency", "clat_ns and lat_ns hold the same figure: from submission to completion".into());
-    add("notes", cell.notes.clone().into());
-    out
-}
-
-/// All runs of a cell.
-fn runs(cell: &Cell) -> Map<String, Value> {
-    let mut rates: Vec<f64> = cell.runs.iter().map(Run::ops_per_second).collect();
-    rates.sort_by(f64::total_cmp);
-    let mut out = Map::new();
-    let median = cell.median().map(|run| rounded(run.ops_per_second()));
-    let (min, max) =
-        (rates.first().map(|&rate| rounded(rate)), rates.last().map(|&rate| rounded(rate)));
-    out.insert(
-        "ops_per_second_of_runs".to_owned(),
-        json!({ "median": median, "min": min, "max": max }),
-    );
-    out.insert("runs".to_owned(), cell.runs.iter().map(figures).collect::<Vec<_>>().into());
-    out
+fn own(of: &Measurement, run: &Run) -> Value {
+    let workload = &of.workload;
+    let mut own = figures(run);
+    own["backend"] = workload.backend.name().into();
+    own["configuration"] = configuration(workload).into();
+    own["block_size"] = workload.block_size.into();
+    own["depth"] = workload.depth.into();
+    own["jobs"] = workload.jobs.into();
+    own["direct"] = workload.direct.into();
+    own["latency"] = "clat_ns and lat_ns are the same: from submission to completion".into();
+    own["notes"] = of.notes.clone().into();
+    own
 }
 
 /// The figures of one run.
-fn figures(run: &Run) -> Map<String, Value> {
+fn figures(run: &Run) -> Value {
     let usage = &run.usage;
-    let mut out = Map::new();
-    let mut add = |key: &str, value: Value| out.insert(key.to_owned(), value);
-    add("ops", run.ops().into());
-    add("bytes", run.bytes().into());
-    add("ops_per_second", rounded(run.ops_per_second()));
-    add("real_seconds", usage.real.as_secs_f64().into());
-    add("user_seconds", usage.user.as_secs_f64().into());
-    add("system_seconds", usage.system.as_secs_f64().into());
-    let per_op = |value: f64| rounded(value / run.ops() as f64);
-    if run.ops() > 0 {
-        add("cpu_us_per_op", rounded(run.cpu_us_per_op()));
-        add("context_switches_per_op", per_op(usage.context_switches as f64));
-        if let Some(calls) = usage.system_calls {
-            add("system_calls_per_op", per_op(calls as f64));
-        }
-    }
-    if let Some(calls) = usage.system_calls {
-        add("system_calls", calls.into());
-    }
-    add(
-        "helpers",
-        json!({
-            "sqpoll_seconds": usage.sqpoll.as_secs_f64(),
-            "io_wq_seconds": usage.io_wq.as_secs_f64(),
-            "io_wq_workers": usage.io_wq_workers,
-        }),
-    );
-    let mut both = run.read.completion().clone();
-    both.add(run.write.completion()).expect("both histograms have the same bounds");
-    if !both.is_empty() {
-        add("lat_ns", latency(&both, true));
-    }
-    if [&run.read, &run.write].iter().any(|direction| direction.submitted.is_some())
-        || run.not_started > 0
-    {
-        // From when requests were due, with those that were due and never started.
-        add("schedule_lat_ns", latency(&run.latency(), true));
-        add("not_started", run.not_started.into());
-    }
-    if let Some((blocks, wrong)) = run.verified {
-        add("verify", json!({ "blocks": blocks, "wrong": wrong }));
-    }
     let errors: Vec<Value> = run
         .errors
         .iter()
         .map(|(errno, times)| json!({ "errno": errno, "requests": times }))
         .collect();
-    add("errors", errors.into());
+    let mut out = json!({
+        "ops": run.ops(),
+        "bytes": run.bytes(),
+        "ops_per_second": rounded(run.ops_per_second()),
+        "real_seconds": usage.real.as_secs_f64(),
+        "user_seconds": usage.user.as_secs_f64(),
+        "system_seconds": usage.system.as_secs_f64(),
+        "system_calls": run.system_calls,
+        "helpers": {
+            "sqpoll_seconds": usage.sqpoll.as_secs_f64(),
+            "io_wq_seconds": usage.io_wq.as_secs_f64(),
+            "io_wq_workers": usage.io_wq_workers,
+        },
+        "errors": errors,
+    });
+    if run.ops() > 0 {
+        let per_op = |value: u64| rounded(value as f64 / run.ops() as f64);
+        out["cpu_us_per_op"] = rounded(run.cpu_us_per_op());
+        out["context_switches_per_op"] = per_op(usage.context_switches());
+        out["system_calls_per_op"] = per_op(run.system_calls);
+    }
+    let mut both = run.read.completion().clone();
+    add(&mut both, run.write.completion());
+    if !both.is_empty() {
+        out["lat_ns"] = latency(&both, true);
+    }
+    if run.read.submitted.is_some() || run.write.submitted.is_some() || run.not_started > 0 {
+        // From the scheduled start, with requests that were due and never started.
+        out["schedule_lat_ns"] = latency(&run.latency(), true);
+        out["not_started"] = run.not_started.into();
+    }
+    if let Some((blocks, wrong)) = run.verified {
+        out["verify"] = json!({ "blocks": blocks, "wrong": wrong });
+    }
     out
 }
 
-/// One direction as fio writes it: bandwidth in KiB/s and B/s, run time in milliseconds.
+/// One direction in fio's units: bandwidth in KiB/s and B/s, run time in milliseconds.
 fn direction(of: &Direction, real: Duration) -> Value {
     let real = if of.ops > 0 { real } else { Duration::ZERO };
     let none = Direction::new();
-    // Those never started are in the other one.
+    // Without a completed request, the histogram has those that were never started.
     let completion = if of.ops > 0 { of.completion() } else { &none.latency };
-    let a_second = |n: u64| n as f64 / real.as_secs_f64().max(1e-9);
+    let per_second = |n: u64| n as f64 / real.as_secs_f64().max(1e-9);
     json!({
         "io_bytes": of.bytes,
         "io_kbytes": of.bytes / 1024,
-        "bw_bytes": a_second(of.bytes) as u64,
-        "bw": (a_second(of.bytes) / 1024.0) as u64,
-        "iops": rounded(a_second(of.ops)),
+        "bw_bytes": per_second(of.bytes) as u64,
+        "bw": (per_second(of.bytes) / 1024.0) as u64,
+        "iops": rounded(per_second(of.ops)),
         "runtime": real.as_millis() as u64,
         "total_ios": of.ops,
         "clat_ns": latency(completion, true),
@@ -213,16 +207,14 @@ fn latency(of: &Histogram<u64>, percentiles: bool) -> Value {
         "N": of.len(),
     });
     if percentiles {
-        let values = PERCENTILES
-            .iter()
-            .map(|&percent| (format!("{percent:.6}"), of.value_at_percentile(percent).into()))
-            .collect::<Map<_, _>>();
-        out["percentile"] = values.into();
+        let value =
+            |percent: f64| (format!("{percent:.6}"), of.value_at_percentile(percent).into());
+        out["percentile"] = PERCENTILES.map(value).into_iter().collect::<Map<_, _>>().into();
     }
     out
 }
 
-/// The settings as fio's options. fio's flags that take no value are written as `1`.
+/// The settings as fio's options. Flags have the value `1`.
 fn options(of: &Workload) -> Map<String, Value> {
     let mut out = Map::new();
     let mut add = |key: &str, value: String| out.insert(key.to_owned(), value.into());
@@ -249,27 +241,25 @@ fn options(of: &Workload) -> Map<String, Value> {
         Start::Percent(percent) => add("offset", format!("{percent}%")),
     };
     add("rw", of.access.name().to_owned());
-    if words::is_mixed(of.access) {
+    if of.access.is_mixed() {
         add("rwmixread", of.read_percent.to_string());
     }
     match &of.sizes {
-        Sizes::One => add("bs", fio_size(of.block_size)),
+        Sizes::One => add("bs", size_text(of.block_size)),
         Sizes::UpTo(largest) => {
-            add("bsrange", format!("{}-{}", fio_size(of.block_size), fio_size(*largest)))
+            add("bsrange", format!("{}-{}", size_text(of.block_size), size_text(*largest)))
         }
         Sizes::Split(sizes) => {
             let parts =
-                sizes.iter().map(|(size, percent)| format!("{}/{percent}", fio_size(*size)));
+                sizes.iter().map(|(size, percent)| format!("{}/{percent}", size_text(*size)));
             add("bssplit", parts.collect::<Vec<_>>().join(":"))
         }
     };
-    // fio's names; it has no engine that is a pool of threads.
+    // fio has no engine that is a pool of threads.
     let engine = match of.backend {
         Backend::Uring => "io_uring",
         Backend::Kaio => "libaio",
-        Backend::Threads => "threads",
-        Backend::Psync => "psync",
-        Backend::Null => "null",
+        backend => backend.name(),
     };
     add("ioengine", engine.to_owned());
     add("iodepth", of.depth.to_string());
@@ -318,19 +308,17 @@ fn options(of: &Workload) -> Map<String, Value> {
         add("thinktime", pause.time.as_micros().to_string());
         add("thinktime_blocks", pause.after.to_string());
     }
-    match of.sync {
-        Some(Sync::Fsync(every)) => add("fsync", every.to_string()),
-        Some(Sync::Fdatasync(every)) => add("fdatasync", every.to_string()),
-        None => None,
-    };
+    if let Some(sync) = of.sync {
+        add(sync.name(), sync.every().to_string());
+    }
     add("randseed", of.seed.to_string());
     add("randrepeat", u8::from(of.rand_repeat).to_string());
     out
 }
 
-/// The options that are the same for every cell.
-fn common_options(cells: &[Cell]) -> Map<String, Value> {
-    let mut all = cells.iter().map(|cell| options(&cell.workload));
+/// The options that all measurements share.
+fn common_options(report: &Report) -> Map<String, Value> {
+    let mut all = report.measurements.iter().map(|of| options(&of.workload));
     let mut common = all.next().unwrap_or_default();
     for other in all {
         common.retain(|key, value| other.get(key) == Some(value));
@@ -339,24 +327,14 @@ fn common_options(cells: &[Cell]) -> Map<String, Value> {
     common
 }
 
-/// A colon separates names in fio, and is written `\:` within one.
+/// In fio a colon separates names, and a colon in a name is written `\:`.
 fn fio_names(paths: &[PathBuf]) -> String {
     let names: Vec<String> =
         paths.iter().map(|path| path.to_string_lossy().replace(':', "\\:")).collect();
     names.join(":")
 }
 
-/// `4k`, as fio's options are usually written.
-fn fio_size(bytes: u64) -> String {
-    match bytes {
-        0 => "0".to_owned(),
-        n if n.is_multiple_of(1 << 20) => format!("{}m", n >> 20),
-        n if n.is_multiple_of(1 << 10) => format!("{}k", n >> 10),
-        n => n.to_string(),
-    }
-}
-
-/// Seconds, fio's unit without a suffix, where they are whole.
+/// Whole seconds without a unit, as usual in fio; otherwise with one.
 fn fio_time(time: Duration) -> String {
     match (time.as_secs(), time.subsec_micros()) {
         (seconds, 0) => seconds.to_string(),
@@ -367,7 +345,7 @@ fn fio_time(time: Duration) -> String {
 
 /// Six digits after the point, as fio writes them.
 fn rounded(value: f64) -> Value {
-    // Values too large for this have no such digits.
+    // Larger values have no such digits.
     let scaled = value * 1e6;
     if scaled.abs() < 2f64.powi(53) { (scaled.round() / 1e6).into() } else { value.into() }
 }
@@ -378,7 +356,7 @@ mod tests {
     use crate::bench::report::samples;
     use proptest::prelude::*;
 
-    /// The keys that fio 3.33 writes and that are measured here, by where they stand.
+    /// The keys of fio 3.33 that are measured here, by their place.
     const OF_FIO: [(&str, &[&str]); 7] = [
         ("", &["timestamp", "timestamp_ms", "time", "global options", "jobs"]),
         (
@@ -446,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_fios_and_ringways_alone() {
+    fn the_keys_are_those_of_fio_and_ringway() {
         let whole = parse(&samples::mixed());
         for (place, keys) in OF_FIO {
             let object = whole.pointer(place).unwrap().as_object().unwrap();
@@ -462,14 +440,14 @@ mod tests {
     }
 
     #[test]
-    fn the_units_are_fios() {
-        let mut report = samples::one_cell();
-        let run = &mut report.cells[0].runs[0];
+    fn the_units_are_those_of_fio() {
+        let mut report = samples::one_measurement();
+        let run = &mut report.measurements[0].runs[0];
         run.read.ops = 1000;
         run.read.bytes = 4_096_000;
         run.usage.real = Duration::from_millis(2000);
         run.usage.user = Duration::from_millis(500);
-        report.cells[0].workload.jobs = 2;
+        report.measurements[0].workload.jobs = 2;
         let whole = parse(&report);
         let job = &whole["jobs"][0];
         assert_eq!(job["read"]["bw_bytes"], 2_048_000);
@@ -486,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_is_there_and_the_date_is_the_given_one() {
+    fn all_runs_and_the_date_are_there() {
         let report = samples::depths();
         let at =
             jiff::Timestamp::from_second(1_770_091_506).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
@@ -500,17 +478,20 @@ mod tests {
         let rates = &own["ops_per_second_of_runs"];
         assert!(rates["min"].as_f64() < rates["median"].as_f64(), "{rates}");
         assert!(rates["median"].as_f64() < rates["max"].as_f64(), "{rates}");
+        let summary = &whole["ringway"]["summary"];
+        assert!(summary["headline"].as_str().unwrap().contains("uring"), "{summary}");
+        assert_eq!(summary["workloads"].as_array().unwrap().len(), 1);
         let common = whole["global options"].as_object().unwrap();
         assert_eq!(common["rw"], "randread");
         assert!(!common.contains_key("iodepth") && !common.contains_key("ioengine"), "{common:?}");
     }
 
     #[test]
-    fn jobs_that_are_not_reported_as_a_group_have_an_entry_each() {
-        let mut report = samples::one_cell();
-        let cell = &mut report.cells[0];
-        cell.workload.jobs = 3;
-        let run = &mut cell.runs[0];
+    fn jobs_without_group_reporting_have_separate_entries() {
+        let mut report = samples::one_measurement();
+        let measured = &mut report.measurements[0];
+        measured.workload.jobs = 3;
+        let run = &mut measured.runs[0];
         run.jobs = vec![Run::default(), run.clone(), Run { errors: vec![(5, 1)], ..run.clone() }];
         let whole = parse(&report);
         let jobs = whole["jobs"].as_array().unwrap();
@@ -529,11 +510,11 @@ mod tests {
     }
 
     #[test]
-    fn at_a_fixed_rate_fios_latencies_are_from_submission_and_of_what_was_started() {
-        let mut report = samples::one_cell();
-        let cell = &mut report.cells[0];
-        cell.workload.rate = Some(Rate::Requests(1000));
-        let run = &mut cell.runs[0];
+    fn at_a_fixed_rate_the_latencies_of_fio_count_from_submission() {
+        let mut report = samples::one_measurement();
+        let measured = &mut report.measurements[0];
+        measured.workload.rate = Some(Rate::Requests(1000));
+        let run = &mut measured.runs[0];
         run.read = Direction::new();
         run.read.count(4096, 5_000_000, Some(1_000));
         run.read.latency.record(9_000_000).unwrap();
@@ -558,23 +539,23 @@ mod tests {
     }
 
     #[test]
-    fn engines_have_fios_names() {
+    fn engines_have_the_names_of_fio() {
         let names =
             [(Backend::Uring, "io_uring"), (Backend::Kaio, "libaio"), (Backend::Psync, "psync")];
         for (backend, name) in names {
-            let mut report = samples::one_cell();
-            report.cells[0].workload.backend = backend;
+            let mut report = samples::one_measurement();
+            report.measurements[0].workload.backend = backend;
             let whole = parse(&report);
             assert_eq!(whole["jobs"][0]["job options"]["ioengine"], name);
-            assert_eq!(whole["jobs"][0]["ringway"]["backend"], words::backend(backend));
+            assert_eq!(whole["jobs"][0]["ringway"]["backend"], backend.name());
         }
     }
 
     #[test]
-    fn what_did_not_run_is_no_job() {
+    fn a_measurement_that_did_not_run_is_not_a_job() {
         let mut report = samples::depths();
-        report.cells[0].runs.clear();
-        report.cells[0].notes.push("io_uring_setup: EPERM".into());
+        report.measurements[0].runs.clear();
+        report.measurements[0].notes.push("io_uring_setup: EPERM".into());
         let whole = parse(&report);
         assert_eq!(whole["jobs"].as_array().unwrap().len(), 11);
         assert_eq!(whole["ringway"]["not_run"][0]["backend"], "uring");
@@ -583,22 +564,20 @@ mod tests {
 
     #[test]
     fn file_names_keep_their_colons() {
-        let mut report = samples::one_cell();
-        report.cells[0].workload.target = Target::Files(vec!["/a:b".into(), "/\"c\"".into()]);
+        let mut report = samples::one_measurement();
+        report.measurements[0].workload.target =
+            Target::Files(vec!["/a:b".into(), "/\"c\"".into()]);
         assert_eq!(parse(&report)["jobs"][0]["job options"]["filename"], "/a\\:b:/\"c\"");
     }
 
     #[test]
-    fn times_and_sizes_are_written_as_fio_reads_them() {
+    fn times_are_written_as_fio_reads_them() {
         assert_eq!(fio_time(Duration::from_secs(90)), "90");
         assert_eq!(fio_time(Duration::from_millis(1500)), "1500ms");
         assert_eq!(fio_time(Duration::from_micros(1500)), "1500us");
-        assert_eq!(fio_size(4096), "4k");
-        assert_eq!(fio_size(1 << 20), "1m");
-        assert_eq!(fio_size(512), "512");
     }
 
-    /// Anything that is not a number becomes null when it is written.
+    /// serde_json writes null for a figure that is not a number.
     fn has_null(value: &Value) -> bool {
         match value {
             Value::Null => true,
@@ -609,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_reports_are_readable() {
+    fn odd_reports_are_valid() {
         for report in samples::odd() {
             assert!(!has_null(&parse(&report)), "{}", render(&report));
         }
@@ -619,13 +598,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_report_is_readable_and_every_figure_a_number(report in samples::anything()) {
+        fn any_report_is_valid_and_every_figure_is_a_number(report in samples::anything()) {
             let whole = parse(&report);
             prop_assert!(!has_null(&whole));
+            let jobs = whole["jobs"].as_array().unwrap();
             let groups: std::collections::BTreeSet<_> =
-                whole["jobs"].as_array().unwrap().iter().map(|job| job["groupid"].as_u64()).collect();
-            let cells = groups.len() + whole["ringway"]["not_run"].as_array().unwrap().len();
-            prop_assert_eq!(cells, report.cells.len());
+                jobs.iter().map(|job| job["groupid"].as_u64()).collect();
+            let measurements = groups.len() + whole["ringway"]["not_run"].as_array().unwrap().len();
+            prop_assert_eq!(measurements, report.measurements.len());
         }
     }
 }

@@ -1,17 +1,15 @@
-//! The reports: one file for each form, all made from the same `Report` by functions that do
-//! nothing but write text. What several forms need is in `words`, `figures` and `grid`, so that a
-//! figure is worked out once and has the same name and the same unit everywhere.
+//! The reports of a bench, all made from the same [`Report`](super::result::Report) by functions
+//! that only produce text. `configuration` names what was compared and `figures` compares it, so
+//! that every report has the same names and the same conclusions.
 
 pub mod csv;
 pub mod html;
 pub mod json;
+pub mod summary;
 pub mod table;
-pub mod verdict;
 
+pub mod configuration;
 mod figures;
-mod grid;
-mod plot;
-mod words;
 
 #[cfg(test)]
 pub(crate) mod samples;

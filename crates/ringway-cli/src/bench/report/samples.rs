@@ -1,12 +1,13 @@
-//! Made-up reports for the tests: nothing here was measured. Latencies follow a log-normal
-//! distribution from a generator with a fixed seed, so that every test sees the same figures.
+//! Synthetic reports for the tests; nothing here was measured. Latencies have a log-normal
+//! distribution from a generator with a fixed seed, so every test run sees the same figures.
 
-use crate::bench::result::{Cell, Direction, Machine, Report, Run, Usage};
+use crate::bench::result::{Direction, Machine, Measurement, Report, Run};
 use crate::bench::workload::{Access, Backend, Rate, Sizes, Stop, Sync, Target, Workload};
 use proptest::prelude::*;
+use ringway_measure::usage::Usage;
 use std::time::Duration;
 
-/// The backends in the order of a matrix.
+/// The default backends, in their order.
 pub(crate) const BACKENDS: [Backend; 4] =
     [Backend::Uring, Backend::Kaio, Backend::Threads, Backend::Null];
 
@@ -75,21 +76,26 @@ pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) ->
             user: Duration::from_secs_f64(cpu * 0.2),
             system: Duration::from_secs_f64(cpu * 0.8) + busy,
             sqpoll: busy,
-            io_wq: Duration::ZERO,
-            io_wq_workers: 0,
-            context_switches: if threads { ops * 2 } else { ops / 3 },
-            system_calls: match of.backend {
-                Backend::Null => Some(0),
-                Backend::Threads => Some(ops),
-                _ => Some(ops * 2 / u64::from(of.depth.clamp(1, 16))),
-            },
+            voluntary_switches: if threads { ops * 2 } else { ops / 3 },
+            ..Usage::default()
+        },
+        system_calls: match of.backend {
+            Backend::Null => 0,
+            Backend::Threads => ops,
+            _ => ops * 2 / u64::from(of.depth.clamp(1, 16)),
         },
         ..Run::default()
     }
 }
 
-/// A cell with runs that lie `spread` (a share) around a rate.
-pub(crate) fn cell(of: Workload, ops_per_second: f64, cpu_us: f64, runs: u64, spread: f64) -> Cell {
+/// A measurement whose runs differ from a rate by the share `spread`.
+pub(crate) fn measurement(
+    of: Workload,
+    ops_per_second: f64,
+    cpu_us: f64,
+    runs: u64,
+    spread: f64,
+) -> Measurement {
     let seed = 0x9e37_79b9 ^ (of.depth as u64) << 8 ^ of.block_size ^ of.backend as u64;
     let runs = (0..runs)
         .map(|i| {
@@ -97,10 +103,10 @@ pub(crate) fn cell(of: Workload, ops_per_second: f64, cpu_us: f64, runs: u64, sp
             run(&of, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
         })
         .collect();
-    Cell { workload: of, runs, notes: Vec::new() }
+    Measurement { workload: of, runs, notes: Vec::new() }
 }
 
-/// What a backend does at a depth on the made-up machine: operations a second, CPU µs an operation.
+/// Operations a second and CPU µs an operation of a backend at a depth.
 fn plausible(backend: Backend, depth: u32) -> (f64, f64) {
     let (most, half, cpu) = match backend {
         Backend::Uring => (480_000.0, 38.0, 3.9),
@@ -112,8 +118,8 @@ fn plausible(backend: Backend, depth: u32) -> (f64, f64) {
     (most * depth / (depth + half), cpu * (1.0 + 1.1 / depth))
 }
 
-/// A report on a made-up machine.
-pub(crate) fn report(cells: Vec<Cell>) -> Report {
+/// A report of these measurements.
+pub(crate) fn report(measurements: Vec<Measurement>) -> Report {
     Report {
         machine: Machine {
             kernel: "6.12.9".into(),
@@ -124,43 +130,43 @@ pub(crate) fn report(cells: Vec<Cell>) -> Report {
             remarks: vec!["scratch file in /var/tmp, written with random bytes beforehand".into()],
             refused: Vec::new(),
         },
-        cells,
+        measurements,
         command: "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3".into(),
     }
 }
 
-/// Four backends, three depths, three runs each: the usual report.
+/// Four backends, three depths, three runs each: the default report.
 pub(crate) fn depths() -> Report {
     along_depths(&[1, 32, 128], |_| {})
 }
 
 /// Four backends at these depths, with a change to every workload.
 pub(crate) fn along_depths(depths: &[u32], change: impl Fn(&mut Workload)) -> Report {
-    let mut cells = Vec::new();
+    let mut measurements = Vec::new();
     for backend in BACKENDS {
         for &depth in depths {
             let mut of = workload(backend, depth);
             change(&mut of);
             let (ops, cpu) = plausible(backend, depth);
-            cells.push(cell(of, ops, cpu, 3, 0.012));
+            measurements.push(measurement(of, ops, cpu, 3, 0.012));
         }
     }
-    report(cells)
+    report(measurements)
 }
 
 /// Six block sizes at one depth.
 pub(crate) fn block_sizes() -> Report {
-    let mut cells = Vec::new();
+    let mut measurements = Vec::new();
     for backend in BACKENDS {
         for shift in [9, 12, 14, 16, 18, 20] {
             let mut of = workload(backend, 32);
             of.block_size = 1 << shift;
             let (ops, cpu) = plausible(backend, 32);
             let larger = 1.0 + (1u64 << shift) as f64 / 16384.0;
-            cells.push(cell(of, ops / larger, cpu * larger.sqrt(), 3, 0.02));
+            measurements.push(measurement(of, ops / larger, cpu * larger.sqrt(), 3, 0.02));
         }
     }
-    report(cells)
+    report(measurements)
 }
 
 /// Reads and writes mixed, with fsync.
@@ -173,9 +179,9 @@ pub(crate) fn mixed() -> Report {
     })
 }
 
-/// One access kind after the other, with flags, a refusal, an error and several jobs: the widest.
+/// Several accesses with options, a refusal, an error and several jobs: the widest report.
 pub(crate) fn everything() -> Report {
-    let mut cells = Vec::new();
+    let mut measurements = Vec::new();
     for access in [Access::RandRead, Access::Write, Access::RandRw] {
         for (backend, flags) in [
             (Backend::Uring, false),
@@ -191,54 +197,59 @@ pub(crate) fn everything() -> Report {
                 (of.sqpoll, of.fixed_buffers, of.fixed_files) = (flags, flags, flags);
                 let (ops, cpu) = plausible(backend, depth);
                 let gain = if flags { 1.09 } else { 1.0 };
-                let mut cell = cell(of, ops * gain, cpu, 3, 0.015);
+                let mut measured = measurement(of, ops * gain, cpu, 3, 0.015);
                 if flags && access == Access::Write {
-                    cell.runs.clear();
-                    cell.notes.push("SQPOLL refused: EPERM; fix: run with CAP_SYS_NICE".into());
+                    measured.runs.clear();
+                    measured.notes.push("SQPOLL refused: EPERM; fix: run with CAP_SYS_NICE".into());
                 }
-                cells.push(cell);
+                measurements.push(measured);
             }
         }
     }
-    cells[0].runs[0].errors.push((5, 3));
-    let mut report = report(cells);
+    measurements[0].runs[0].errors.push((5, 3));
+    let mut report = report(measurements);
     report.machine.refused.push("iopoll: EOPNOTSUPP; fix: load nvme with poll_queues=4".into());
     report.command = "ringway bench --rw randread,write,randrw --depth 1,4,32,128 --jobs 2".into();
     report
 }
 
-/// One cell, run once.
-pub(crate) fn one_cell() -> Report {
-    report(vec![cell(workload(Backend::Uring, 32), 219_000.0, 4.1, 1, 0.0)])
+/// One measurement with one run.
+pub(crate) fn one_measurement() -> Report {
+    report(vec![measurement(workload(Backend::Uring, 32), 219_000.0, 4.1, 1, 0.0)])
 }
 
-/// Reports as they come out of anything but a sensible run.
+/// Reports of runs in which something went wrong.
 pub(crate) fn odd() -> Vec<Report> {
     let mut none_ran = depths();
-    for cell in &mut none_ran.cells {
-        cell.runs.clear();
-        cell.notes.push("io_uring_setup: EPERM".into());
+    for measured in &mut none_ran.measurements {
+        measured.runs.clear();
+        measured.notes.push("io_uring_setup: EPERM".into());
     }
     let mut no_time = depths();
-    for run in no_time.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+    for run in no_time.measurements.iter_mut().flat_map(|measured| &mut measured.runs) {
         run.usage = Usage::default();
         run.read.latency.reset();
         run.read.latency.record_n(0, 1000).expect("zero is within the bounds");
     }
     let mut nothing_done = depths();
-    for run in nothing_done.cells.iter_mut().flat_map(|cell| &mut cell.runs) {
+    for run in nothing_done.measurements.iter_mut().flat_map(|measured| &mut measured.runs) {
         run.read = Direction::new();
     }
     let mut refused = depths();
-    for cell in refused.cells.iter_mut().filter(|cell| cell.workload.backend == Backend::Kaio) {
-        cell.runs.clear();
-        cell.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
+    for measured in refused
+        .measurements
+        .iter_mut()
+        .filter(|measured| measured.workload.backend == Backend::Kaio)
+    {
+        measured.runs.clear();
+        measured.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
     }
-    let bare = Report { machine: Machine::default(), cells: Vec::new(), command: String::new() };
-    vec![none_ran, no_time, nothing_done, refused, bare, one_cell(), report(Vec::new())]
+    let bare =
+        Report { machine: Machine::default(), measurements: Vec::new(), command: String::new() };
+    vec![none_ran, no_time, nothing_done, refused, bare, one_measurement(), report(Vec::new())]
 }
 
-/// Reports of any content that the types allow, within what hours of running could fill in.
+/// Reports of any content that the types allow, with figures that hours of running could produce.
 pub(crate) fn anything() -> impl Strategy<Value = Report> {
     // Without the letter n, so that no text of a report spells "nan" or "inf" by chance.
     let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
@@ -252,11 +263,11 @@ pub(crate) fn anything() -> impl Strategy<Value = Report> {
             remarks: lines.clone(),
             refused: lines,
         });
-    (machine, prop::collection::vec(any_cell(), 0..8), text)
-        .prop_map(|(machine, cells, command)| Report { machine, cells, command })
+    (machine, prop::collection::vec(any_measurement(), 0..8), text)
+        .prop_map(|(machine, measurements, command)| Report { machine, measurements, command })
 }
 
-fn any_cell() -> impl Strategy<Value = Cell> {
+fn any_measurement() -> impl Strategy<Value = Measurement> {
     let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
     let workload = (
         (text, 0usize..4, 0usize..6, any::<u8>(), prop_oneof![Just(4096u64), any::<u64>()]),
@@ -311,7 +322,7 @@ fn any_cell() -> impl Strategy<Value = Cell> {
             }
         });
     (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3))
-        .prop_map(|(workload, runs, notes)| Cell { workload, runs, notes })
+        .prop_map(|(workload, runs, notes)| Measurement { workload, runs, notes })
 }
 
 fn any_direction() -> impl Strategy<Value = Direction> {
@@ -331,29 +342,20 @@ fn any_direction() -> impl Strategy<Value = Direction> {
 
 fn any_run() -> impl Strategy<Value = Run> {
     let time = || (0u64..1 << 45).prop_map(Duration::from_nanos);
-    let usage =
-        (time(), time(), time(), time(), time(), any::<u32>(), any::<u64>(), any::<Option<u64>>())
-            .prop_map(
-                |(
-                    real,
-                    user,
-                    system,
-                    sqpoll,
-                    io_wq,
-                    io_wq_workers,
-                    context_switches,
-                    system_calls,
-                )| Usage {
-                    real,
-                    user,
-                    system,
-                    sqpoll,
-                    io_wq,
-                    io_wq_workers,
-                    context_switches,
-                    system_calls,
-                },
-            );
+    let times = (time(), time(), time(), time(), time());
+    let usage = (times, any::<u32>(), any::<u32>()).prop_map(|(times, io_wq_workers, switches)| {
+        let (real, user, system, sqpoll, io_wq) = times;
+        Usage {
+            real,
+            user,
+            system,
+            voluntary_switches: u64::from(switches),
+            involuntary_switches: 1,
+            sqpoll,
+            io_wq,
+            io_wq_workers,
+        }
+    });
     let errors = prop::collection::vec((any::<i32>(), any::<u64>()), 0..3);
     let run = (
         any_direction(),
@@ -363,17 +365,25 @@ fn any_run() -> impl Strategy<Value = Run> {
         errors,
         any::<Option<(u64, u64)>>(),
     );
-    (run, any::<u64>(), any::<bool>()).prop_map(
-        |((read, write, sync, usage, errors, verified), not_started, jobs)| {
-            let run =
-                Run { read, write, sync, usage, errors, not_started, verified, jobs: Vec::new() };
-            let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
-            Run { jobs, ..run }
-        },
-    )
+    (run, any::<[u64; 2]>(), any::<bool>()).prop_map(|(run, [not_started, system_calls], jobs)| {
+        let (read, write, sync, usage, errors, verified) = run;
+        let run = Run {
+            read,
+            write,
+            sync,
+            usage,
+            system_calls,
+            errors,
+            not_started,
+            verified,
+            jobs: Vec::new(),
+        };
+        let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
+        Run { jobs, ..run }
+    })
 }
 
-/// Whether a text holds a figure that is none.
+/// Whether a text has a figure that is not a number.
 pub(crate) fn has_no_number(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| matches!(word, "NaN" | "inf" | "Infinity"))

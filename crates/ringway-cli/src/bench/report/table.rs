@@ -1,121 +1,196 @@
-//! The report on a terminal: one row a cell, and above it, once, what all rows have in common.
+//! The report on a terminal: one row for each measurement, and above the table what all rows have
+//! in common.
 
-use super::grid::{Grid, Row};
-use super::words;
-use crate::bench::result::Report;
+use super::configuration::{self, Setting, configuration, describe};
+use super::figures::Figures;
+use crate::bench::result::{Direction, Measurement, Report};
+use hdrhistogram::Histogram;
+use ringway_measure::table::Table;
+use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, rate, significant};
+use std::time::Duration;
 
-/// Between two columns, as long as the table is no wider than `ROOMY`.
-const GAP: &str = "  ";
-
-/// The same in a wider table.
-const NARROW_GAP: &str = " ";
-
-/// Columns of a terminal that most people can give.
-const ROOMY: usize = 160;
-
-/// The machine, the table and the notes on it.
+/// The machine, the table and notes.
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
-    let mut line = |text: &str| {
-        out.push_str(text.trim_end());
-        out.push('\n');
-    };
-    for text in words::machine(&report.machine) {
-        line(&text);
+    let mut lines = configuration::machine(&report.machine);
+    if report.measurements.is_empty() {
+        lines.push("Nothing was measured.".to_owned());
+        return lines.join("\n") + "\n";
     }
-    if report.cells.is_empty() {
-        line("Nothing was measured.");
-        return out;
-    }
-    line("");
-    let grid = Grid::new(report);
-    for caption in grid.captions.iter().filter(|caption| !caption.is_empty()) {
-        line(caption);
-    }
-    line("");
+    let (captions, table) = table(report);
+    lines.push(String::new());
+    lines.extend(captions);
+    lines.push(String::new());
+    let notes = configuration::notes(report).join("\n");
+    let end = if notes.is_empty() { String::new() } else { format!("\n{notes}\n") };
+    format!("{}\n{}{end}", lines.join("\n"), table.text())
+}
 
-    let mut widths: Vec<usize> = grid
-        .columns
-        .iter()
-        .map(|column| {
-            column
-                .texts
-                .iter()
-                .map(|text| width(text))
-                .max()
-                .unwrap_or(0)
-                .max(width(&column.heading))
-        })
-        .collect();
-    let total = widths.iter().sum::<usize>() + (widths.len() - 1) * GAP.len();
-    let gap = if total > ROOMY { NARROW_GAP } else { GAP };
-    let bands = bands(&grid, &mut widths, gap);
-    line(&bands);
-    let headings: Vec<&str> = grid.columns.iter().map(|column| column.heading.as_str()).collect();
-    line(&fields(&headings, &widths, gap));
-    for (at, row) in grid.rows.iter().enumerate() {
-        let texts = grid.columns.iter().map(|column| column.texts[at].as_str());
-        match row {
-            Row::Cell | Row::Part => line(&fields(&texts.collect::<Vec<_>>(), &widths, gap)),
-            Row::Absent(reason) => {
-                let settings = grid.columns.iter().take_while(|column| column.setting).count();
-                let texts: Vec<&str> = texts.take(settings).collect();
-                line(&format!("{}{gap}{reason}", fields(&texts, &widths, gap)));
+/// One measurement, or one direction of it.
+struct Row<'a> {
+    measurement: &'a Measurement,
+    figures: Option<&'a Figures<'a>>,
+    direction: Option<(&'static str, &'a Direction)>,
+}
+
+impl Row<'_> {
+    /// A text from the figures of a whole measurement.
+    fn whole(&self, text: impl FnOnce(&Figures) -> String) -> String {
+        self.figures.filter(|_| self.direction.is_none()).map_or(String::new(), text)
+    }
+
+    /// A text from the operations, bytes and latency of the measurement or its direction.
+    fn any(&self, text: impl FnOnce(&Figures, u64, u64, &Histogram<u64>) -> String) -> String {
+        match (self.figures, self.direction) {
+            (Some(figures), Some((_, of))) => text(figures, of.ops, of.bytes, &of.latency),
+            (Some(figures), None) => {
+                text(figures, figures.run.ops(), figures.run.bytes(), &figures.latency)
             }
+            (None, _) => String::new(),
         }
     }
-    if !grid.notes.is_empty() {
-        line("");
-        for note in &grid.notes {
-            line(note);
+}
+
+/// Lines to stand above the table, and the table.
+pub(super) fn table(report: &Report) -> (Vec<String>, Table) {
+    let figures: Vec<Option<Figures>> = report.measurements.iter().map(Figures::new).collect();
+    let mut rows = Vec::new();
+    for (measurement, figures) in report.measurements.iter().zip(&figures) {
+        let figures = figures.as_ref();
+        rows.push(Row { measurement, figures, direction: None });
+        let directions = figures.map_or(Vec::new(), |figures| directions(figures));
+        let row = |direction| Row { measurement, figures, direction: Some(direction) };
+        rows.extend(directions.into_iter().map(row));
+    }
+    let (varying, shared): (Vec<Setting>, Vec<Setting>) =
+        Setting::ALL.into_iter().partition(|setting| setting.varies(report));
+    // The target is among the machine's remarks.
+    let shared: Vec<Setting> = shared.into_iter().filter(|s| *s != Setting::Target).collect();
+    let mut caption = vec![describe(&report.measurements[0].workload, &shared)];
+    let mut columns = setting_columns(&rows, &varying);
+    for (heading, texts) in figure_columns(&rows) {
+        let mut whole = texts.iter().zip(&rows).filter(|(_, row)| row.direction.is_none());
+        let first = &texts[0];
+        match whole.all(|(text, _)| text == first) {
+            true if matches!(heading, "requests" | "real") && first != ABSENT => {
+                let unit = if heading == "requests" { " requests" } else { "" };
+                caption.push(format!("{first}{unit}"));
+            }
+            true if first.is_empty() || first == ABSENT => {}
+            _ => columns.push((heading, texts)),
         }
     }
-    out
+    caption.retain(|part| !part.is_empty());
+    let row = |at: usize| columns.iter().map(|(_, texts)| texts[at].clone()).collect();
+    let table = Table {
+        rows: (0..rows.len()).map(row).collect(),
+        headings: columns.iter().map(|(heading, _)| (*heading).to_owned()).collect(),
+    };
+    (std::iter::once(caption.join(", ")).chain(explanations(report)).collect(), table)
 }
 
-/// Headings above neighbouring columns. A column alone under a longer heading is made as wide.
-fn bands(grid: &Grid, widths: &mut [usize], gap: &str) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    while at < grid.columns.len() {
-        let band = grid.columns[at].band;
-        let many = grid.columns[at..].iter().take_while(|column| column.band == band).count();
-        let wide =
-            |widths: &[usize]| widths[at..at + many].iter().sum::<usize>() + (many - 1) * gap.len();
-        widths[at] += width(band).saturating_sub(wide(widths));
-        let wide = wide(widths);
-        let rule = wide.saturating_sub(width(band) + 1);
-        let rule = if band.is_empty() || rule == 0 {
-            String::new()
-        } else {
-            format!(" {}", "─".repeat(rule))
-        };
-        out.push_str(&pad(&format!("{band}{rule}"), wide, false));
-        out.push_str(gap);
-        at += many;
+/// The directions that have rows of their own: those of a measurement with more than one.
+fn directions<'a>(figures: &'a Figures) -> Vec<(&'static str, &'a Direction)> {
+    let run = figures.run;
+    let mut all = vec![("reads", &run.read), ("writes", &run.write), ("syncs", &run.sync)];
+    all.retain(|(_, direction)| direction.ops > 0);
+    if all.len() > 1 { all } else { Vec::new() }
+}
+
+type Column = (&'static str, Vec<String>);
+
+fn setting_columns(rows: &[Row], varying: &[Setting]) -> Vec<Column> {
+    let column =
+        |heading, text: &dyn Fn(&Row) -> String| (heading, rows.iter().map(text).collect());
+    let mut columns: Vec<Column> = vec![column("configuration", &|row| match row.direction {
+        Some((name, _)) => format!("  {name}"),
+        None => configuration(&row.measurement.workload),
+    })];
+    columns.extend(varying.iter().map(|setting| {
+        column(setting.heading(), &|row| match row.direction {
+            Some(_) => String::new(),
+            None => setting.value(&row.measurement.workload),
+        })
+    }));
+    // Rows that are alike in all these columns are distinguished by their names.
+    let settings = |at: usize| columns.iter().map(|(_, texts)| &texts[at]).collect::<Vec<_>>();
+    let whole = || (0..rows.len()).filter(|at| rows[*at].direction.is_none());
+    if whole().any(|a| whole().any(|b| a < b && settings(a) == settings(b))) {
+        columns.push(column("name", &|row| match row.direction {
+            Some(_) => String::new(),
+            None => clean(&row.measurement.workload.name),
+        }));
     }
-    out
+    columns
 }
 
-/// One line: the first column begins at the left, the others are figures and end at the right.
-fn fields(texts: &[&str], widths: &[usize], gap: &str) -> String {
-    let padded: Vec<String> = texts
-        .iter()
-        .zip(widths)
-        .enumerate()
-        .map(|(at, (text, &wide))| pad(text, wide, at > 0))
-        .collect();
-    padded.join(gap)
+fn figure_columns(rows: &[Row]) -> Vec<Column> {
+    let time = |time: Duration| nanoseconds(time.as_nanos() as f64);
+    let some =
+        |time_used: Duration| if time_used.is_zero() { String::new() } else { time(time_used) };
+    let per_op = |f: &Figures, n: u64| significant(n as f64 / f.run.ops() as f64);
+    let mut columns: Vec<Column> = Vec::new();
+    let mut add = |heading, text: &dyn Fn(&Row) -> String| {
+        columns.push((heading, rows.iter().map(text).collect()));
+    };
+    add("requests", &|row| row.any(|_, ops, _, _| rate(ops as f64)));
+    add("real", &|row| row.whole(|f| time(f.run.usage.real)));
+    add("user", &|row| row.whole(|f| time(f.run.usage.user)));
+    add("system", &|row| row.whole(|f| time(f.run.usage.system)));
+    add("CPU µs/op", &|row| row.whole(|f| significant(f.cpu_us.median)));
+    add("ops/s", &|row| match row.figures {
+        Some(_) => row.any(|f, ops, _, _| count(f.run.per_second(ops).round() as u64)),
+        None if row.measurement.runs.is_empty() => "did not run".to_owned(),
+        None => "completed nothing".to_owned(),
+    });
+    add("spread", &|row| row.whole(|f| f.ops.percent().unwrap_or_default()));
+    add("MB/s", &|row| {
+        row.any(|f, _, bytes, _| match bytes {
+            0 => String::new(),
+            bytes => significant(f.run.per_second(bytes) / 1e6),
+        })
+    });
+    for (heading, percent) in
+        [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)]
+    {
+        add(heading, &|row| {
+            row.any(|_, _, _, latency| match latency.is_empty() {
+                true => ABSENT.to_owned(),
+                false => nanoseconds(latency.value_at_percentile(percent) as f64),
+            })
+        });
+    }
+    add("calls/op", &|row| row.whole(|f| per_op(f, f.run.system_calls)));
+    add("ctx/op", &|row| row.whole(|f| per_op(f, f.run.usage.context_switches())));
+    add("SQPOLL", &|row| row.whole(|f| some(f.run.usage.sqpoll)));
+    add("io-wq", &|row| row.whole(|f| some(f.run.usage.io_wq)));
+    add("workers", &|row| {
+        row.whole(|f| match f.run.usage.io_wq_workers {
+            0 => String::new(),
+            workers => workers.to_string(),
+        })
+    });
+    columns
 }
 
-fn pad(text: &str, wide: usize, right: bool) -> String {
-    let space = " ".repeat(wide.saturating_sub(width(text)));
-    if right { format!("{space}{text}") } else { format!("{text}{space}") }
-}
-
-/// Columns of the terminal, close enough for the letters that occur here.
-fn width(text: &str) -> usize {
-    text.chars().count()
+/// How to read the columns.
+fn explanations(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let most = report.measurements.iter().map(|of| of.runs.len()).max().unwrap_or(0);
+    if most > 1 {
+        lines.push(format!(
+            "Each row is the median of {}; spread is half the range of ops/s.",
+            plural(most as u64, "run")
+        ));
+    }
+    lines.push("CPU time is that of all threads, kernel helpers included.".to_owned());
+    let any = |is: fn(&Measurement) -> bool| report.measurements.iter().any(is);
+    if any(|of| of.workload.access.is_mixed()) {
+        lines.push("The latency of a mixed workload is that of reads and writes together.".into());
+    }
+    if any(|of| of.workload.rate.is_some()) {
+        lines.push("At a fixed rate, latency counts from the scheduled start of a request.".into());
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -126,16 +201,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_all_rows_share_is_said_once_and_the_columns_line_up() {
+    fn shared_settings_are_above_the_table_and_columns_are_aligned() {
         let text = render(&samples::depths());
-        assert!(text.contains("\n4 KiB random reads, direct, 1 job, 5.00 s\n"), "{text}");
+        assert!(text.contains("\nrandread, 4 KiB, direct, 1 job, 5.00 s\n"), "{text}");
         assert!(text.contains("median of 3 runs"), "{text}");
         let rows: Vec<&str> = text.lines().filter(|line| line.contains(" ±")).collect();
         assert_eq!(rows.len(), 12, "{text}");
         let spread = rows[0].chars().position(|c| c == '±');
         assert!(rows.iter().all(|row| row.chars().count() == rows[0].chars().count()), "{text}");
         assert!(spread.is_some());
-        assert!(!text.contains("sqpoll"), "no cell had any\n{text}");
+        assert!(!text.contains("SQPOLL"), "no configuration had any\n{text}");
         let heading = text.lines().find(|line| line.contains("p99.99")).unwrap();
         for gone in [" rw", "block", "jobs", "I/O", "real"] {
             assert!(!heading.contains(gone), "{gone} is the same everywhere\n{text}");
@@ -152,21 +227,22 @@ mod tests {
         ];
         for (report, limit) in limits {
             let text = render(&report);
-            let wide = text.lines().map(width).max().unwrap();
+            let wide = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(wide <= limit, "{wide} columns\n{text}");
         }
     }
 
     #[test]
-    fn a_cell_that_did_not_run_says_why() {
+    fn a_measurement_that_did_not_run_has_the_reason_below() {
         let mut report = samples::depths();
-        report.cells[4].runs.clear();
-        report.cells[4].notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
+        report.measurements[4].runs.clear();
+        report.measurements[4].notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
         let text = render(&report);
         let row =
             text.lines().find(|line| line.starts_with("kaio") && line.contains("32")).unwrap();
-        assert!(row.contains("did not run: io_setup: EAGAIN; fix: raise fs.aio-max-nr"), "{text}");
-        assert_eq!(text.matches("EAGAIN").count(), 1, "once is enough\n{text}");
+        assert!(row.contains("did not run"), "{text}");
+        let reason = "\nkaio at depth 32: io_setup: EAGAIN; fix: raise fs.aio-max-nr\n";
+        assert_eq!(text.matches(reason).count(), 1, "{text}");
     }
 
     #[test]
@@ -175,33 +251,32 @@ mod tests {
         for part in ["\n  reads ", "\n  writes ", "\n  syncs "] {
             assert_eq!(text.matches(part).count(), 8, "{part}\n{text}");
         }
-        assert!(text.contains(
-            "4 KiB random reads and writes, 70 % reads, direct, 1 job, fsync after every 16 writes"
-        ));
+        let caption = "randrw with 70 % reads, 4 KiB, direct, 1 job, fsync after 16 writes";
+        assert!(text.contains(caption), "{text}");
     }
 
     #[test]
     fn helpers_failures_and_notes_are_shown() {
         let mut report = samples::everything();
-        report.cells[0].notes.push("fixed files refused".into());
-        report.cells[0].runs[1].errors = vec![(5, 4)];
-        report.cells[0].runs[2].verified = Some((1000, 2));
+        report.measurements[0].notes.push("fixed files refused".into());
+        report.measurements[0].runs[1].errors = vec![(5, 4)];
+        report.measurements[0].runs[2].verified = Some((1000, 2));
         let text = render(&report);
-        assert!(text.contains("sqpoll") && text.contains("4.85 s"), "{text}");
+        assert!(text.contains("SQPOLL") && text.contains("4.85 s"), "{text}");
         assert!(text.contains("7 requests failed: Input/output error"), "{text}");
-        assert!(text.contains("2 of 1,000 blocks checked held wrong bytes"), "{text}");
+        assert!(text.contains("2 of 1,000 checked blocks had wrong bytes"), "{text}");
         assert!(text.contains("fixed files refused"), "{text}");
     }
 
     #[test]
-    fn alike_rows_have_names() {
+    fn equal_rows_have_names() {
         let mut report = samples::depths();
         report
-            .cells
-            .retain(|cell| cell.workload.backend == Backend::Uring && cell.workload.depth == 1);
-        let mut other = report.cells[0].clone();
+            .measurements
+            .retain(|of| of.workload.backend == Backend::Uring && of.workload.depth == 1);
+        let mut other = report.measurements[0].clone();
         other.workload.name = "second\x1b[2J".into();
-        report.cells.push(other);
+        report.measurements.push(other);
         let text = render(&report);
         assert!(text.contains("name"), "{text}");
         assert!(text.contains("second\u{fffd}[2J") && !text.contains('\x1b'), "{text}");
@@ -212,11 +287,14 @@ mod tests {
         for report in samples::odd() {
             let text = render(&report);
             assert!(!samples::has_no_number(&text), "{text}");
-            if report.cells.is_empty() {
+            if report.measurements.is_empty() {
                 assert!(text.contains("Nothing was measured"));
             }
         }
-        assert!(render(&samples::one_cell()).contains("depth 32, 1 job, 1.09 M requests, 5.00 s"));
+        assert!(
+            render(&samples::one_measurement())
+                .contains("depth 32, 1 job, 1.09 M requests, 5.00 s")
+        );
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! What is to go wrong: rates, single steps, and their text form. Pure data.
+//! The plan of faults: rates, single steps, and their text form. Pure data: injecting them is left
+//! to the faulty backend.
 
 use super::super::Job;
 use crate::op::{Fsync, Opcode, Raw};
@@ -7,10 +8,10 @@ use crate::slots::Key;
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// What is to go wrong, and how often. Rates are per thousand; by itself a plan does nothing.
+/// Which faults to inject, and how often. Rates are per thousand; a new plan injects none.
 ///
-/// The same plan gives the same faults to the same sequence of operations. Operations that fall
-/// back to the threads beside a backend are not reached.
+/// The same plan injects the same faults into the same sequence of operations. Operations on the
+/// fallback pool are not affected.
 ///
 /// ```
 /// # use ringway_core::{op, FaultPlan, FaultStep, File, Late, Options};
@@ -39,118 +40,117 @@ pub struct FaultPlan {
     pub(super) starve: u16,
     pub(super) reorder: u16,
     pub(super) enters: Option<u32>,
-    /// What becomes of single jobs.
+    /// Faults of single jobs.
     steps: Vec<(FaultStep, Fault)>,
 }
 
-/// One of the jobs that the backend is given. An operation is one job, or several: one for each
-/// piece of a long transfer, for each retry and for the rest of a short transfer. All numbers count
+/// One of the jobs that the backend is given. An operation has one job, or several: one for each
+/// piece of a long transfer, for each retry, and for the rest of a short transfer. Numbers count
 /// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultStep {
-    /// The job with this number among all.
+    /// The job with this number.
     Job(u64),
     /// A job of one operation. Operations are numbered in the order of their first jobs.
     Piece {
         /// The operation's number.
         operation: u64,
-        /// The job's number among those of the operation.
+        /// The job's number among the jobs of the operation.
         job: u64,
     },
-    /// The job with this number among those of this kind; `Opcode::Fsync` counts both `fsync` and
+    /// The job with this number among those with this opcode; `Opcode::Fsync` covers `fsync` and
     /// `fdatasync`.
     Opcode(Opcode, u64),
     /// The job with this number among those of `fdatasync`.
     Fdatasync(u64),
 }
 
-/// How long an answer is held back. Cancelling its operation or closing the queue ends each of
-/// these.
+/// How long an event is delayed. Cancelling its operation or closing the queue ends each delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Late {
-    /// While the backend is entered so many times, or until the caller would wait for nothing else.
+    /// While the backend is entered this many times, or until the caller would wait for nothing
+    /// else.
     Enters(u32),
-    /// Until everything else that the backend was given is done; or, if something is never done,
-    /// until nothing has happened for 50 ms.
+    /// Until everything else that the backend was given is done; if that never happens, until
+    /// nothing has happened for 50 ms.
     Last,
-    /// For ever.
+    /// Forever.
     Forever,
 }
 
-/// What becomes of one job.
+/// The faults of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// 0: a transfer of no bytes.
+    /// The errno of its result; 0: a transfer of zero bytes.
     pub errno: Option<i32>,
     pub cut: bool,
     pub late: Option<Late>,
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong yet; the seed decides what will.
+    /// A plan without faults; the seed determines random ones.
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// Transfers are cut: to at least one byte, for direct I/O to whole blocks of 4 KiB, and
-    /// vectored ones between two buffers.
+    /// Shortens transfers: to at least one byte, direct ones to whole blocks of 4 KiB, vectored
+    /// ones to whole buffers.
     pub fn short(self, per_thousand: u16) -> Self {
         Self { short: per_thousand, ..self }
     }
 
-    /// Operations on files and paths fail with EIO, those that need room on the device also with
-    /// ENOSPC, and are not carried out.
+    /// Makes operations on files and paths fail with EIO, or with ENOSPC if they allocate space,
+    /// without being done.
     pub fn errors(self, per_thousand: u16) -> Self {
         Self { errors: per_thousand, ..self }
     }
 
-    /// Syncs fail with EIO or ENOSPC, and are not carried out.
+    /// Makes syncs fail with EIO or ENOSPC, without being done.
     pub fn sync_errors(self, per_thousand: u16) -> Self {
         Self { syncs: per_thousand, ..self }
     }
 
-    /// Operations answer EINTR, EAGAIN or an ECANCELED that nobody asked for, and are not carried
-    /// out. At 1000 or more nothing is ever carried out.
+    /// Makes operations fail with EINTR, EAGAIN or an ECANCELED that nobody asked for, without
+    /// being done. At 1000 or more no operation is ever done.
     pub fn retryable(self, per_thousand: u16) -> Self {
         Self { retryable: per_thousand, ..self }
     }
 
-    /// Answers are held back while the backend is entered up to `longest` times, as
-    /// [`Late::Enters`].
+    /// Delays events while the backend is entered up to `longest` times, as [`Late::Enters`].
     pub fn delay(self, per_thousand: u16, longest: u32) -> Self {
         Self { delay: per_thousand, longest_delay: longest, ..self }
     }
 
-    /// Answers starve, as [`Late::Last`].
+    /// Makes events starve, as [`Late::Last`].
     pub fn starve(self, per_thousand: u16) -> Self {
         Self { starve: per_thousand, ..self }
     }
 
-    /// Answers that come together are shuffled.
+    /// Shuffles events that come together.
     pub fn reorder(self, per_thousand: u16) -> Self {
         Self { reorder: per_thousand, ..self }
     }
 
-    /// The backend fails: it can be entered so many times, and then answers EBADF, as a ring does
-    /// whose descriptor is gone.
+    /// Makes the backend fail: after it was entered this many times, it fails with EBADF, as a ring
+    /// does whose descriptor was closed.
     pub fn enters(self, number: u32) -> Self {
         Self { enters: Some(number), ..self }
     }
 
-    /// This job fails with `errno` and is not carried out; 0 is a transfer of no bytes. (A close is
-    /// carried out, unless the errno is EAGAIN or ECANCELED.)
+    /// Makes this job fail with `errno` without being done; 0 is a transfer of zero bytes. (A close
+    /// is done, unless the errno is EAGAIN or ECANCELED.)
     pub fn fail(self, step: FaultStep, errno: i32) -> Self {
         self.at(step, |fault| fault.errno = Some(errno))
     }
 
-    /// This job is cut, if it is a transfer that can be.
+    /// Shortens this job, if it is a transfer that can be shortened.
     pub fn cut(self, step: FaultStep) -> Self {
         self.at(step, |fault| fault.cut = true)
     }
 
-    /// The answer of this job is held back, whatever it is.
+    /// Delays the event of this job, whatever its result.
     pub fn late(self, step: FaultStep, late: Late) -> Self {
         self.at(step, |fault| fault.late = Some(late))
     }
@@ -168,13 +168,13 @@ impl FaultPlan {
     }
 }
 
-/// Counts the jobs that were taken, for the steps of a plan.
+/// Counts jobs, for faults of single steps.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     jobs: u64,
     opcodes: HashMap<Opcode, u64>,
     fdatasyncs: u64,
-    /// Each operation's number, and its jobs so far.
+    /// The number of each operation, and of its jobs so far.
     operations: HashMap<Key, (u64, u64)>,
 }
 
@@ -183,7 +183,7 @@ fn is_fdatasync(raw: &Raw) -> bool {
 }
 
 impl Steps {
-    /// What becomes of the next job by the plan's steps.
+    /// The faults of the next job.
     pub fn fault(&self, plan: &FaultPlan, job: &Job) -> Fault {
         let is_next = |step: &FaultStep| match *step {
             FaultStep::Job(number) => number == self.jobs,
@@ -205,7 +205,7 @@ impl Steps {
         all
     }
 
-    /// Counts a job that was taken.
+    /// Counts a job.
     pub fn taken(&mut self, plan: &FaultPlan, job: &Job) {
         if plan.steps.is_empty() {
             return;
@@ -223,11 +223,16 @@ impl Steps {
 impl FromStr for FaultStep {
     type Err = String;
 
-    /// A job's number, `OPERATION.JOB`, or `KIND.NUMBER` with the kind's name or `fdatasync`: `3`,
-    /// `0.2`, `write.0`.
+    /// Parses a job's number, `OPERATION.JOB`, or `OPCODE.NUMBER` with an opcode's name or
+    /// `fdatasync`: `3`, `0.2`, `write.0`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse::<u64>();
-        let invalid = || format!("`{text}` is no step: JOB, OPERATION.JOB or KIND.NUMBER");
+        let invalid = || {
+            format!(
+                "`{text}` is not a step; write JOB, OPERATION.JOB or \
+        OPCODE.NUMBER"
+            )
+        };
         let Some((first, last)) = text.split_once('.') else {
             return number(text).map(Self::Job).map_err(|_| invalid());
         };
@@ -244,7 +249,7 @@ impl FromStr for FaultStep {
 impl FromStr for Late {
     type Err = String;
 
-    /// A number of enters, `last` or `forever`.
+    /// Parses a number of enters, `last` or `forever`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "last" => Ok(Self::Last),
@@ -260,21 +265,26 @@ impl FromStr for Late {
 impl FromStr for FaultPlan {
     type Err = String;
 
-    /// Names with their values, in any order, separated by spaces or commas: `seed=7 short=500
-    /// errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500 enters=100`, and for
-    /// single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
+    /// Parses names with values, in any order, separated by spaces or commas:
+    /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500`,
+    /// `enters=100`,
+    /// and for single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
     /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-            let (name, value) =
-                word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=value"))?;
-            let invalid = |_| format!("`{value}` is no number for the fault {name}");
+            let (name, value) = word.split_once('=').ok_or_else(|| {
+                format!(
+                    "`{word}` is not a fault; write \
+                name=value"
+                )
+            })?;
+            let invalid = |_| format!("`{value}` is not a number, for the fault {name}");
             let rate = || value.parse::<u16>().map_err(invalid);
             let pair = |example: &str| {
-                value.split_once('/').ok_or_else(|| {
-                    format!("`{value}`: the fault {name} is written as {name}={example}")
-                })
+                value
+                    .split_once('/')
+                    .ok_or_else(|| format!("`{value}`: write the fault as {name}={example}"))
             };
             plan = match name {
                 "seed" => Self { seed: value.parse().map_err(invalid)?, ..plan },
@@ -296,7 +306,15 @@ impl FromStr for FaultPlan {
                         .ok()
                         .filter(|errno| *errno >= 0)
                         .or_else(|| errno_from_name(errno));
-                    plan.fail(step.parse()?, known.ok_or_else(|| format!("`{errno}` is no error"))?)
+                    plan.fail(
+                        step.parse()?,
+                        known.ok_or_else(|| {
+                            format!(
+                                "`{errno}` is not an \
+                    error"
+                            )
+                        })?,
+                    )
                 }
                 "cut" => plan.cut(value.parse()?),
                 "late" => {
@@ -305,7 +323,8 @@ impl FromStr for FaultPlan {
                 }
                 _ => {
                     return Err(format!(
-                        "`{name}` is no fault: seed, short, errors, sync_errors, retryable, delay, starve, reorder, enters, \
+                        "`{name}` is not a fault; use seed, short, errors, sync_errors, \
+                        retryable, delay, starve, reorder, enters, \
                          fail, cut or late"
                     ));
                 }
@@ -320,13 +339,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_from_text() {
+    fn a_plan_is_parsed_from_text() {
         let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
         assert_eq!(
             plan,
             Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900))
         );
-        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
+        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 \
+        late=0.1/last late=9/forever,late=3/7";
         let expected = FaultPlan::new(0)
             .sync_errors(5)
             .starve(20)

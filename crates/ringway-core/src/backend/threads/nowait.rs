@@ -1,20 +1,20 @@
-//! Transfers that do not wait: what can be answered at once needs no thread.
+//! Transfers that do not wait: what completes at once needs no thread.
 
 use crate::cache_hint::CacheHint;
 use crate::op::{Raw, Transfer};
 
-/// What became of a try.
+/// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TryResult {
-    /// It is done: at least 0, or minus errno.
+    /// Done: at least 0, or minus errno.
     Done(i64),
     /// It would have to wait.
     NotReady,
-    /// It can only be called in the form that waits.
+    /// There is only a call that waits.
     Unsupported,
 }
 
-/// Tries what has a call that does not wait, and counts the calls made.
+/// Tries an operation that has a call that does not wait, and counts the calls.
 pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
     loop {
         let Some(result) = raw.try_call() else { return TryResult::Unsupported };
@@ -28,11 +28,11 @@ pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
     }
 }
 
-/// Bytes that a read copies at once in one [`enter`](crate::backend::Backend::enter), at most
-/// about: what is more is shared out to the threads.
+/// About how many bytes one [`enter`](crate::backend::Backend::enter) copies itself; further reads
+/// go to the threads.
 const BUDGET: u64 = 1 << 20;
 
-/// Reads of storage that are tried in the page cache, as long as that pays.
+/// Tries reads of storage in the page cache, while that pays off.
 #[derive(Debug, Default)]
 pub(super) struct CachedReads {
     hint: CacheHint,
@@ -40,15 +40,15 @@ pub(super) struct CachedReads {
 }
 
 impl CachedReads {
-    /// An `enter` begins.
+    /// Starts an `enter` with a new budget.
     pub fn begin(&mut self) {
         self.budget = BUDGET;
     }
 
-    /// The result, if all of it was there. Anything else has moved and decided nothing: it must be
-    /// called again.
+    /// The result, if all bytes were cached. Otherwise nothing is decided, and the read must be
+    /// made again.
     pub fn try_nowait(&mut self, raw: &Raw, calls: &mut u64) -> Option<i64> {
-        // Only at an offset: a part that was read at the file's own position would be lost.
+        // Only at an offset: a partial read at the current position would be lost.
         let len = match (raw, raw.transfer()) {
             (Raw::Read(_), Transfer::Bytes(len)) => len,
             (Raw::Readv(readv), Transfer::Vector(len))
@@ -62,7 +62,7 @@ impl CachedReads {
             return None;
         }
         self.budget = self.budget.checked_sub(len)?;
-        // A short read may be the end of the file, or of what is cached.
+        // A short read may be the end of the file or of the cached part.
         if len > 0 && try_nowait(raw, calls) == TryResult::Done(len as i64) {
             self.hint.hit();
             return Some(len as i64);

@@ -1,9 +1,7 @@
-//! The threads of one queue and what they share: lanes of work, the events, and who is to be woken
-//! when.
+//! The threads of one queue and their shared state: lanes of tasks, events, and wakeups.
 //!
-//! All of it stands under one mutex, and no system call is made while it is held but those on
-//! eventfds. What has to be done outside of it, waking and starting threads, is noted in [`Deferred`]
-//! and carried out after.
+//! One mutex protects all of it, and while it is held no system call is made except on eventfds.
+//! Waking and starting threads is recorded in [`Deferred`] and done after the mutex is released.
 
 use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
@@ -20,97 +18,95 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The stack of a thread: it makes one system call after the other.
+/// The stack size of a thread, which only makes system calls.
 const STACK: usize = 256 << 10;
 
-/// How long no new thread is tried after one was refused.
+/// After a thread was refused, no other is started for this long.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// EAGAIN from storage: how often a call is made again, and the pause before the first time; it
-/// doubles.
+/// How often a call on storage is retried after EAGAIN, and the first pause before that; it doubles
+/// each time.
 const MAX_RETRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// How often a worker lets others run before it sleeps. Under load there is work again by then, and
-/// two switches and two futex calls are saved.
+/// How often a worker yields before it sleeps. Under load there is work again by then, which saves
+/// two context switches and two futex calls.
 const LINGER: u32 = 4;
 
-/// Letting others run took longer than this: they do not wait for I/O but compute, and whoever
-/// yields to them comes late for work. So nobody does for a while.
+/// A yield that takes longer than this means that other threads compute rather than wait for I/O,
+/// and yielding to them delays work. Then no worker yields for a while.
 const SLOW_YIELD: Duration = Duration::from_micros(500);
 const NO_LINGER_AFTER_SLOW_YIELD: Duration = Duration::from_millis(100);
 
-/// How often a lane is looked at whose threads are all in calls while more work waits.
+/// How often a lane is checked while all its threads are in calls and more tasks wait.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
-/// A call that has run for so many ticks is stuck: its thread does not count any more, and another
-/// takes its place.
+/// A call that has run for this many ticks is stuck: its thread no longer counts, and another
+/// replaces it.
 const STUCK: u32 = 40;
 
-/// When none of a lane's calls has ended for so many ticks, all of them are: for I/O, and for
-/// syncs, which take longer.
+/// If no call of a lane has ended for this many ticks, all its calls are stuck. Syncs get longer
+/// than other I/O.
 const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
 
-/// The same, once some are: what hangs has come to stay.
+/// The same, once some calls of the lane are stuck: others probably hang for the same reason.
 const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
 
-/// The most threads of a lane that are stuck. What is more waits until one comes back.
+/// The most stuck threads of a lane. Beyond that, tasks wait until one returns.
 const MAX_STUCK: usize = 1024;
 
-/// The most opens that wait, for the other end of a FIFO mostly; one more is answered EAGAIN. And
-/// the most streams that are called in the form that waits.
+/// The most opens that wait, mostly for the other end of a FIFO; another one fails with EAGAIN.
+/// Also the most blocking calls on streams.
 const MAX_WAITING: usize = 1024;
 
-/// A job on its way through the threads.
+/// A job and its route through the pool.
 #[derive(Clone, Copy)]
 pub(super) struct Task {
     pub job: Job,
     pub route: Route,
 }
 
-// SAFETY: a job holds plain numbers and addresses. What is at the addresses may be used from any
-// thread until the job's answer has come out of `enter`; whoever calls `Backend::carry` sees to
-// that.
+// SAFETY: a job holds plain numbers and addresses. Any thread may use what they point at until
+// `enter` has returned the job's event: the caller of `Backend::push` guarantees that.
 unsafe impl Send for Task {}
 
 /// Where a task goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// To a worker. `blocks`: the call is likely to wait for a device, and so is worth a thread of
-    /// its own.
+    /// To a worker. `blocks`: the call probably waits for a device, so it is worth a thread of its
+    /// own.
     Worker { blocks: bool },
-    /// To a worker, for the blocking call: its stream was ready just now.
+    /// To a worker, for a blocking call on a stream that was just ready.
     ReadyStream,
-    /// To the watcher. `nowait`: the file has the form of a call that does not wait.
+    /// To the watcher. `nowait`: the file supports calls that do not wait.
     Watcher { nowait: bool },
 }
 
-/// What a worker, or the watcher, has made of a task.
+/// The result of a worker's or the watcher's work on a task.
 pub(super) enum TaskResult {
     Done(i64),
     Wait {
         nowait: bool,
     },
-    /// It may wait for ever, and so has a thread of its own.
+    /// It may wait forever, so it needs a thread of its own.
     Open(DetachedOpen),
 }
 
-/// Who does what in a pool.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Io = 0,
     Sync = 1,
-    /// Calls of streams in the form that waits: one for each descriptor, when it was ready just
-    /// before.
+    /// Blocking calls on streams: one at a time for each descriptor, right after it was ready.
     Stream = 2,
-    /// For closures ([`crate::op::blocking`]): nobody knows how long they take.
+    /// Closures ([`crate::op::blocking`]), which may take any time.
     Closure = 3,
     Watcher,
 }
 
 const LANES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
 
-/// The most threads for closures, besides those that are stuck.
+/// The most threads for closures, not counting stuck ones.
 const CLOSURE_WORKERS: usize = 16;
 
 impl Role {
@@ -134,44 +130,42 @@ impl Role {
     }
 }
 
-/// Work of one kind, and the threads for it.
+/// A queue of tasks, and the threads for it.
 struct Lane {
     queue: VecDeque<Task>,
-    /// The most threads there may be.
+    /// The most threads.
     max_threads: usize,
-    /// Threads there are, those that are being started among them.
+    /// Threads, including those being started.
     threads: usize,
-    /// Those of them that will look for work without being called: being started, woken, or letting
-    /// others run.
+    /// Threads that will look for work anyway: being started, woken, or yielding.
     waking: usize,
-    /// Those of them that sleep; the one that fell asleep last is woken first, so that the others
-    /// may end.
+    /// Sleeping threads. The last one to fall asleep is woken first, so that the others may end.
     idle: Vec<(ThreadId, Thread)>,
     no_linger_before: Option<Instant>,
     calls: Calls,
 }
 
-/// The calls that a lane's threads are in.
+/// The calls that a lane's threads are making.
 #[derive(Default)]
 struct Calls {
     running: Vec<Option<Call>>,
     free: Vec<usize>,
-    /// Counted while the lane is looked at.
+    /// Advances while the lane is checked.
     tick: u32,
-    /// The tick at which one has ended last.
+    /// The tick of the last call that ended.
     ended: u32,
-    /// Those that are stuck.
+    /// The number of stuck calls.
     stuck: usize,
 }
 
 struct Call {
-    /// The tick at which it began.
+    /// The tick at which it started.
     began: u32,
     stuck: bool,
 }
 
 impl Calls {
-    /// A call begins; its number.
+    /// Starts a call; returns its number.
     fn begin(&mut self) -> usize {
         let call = Some(Call { began: self.tick, stuck: false });
         match self.free.pop() {
@@ -193,8 +187,8 @@ impl Calls {
         self.ended = self.tick;
     }
 
-    /// A tick has passed: how many calls turn out to be stuck. Without an end for `stalled` ticks
-    /// they all are, but for those that have begun meanwhile.
+    /// Advances the tick; returns how many calls are found stuck. If none has ended for `stalled`
+    /// ticks, all are that started before.
     fn tick(&mut self, stalled: u32) -> usize {
         self.tick = self.tick.wrapping_add(1);
         let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
@@ -222,31 +216,31 @@ impl Lane {
         }
     }
 
-    /// The most threads there may be now: where many calls are stuck, many more may be about to.
+    /// The most threads now: if many calls are stuck, many more may become so.
     fn limit(&self) -> usize {
         self.max_threads.max(self.calls.stuck) + self.calls.stuck
     }
 
-    /// True when work waits, for threads that are all in calls: there may be no more, or none could
-    /// be started.
+    /// True if tasks wait while all threads are in calls, because of the limit or because no thread
+    /// could be started.
     fn is_behind(&self) -> bool {
         !self.queue.is_empty() && self.waking == 0 && self.idle.is_empty() && self.threads > 0
     }
 
-    /// True when a worker without work had better look again before it sleeps: others are in calls,
-    /// so that the reaper is likely to come back with more.
+    /// True if a worker without work should yield before it sleeps: other threads are in calls, so
+    /// more work will probably follow.
     fn may_linger(&self) -> bool {
         let busy = self.threads.saturating_sub(self.idle.len() + self.waking + self.calls.stuck);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// True when work waits, and every thread there is hangs.
+    /// True if tasks wait and all threads are stuck.
     fn is_unattended(&self) -> bool {
         !self.queue.is_empty() && self.threads <= self.calls.stuck
     }
 }
 
-/// What is to be done once the mutex has been let go.
+/// Actions to do after the mutex is released.
 #[derive(Default)]
 pub(super) struct Deferred {
     reaper: bool,
@@ -270,13 +264,13 @@ impl Deferred {
 #[derive(Default)]
 struct Signal {
     fd: Option<EventFd>,
-    /// That of a backend which these threads stand beside, where a program polls it.
+    /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
     forward_to: Option<Arc<EventFd>>,
-    /// It is readable, or would be if it had been asked for.
+    /// Readable, or to be made readable once it exists.
     raised: bool,
 }
 
-/// What the owner of the pool and its threads share.
+/// State shared by the owner of the pool and its threads.
 pub(super) struct Shared {
     state: Mutex<State>,
     reaper: Condvar,
@@ -285,21 +279,21 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     lanes: [Lane; LANES.len()],
-    /// Opens that wait, each in a thread of its own, and have not been cancelled.
+    /// Opens that wait, each in a thread of its own, and were not cancelled.
     opening: Vec<Token>,
-    /// Those threads; those of the cancelled among them.
+    /// Their threads, including those of cancelled opens.
     open_threads: usize,
     pub watch: Watch,
     pub events: Vec<Event>,
-    /// Set while the reaper waits: how many events it waits for.
+    /// While the reaping thread waits: the number of events it waits for.
     wanted: Option<usize>,
     signal: Signal,
     pub closed: bool,
-    /// Tasks that a thread has taken and not put down.
+    /// Tasks that a thread has taken and not finished.
     running_tasks: usize,
     /// System calls made by the threads.
     pub calls: u64,
-    /// Why a thread could not be started; the owner has not seen it yet.
+    /// Why a thread could not be started, until the owner has seen it.
     pub refused: Option<i32>,
     no_start_before: Option<Instant>,
 }
@@ -324,11 +318,11 @@ impl Shared {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock; should it, the state is still whole.
+        // No code panics while it holds the lock; the state would be consistent even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there are `wanted` events, a thread is missing, or `until` has come.
+    /// Waits until there are `wanted` events, unattended work, or until `until`.
     pub fn wait<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -354,7 +348,7 @@ impl Shared {
 }
 
 impl State {
-    /// Puts an event down. The reaper is woken once, when there is as much as it waits for.
+    /// Adds an event. Wakes the reaping thread once there are as many as it waits for.
     pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
         self.events.push(Event { token, kind });
         match self.wanted {
@@ -364,8 +358,8 @@ impl State {
         }
     }
 
-    /// Makes the descriptor readable, if there is one. It happens under the lock, so that it is
-    /// readable only while there is something.
+    /// Makes the descriptor readable, if it exists. This is done under the lock, so that it is
+    /// readable only while there are events.
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
@@ -386,7 +380,7 @@ impl State {
         }
     }
 
-    /// The descriptor, made when it is first asked for.
+    /// The descriptor; made by the first call.
     pub fn signal_fd(&mut self) -> io::Result<RawFd> {
         use std::os::fd::AsRawFd;
         if self.signal.fd.is_none() {
@@ -399,7 +393,7 @@ impl State {
         Ok(self.signal.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
     }
 
-    /// Has this one be signalled too. Only its owner makes it unreadable.
+    /// Signals this eventfd too. Only its owner drains it.
     pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
         if self.signal.raised {
             eventfd.signal();
@@ -407,13 +401,13 @@ impl State {
         self.signal.forward_to = Some(eventfd);
     }
 
-    /// Takes all events, for an empty list with room in it.
+    /// Takes all events, in exchange for an empty list.
     pub fn collect(&mut self, empty: &mut Vec<Event>) {
         self.lower();
         std::mem::swap(&mut self.events, empty);
     }
 
-    /// Hands tasks to the lanes and the watcher, and calls up threads for them.
+    /// Passes tasks to the lanes and the watcher, and wakes or starts threads.
     pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, deferred: &mut Deferred) {
         let mut blocking = [0; LANES.len()];
         for task in tasks {
@@ -431,9 +425,8 @@ impl State {
         self.attend_watch(deferred);
     }
 
-    /// Calls threads up for queued work: `blocking`, and otherwise one at a time, each of which
-    /// calls up the next when there is still work. So quick calls are not met with more threads
-    /// than they are worth.
+    /// Wakes or starts threads for queued tasks: `blocking` of them at once, otherwise one, which
+    /// wakes the next if tasks are left. So short calls do not cause more threads than they need.
     fn wake_or_start(&mut self, role: Role, blocking: usize, deferred: &mut Deferred) {
         let may_start = self.may_start();
         let lane = &mut self.lanes[role as usize];
@@ -459,8 +452,7 @@ impl State {
         }
     }
 
-    /// Puts threads in the place of those that are stuck: what hangs on one file system must not
-    /// keep others waiting.
+    /// Replaces stuck threads, so that calls that hang on one file system do not delay others.
     pub fn replace_stuck(&mut self, deferred: &mut Deferred) {
         for role in LANES {
             let lane = &mut self.lanes[role as usize];
@@ -473,7 +465,7 @@ impl State {
         }
     }
 
-    /// Sees to it that there is a watcher if there is something to watch.
+    /// Starts the watcher if there is something to watch.
     pub fn attend_watch(&mut self, deferred: &mut Deferred) {
         if self.watch_unattended() {
             self.start_watcher(deferred);
@@ -493,7 +485,7 @@ impl State {
         }
     }
 
-    /// Work without a thread is the reaper's: it must not sleep on.
+    /// Wakes the reaping thread for work without a thread: it must do it itself.
     fn wake_for_unattended(&mut self, deferred: &mut Deferred) {
         if self.unattended() {
             self.raise();
@@ -510,7 +502,7 @@ impl State {
         self.no_start_before = Some(Instant::now() + AFTER_REFUSAL);
     }
 
-    /// True when there is work and no thread for it: the reaper has to do it itself.
+    /// True if there is work without a thread: the reaping thread must do it.
     pub fn unattended(&self) -> bool {
         self.watch_unattended() || self.lanes.iter().any(Lane::is_unattended)
     }
@@ -519,7 +511,7 @@ impl State {
         !self.watch.running && !self.watch.is_idle()
     }
 
-    /// A task of a lane without a thread for it.
+    /// Takes a task of a lane without threads for it.
     pub fn take_unattended(&mut self) -> Option<Task> {
         let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
         self.take(role)
@@ -534,20 +526,20 @@ impl State {
         Some(task)
     }
 
-    /// The watcher tries a transfer itself.
+    /// Marks a transfer that the watcher tries itself.
     pub fn start_try(&mut self, job: &Job) {
         self.watch.mark_running(job, false);
         self.running_tasks += 1;
     }
 
-    /// A stream that was ready goes to a worker for the blocking call.
+    /// Passes a stream that was ready to a worker, for the blocking call.
     pub fn call_ready(&mut self, job: Job, deferred: &mut Deferred) {
         self.lanes[Role::Stream as usize].queue.push_back(Task { job, route: Route::ReadyStream });
         self.wake_or_start(Role::Stream, 1, deferred);
         self.wake_for_unattended(deferred);
     }
 
-    /// Puts a task's outcome down.
+    /// Records the result of a task.
     pub fn settle(&mut self, job: &Job, result: TaskResult, deferred: &mut Deferred) {
         self.running_tasks -= 1;
         let cancelled = may_block(job) && self.watch.unmark_running(job.token);
@@ -573,8 +565,8 @@ impl State {
         }
     }
 
-    /// An open that waited has an answer; whoever has cancelled it was answered before, and what it
-    /// opened is closed.
+    /// Records the result of an open that waited. If it was cancelled, its event was returned
+    /// before, and the file is closed.
     fn opened(&mut self, token: Token, result: i64, deferred: &mut Deferred) {
         self.open_threads -= 1;
         match self.opening.iter().position(|opening| *opening == token) {
@@ -586,8 +578,8 @@ impl State {
         }
     }
 
-    /// Cancels what has not begun, and what waits. An open that waits is answered now; its thread
-    /// goes on until the call returns, and shares nothing with the operation.
+    /// Cancels a task that has not started, or that waits. A waiting open completes now; its thread
+    /// continues until the call returns, and shares nothing with the operation.
     pub fn cancel(&mut self, token: Token, deferred: &mut Deferred) {
         for role in LANES {
             let queue = &mut self.lanes[role as usize].queue;
@@ -605,21 +597,20 @@ impl State {
         }
     }
 
-    /// The end: nothing queued is begun any more, and every thread that is not in a call ends.
+    /// Closes the pool: no queued task is started any more, and threads that are not in a call end.
     pub fn close(&mut self, deferred: &mut Deferred) {
         self.closed = true;
         for lane in &mut self.lanes {
             lane.queue.clear();
-            // A sleeper that is called up counts itself off again.
+            // A woken thread decrements it again.
             lane.waking += lane.idle.len();
             deferred.idle.extend(lane.idle.drain(..).map(|(_, thread)| thread));
         }
         self.watch.wake();
     }
 
-    /// Each of the jobs taken that have no answer yet, `pending` of them, is in one place, unless
-    /// it has been dropped with all others; and as many threads are idle, or about to look for
-    /// work, as there are at most.
+    /// Checks that each of the `pending` jobs is in exactly one place (unless the pool was closed),
+    /// and that no more threads are idle or waking than exist.
     pub fn check(&self, pending: usize) {
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
         let completed =
@@ -649,18 +640,18 @@ impl State {
     }
 }
 
-/// The answer to what was cancelled before it began.
+/// The result of a task that was cancelled before it started.
 pub(super) const CANCELED: EventKind = EventKind::Result(-(libc::ECANCELED as i64));
 
-/// The answer to what would have to wait in a thread of its own, and gets none.
+/// The result of an open that would need a thread of its own beyond the limit.
 const NO_THREAD: EventKind = EventKind::Result(-(libc::EAGAIN as i64));
 
-/// True for what may turn out to have to wait, for a stream or for the other end of a FIFO.
+/// True for tasks that may have to wait for a stream, or for the other end of a FIFO.
 fn may_block(job: &Job) -> bool {
     job.file != FileKind::Storage && job.raw.is_transfer() || matches!(job.raw, Raw::Open(_))
 }
 
-/// Does what was noted under the lock.
+/// Does the deferred actions.
 pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     if std::mem::take(&mut deferred.reaper) {
         shared.reaper.notify_one();
@@ -681,7 +672,7 @@ pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     }
 }
 
-/// A thread for one open that may wait for ever.
+/// Starts a thread for one open that may wait forever.
 fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name("ringway-open".to_owned()).stack_size(STACK);
@@ -695,7 +686,7 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     };
     let started = with_signals_blocked(|| {
         builder.spawn(move || {
-            // (Signals are blocked: nothing interrupts it.)
+            // (Signals are blocked, so nothing interrupts the call.)
             completed(&own, open.call(), 1);
         })
     });
@@ -705,8 +696,8 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     }
 }
 
-/// Starts a thread that has been counted already. One that cannot be started is taken off again,
-/// and the owner is told, who may have to do its work.
+/// Starts a thread that is counted already. If that fails, it is not counted any more, and the
+/// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
     let builder = thread::Builder::new().name(role.thread_name().to_owned()).stack_size(STACK);
@@ -726,7 +717,7 @@ fn start(shared: &Arc<Shared>, role: Role) {
         let lane = &mut state.lanes[role as usize];
         lane.threads -= 1;
         lane.waking -= 1;
-        // The others may hang: it is tried again later.
+        // The lane's other threads may be stuck, so this schedules a check that tries again.
         state.wake_or_start(role, 0, &mut deferred);
     }
     state.wake_for_unattended(&mut deferred);
@@ -734,7 +725,7 @@ fn start(shared: &Arc<Shared>, role: Role) {
     run_deferred(shared, &mut deferred);
 }
 
-/// The life of a worker. It puts a result down and takes its next task in one hold of the lock.
+/// Runs a worker. It records a result and takes its next task under one lock.
 fn work(shared: &Arc<Shared>, role: Role) {
     let this = thread::current();
     let mut deferred = Deferred::default();
@@ -744,11 +735,11 @@ fn work(shared: &Arc<Shared>, role: Role) {
     loop {
         let closed = state.closed;
         let lane = &mut state.lanes[role as usize];
-        // One that was stuck may be one too many now that it has come back.
+        // A stuck thread that has returned may be one too many.
         if closed || lane.threads > lane.limit() {
             lane.threads -= 1;
             if !closed {
-                // It may have been woken for work, which is another's then.
+                // It may have been woken for a task, which another thread must do then.
                 state.wake_or_start(role, 0, &mut deferred);
             }
             drop(state);
@@ -800,15 +791,15 @@ fn work(shared: &Arc<Shared>, role: Role) {
     }
 }
 
-/// Sleeps until called up; `None` when nobody has called for so long that the thread has been taken
-/// off.
+/// Sleeps until woken. `None` if that did not happen within the idle time: the thread is not
+/// counted any more.
 fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, State>> {
     let until = Instant::now() + shared.idle;
     loop {
         thread::park_timeout(until.saturating_duration_since(Instant::now()));
         let mut state = shared.lock();
         let lane = &mut state.lanes[role as usize];
-        // Whoever calls a thread up takes it from the list.
+        // The waker removes the thread from the list.
         let Some(at) = lane.idle.iter().position(|(id, _)| *id == this.id()) else {
             lane.waking = lane.waking.saturating_sub(1);
             return Some(state);
@@ -853,8 +844,7 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
     }
 }
 
-/// Calls what ends by itself. A device or file system that is short of something says EAGAIN, and
-/// is asked again.
+/// Makes a call that ends by itself. EAGAIN from a device or file system is retried.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let mut pause = FIRST_PAUSE;
     let mut retries = if raw.is_transfer() || raw.is_sync() { MAX_RETRIES } else { 0 };
@@ -862,7 +852,7 @@ fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
         *calls += 1;
         let result = raw.call();
         match i32::try_from(-result) {
-            // A close that was interrupted has closed the descriptor.
+            // An interrupted close has closed the descriptor.
             Ok(libc::EINTR) if !matches!(raw, Raw::Close(_)) => {}
             Ok(libc::EAGAIN) if retries > 0 => {
                 retries -= 1;
@@ -874,7 +864,8 @@ fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     }
 }
 
-/// Calls what was ready a moment ago. With `O_NONBLOCK` it says so if it is not any more.
+/// Makes a blocking call on a stream that was just ready. With `O_NONBLOCK` it fails with EAGAIN if
+/// the stream is no longer ready.
 fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
     loop {
         *calls += 1;
@@ -887,12 +878,11 @@ fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
     }
 }
 
-/// True for what never has to be waited for with poll(2), and for what is no file at all: the call
-/// will tell.
+/// True for files that need no poll(2), and for bad descriptors, for which the call itself fails.
 fn is_storage(fd: RawFd) -> bool {
-    // SAFETY: `stat` is plain numbers, and all zeroes are valid.
+    // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` lives on this stack for the call.
+    // SAFETY: `stat` lives on this stack during the call.
     if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
         return true;
     }
@@ -905,14 +895,14 @@ mod tests {
 
     #[test]
     #[should_panic = "1 jobs are pending"]
-    fn a_lost_job_is_noticed() {
+    fn a_lost_job_is_detected() {
         let shared = Shared::new(1, 1, Duration::ZERO);
         shared.lock().check(0);
         shared.lock().check(1);
     }
 
     #[test]
-    fn calls_hang_when_none_of_them_ends() {
+    fn calls_are_stuck_if_none_of_them_ends() {
         let mut calls = Calls::default();
         let [first, second] = [calls.begin(), calls.begin()];
         assert_eq!(calls.tick(2), 0);
@@ -926,7 +916,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_hangs_while_others_end() {
+    fn one_call_is_stuck_while_others_end() {
         let mut calls = Calls::default();
         let hangs = calls.begin();
         for tick in 1..=STUCK {
@@ -938,9 +928,9 @@ mod tests {
         assert_eq!(calls.stuck, 0);
     }
 
-    /// Hundreds of calls that hang in a lane of a few threads are all found out within some rounds.
+    /// Hundreds of stuck calls in a lane of a few threads are all found within some ticks.
     #[test]
-    fn there_are_as_many_threads_more_as_hang() {
+    fn stuck_threads_are_replaced() {
         let mut lane = Lane::new(4);
         let rounds = (1..).find(|_| {
             (lane.calls.running.len()..lane.limit()).for_each(|_| _ = lane.calls.begin());
@@ -951,7 +941,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_hang() {
+    fn the_number_of_stuck_calls_is_bounded() {
         let mut calls = Calls::default();
         (0..MAX_STUCK + 10).for_each(|_| _ = calls.begin());
         assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));

@@ -1,5 +1,5 @@
-//! Tests of the thread backend: every job answered once, nothing that waits for ever in anybody's
-//! way.
+//! Tests of the threads backend: every job completes once, and jobs that wait forever delay no
+//! others.
 
 use super::*;
 use crate::op;
@@ -20,11 +20,11 @@ fn token(index: u32) -> Token {
 }
 
 fn job(index: u32, raw: impl Into<Raw>, file: FileKind) -> Job {
-    // Direct is said of buffered files as well: their reads then go to a worker, cached or not.
+    // Buffered files are marked direct too, so that their reads go to a worker, cached or not.
     Job::new(token(index), raw.into(), file, file == FileKind::Storage)
 }
 
-/// Memory that is never freed, so that any job may be left in flight.
+/// Memory that is never freed, so that any job may stay in flight.
 fn memory(len: usize) -> &'static mut [u8] {
     vec![0; len].leak()
 }
@@ -38,8 +38,8 @@ fn next_byte(file: &impl AsRawFd) -> op::Read {
 }
 
 fn push(threads: &mut Threads, job: &Job) {
-    // SAFETY: the tests' memory is never freed, and a descriptor that is closed too early answers
-    // EBADF.
+    // SAFETY: the memory of these tests is never freed, and on a descriptor that is closed too
+    // early a job fails with EBADF.
     unsafe { threads.push(job) }.unwrap();
 }
 
@@ -53,14 +53,14 @@ fn enter(threads: &mut Threads, want: usize, wait: Duration) -> Vec<(u32, EventK
     events.into_iter().map(|event| (event.token.index(), event.kind)).collect()
 }
 
-/// Waits for as many events as are wanted, and panics rather than waiting for ever.
+/// Waits for the wanted number of events, and panics after a timeout.
 fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, EventKind> {
     let mut all = HashMap::new();
     let until = Instant::now() + 20 * SECOND;
     while all.len() < want {
         assert!(Instant::now() < until, "{} of {want} events came", all.len());
         for (index, kind) in enter(threads, want - all.len(), SECOND) {
-            assert_eq!(all.insert(index, kind), None, "job {index} was answered twice");
+            assert_eq!(all.insert(index, kind), None, "job {index} completed twice");
         }
     }
     all
@@ -76,7 +76,7 @@ fn error(errno: i32) -> EventKind {
     EventKind::Result(-i64::from(errno))
 }
 
-/// A file in memory with 64 KiB of bytes that tell their place.
+/// A file in memory with 64 KiB of bytes that depend on their offset.
 fn sample() -> File {
     let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     file.write_all(&pattern(0, 64 << 10)).unwrap();
@@ -87,7 +87,7 @@ fn pattern(offset: u64, len: usize) -> Vec<u8> {
     (offset..).take(len).map(|place| (place ^ (place >> 8)) as u8).collect()
 }
 
-/// Keeps workers busy, until the writers are dropped, with reads of pipes that are said to be
+/// Keeps workers busy until the writers are dropped, with reads of pipes that are marked as
 /// storage.
 fn block(threads: &mut Threads, workers: u32) -> (Vec<PipeReader>, Vec<PipeWriter>) {
     let (readers, writers): (Vec<_>, Vec<_>) =
@@ -109,7 +109,7 @@ fn readable(fd: RawFd) -> bool {
 }
 
 #[test]
-fn many_jobs_on_many_files_answer_what_the_calls_answer() {
+fn many_jobs_on_many_files_return_what_the_calls_return() {
     let files: Vec<File> = (0..8).map(|_| sample()).collect();
     let mut threads = Threads::new(options(4)).unwrap();
     for (direct, kind) in
@@ -117,7 +117,7 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
     {
         let mut jobs = Vec::new();
         for index in 0..800u32 {
-            // The last ones are at the end of the file and behind it.
+            // The last ones are at the end of the file and after it.
             let read = read(&files[index as usize % 8], 200, u64::from(index) * 83);
             jobs.push((Job { direct, ..job(index, read, kind) }, read));
         }
@@ -127,7 +127,7 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
             let expected =
                 pattern(read.offset, ((64 << 10) - read.offset.min(64 << 10)).min(200) as usize);
             assert_eq!(results[&job.token.index()], EventKind::Result(expected.len() as i64));
-            // SAFETY: the job is over, and its memory is never freed.
+            // SAFETY: the job has completed, and its memory is never freed.
             let bytes = unsafe { std::slice::from_raw_parts(read.buf, expected.len()) };
             assert_eq!(bytes, expected);
         }
@@ -136,7 +136,7 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
 }
 
 #[test]
-fn writes_and_vectors_arrive() {
+fn writes_and_vectored_reads_work() {
     let mut file = tempfile::tempfile().unwrap();
     let mut threads = Threads::new(options(2)).unwrap();
     let bytes: &[u8] = pattern(0, 8192).leak();
@@ -167,7 +167,7 @@ fn writes_and_vectors_arrive() {
 }
 
 #[test]
-fn what_is_cached_needs_no_thread() {
+fn cached_reads_need_no_thread() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let mut threads = Threads::new(options(4)).unwrap();
@@ -183,7 +183,7 @@ fn what_is_cached_needs_no_thread() {
 }
 
 #[test]
-fn misses_are_tried_less_and_less_until_there_is_a_hit() {
+fn misses_are_tried_less_often_until_a_hit() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let (hit, miss): (Raw, Raw) = (read(&file, 512, 0).into(), read(&file, 512, 1 << 20).into());
@@ -200,16 +200,16 @@ fn misses_are_tried_less_and_less_until_there_is_a_hit() {
     assert!((8..20).contains(&calls), "{calls}");
     while cached.try_nowait(&hit, &mut calls).is_none() {}
     assert_eq!(cached.try_nowait(&hit, &mut calls), Some(512));
-    // What would keep the submitter busy for long is shared out.
+    // Long reads go to the threads.
     cached.begin();
     let long: Raw = read(&file, 2 << 20, 0).into();
     assert_eq!(cached.try_nowait(&long, &mut calls), None);
-    // A part read at the file's own position would be lost.
+    // A partial read at the current position would be lost.
     assert_eq!(cached.try_nowait(&next_byte(&file).into(), &mut calls), None);
 }
 
 #[test]
-fn what_is_queued_is_cancelled_and_what_runs_is_not() {
+fn queued_jobs_are_cancelled_and_running_ones_are_not() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
@@ -217,11 +217,11 @@ fn what_is_queued_is_cancelled_and_what_runs_is_not() {
         &mut threads,
         &[0, 1, 2].map(|index| job(index, read(&file, 8, 0), FileKind::Storage)),
     );
-    threads.cancel(token(0)); // still in the batch
+    threads.cancel(token(0)); // in the batch
     assert_eq!(enter(&mut threads, 0, Duration::ZERO), [(0, error(libc::ECANCELED))]);
     threads.cancel(token(1)); // in the lane
-    threads.cancel(token(1)); // over
-    threads.cancel(token(1_000_000)); // runs
+    threads.cancel(token(1)); // completed
+    threads.cancel(token(1_000_000)); // running
     threads.cancel(token(77)); // unknown
     drop(writers);
     let results = reap(&mut threads, 4);
@@ -235,7 +235,7 @@ fn what_is_queued_is_cancelled_and_what_runs_is_not() {
 }
 
 #[test]
-fn what_waits_is_cancelled() {
+fn waiting_jobs_are_cancelled() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let poll = op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 };
@@ -251,20 +251,20 @@ fn what_waits_is_cancelled() {
     (0..5).for_each(|index| threads.cancel(token(index)));
     let results = reap(&mut threads, 5);
     assert!(results.values().all(|kind| *kind == error(libc::ECANCELED)), "{results:?}");
-    // Once the cancel has been answered nobody keeps the file: its writer learns that it is gone.
+    // After the cancel has completed, nothing holds the file, and its writer gets EPIPE.
     drop(reader);
     assert_eq!(writer.write(b"x").unwrap_err().raw_os_error(), Some(libc::EPIPE));
     assert_eq!(threads.shared.lock().threads()[0], 1);
 }
 
 #[test]
-fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
+fn a_thousand_waiting_pipe_reads_delay_no_others() {
     let file = sample();
     let mut threads = Threads::new(options(4)).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut others = Vec::new();
     for index in 0..1000u32 {
-        // Half of them on one pipe, some on pipes of their own; some of them unlooked at.
+        // Half of them on one pipe, some on pipes of their own; some are unchecked.
         let kind = if index % 3 == 0 { FileKind::Unknown } else { FileKind::Stream };
         if index < 500 || index % 10 != 0 {
             push(&mut threads, &job(index, next_byte(&reader), kind));
@@ -276,7 +276,7 @@ fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
     push_all(&mut threads, &[job(5000, read(&file, 8, 0), FileKind::Storage)]);
     assert_eq!(one(&mut threads), (5000, EventKind::Result(8)));
 
-    // A byte is one read's, and the others go on waiting.
+    // One read gets the byte, and the others keep waiting.
     for _ in 0..3 {
         writer.write_all(b"x").unwrap();
         assert_eq!(one(&mut threads).1, EventKind::Result(1));
@@ -291,7 +291,7 @@ fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
 }
 
 #[test]
-fn one_stream_s_reads_are_served_in_their_order() {
+fn reads_of_one_stream_complete_in_order() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     for index in 0..10 {
@@ -304,12 +304,13 @@ fn one_stream_s_reads_are_served_in_their_order() {
     }
 }
 
-/// Inotify has no read that does not wait: it is polled for, and a worker calls.
+/// Inotify has no call that does not wait: it is polled for, and a worker makes the call.
 #[test]
-fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
+fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = std::ffi::CString::new(dir.path().as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: numbers and a C string that lives for the call; the descriptor is new and ours.
+    // SAFETY: numbers and a C string that lives during the call; the descriptor is new and has no
+    // other owner.
     let inotify = unsafe {
         let fd = libc::inotify_init1(libc::IN_CLOEXEC);
         assert!(fd >= 0 && libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_CREATE) >= 0);
@@ -334,7 +335,7 @@ fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
 }
 
 #[test]
-fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
+fn writes_wait_for_space_and_get_a_broken_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let bytes = memory(1 << 20);
@@ -345,10 +346,7 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
         offset: op::CURRENT_POSITION,
     };
     push(&mut threads, &job(0, read, FileKind::Stream));
-    assert!(
-        matches!(one(&mut threads).1, EventKind::Result(4096..)),
-        "as much as there is room for"
-    );
+    assert!(matches!(one(&mut threads).1, EventKind::Result(4096..)), "as much as fits");
     push(&mut threads, &job(1, read, FileKind::Stream));
     push(&mut threads, &job(2, read, FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
@@ -357,7 +355,7 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
 }
 
 #[test]
-fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
+fn syncs_and_reads_do_not_delay_each_other() {
     let file = sample();
     let mut threads = Threads::new(options(1)).unwrap();
     let (_readers, writers) = block(&mut threads, 1);
@@ -372,7 +370,7 @@ fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
 }
 
 #[test]
-fn no_more_threads_than_work_and_idle_ones_end() {
+fn there_are_no_more_threads_than_jobs_and_idle_ones_end() {
     let file = sample();
     let mut threads =
         Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
@@ -385,20 +383,20 @@ fn no_more_threads_than_work_and_idle_ones_end() {
     let completed = enter(&mut threads, 0, Duration::ZERO).len();
     let [io, sync, watcher] = threads.shared.lock().threads();
     assert!(io <= 2 && sync == 0 && watcher == 1, "{io} {sync} {watcher}");
-    // Without the events being picked up.
+    // Threads end although the events were not reaped.
     let until = Instant::now() + 10 * SECOND;
     while threads.shared.lock().threads() != [0; 3] {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(reap(&mut threads, 3 - completed).len(), 3 - completed);
-    // And again.
+    // Threads start again.
     push(&mut threads, &job(0, read(&file, 8, 0), FileKind::Storage));
     assert_eq!(one(&mut threads), (0, EventKind::Result(8)));
 }
 
 #[test]
-fn polls_and_timeouts_answer() {
+fn polls_and_timeouts_complete() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let poll = |fd| op::Poll { fd, events: (libc::POLLIN | libc::POLLOUT) as u16 };
@@ -427,7 +425,7 @@ fn polls_and_timeouts_answer() {
 }
 
 #[test]
-fn errors_are_answers() {
+fn errors_are_results() {
     let mut threads = Threads::new(options(2)).unwrap();
     for (index, kind) in
         [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate()
@@ -469,7 +467,7 @@ fn the_descriptor_is_readable_while_there_are_events() {
         std::thread::yield_now();
     }
     let fd = threads.poll_fd().unwrap();
-    assert!(readable(fd), "there was an event before it was asked for");
+    assert!(readable(fd), "there was an event before poll_fd");
     assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
     assert!(!readable(fd));
 
@@ -503,20 +501,20 @@ fn the_descriptor_is_readable_while_there_are_events() {
 }
 
 #[test]
-fn waiting_ends_at_its_time() {
+fn waiting_ends_at_the_deadline() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let before = Instant::now();
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     assert!(before.elapsed() >= Duration::from_millis(20));
-    // With nothing to wait for and no time to wait until, it does not wait.
+    // With no jobs and no deadline it does not wait.
     threads.enter(5, None, &mut Vec::new()).unwrap();
     push(&mut threads, &job(0, next_byte(&reader), FileKind::Stream));
     let before = Instant::now();
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
     assert!(before.elapsed() >= Duration::from_millis(20));
     assert!(before.elapsed() < 5 * SECOND);
-    // More than there is to come is not waited for.
+    // It does not wait for more events than there are jobs.
     threads.cancel(token(0));
     let mut events = Vec::new();
     threads.enter(5, None, &mut events).unwrap();
@@ -532,7 +530,7 @@ fn timers_expire_and_do_not_pile_up() {
         threads.set_timer(token(2), now + 7200 * SECOND);
     }
     assert_eq!(threads.shared.lock().watch.alarms(), 2);
-    // An earlier one is heard of though the watcher sleeps for the later ones.
+    // An earlier timer is noticed although the watcher sleeps for the later ones.
     std::thread::sleep(Duration::from_millis(5));
     let at = Instant::now() + Duration::from_millis(20);
     threads.set_timer(token(1), at);
@@ -541,7 +539,7 @@ fn timers_expire_and_do_not_pile_up() {
     assert_eq!(events, [Event { token: token(1), kind: EventKind::TimerExpired }]);
     assert!(Instant::now() >= at);
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
-    // A timer and a timeout of one slot do not know each other.
+    // A timer and a timeout of one slot are independent.
     push(
         &mut threads,
         &job(2, op::Timeout { duration: Duration::from_millis(5) }, FileKind::Unknown),
@@ -550,9 +548,9 @@ fn timers_expire_and_do_not_pile_up() {
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
 }
 
-/// Every job is answered once, whatever is asked for and cancelled meanwhile.
+/// Every job completes once, with any mix of jobs and cancels.
 #[test]
-fn every_job_is_answered_once() {
+fn every_job_completes_once() {
     let file = sample();
     let (reader, mut writer) = std::io::pipe().unwrap();
     for seed in 1..6u64 {
@@ -650,7 +648,7 @@ fn stress() {
                 continue;
             };
             assert_eq!(event.kind, EventKind::Result(64));
-            // SAFETY: the job is over, and its memory is never freed.
+            // SAFETY: the job has completed, and its memory is never freed.
             let bytes = unsafe { std::slice::from_raw_parts(buffers[index as usize].buf, 64) };
             assert_eq!(bytes, pattern(offset, 64));
             free.push(index);
@@ -679,13 +677,13 @@ fn dropping_never_waits_and_ends_the_threads() {
     let before = Instant::now();
     drop(threads);
     assert!(before.elapsed() < SECOND);
-    // The watcher lets go of the pipe.
+    // The watcher drops the pipe.
     drop(reader);
     let until = Instant::now() + 10 * SECOND;
     while writer.write(b"x").is_ok() || shared.lock().threads() != [2, 0, 0] {
         assert!(Instant::now() < until);
     }
-    // What ran ends with its call.
+    // A running call ends.
     drop(writers);
     while Arc::strong_count(&shared) > 1 {
         assert!(Instant::now() < until);
@@ -696,7 +694,7 @@ fn dropping_never_waits_and_ends_the_threads() {
 
 const NO_THREADS: &str = "RINGWAY_TEST_NO_THREADS";
 
-/// In a process of its own, since limits are the whole process's (and the whole user's).
+/// Runs in a process of its own, since limits apply to the whole process (and the whole user).
 #[test]
 fn without_threads_the_submitter_does_the_work() {
     use std::os::unix::process::CommandExt;
@@ -706,9 +704,9 @@ fn without_threads_the_submitter_does_the_work() {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let name = std::thread::current().name().unwrap().to_owned();
     command.args(["--exact", &name, "--test-threads=1", "--nocapture"]).env(NO_THREADS, "1");
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call takes no arguments.
     if unsafe { libc::geteuid() } == 0 {
-        // The limit does not bind root.
+        // The limit does not apply to root.
         command.uid(65534).gid(65534);
     }
     let output = match command.output() {
@@ -724,7 +722,7 @@ fn without_threads_the_submitter_does_the_work() {
 
 fn work_without_threads() {
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives on this stack for the call.
+    // SAFETY: the limit lives on this stack during the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
     if std::thread::Builder::new().spawn(|| ()).is_ok() {
         return println!("skipped: RLIMIT_NPROC does not keep this user from starting threads");
@@ -751,7 +749,7 @@ fn work_without_threads() {
     assert!((0..3).all(|index| results[&index] == EventKind::Result(8)), "{results:?}");
     assert_eq!((results[&3], results[&6]), (EventKind::Result(0), EventKind::Result(0)));
     assert_eq!(results[&7], EventKind::TimerExpired);
-    // Whoever waits at the descriptor is called, since nobody else looks at the pipe.
+    // The descriptor is readable, since no thread watches the pipe.
     let fd = threads.poll_fd().unwrap();
     assert!(readable(fd));
     writer.write_all(b"xx").unwrap();
@@ -762,7 +760,7 @@ fn work_without_threads() {
     assert_eq!(threads.shared.lock().threads(), [0; 3]);
 }
 
-/// xorshift64: the same run for the same seed.
+/// xorshift64: the same sequence for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -775,7 +773,7 @@ impl Random {
 }
 
 #[test]
-fn threads_that_hang_are_replaced() {
+fn stuck_threads_are_replaced_and_end_later() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
@@ -784,7 +782,7 @@ fn threads_that_hang_are_replaced() {
         assert_eq!(one(&mut threads), (index, EventKind::Result(100)));
     }
     assert!(threads.shared.lock().threads()[0] > 2);
-    // What hung comes back, and there are too many.
+    // The stuck calls return, and there are too many threads.
     drop(writers);
     assert_eq!(reap(&mut threads, 2).len(), 2);
     let until = Instant::now() + 10 * SECOND;

@@ -1,5 +1,5 @@
-//! What can wait for ever: polls, timeouts, timers and streams that are not ready. One thread waits
-//! for all of it in `ppoll(2)`, so that none of it keeps a worker from its work.
+//! Watches everything that may wait forever: polls, timeouts, timers and streams that are not
+//! ready. One thread waits for all of it in `ppoll(2)`, so that none of it occupies a worker.
 
 use super::nowait::{self, TryResult};
 use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_deferred};
@@ -13,62 +13,62 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long the watcher rests when poll(2) says that a stream is ready and the call says that it is
-/// not, so as not to ask again and again.
+/// How long the watcher pauses if poll(2) reports a stream as ready and the call does not, so that
+/// it does not spin.
 const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// Everything that is waited for.
+/// Everything that is watched.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Polls, and transfers of streams, in the order in which they came.
+    /// Polls and stream transfers, in the order in which they came.
     waiting: HashMap<Interest, Vec<Waiting>>,
-    /// Timeouts and timers, by time; and when each of them is due.
+    /// Timeouts and timers, sorted by time; and the time of each.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
-    /// When the lanes are looked at for calls that are stuck.
+    /// When to check the lanes for stuck calls.
     lane_check: Option<Instant>,
-    /// Transfers of streams that a thread is just trying or calling: they may come back.
+    /// Stream transfers that a thread is trying or calling: they may return here.
     running_transfers: Vec<RunningTransfer>,
-    /// There is a thread for it.
+    /// The watcher thread exists.
     pub running: bool,
     /// Wakes that thread.
     wake: Option<EventFd>,
     asleep: bool,
     /// When it wakes by itself.
     until: Option<Instant>,
-    /// Some of what waits was cancelled.
+    /// Some of the waiting jobs were cancelled.
     cancelled: bool,
 }
 
-/// What poll(2) is asked for: a descriptor, and `POLL*`.
+/// The input of poll(2): a descriptor, and `POLL*`.
 type Interest = (RawFd, i16);
 
 struct Waiting {
     job: Job,
-    /// The file has the form of a call that does not wait.
+    /// The file supports calls that do not wait.
     nowait: bool,
     cancelled: bool,
 }
 
-// SAFETY: as for a task of the pool: what the job points at may be used from any thread until its
-// answer has come out of `enter`; whoever calls `Backend::carry` sees to that.
+// SAFETY: as for a task of the pool: any thread may use what the job points at until `enter` has
+// returned its event; the caller of `Backend::push` guarantees that.
 unsafe impl Send for Waiting {}
 
-/// What becomes due. One for each slot and piece: setting it anew replaces what an earlier life of
-/// the slot has left, so that there are never more than there are slots.
+/// Identifies a time to wait for: one for each slot and piece. Setting it again replaces one that
+/// an earlier use of the slot has left, so there are never more than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Alarm {
-    /// A timer that the queue has set.
+    /// A timer set by the queue.
     Timer(u32),
-    /// A timeout that is a job of its own.
+    /// A timeout operation.
     Timeout(u32),
 }
 
 struct RunningTransfer {
     token: Token,
     interest: Interest,
-    /// It is a call that waits should the stream not be ready: nobody else may use up what it was
-    /// called for.
+    /// The call blocks if the stream is not ready: until it returns, nobody else may use the
+    /// stream.
     blocking: bool,
     cancelled: bool,
 }
@@ -92,17 +92,17 @@ impl Watch {
         self.waiting.is_empty() && self.alarms.is_empty()
     }
 
-    /// True when the thread is of no use.
+    /// True if the thread has nothing to do.
     pub fn is_idle(&self) -> bool {
         self.is_empty() && self.lane_check.is_none()
     }
 
-    /// True while a timer or a timeout is set.
+    /// True if a timer or a timeout is set.
     pub fn has_alarms(&self) -> bool {
         !self.alarms.is_empty()
     }
 
-    /// Jobs that wait here.
+    /// The number of waiting jobs.
     pub fn jobs(&self) -> usize {
         let timeouts = self.due.keys().filter(|alarm| matches!(alarm, Alarm::Timeout(_))).count();
         self.waiting.values().map(Vec::len).sum::<usize>() + timeouts
@@ -141,7 +141,7 @@ impl Watch {
         }
     }
 
-    /// Has the lanes looked at in a while, unless that is to be done already.
+    /// Schedules a check of the lanes, unless one is scheduled.
     pub fn schedule_lane_check(&mut self) {
         if self.lane_check.is_none() {
             let at = Instant::now() + TICK;
@@ -152,7 +152,7 @@ impl Watch {
         }
     }
 
-    /// A thread tries or calls the transfer now.
+    /// Records that a thread is trying or calling the transfer.
     pub fn mark_running(&mut self, job: &Job, blocking: bool) {
         self.running_transfers.push(RunningTransfer {
             token: job.token,
@@ -162,7 +162,7 @@ impl Watch {
         });
     }
 
-    /// It has come back; true when it was cancelled meanwhile.
+    /// Removes that record; returns true if the transfer was cancelled meanwhile.
     pub fn unmark_running(&mut self, token: Token) -> bool {
         let Some(at) = self
             .running_transfers
@@ -178,8 +178,9 @@ impl Watch {
         running_transfers.cancelled
     }
 
-    /// Cancels what waits; true when it is over already, and its answer is due. What poll(2) may be
-    /// looking at is answered by the watcher, once it has let go of the file.
+    /// Cancels a waiting job; returns true if it has ended and the caller must push its event. For
+    /// a job that poll(2) may be using, the watcher pushes the event, once it has stopped using the
+    /// file.
     pub fn cancel(&mut self, token: Token) -> bool {
         let alarm = Alarm::Timeout(slot_and_piece(token));
         if let Some((at, _)) = self.due.get(&alarm).copied().filter(|(_, other)| *other == token) {
@@ -202,7 +203,7 @@ impl Watch {
         false
     }
 
-    /// What the thread needs, made before it is started.
+    /// Makes what the thread needs, before it is started.
     pub fn prepare(&mut self) -> io::Result<()> {
         if self.wake.is_none() {
             self.wake = Some(EventFd::new()?);
@@ -210,7 +211,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Has the thread look again, if it sleeps.
+    /// Wakes the thread, if it sleeps.
     pub fn wake(&mut self) {
         if let Some(wake) = self.wake.as_ref().filter(|_| self.asleep) {
             wake.signal();
@@ -218,7 +219,7 @@ impl Watch {
         }
     }
 
-    /// True while a worker has been sent to use up what there is.
+    /// True while a worker makes a blocking call on the stream.
     fn in_use(&self, interest: Interest) -> bool {
         self.running_transfers.iter().any(|running_transfers| {
             running_transfers.blocking && running_transfers.interest == interest
@@ -226,14 +227,14 @@ impl Watch {
     }
 }
 
-/// A time so far away that it never comes stands for one that cannot be told.
+/// The time after `duration`; if the clock cannot express it, a time that is never reached.
 fn after(duration: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into()))
 }
 
 impl State {
-    /// Answers what is due and what was cancelled.
+    /// Pushes the events that are due, and those of cancelled jobs.
     fn push_due_events(&mut self, deferred: &mut Deferred) {
         let now = Instant::now();
         if self.watch.lane_check.take_if(|at| *at <= now).is_some() {
@@ -267,18 +268,18 @@ impl State {
     }
 }
 
-/// What one round of watching needs, kept from round to round.
+/// The descriptors to poll, reused from one poll to the next.
 #[derive(Default)]
 pub(super) struct PollSet {
     polls: Vec<libc::pollfd>,
     tries: Vec<Waiting>,
-    /// poll(2) failed, or said other than the calls.
+    /// poll(2) failed, or disagreed with the calls: pause before the next one.
     back_off: bool,
 }
 
 impl PollSet {
-    /// The kicking eventfd comes first. Each descriptor stands there once for what is wanted of it,
-    /// so that there are no more than poll(2) takes (`RLIMIT_NOFILE`).
+    /// The eventfd that wakes the thread comes first. Each descriptor is listed once for each set
+    /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
         let wake = watch.wake.as_ref().map_or(-1, AsRawFd::as_raw_fd);
@@ -293,7 +294,7 @@ impl PollSet {
         }
     }
 
-    /// Waits until something is ready: true when something is.
+    /// Waits until a descriptor is ready; returns true if one is.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         let limit = if self.back_off {
             Some(limit.map_or(BACK_OFF, |limit| limit.min(BACK_OFF)))
@@ -303,14 +304,14 @@ impl PollSet {
         let limit = limit.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.polls.len() as libc::nfds_t;
-        // SAFETY: the entries and the time live for the length of the call; no signal mask.
+        // SAFETY: the entries and the timespec live during the call; no signal mask.
         let ready = unsafe { libc::ppoll(self.polls.as_mut_ptr(), count, limit, std::ptr::null()) };
         self.back_off = ready < 0;
         ready > 0
     }
 
-    /// Tries all that was ready, and stops at the first of those that want the same of one
-    /// descriptor and do not get it.
+    /// Tries the transfers that are ready. After the first one of a descriptor that is not ready,
+    /// the others with the same events are not tried.
     fn make_tries(&mut self, calls: &mut u64) -> Vec<(Waiting, TaskResult)> {
         let mut empty = None;
         let results: Vec<_> = self
@@ -340,10 +341,10 @@ impl PollSet {
     }
 }
 
-/// Waits once for everything there is, no longer than `limit`, and sees to what is ready.
+/// Polls once for everything, for at most `limit`, and handles what is ready.
 ///
-/// What is to be woken for it stands in `deferred` when it returns.
-pub(super) fn poll_set<'a>(
+/// Wakeups that this causes are left in `deferred`.
+pub(super) fn poll_once<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
     poll_set: &mut PollSet,
@@ -380,7 +381,7 @@ pub(super) fn poll_set<'a>(
     state
 }
 
-/// What is ready is answered, tried or sent to a worker.
+/// Completes, tries or passes to a worker what is ready.
 fn handle_ready<'a>(
     shared: &'a Arc<Shared>,
     mut state: MutexGuard<'a, State>,
@@ -409,7 +410,8 @@ fn handle_ready<'a>(
     state
 }
 
-/// A descriptor is ready: polls are answered, transfers are to be tried here or called by a worker.
+/// Handles a ready descriptor: completes polls, and collects transfers to be tried here or passes
+/// them to a worker.
 fn take_ready(
     state: &mut State,
     poll: &libc::pollfd,
@@ -443,7 +445,7 @@ fn take_ready(
     }
 }
 
-/// The life of the watcher: it ends when there has been nothing to watch for a while.
+/// Runs the watcher, until there has been nothing to watch for the idle time.
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut each = PollSet::default();
     let mut deferred = Deferred::default();
@@ -455,7 +457,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if limit.is_some_and(|limit| limit.is_zero()) && !deferred.any() {
             break;
         }
-        state = poll_set(shared, state, &mut each, limit, &mut deferred);
+        state = poll_once(shared, state, &mut each, limit, &mut deferred);
     }
     state.watch.running = false;
 }

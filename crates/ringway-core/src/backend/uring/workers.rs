@@ -1,43 +1,43 @@
-//! The kernel's worker threads (io-wq) of a ring: how many of what they may have to do has not come
-//! back for long, and so how many there must be for what comes next.
+//! Tracks the kernel's worker threads (io-wq) of a ring: how many of their jobs hang, and how many
+//! workers are needed for the others.
 //!
-//! A kernel has so few workers for files (four for each processor, or what the program allows) that
-//! a hanging file system keeps all of them. What hangs does not count: the limit is raised, up to
-//! [`MAX_WORKERS`]. Buffered writes of different files may still stand behind one another, since the
-//! kernel has 64 groups of files and a worker for each: while something hangs they are for the
-//! threads ([`Workers::has_hung_jobs`]).
+//! The kernel limits workers for files (to four for each processor, or to what the program sets),
+//! so a file system that hangs can occupy all of them. Hung jobs do not count: the limit is raised
+//! for them, up to [`MAX_WORKERS`]. Buffered writes of different files may still wait behind one
+//! another, since the kernel has 64 groups of files with one worker each; while jobs hang, such
+//! writes go to the threads ([`Workers::has_hung_jobs`]).
 
 use crate::op::{Opcode, Raw};
 use std::time::Duration;
 
-/// How often it is looked at while there may be too few.
+/// The interval of checks while there may be too few workers.
 pub(super) const TICK: Duration = Duration::from_millis(25);
 
 /// The most workers.
 const MAX_WORKERS: u32 = 1024;
 
-/// True for what a worker may have to do, and hang in. Reads are not among them, unless they are
-/// given to a worker: those that wait do without one.
+/// True for operations that a worker may have to do, and hang in. Reads are not among them unless
+/// they are passed to a worker: a read that waits does so without one.
 fn may_need_worker(raw: &Raw) -> bool {
     raw.is_write()
         || !raw.is_transfer()
             && !matches!(raw.opcode(), Opcode::Nop | Opcode::Poll | Opcode::Timeout)
 }
 
-/// What is in flight of one slot.
+/// Jobs in flight of one slot.
 #[derive(Clone, Copy, Default)]
 struct SlotJobs {
     jobs: u32,
-    /// The tick at which the first of them began.
+    /// The tick at which the first of them started.
     began: u32,
 }
 
 pub(super) struct Workers {
-    /// The limit in force; none is known where the kernel cannot be told (before 5.15).
+    /// The current limit; `None` if the kernel cannot change it (before 5.15).
     limit: Option<u32>,
-    /// What the limit is beyond what hangs.
+    /// The limit without hung jobs.
     base_limit: u32,
-    /// By slot, as far as any has been for a worker.
+    /// By slot, as far as any has had a job for a worker.
     slots: Vec<SlotJobs>,
     jobs: u32,
     tick: u32,
@@ -48,7 +48,7 @@ impl Workers {
         Self { limit, base_limit: limit.unwrap_or(0), slots: Vec::new(), jobs: 0, tick: 0 }
     }
 
-    /// `by_worker`: a worker has to do it, whatever it is.
+    /// Counts a job. `by_worker`: a worker does it in any case.
     pub fn begin(&mut self, slot: u32, raw: &Raw, by_worker: bool) {
         if by_worker || may_need_worker(raw) {
             let slot = slot as usize;
@@ -79,18 +79,18 @@ impl Workers {
         self.jobs
     }
 
-    /// True while all workers may be busy: then a tick is to come.
+    /// True while all workers may be busy: then ticks are needed.
     pub fn may_be_exhausted(&self) -> bool {
         self.limit.is_some_and(|limit| self.jobs >= limit && limit < MAX_WORKERS)
     }
 
-    /// True while more hangs than there were to be workers for.
+    /// True while hung jobs have made more workers necessary.
     pub fn has_hung_jobs(&self) -> bool {
         self.limit.is_some_and(|limit| limit > self.base_limit) && self.jobs >= self.base_limit
     }
 
-    /// A tick has come: the limit to set, if what has lasted for a tick or longer may keep all of
-    /// them.
+    /// Advances the tick. Returns a new limit if jobs that have lasted for a whole tick may occupy
+    /// all workers.
     pub fn tick(&mut self) -> Option<u32> {
         let limit = self.limit?;
         let before = self.tick;
@@ -108,7 +108,7 @@ impl Workers {
         })
     }
 
-    /// The kernel does not set limits.
+    /// The kernel cannot change the limit.
     pub fn disable(&mut self) {
         self.limit = None;
     }
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_does_not_count() {
+    fn hung_jobs_do_not_count() {
         let mut workers = Workers::new(Some(8));
         (0..8).for_each(|slot| workers.begin(slot, &write(), false));
         assert!(workers.may_be_exhausted());
-        // What has just begun may end by itself.
+        // Jobs that have just started may still end.
         assert_eq!(workers.tick(), None);
         assert!(!workers.has_hung_jobs());
         assert_eq!(workers.tick(), Some(16));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_and_others_are_not_counted() {
+    fn the_limit_is_bounded_and_other_jobs_do_not_count() {
         let mut workers = Workers::new(Some(8));
         workers.begin(0, &Raw::Nop(Nop), false);
         workers.begin(1, &Raw::Timeout(Timeout { duration: TICK }), false);

@@ -1,15 +1,14 @@
-//! The bytes of a file that `--verify` can check: every 512-byte block is a function of a seed and
-//! of its own place, so a block that comes from the wrong place, or from an earlier time, is as
-//! wrong as a damaged one. They look random, so that a device that compresses or finds doubles
-//! gains nothing.
+//! The bytes of a file that `--verify` can check. Every 512-byte block is a function of a seed and
+//! of its own offset, so a misplaced or stale block is detected like a damaged one. The bytes look
+//! random: compression and deduplication in the device gain nothing.
 
-use super::random::mix;
+use crate::random::mix;
 
-/// The unit of the pattern, and of the count of wrong blocks.
+/// Bytes of a block, the unit of the pattern and of all counts.
 pub const BLOCK: u64 = 512;
 const WORDS: usize = (BLOCK / 8) as usize;
 
-/// Fills `bytes` with what belongs at `offset`.
+/// Fills `bytes` with the pattern at `offset`.
 pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     for (block, from, part) in parts_mut(offset, bytes) {
         let content = content(seed, block);
@@ -17,8 +16,8 @@ pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// How many blocks, whole or in part, lie in `bytes`, and how many of them are not what belongs at
-/// `offset`.
+/// The number of blocks, whole or in part, in `bytes`, and how many of them differ from the pattern
+/// at `offset`.
 pub fn check(seed: u64, offset: u64, bytes: &[u8]) -> (u64, u64) {
     count(offset, bytes.len(), |block, from, at| {
         let content = content(seed, block);
@@ -27,7 +26,7 @@ pub fn check(seed: u64, offset: u64, bytes: &[u8]) -> (u64, u64) {
     })
 }
 
-/// As [`check`], against bytes that are known otherwise.
+/// Like [`check`], against given bytes instead of the pattern.
 pub fn compare(offset: u64, bytes: &[u8], expected: &[u8]) -> (u64, u64) {
     count(offset, bytes.len(), |_, from, at| {
         let end = (at + BLOCK as usize - from).min(bytes.len());
@@ -35,8 +34,8 @@ pub fn compare(offset: u64, bytes: &[u8], expected: &[u8]) -> (u64, u64) {
     })
 }
 
-/// Counts blocks: `is_right` is given the block's number, where in it the bytes begin, and where in
-/// the bytes that is.
+/// Counts blocks. `is_right` receives the block's number, the offset in the block where `bytes`
+/// begin, and the offset of the block in `bytes`.
 fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) -> (u64, u64) {
     let (mut blocks, mut wrong, mut at) = (0, 0, 0);
     while at < len {
@@ -49,8 +48,8 @@ fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) 
     (blocks, wrong)
 }
 
-/// The pieces of `bytes` that lie in one block each: the block's number, where in it the piece
-/// begins, and the piece.
+/// Splits `bytes` at block boundaries: the block's number, the offset of the piece in the block,
+/// and the piece.
 fn parts_mut(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
     let mut place = offset;
     std::iter::from_fn(move || {
@@ -82,7 +81,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_in_parts_is_read_as_a_whole(seed: u64, offset in 0u64..5000, lens in proptest::collection::vec(1usize..1500, 1..8)) {
+        fn parts_that_are_filled_one_by_one_match_the_whole(
+            seed: u64,
+            offset in 0u64..5000,
+            lens in proptest::collection::vec(1usize..1500, 1..8),
+        ) {
             let total: usize = lens.iter().sum();
             let mut bytes = vec![0; total];
             let mut at = 0;
@@ -96,7 +99,13 @@ mod tests {
         }
 
         #[test]
-        fn one_wrong_byte_is_one_wrong_block(seed: u64, offset in 0u64..5000, len in 1usize..5000, at: prop::sample::Index, change in 1u8..) {
+        fn one_wrong_byte_is_one_wrong_block(
+            seed: u64,
+            offset in 0u64..5000,
+            len in 1usize..5000,
+            at: prop::sample::Index,
+            change in 1u8..,
+        ) {
             let mut bytes = vec![0; len];
             fill(seed, offset, &mut bytes);
             let right = bytes.clone();
@@ -107,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn another_place_or_seed_is_wrong(seed: u64, offset in 0u64..5000) {
+        fn another_offset_or_seed_is_wrong(seed: u64, offset in 0u64..5000) {
             let mut bytes = vec![0; 4096];
             fill(seed, offset * BLOCK, &mut bytes);
             prop_assert_eq!(check(seed, (offset + 1) * BLOCK, &bytes), (8, 8));

@@ -1,42 +1,43 @@
-//! Which block comes next. Pure, so that tests can show that a pass over a file visits every block
-//! exactly once.
+//! The offsets of a job's requests, as pure data: tests can prove that a pass over a file visits
+//! every block exactly once.
 
-use super::random::{Random, mix};
+use crate::random::{Random, mix};
+use serde::{Deserialize, Serialize};
 
 /// The order of the blocks of one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// One after the other.
+    /// From the first block to the last.
     Sequential,
-    /// At random, every block once before any comes again.
+    /// Random; every block is visited once before any is repeated.
     Shuffled,
-    /// At random; blocks may come again before all have been visited (`norandommap`).
+    /// Random; blocks may be repeated before all have been visited (fio's `norandommap`).
     Random,
 }
 
 /// A part of a file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Region {
-    /// Where it begins.
+    /// Its first byte.
     pub start: u64,
-    /// How long it is. What is left of it behind its last whole block is not used.
+    /// Its length. Bytes after the last whole block are not used.
     pub len: u64,
 }
 
-/// One request's place.
+/// The bytes of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The number of the file.
     pub file: usize,
-    /// Where in the file.
+    /// The first byte, from the beginning of the file.
     pub offset: u64,
-    /// Bytes, a whole number of blocks.
+    /// The length, a whole number of blocks.
     pub len: u64,
 }
 
-/// The blocks of several files in turn. A pass is over when all files have been gone through; then
-/// the next one begins by itself. Sequential reads and writes each have a position and passes of
-/// their own, as in fio.
+/// The blocks of several files in turn. A pass ends when every file has been visited; then the next
+/// pass begins. Sequential reads and writes have separate positions and passes, as in fio.
 #[derive(Clone, Debug)]
 pub struct Offsets {
     block_size: u64,
@@ -45,10 +46,17 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// At least one of `regions` has a whole block. Sequential passes begin `start` (0 to 1) into
-    /// each region.
+    /// Offsets in these regions, one for each file. Sequential passes begin at the fraction `start`
+    /// (0 to 1) of each region.
+    ///
+    /// # Panics
+    ///
+    /// No region has a whole block.
     pub fn new(order: Order, block_size: u64, regions: &[Region], seed: u64, start: f64) -> Self {
-        assert!(regions.iter().any(|region| region.len >= block_size), "there is a block to visit");
+        assert!(
+            regions.iter().any(|region| region.len >= block_size),
+            "a region has a whole block"
+        );
         let files = regions.iter().zip(0..).map(|(region, file)| {
             let blocks = region.len / block_size;
             let seed = seed ^ mix(file);
@@ -67,8 +75,8 @@ impl Offsets {
         Self { block_size, files: files.collect(), at: 0 }
     }
 
-    /// The next request's place. `draw` chooses its length: a multiple of the block size, not over
-    /// what it is given, which is what the file has room for.
+    /// The next request. `draw` receives the bytes up to the end of the file and chooses the
+    /// length: a multiple of the block size, and no more than that.
     #[inline]
     pub fn advance(&mut self, writes: bool, mut draw: impl FnMut(u64) -> u64) -> Place {
         let pass = match self.files[0].order {
@@ -102,26 +110,27 @@ struct File {
     order: Order,
     blocks: u64,
     first: u64,
-    /// Blocks of this pass that have been visited: by reads and writes, or by all in the first.
+    /// Visited blocks of this pass: by reads and by writes, or by both in the first element.
     visited: [u64; 2],
     random: Random,
     shuffle: Shuffle,
 }
 
 impl File {
-    /// The next block and how many follow it, itself included; `None` at the end of the pass.
+    /// The next block, and the number of blocks from there to the end; `None` at the end of the
+    /// pass.
     #[inline]
     fn next(&mut self, pass: usize) -> Option<(u64, u64)> {
         let visited = self.visited[pass];
         if visited == self.blocks {
             return None;
         }
-        let behind_first = self.blocks - self.first;
+        let after_first = self.blocks - self.first;
         Some(match self.order {
-            Order::Sequential if visited < behind_first => {
-                (self.first + visited, behind_first - visited)
+            Order::Sequential if visited < after_first => {
+                (self.first + visited, after_first - visited)
             }
-            Order::Sequential => (visited - behind_first, self.blocks - visited),
+            Order::Sequential => (visited - after_first, self.blocks - visited),
             Order::Shuffled | Order::Random => {
                 let random = self.order == Order::Random;
                 let block =
@@ -131,8 +140,8 @@ impl File {
         })
     }
 
-    /// A request of this many blocks goes to the block that was next. At random, a pass has as many
-    /// requests as blocks, however long they are.
+    /// Counts a request of this many blocks. A random pass has as many requests as blocks, however
+    /// long they are.
     #[inline]
     fn visit(&mut self, pass: usize, blocks: u64) {
         self.visited[pass] += if self.order == Order::Sequential { blocks } else { 1 };
@@ -141,15 +150,15 @@ impl File {
     fn restart(&mut self, pass: usize) {
         self.visited[pass] = 0;
         if self.order == Order::Shuffled {
-            // Another order than in the pass before.
+            // Each pass has another order.
             self.shuffle = Shuffle::new(self.blocks, self.random.draw());
         }
     }
 }
 
-/// The numbers below `blocks` in random order, each once, without remembering any: a permutation of
-/// the next power of two (multiplications by odd numbers and shifts, all of which can be undone),
-/// of which what is too large is passed over.
+/// The numbers below `blocks` in random order, each once, without storing any: a permutation of the
+/// numbers below the next power of two (multiplications by odd numbers and shifts, all invertible),
+/// from which too large numbers are skipped.
 #[derive(Clone, Debug)]
 struct Shuffle {
     blocks: u64,
@@ -170,16 +179,16 @@ impl Shuffle {
     #[inline]
     fn advance(&mut self) -> u64 {
         loop {
-            let place = self.place(self.next);
+            let number = self.permute(self.next);
             self.next += 1;
-            if place < self.blocks {
-                return place;
+            if number < self.blocks {
+                return number;
             }
         }
     }
 
     #[inline]
-    fn place(&self, index: u64) -> u64 {
+    fn permute(&self, index: u64) -> u64 {
         let x = (index ^ self.keys[0]) & self.mask;
         let x = x.wrapping_mul(self.keys[1]) & self.mask;
         let x = x ^ (x >> self.shift);
@@ -220,10 +229,12 @@ mod tests {
             start in 0.0..1.0,
         ) {
             prop_assume!(blocks.iter().any(|blocks| *blocks > 0));
-            let regions: Vec<_> = blocks.iter().map(|n| Region { start: from, len: n * BLOCK + rest }).collect();
+            let region = |n| Region { start: from, len: n * BLOCK + rest };
+            let regions: Vec<_> = blocks.iter().map(region).collect();
             let mut offsets = Offsets::new(order, BLOCK, &regions, seed, start);
             for _pass in 0..3 {
-                let mut visited: Vec<Vec<u32>> = blocks.iter().map(|blocks| vec![0; *blocks as usize]).collect();
+                let mut visited: Vec<Vec<u32>> =
+                    blocks.iter().map(|blocks| vec![0; *blocks as usize]).collect();
                 for _ in 0..blocks.iter().sum::<u64>() {
                     let place = offsets.advance(false, |_| BLOCK);
                     prop_assert_eq!((place.offset - from) % BLOCK, 0);
@@ -256,13 +267,14 @@ mod tests {
 
         #[test]
         fn random_offsets_stay_in_the_file(blocks in 1..=i64::MAX as u64, seed: u64) {
-            let mut offsets = Offsets::new(Order::Random, 1, &[Region { start: 0, len: blocks }], seed, 0.0);
+            let regions = [Region { start: 0, len: blocks }];
+            let mut offsets = Offsets::new(Order::Random, 1, &regions, seed, 0.0);
             prop_assert!((0..100).all(|_| offsets.advance(false, |_| 1).offset < blocks));
         }
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_offsets_and_another_one_others() {
+    fn offsets_depend_on_the_seed_alone() {
         let offsets = |seed| {
             visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[1000]), seed, 0.0), 1000)
         };
@@ -277,21 +289,21 @@ mod tests {
             visits(&mut Offsets::new(Order::Shuffled, BLOCK, &regions(&[blocks]), 7, 0.0), blocks);
         let distance = |pair: &[u64]| pair[0].abs_diff(pair[1]) as f64;
         let mean = visited.windows(2).map(distance).sum::<f64>() / (blocks - 1) as f64;
-        // Two independent places are a third of the file apart.
+        // Two independent offsets are a third of the file apart on average.
         assert!((mean / blocks as f64 - 1.0 / 3.0).abs() < 0.02, "{mean}");
     }
 
     #[test]
-    fn a_sequential_pass_begins_where_it_is_told() {
+    fn a_sequential_pass_begins_at_the_given_fraction() {
         let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[4]), 0, 0.5);
         assert_eq!(visits(&mut offsets, 5), [2, 3, 0, 1, 2]);
     }
 
     #[test]
-    fn sequential_reads_and_writes_each_go_on_where_they_were() {
+    fn sequential_reads_and_writes_have_separate_positions() {
         let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[3]), 0, 0.0);
-        // The order of fio 3.33, from its log of a job with `rw=rw`; there it goes on until the
-        // file's size has been moved.
+        // The order of fio 3.33, from its log of a job with `rw=rw`. That job ends when it has
+        // moved as many bytes as the file has.
         let writes = [false, false, false, true, true, false, true, true];
         let places = writes.map(|writes| offsets.advance(writes, |_| BLOCK).offset / BLOCK);
         assert_eq!(places, [0, 1, 2, 0, 1, 0, 2, 0]);

@@ -1,15 +1,14 @@
-//! Random numbers for offsets and patterns: cheap enough that drawing one is no part of what is
-//! measured, and the same in every run that begins with the same seed. Nothing here is meant to be
-//! secret.
+//! Random numbers for offsets and patterns: cheap enough not to disturb a measurement, and the same
+//! in every run with the same seed. They are not suitable for secrets.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A generator (SplitMix64).
+/// A random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The same numbers for the same seed.
+    /// A generator that gives the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,8 +27,7 @@ impl Random {
     }
 }
 
-/// A number that has nothing to do with `x`, but is always the same for it, and another for every
-/// other one.
+/// A hash of `x`; different numbers have different hashes.
 #[inline]
 pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,14 +42,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_stay_below_their_bound(seed: u64, bound in 1u64..) {
+        fn numbers_are_below_their_bound(seed: u64, bound in 1u64..) {
             let mut random = Random::new(seed);
             prop_assert!((0..100).all(|_| random.below(bound) < bound));
         }
     }
 
     #[test]
-    fn all_numbers_below_a_bound_are_drawn_about_equally_often() {
+    fn numbers_are_evenly_distributed() {
         let mut random = Random::new(1);
         let mut counts = [0u32; 10];
         (0..100_000).for_each(|_| counts[random.below(10) as usize] += 1);

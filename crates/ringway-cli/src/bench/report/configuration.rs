@@ -1,0 +1,268 @@
+//! The names of configurations and their settings in all reports.
+
+use crate::bench::result::{Machine, Measurement, Report};
+use crate::bench::workload::{Rate, Sizes, Target, Workload};
+use ringway_core::refusal::bytes_text;
+use ringway_measure::text::{clean, count, list, plural};
+
+/// A setting by which measurements differ, apart from the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Access,
+    BlockSize,
+    Direct,
+    Depth,
+    Jobs,
+    Rate,
+    Sync,
+    Verify,
+    Target,
+}
+
+impl Setting {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Access,
+        Self::BlockSize,
+        Self::Direct,
+        Self::Depth,
+        Self::Jobs,
+        Self::Rate,
+        Self::Sync,
+        Self::Verify,
+        Self::Target,
+    ];
+
+    /// The heading of its column.
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Self::Access => "rw",
+            Self::BlockSize => "block",
+            Self::Direct => "I/O",
+            Self::Depth => "depth",
+            Self::Jobs => "jobs",
+            Self::Rate => "rate of a job",
+            Self::Sync => "sync",
+            Self::Verify => "verify",
+            Self::Target => "target",
+        }
+    }
+
+    /// The value, the same for workloads with the same setting; empty for a setting that is not in
+    /// use.
+    pub(super) fn value(self, of: &Workload) -> String {
+        match self {
+            Self::Access if of.access.is_mixed() => {
+                format!("{} with {} % reads", of.access.name(), of.read_percent)
+            }
+            Self::Access => of.access.name().to_owned(),
+            Self::BlockSize => match of.sizes {
+                Sizes::One => bytes_text(of.block_size),
+                _ => [of.block_size, of.largest_request()].map(bytes_text).join(" to "),
+            },
+            Self::Direct => if of.direct { "direct" } else { "buffered" }.to_owned(),
+            Self::Depth => of.depth.to_string(),
+            Self::Jobs => of.jobs.to_string(),
+            Self::Rate => match of.rate {
+                Some(Rate::Requests(rate)) => format!("{} requests/s", count(rate)),
+                Some(Rate::Bytes(rate)) => format!("{}/s", bytes_text(rate)),
+                None => String::new(),
+            },
+            Self::Sync => of.sync.map_or(String::new(), |sync| {
+                format!("{} after {}", sync.name(), plural(sync.every().into(), "write"))
+            }),
+            Self::Verify => if of.verify { "every byte checked" } else { "" }.to_owned(),
+            Self::Target => clean(&target(&of.target)),
+        }
+    }
+
+    /// The value as a part of a description: `depth 32`, `1 job`, `direct`.
+    fn phrase(self, of: &Workload) -> String {
+        match self {
+            Self::Depth => format!("depth {}", of.depth),
+            Self::Jobs => plural(of.jobs.into(), "job"),
+            Self::Rate if of.rate.is_some() => format!("{} of each job", self.value(of)),
+            _ => self.value(of),
+        }
+    }
+
+    /// Whether measurements of the report differ in it.
+    pub(super) fn varies(self, report: &Report) -> bool {
+        let mut values = report.measurements.iter().map(|of| self.value(&of.workload));
+        let first = values.next();
+        values.any(|next| Some(next) != first)
+    }
+}
+
+/// `randread, 4 KiB, direct, depth 32, 1 job`: these settings in words.
+pub(super) fn describe(of: &Workload, settings: &[Setting]) -> String {
+    let phrases = settings.iter().map(|setting| setting.phrase(of)).filter(|text| !text.is_empty());
+    phrases.collect::<Vec<_>>().join(", ")
+}
+
+/// All settings of a workload, its backend first.
+pub fn describe_all(of: &Workload) -> String {
+    format!("{}, {}", configuration(of), describe(of, &Setting::ALL))
+}
+
+/// The backend with its options: `uring +sqpoll +fixedbufs`.
+pub(super) fn configuration(of: &Workload) -> String {
+    let mut name = of.backend.name().to_owned();
+    for (on, option) in [
+        (of.sqpoll, " +sqpoll"),
+        (of.iopoll, " +iopoll"),
+        (of.fixed_buffers, " +fixedbufs"),
+        (of.fixed_files, " +fixedfiles"),
+    ] {
+        name += if on { option } else { "" };
+    }
+    if let Some(batch) = of.batch {
+        name += &format!(" batch={batch}");
+    }
+    if of.complete_min > 1 {
+        name += &format!(" min={}", of.complete_min);
+    }
+    name
+}
+
+fn target(target: &Target) -> String {
+    let names = |paths: &[std::path::PathBuf]| {
+        paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    };
+    match target {
+        Target::Scratch { size } => format!("scratch file of {}", bytes_text(*size)),
+        Target::Files(paths) => names(paths),
+        Target::SizedFiles { paths, size } => {
+            format!("{} of {}", bytes_text(*size), names(paths))
+        }
+        Target::Directory { path, size, files } => {
+            let files = plural(u64::from(*files), "file");
+            format!("{}, {files} a job of {}", path.to_string_lossy(), bytes_text(*size))
+        }
+    }
+}
+
+/// The machine in lines, the kernel first.
+pub(super) fn machine(of: &Machine) -> Vec<String> {
+    let kernel = format!("Linux {}, {}", of.kernel, plural(of.cpus as u64, "processor"));
+    let mut target = of.file_system.clone();
+    for (is_known, part) in [
+        (!of.device.is_empty(), format!("on {}", of.device)),
+        (of.target_size > 0, format!("target of {}", bytes_text(of.target_size))),
+    ] {
+        if is_known {
+            target += if target.is_empty() { "" } else { ", " };
+            target += &part;
+        }
+    }
+    let lines = [kernel, target].into_iter().chain(of.remarks.iter().cloned());
+    lines.filter(|line| !line.is_empty()).map(|line| clean(&line)).collect()
+}
+
+/// What went wrong in the runs of a measurement.
+fn failures(of: &Measurement) -> Vec<String> {
+    let mut errors: Vec<(i32, u64)> = Vec::new();
+    for &(errno, times) in of.runs.iter().flat_map(|run| &run.errors) {
+        match errors.iter_mut().find(|(known, _)| *known == errno) {
+            Some((_, sum)) => *sum = sum.saturating_add(times),
+            None => errors.push((errno, times)),
+        }
+    }
+    let failed = errors.into_iter().map(|(errno, times)| {
+        let error = std::io::Error::from_raw_os_error(errno);
+        format!("{} failed: {error}", plural(times, "request"))
+    });
+    let sums = of.runs.iter().filter_map(|run| run.verified).fold((0u64, 0u64), |sums, of_run| {
+        (sums.0.saturating_add(of_run.0), sums.1.saturating_add(of_run.1))
+    });
+    let wrong = (sums.1 > 0).then(|| {
+        format!("{} of {} had wrong bytes", count(sums.1), plural(sums.0, "checked block"))
+    });
+    failed.chain(wrong).collect()
+}
+
+/// The notes and failures of all measurements, each with the configurations that it is about. A
+/// note that several share appears once.
+pub(super) fn notes(report: &Report) -> Vec<String> {
+    let mut notes: Vec<(String, Vec<&Measurement>)> = Vec::new();
+    for measurement in &report.measurements {
+        let own = measurement.notes.iter().map(|note| clean(note)).chain(failures(measurement));
+        for note in own {
+            match notes.iter_mut().find(|(known, _)| *known == note) {
+                Some((_, measurements)) => measurements.push(measurement),
+                None => notes.push((note, vec![measurement])),
+            }
+        }
+    }
+    notes.into_iter().map(|(note, of)| format!("{}: {note}", names(report, &of))).collect()
+}
+
+/// The names of some measurements: `kaio at depth 1 and 32; threads`.
+fn names(report: &Report, of: &[&Measurement]) -> String {
+    let varying: Vec<Setting> = Setting::ALL.into_iter().filter(|s| s.varies(report)).collect();
+    let others: Vec<Setting> = varying.iter().copied().filter(|s| *s != Setting::Depth).collect();
+    // Measurements with the same key differ in depth alone.
+    let key = |of: &Measurement| (configuration(&of.workload), describe(&of.workload, &others));
+    let mut keys: Vec<(String, String)> = of.iter().map(|of| key(of)).collect();
+    keys.dedup();
+    let name = |(configuration_name, settings): (String, String)| {
+        let is_one_of =
+            |of: &&&Measurement| key(of) == (configuration_name.clone(), settings.clone());
+        let depths: Vec<String> =
+            of.iter().filter(is_one_of).map(|of| of.workload.depth.to_string()).collect();
+        let all = report.measurements.iter().filter(|of| is_one_of(&of)).count();
+        let same = |of: &&Measurement| configuration(&of.workload) == configuration_name;
+        let is_whole = of.iter().filter(|of| same(of)).count()
+            == report.measurements.iter().filter(same).count();
+        let mut name = configuration_name.clone();
+        if !is_whole && !settings.is_empty() {
+            name += &format!(", {settings}");
+        }
+        if depths.len() < all {
+            name += &format!(" at depth {}", list(&depths));
+        }
+        name
+    };
+    let mut names: Vec<String> = keys.into_iter().map(name).collect();
+    names.dedup();
+    names.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::samples;
+    use crate::bench::workload::Backend;
+
+    #[test]
+    fn a_configuration_is_named_by_backend_and_options() {
+        let mut of = samples::workload(Backend::Uring, 32);
+        let settings = [Setting::Access, Setting::BlockSize, Setting::Jobs, Setting::Direct];
+        assert_eq!(describe(&of, &settings), "randread, 4 KiB, 1 job, direct");
+        of.sqpoll = true;
+        of.fixed_buffers = true;
+        assert_eq!(configuration(&of), "uring +sqpoll +fixedbufs");
+        of.fixed_files = true;
+        of.batch = Some(8);
+        of.complete_min = 4;
+        assert_eq!(configuration(&of), "uring +sqpoll +fixedbufs +fixedfiles batch=8 min=4");
+    }
+
+    #[test]
+    fn a_note_that_several_share_appears_once() {
+        let mut report = samples::depths();
+        for of in report.measurements.iter_mut().filter(|of| of.workload.backend == Backend::Kaio) {
+            of.notes.push("ran on \x1b[31mthreads".into());
+        }
+        assert_eq!(notes(&report), ["kaio: ran on \u{fffd}[31mthreads"]);
+        let kaio: Vec<&Measurement> =
+            report.measurements.iter().filter(|of| !of.notes.is_empty()).collect();
+        assert_eq!(names(&report, &kaio[..2]), "kaio at depth 1 and 32");
+
+        let report = samples::everything();
+        let absent: Vec<&Measurement> =
+            report.measurements.iter().filter(|of| of.runs.is_empty()).collect();
+        let name = "uring +sqpoll +fixedbufs +fixedfiles, write";
+        assert_eq!(names(&report, &absent), name);
+        assert_eq!(names(&report, &absent[..1]), format!("{name} at depth 1"));
+    }
+}

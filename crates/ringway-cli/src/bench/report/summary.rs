@@ -1,0 +1,682 @@
+//! The conclusion of a bench in words. It claims no more than the runs show: ties are reported as
+//! ties, and nothing is said about what was not measured.
+
+use super::configuration::{self, Setting};
+use super::figures::{Figures, Group, groups};
+use crate::bench::result::Report;
+use crate::bench::workload::Backend;
+use ringway_measure::stats::Spread;
+use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant};
+
+/// The width of the text.
+const COLUMNS: usize = 100;
+
+/// A fixed rate is kept from this share of it on.
+const KEPT: f64 = 0.98;
+
+/// From this share of the cheapest backend's cost on, the harness distorts the ratios.
+const HARNESS_PERCENT: f64 = 5.0;
+
+/// The summary as data.
+pub(super) struct Summary {
+    /// The conclusion in one sentence.
+    pub headline: String,
+    /// The conclusion for each workload.
+    pub groups: Vec<Conclusion>,
+    /// What to know before believing the figures.
+    pub warnings: Vec<String>,
+    /// How the words are meant, and what the harness costs.
+    pub reading: Vec<String>,
+}
+
+/// The conclusion for one workload at all its depths.
+pub(super) struct Conclusion {
+    pub title: String,
+    pub choice: String,
+    pub reasons: Vec<String>,
+}
+
+/// The summary as text.
+pub fn render(report: &Report) -> String {
+    let summary = Summary::new(report);
+    let mut out = String::new();
+    wrap(&mut out, "", &summary.headline);
+    for group in &summary.groups {
+        out.push('\n');
+        wrap(&mut out, "", &group.title);
+        if group.choice != summary.headline {
+            wrap(&mut out, "  ", &group.choice);
+        }
+        group.reasons.iter().for_each(|reason| wrap(&mut out, "  - ", reason));
+    }
+    for (title, lines) in [("Warnings", &summary.warnings), ("How to read this", &summary.reading)]
+    {
+        if !lines.is_empty() {
+            out += &format!("\n{title}\n");
+            lines.iter().for_each(|line| wrap(&mut out, "  - ", line));
+        }
+    }
+    out
+}
+
+/// The configurations at one depth, the fastest first.
+struct Round<'a> {
+    depth: u32,
+    entries: Vec<(&'a str, Figures<'a>)>,
+}
+
+impl<'a> Round<'a> {
+    fn first(&self) -> &Figures<'a> {
+        &self.entries[0].1
+    }
+
+    /// The fastest and its equals; with a fixed rate, those that kept it.
+    fn fastest(&self, fixed_rate: Option<f64>) -> Vec<&(&'a str, Figures<'a>)> {
+        let kept = |figures: &Figures| match fixed_rate {
+            Some(rate) => figures.ops.median >= rate * KEPT,
+            None => false,
+        };
+        let any_kept = self.entries.iter().any(|(_, figures)| kept(figures));
+        let is_fastest = |figures: &Figures| match any_kept {
+            true => kept(figures),
+            false => figures.ops.equals(&self.first().ops),
+        };
+        self.entries.iter().filter(|(_, figures)| is_fastest(figures)).collect()
+    }
+}
+
+/// The names of those with the least CPU time an operation.
+fn cheapest<'a>(of: &[&(&'a str, Figures)]) -> Vec<&'a str> {
+    let cost = |(_, figures): &&(&str, Figures)| figures.cpu_us;
+    let least = of.iter().map(cost).min_by(|a, b| a.median.total_cmp(&b.median));
+    let is_least =
+        |entry: &&&(&str, Figures)| least.is_some_and(|least| cost(entry).equals(&least));
+    of.iter().filter(is_least).map(|(name, _)| *name).collect()
+}
+
+impl Summary {
+    pub(super) fn new(report: &Report) -> Self {
+        let groups = groups(report, Setting::Depth);
+        // In how many comparisons each configuration was the fastest or equal to it.
+        let mut wins: Vec<(&str, u64)> = Vec::new();
+        let mut comparisons = 0;
+        let mut conclusions = Vec::new();
+        for group in &groups {
+            let rounds = rounds(group);
+            for round in rounds.iter().filter(|round| round.entries.len() > 1) {
+                comparisons += 1;
+                for (name, _) in round.fastest(None) {
+                    match wins.iter_mut().find(|(known, _)| known == name) {
+                        Some((_, count)) => *count += 1,
+                        None => wins.push((name, 1)),
+                    }
+                }
+            }
+            conclusions.extend(conclude(report, group, &rounds));
+        }
+        wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let headline = match &conclusions[..] {
+            [] if report.measurements.iter().any(|of| Figures::new(of).is_some()) => {
+                "No backend was measured, only the harness.".to_owned()
+            }
+            [] => "Nothing was measured: no configuration completed an operation.".to_owned(),
+            [only] => only.choice.clone(),
+            _ if comparisons == 0 => "Only one configuration was measured.".to_owned(),
+            _ => {
+                let wins: Vec<String> =
+                    wins.iter().map(|(name, wins)| format!("{name} in {}", count(*wins))).collect();
+                format!(
+                    "Of {comparisons} comparisons (one for each workload and depth), the fastest \
+                     or equal to it: {}.",
+                    list(&wins)
+                )
+            }
+        };
+        Self {
+            headline,
+            groups: conclusions,
+            warnings: warnings(report),
+            reading: reading(report, comparisons > 0),
+        }
+    }
+}
+
+/// The depths at which something other than the harness was measured, in ascending order.
+fn rounds<'a>(group: &'a Group<'a>) -> Vec<Round<'a>> {
+    let mut rounds: Vec<Round> = Vec::new();
+    for (name, measurement) in &group.measurements {
+        let Some(figures) = Figures::new(measurement).filter(|f| !f.is_null()) else { continue };
+        let depth = measurement.workload.depth;
+        match rounds.iter_mut().find(|round| round.depth == depth) {
+            Some(round) => round.entries.push((name, figures)),
+            None => rounds.push(Round { depth, entries: vec![(name, figures)] }),
+        }
+    }
+    rounds.sort_by_key(|round| round.depth);
+    for round in &mut rounds {
+        round.entries.sort_by(|(_, a), (_, b)| b.ops.median.total_cmp(&a.ops.median));
+    }
+    rounds
+}
+
+/// `None` where nothing was measured.
+fn conclude(report: &Report, group: &Group, rounds: &[Round]) -> Option<Conclusion> {
+    let of = &rounds.first()?.first().measurement.workload;
+    let fixed_rate = of.rate.map(|rate| rate.requests(of.block_size) * f64::from(of.jobs.max(1)));
+    let varies = Setting::Depth.varies(report);
+    let mut reasons: Vec<String> = rounds
+        .iter()
+        .map(|round| {
+            let entries: Vec<String> = round
+                .entries
+                .iter()
+                .map(|(name, figures)| format!("{name} {}", entry(figures, round.first())))
+                .collect();
+            let depth = if varies { format!("Depth {}: ", round.depth) } else { String::new() };
+            format!("{depth}{}.", entries.join("; "))
+        })
+        .collect();
+    if fixed_rate.is_none() {
+        reasons.extend(enough_depth(rounds));
+    }
+    let mut absent: Vec<&str> = group
+        .measurements
+        .iter()
+        .filter(|(name, of)| {
+            let ran = |round: &Round| round.entries.iter().any(|(known, _)| known == name);
+            !of.workload.is_null() && !rounds.iter().any(ran)
+        })
+        .map(|(name, _)| name.as_str())
+        .collect();
+    absent.dedup();
+    if !absent.is_empty() {
+        reasons.push(format!("Nothing was measured of {}.", list(&absent)));
+    }
+    let title = match varies {
+        true => group.title.clone(),
+        false => format!("{}, depth {}", group.title, rounds[0].depth),
+    };
+    Some(Conclusion { title, choice: choice(rounds, fixed_rate), reasons })
+}
+
+/// The figures of one configuration, with their ratios to the fastest.
+fn entry(figures: &Figures, first: &Figures) -> String {
+    let compared = |own: &Spread, to: &Spread| match (std::ptr::eq(figures, first), own.equals(to))
+    {
+        (true, _) => String::new(),
+        (_, true) => " (equal)".to_owned(),
+        _ => format!(" ({})", ratio(own.median, to.median)),
+    };
+    let spread = figures.ops.percent().map(|percent| format!(" {percent}")).unwrap_or_default();
+    let p99 = figures.percentile(99.0).map(|p99| format!(", p99 {}", nanoseconds(p99)));
+    format!(
+        "{} ops/s{spread}{} at {} CPU µs/op{}{}",
+        rate(figures.ops.median),
+        compared(&figures.ops, &first.ops),
+        significant(figures.cpu_us.median),
+        compared(&figures.cpu_us, &first.cpu_us),
+        p99.unwrap_or_default()
+    )
+}
+
+/// The fastest and the cheapest. Where they differ, the choice is the reader's.
+fn choice(rounds: &[Round], fixed_rate: Option<f64>) -> String {
+    let compared: Vec<&Round> = rounds.iter().filter(|round| round.entries.len() > 1).collect();
+    if compared.is_empty() {
+        let mut names: Vec<&str> = rounds.iter().map(|round| round.entries[0].0).collect();
+        names.dedup();
+        return format!("Only {} was measured, so there is nothing to compare.", list(&names));
+    }
+    let fast: Vec<(u32, Vec<&str>)> =
+        compared.iter().map(|round| (round.depth, cheapest(&round.fastest(fixed_rate)))).collect();
+    if let Some(asked) = fixed_rate {
+        let behind = |(_, figures): &&(&str, Figures)| figures.ops.median < asked * KEPT;
+        let all = rounds.iter().flat_map(|round| &round.entries);
+        let mut slow: Vec<&str> = all.filter(behind).map(|(name, _)| *name).collect();
+        slow.dedup();
+        let slow = match slow.is_empty() {
+            true => String::new(),
+            false => format!(" {} fell behind the rate.", list(&slow)),
+        };
+        return format!(
+            "Keeps the rate of {} requests a second at the least CPU time an operation: {}.{slow}",
+            rate(asked),
+            places(&fast)
+        );
+    }
+    let cheap: Vec<(u32, Vec<&str>)> = compared
+        .iter()
+        .map(|round| (round.depth, cheapest(&round.entries.iter().collect::<Vec<_>>())))
+        .collect();
+    let mut pairs = fast.iter().zip(&cheap);
+    let all_equal =
+        fast.iter().zip(&compared).all(|((_, names), round)| names.len() == round.entries.len());
+    if all_equal {
+        format!("The runs show no difference: {}.", places(&fast))
+    } else if pairs.all(|((_, fast), (_, cheap))| fast.iter().all(|name| cheap.contains(name))) {
+        format!("Fastest and least CPU time an operation: {}.", places(&fast))
+    } else {
+        format!("Fastest: {}. Least CPU time an operation: {}.", places(&fast), places(&cheap))
+    }
+}
+
+/// `kaio at depth 1; uring at depth 32 and 128`.
+fn places(picks: &[(u32, Vec<&str>)]) -> String {
+    let equal = |names: &[&str]| if names.len() > 1 { " (equal)" } else { "" };
+    let mut everywhere = picks[0].1.clone();
+    everywhere.retain(|name| picks.iter().all(|(_, pick)| pick.contains(name)));
+    if !everywhere.is_empty() {
+        let all = if picks.len() > 1 { " at every depth measured" } else { "" };
+        return format!("{}{}{all}", list(&everywhere), equal(&everywhere));
+    }
+    let mut depths_of: Vec<(&Vec<&str>, Vec<String>)> = Vec::new();
+    for (depth, pick) in picks {
+        match depths_of.iter_mut().find(|(known, _)| *known == pick) {
+            Some((_, depths)) => depths.push(depth.to_string()),
+            None => depths_of.push((pick, vec![depth.to_string()])),
+        }
+    }
+    let place = |(pick, depths): &(&Vec<&str>, Vec<String>)| {
+        format!("{}{} at depth {}", list(pick), equal(pick), list(depths))
+    };
+    depths_of.iter().map(place).collect::<Vec<_>>().join("; ")
+}
+
+/// The depth beyond which the fastest configuration gains nothing.
+fn enough_depth(rounds: &[Round]) -> Option<String> {
+    let all = rounds.iter().map(|round| &round.entries[0]);
+    let (name, top) = all.max_by(|(_, a), (_, b)| a.ops.median.total_cmp(&b.ops.median))?;
+    let same = |round: &'_ Round| round.entries.iter().position(|(known, _)| known == name);
+    let points: Vec<(u32, &Figures)> = rounds
+        .iter()
+        .filter_map(|round| Some((round.depth, &round.entries[same(round)?].1)))
+        .collect();
+    let [.., (before, shallower), (deepest, _)] = &points[..] else { return None };
+    let (enough, _) = points.iter().find(|(_, figures)| figures.ops.equals(&top.ops))?;
+    Some(match enough == deepest {
+        true => format!(
+            "{name} still gains at depth {deepest}, the deepest measured: {} the ops/s of depth \
+             {before}.",
+            ratio(top.ops.median, shallower.ops.median)
+        ),
+        false => format!("Depth {enough} is enough for {name}: more depth adds no ops/s."),
+    })
+}
+
+fn reading(report: &Report, compared: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let figures: Vec<Figures> = report.measurements.iter().filter_map(Figures::new).collect();
+    if compared {
+        lines.push(
+            "Ratios are to the fastest. Equal: the runs overlap, or the medians differ by less \
+             than half the range of the runs or than 2 %."
+                .to_owned(),
+        );
+        if figures.iter().any(|figures| figures.ops.runs > 1) {
+            lines.push("± is half the range of the runs.".to_owned());
+        }
+        if figures.iter().any(|figures| figures.ops.runs == 1) {
+            lines.push(
+                "A single run shows no spread: differences below 10 % count as equal. More runs \
+                 show smaller differences."
+                    .to_owned(),
+            );
+        }
+    }
+    let costs = |null: &Figures| null.cpu_us.median;
+    let nulls: Vec<&Figures> = figures.iter().filter(|figures| figures.is_null()).collect();
+    let least = nulls.iter().map(|null| costs(null)).min_by(f64::total_cmp);
+    let most = nulls.iter().map(|null| costs(null)).max_by(f64::total_cmp);
+    if let (Some(least), Some(most)) = (least, most) {
+        let mut line = format!(
+            "The harness itself costs {} to {} CPU µs/op (the null rows), which every figure \
+             includes",
+            significant(least),
+            significant(most)
+        );
+        // The share of the harness in the cheapest row with the same settings.
+        let share = |null: &&Figures| {
+            let same = figures.iter().filter(|of| !of.is_null() && same_settings(of, null));
+            let cheapest = same.map(costs).filter(|cost| *cost > 0.0).min_by(f64::total_cmp)?;
+            Some(costs(null) / cheapest * 100.0)
+        };
+        if let Some(share) = nulls.iter().filter_map(share).max_by(f64::total_cmp) {
+            line += &format!(": up to {} % of the cheapest backend's cost", significant(share));
+            if share >= HARNESS_PERCENT {
+                line += ". Without it, the ratios would be larger";
+            }
+        }
+        lines.push(line + ".");
+    }
+    lines
+}
+
+/// Whether two measurements differ only in their configuration.
+fn same_settings(a: &Figures, b: &Figures) -> bool {
+    let value = |of: &Figures, setting: &Setting| setting.value(&of.measurement.workload);
+    // Nothing is read on the null backend, so direct I/O and checks make no difference there.
+    let matters = |setting: &&Setting| !matches!(setting, Setting::Direct | Setting::Verify);
+    Setting::ALL.iter().filter(matters).all(|setting| value(a, setting) == value(b, setting))
+}
+
+fn warnings(report: &Report) -> Vec<String> {
+    let machine = &report.machine;
+    let mut lines: Vec<String> = configuration::notes(report);
+    let ran: Vec<Figures> = report.measurements.iter().filter_map(Figures::new).collect();
+    let any = |is: &dyn Fn(&Figures) -> bool| ran.iter().any(is);
+    let mut warn = |is: bool, text: String| {
+        if is {
+            lines.push(text)
+        }
+    };
+
+    warn(
+        any(&|f| {
+            let of = &f.measurement.workload;
+            of.backend == Backend::Kaio && !of.direct
+        }),
+        "Linux AIO is asynchronous with direct I/O only: buffered kaio rows do not show what it \
+         can do."
+            .to_owned(),
+    );
+    // A worker that was started and did next to nothing does not matter.
+    let is_busy = |f: &&Figures| f.run.usage.io_wq * 50 > f.run.usage.cpu();
+    let workers = ran.iter().filter(is_busy).map(|f| f.run.usage.io_wq_workers).max().unwrap_or(0);
+    warn(
+        workers > 0,
+        format!(
+            "io_uring executed requests on {} of the kernel: the file system or the device did not \
+             take them asynchronously.",
+            plural(u64::from(workers), "worker thread")
+        ),
+    );
+    warn(
+        (1..=2).contains(&machine.cpus) && any(&|f| f.measurement.workload.sqpoll),
+        format!(
+            "SQPOLL keeps a processor busy, and this machine has {}: its rows compete with \
+             themselves.",
+            machine.cpus
+        ),
+    );
+    let file_system = machine.file_system.as_str();
+    warn(
+        ["tmpfs", "ramfs"].contains(&file_system),
+        format!("{file_system} has no device: the figures show the kernel's cost, not a disk's."),
+    );
+    let after = |name: &str| {
+        let rest = &machine.device[machine.device.find(name)? + name.len()..];
+        rest.split([',', ' ']).next().filter(|word| !word.is_empty())
+    };
+    if let Some(scheduler) = after("scheduler ").filter(|name| *name != "none") {
+        let scheduler = ringway_measure::text::clean(scheduler);
+        warn(true, format!("The {scheduler} scheduler is in every figure; `none` may cost less."));
+    }
+    if let Some(slots) = after("nr_requests ").and_then(|slots| slots.parse::<u64>().ok()) {
+        let exceeds = |f: &Figures| {
+            let of = &f.measurement.workload;
+            of.direct && u64::from(of.depth) * u64::from(of.jobs) > slots
+        };
+        warn(
+            any(&exceeds),
+            format!(
+                "The device's queue holds {} (nr_requests): deeper direct rows wait for slots.",
+                plural(slots, "request")
+            ),
+        );
+    }
+    let is_limited = |f: &Figures| {
+        let limits = |null: &Figures| {
+            let free = null.measurement.workload.rate.is_none();
+            null.is_null() && free && same_settings(null, f) && null.ops.median < 2.0 * f.ops.median
+        };
+        !f.is_null() && any(&limits)
+    };
+    warn(
+        any(&is_limited),
+        "The harness alone does less than twice the operations a second of the fastest backend: it \
+         limits the figures."
+            .to_owned(),
+    );
+    lines
+}
+
+/// Appends a paragraph, broken between words, with later lines indented like the first.
+fn wrap(out: &mut String, lead: &str, text: &str) {
+    let indent = lead.chars().count();
+    let (mut line, mut used) = (lead.to_owned(), indent);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if used > indent && used + 1 + width > COLUMNS {
+            *out += &(line + "\n");
+            (line, used) = (" ".repeat(indent), indent);
+        } else if used > indent {
+            line.push(' ');
+            used += 1;
+        }
+        line += word;
+        used += width;
+    }
+    *out += &(line + "\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::samples::{self, measurement, workload};
+    use crate::bench::result::Measurement;
+    use proptest::prelude::*;
+
+    /// Measurements at one depth with these operations a second and costs.
+    fn duel(backends: &[(Backend, f64, f64)], spread: f64) -> Report {
+        let measurements: Vec<Measurement> = backends
+            .iter()
+            .map(|&(backend, ops, cpu)| measurement(workload(backend, 32), ops, cpu, 3, spread))
+            .collect();
+        samples::report(measurements)
+    }
+
+    /// The summary as one line, so that it does not matter where lines are broken.
+    fn flat(report: &Report) -> String {
+        render(report).split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_difference_within_the_spread_is_a_tie() {
+        let text =
+            flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.1)], 0.02));
+        assert!(text.starts_with("The runs show no difference: kaio and uring (equal)."), "{text}");
+        assert!(text.contains("uring 100 k ops/s ±2.0 % (equal)"), "{text}");
+        assert!(!text.contains("Fastest"), "{text}");
+    }
+
+    #[test]
+    fn a_difference_beyond_the_spread_is_shown_as_a_ratio() {
+        let text =
+            flat(&duel(&[(Backend::Uring, 150_000.0, 4.0), (Backend::Kaio, 100_000.0, 8.0)], 0.02));
+        assert!(text.starts_with("Fastest and least CPU time an operation: uring."), "{text}");
+        assert!(
+            text.contains("kaio 100 k ops/s ±2.0 % (0.67×) at 8.00 CPU µs/op (2.00×)"),
+            "{text}"
+        );
+        assert!(!text.contains("(equal)"), "{text}");
+    }
+
+    #[test]
+    fn of_equally_fast_ones_the_cheaper_is_chosen() {
+        let text =
+            flat(&duel(&[(Backend::Uring, 100_000.0, 8.0), (Backend::Kaio, 100_100.0, 4.0)], 0.02));
+        assert!(text.starts_with("Fastest and least CPU time an operation: kaio."), "{text}");
+        assert!(
+            text.contains("uring 100 k ops/s ±2.0 % (equal) at 8.00 CPU µs/op (2.00×)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_fastest_and_the_cheapest_may_differ() {
+        let text =
+            flat(&duel(&[(Backend::Uring, 150_000.0, 8.0), (Backend::Kaio, 100_000.0, 4.0)], 0.02));
+        assert!(text.starts_with("Fastest: uring. Least CPU time an operation: kaio."), "{text}");
+        assert!(
+            text.contains("kaio 100 k ops/s ±2.0 % (0.67×) at 4.00 CPU µs/op (0.50×)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_single_run_proves_little() {
+        let mut report =
+            duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 107_000.0, 5.0)], 0.0);
+        for measured in &mut report.measurements {
+            measured.runs.truncate(1);
+        }
+        let text = flat(&report);
+        assert!(text.contains("no difference"), "{text}");
+        assert!(text.contains("differences below 10 %"), "{text}");
+        assert!(!text.contains('±'), "{text}");
+    }
+
+    #[test]
+    fn each_depth_has_its_own_conclusion() {
+        let mut measurements = Vec::new();
+        for (depth, uring, kaio) in
+            [(1, 10_000.0, 12_000.0), (32, 200_000.0, 150_000.0), (128, 201_000.0, 150_000.0)]
+        {
+            measurements.push(measurement(workload(Backend::Uring, depth), uring, 4.0, 3, 0.01));
+            measurements.push(measurement(workload(Backend::Kaio, depth), kaio, 4.0, 3, 0.01));
+        }
+        let text = flat(&samples::report(measurements));
+        assert!(
+            text.contains(
+                "Fastest and least CPU time an operation: kaio at depth 1; uring at depth 32 and \
+                 128."
+            ),
+            "{text}"
+        );
+        assert!(text.contains("Depth 32 is enough for uring: more depth adds no ops/s"), "{text}");
+    }
+
+    #[test]
+    fn several_workloads_are_counted() {
+        let text = flat(&samples::block_sizes());
+        assert!(text.starts_with("Of 6 comparisons"), "{text}");
+        assert!(text.contains("randread, 64 KiB, direct, 1 job, depth 32 "), "{text}");
+    }
+
+    #[test]
+    fn one_backend_is_not_compared() {
+        let text = flat(&samples::one_measurement());
+        assert!(
+            text.starts_with("Only uring was measured, so there is nothing to compare."),
+            "{text}"
+        );
+        assert!(!text.contains("Fastest"), "{text}");
+    }
+
+    #[test]
+    fn a_report_without_measurements_says_so() {
+        let mut report = samples::depths();
+        report.measurements.clear();
+        assert!(flat(&report).starts_with("Nothing was measured"));
+        let mut harness = samples::depths();
+        harness.measurements.retain(|measured| measured.workload.backend == Backend::Null);
+        assert!(flat(&harness).starts_with("No backend was measured, only the harness."));
+    }
+
+    #[test]
+    fn refusals_have_their_fix() {
+        let text = flat(&samples::odd()[3]);
+        assert!(text.contains("Nothing was measured of kaio."), "{text}");
+        assert!(text.contains("kaio: io_setup: EAGAIN; fix: raise fs.aio-max-nr"), "{text}");
+        assert_eq!(text.matches("EAGAIN").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn the_null_rows_show_what_the_harness_costs() {
+        let text = flat(&samples::depths());
+        assert!(text.contains("The harness itself costs 0.10"), "{text}");
+        assert!(!text.contains("it limits the figures"), "{text}");
+        let slow = duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Null, 150_000.0, 3.0)], 0.01);
+        assert!(flat(&slow).contains("it limits the figures"));
+    }
+
+    #[test]
+    fn a_fixed_rate_is_judged_by_cost() {
+        let mut report = duel(
+            &[
+                (Backend::Uring, 20_000.0, 9.0),
+                (Backend::Kaio, 20_000.0, 5.0),
+                (Backend::Threads, 12_000.0, 20.0),
+            ],
+            0.0,
+        );
+        for measured in &mut report.measurements {
+            measured.workload.rate = Some(crate::bench::workload::Rate::Requests(20_000));
+        }
+        let text = flat(&report);
+        assert!(
+            text.starts_with(
+                "Keeps the rate of 20.0 k requests a second at the least CPU time an operation: \
+                 kaio. threads fell behind the rate."
+            ),
+            "{text}"
+        );
+        assert!(text.contains("threads 12.0 k ops/s ±0.0 % (0.60×)"), "{text}");
+        assert!(
+            text.contains("kaio 20.0 k ops/s ±0.0 % (equal) at 5.00 CPU µs/op (0.56×)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn warnings_depend_on_the_machine() {
+        let mut report = samples::depths();
+        report.machine.device = "sda, scheduler mq-deadline, nr_requests 64".into();
+        report.machine.file_system = "tmpfs".into();
+        for measured in &mut report.measurements {
+            for run in &mut measured.runs {
+                run.usage.io_wq_workers = 3;
+                run.usage.io_wq = run.usage.system / 2;
+            }
+        }
+        let text = flat(&report);
+        for said in [
+            "The mq-deadline scheduler",
+            "holds 64 requests",
+            "tmpfs has no device",
+            "3 worker threads",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        let plain = flat(&samples::depths());
+        assert!(!plain.contains("scheduler") && !plain.contains("Warnings"), "{plain}");
+    }
+
+    #[test]
+    fn lines_fit_100_columns() {
+        for report in [samples::depths(), samples::everything()] {
+            let text = render(&report);
+            let wide = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(wide <= COLUMNS, "{wide}\n{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_report_has_a_summary(report in samples::anything()) {
+            let text = flat(&report);
+            prop_assert!(!samples::has_no_number(&text));
+            prop_assert!(!text.is_empty());
+        }
+    }
+
+    #[test]
+    fn odd_reports_have_a_summary() {
+        for report in samples::odd() {
+            let text = flat(&report);
+            assert!(!samples::has_no_number(&text) && !text.is_empty(), "{text}");
+        }
+    }
+}

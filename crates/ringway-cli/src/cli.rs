@@ -1,0 +1,76 @@
+//! The command line of `ringway`, and the man pages and shell completions made from it.
+
+use crate::bench::options::BenchArgs;
+use crate::probe::ProbeArgs;
+use crate::sum::options::SumArgs;
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Probe and benchmark file I/O on this machine, and compute checksums
+///
+/// ringway uses io_uring, Linux AIO or threads for file I/O, whichever this machine supports.
+#[derive(Parser)]
+#[command(name = "ringway", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Show what this machine supports and how to fix the rest
+    ///
+    /// Tests every backend and every option with a real read. For each refusal, it shows the
+    /// kernel's error, its meaning on this machine, and the fix.
+    #[command(after_long_help = PROBE_EXAMPLES)]
+    Probe(ProbeArgs),
+    /// Compare backends and their options on this machine
+    ///
+    /// Without options, it measures every backend that this machine supports, on a scratch file, in
+    /// about a minute, and prints a table and a summary. It never writes to an existing file or
+    /// device, unless --overwrite is given and the workload writes, or --fill is given too.
+    Bench(Box<BenchArgs>),
+    /// Compute and check checksums of files and trees
+    ///
+    /// Reads many files at a time and far ahead in each, and hashes on all processors. It writes
+    /// and reads the lines of b3sum and sha256sum.
+    Sum(Box<SumArgs>),
+    /// Write man pages and shell completions into a folder, for installation
+    #[command(hide = true)]
+    Generate {
+        /// The folder, which is created
+        dir: PathBuf,
+    },
+}
+
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  ringway probe
+      This machine
+  ringway probe /data
+      This machine, and the file system and device of /data
+  ringway probe --json | jq .backends.uring.available
+      For scripts";
+
+/// Writes `man1/*.1` and `completions/*` for bash, zsh and fish into a folder.
+///
+/// # Errors
+///
+/// Those of writing files.
+pub fn generate(dir: &Path) -> anyhow::Result<()> {
+    let (pages, completions) = (dir.join("man1"), dir.join("completions"));
+    for folder in [&pages, &completions] {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    clap_mangen::generate_to(Cli::command(), &pages).context("write the man pages")?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Cli::command(), "ringway", &completions)
+            .context("write the completions")?;
+    }
+    Ok(())
+}

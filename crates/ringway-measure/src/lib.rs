@@ -1,0 +1,18 @@
+//! What `ringway bench` and the side-by-side comparison (`compare/`) share: how CPU time is
+//! measured, where requests go, and how figures become text, tables, charts and a page.
+//!
+//! It is internal: it has no stable API. What is measured, and what the figures mean, is for the
+//! two programs to decide.
+
+pub mod clock;
+pub mod offsets;
+pub mod page;
+pub mod pattern;
+pub mod plot;
+pub mod random;
+pub mod scratch;
+pub mod stats;
+pub mod table;
+pub mod text;
+pub mod units;
+pub mod usage;

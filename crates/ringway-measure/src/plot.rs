@@ -1,0 +1,327 @@
+//! Charts as SVG: horizontal bars for one setting, lines for several. The page's style sheet
+//! inverts them for dark backgrounds.
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{
+    KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter,
+};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+/// Colours that remain distinct for colour-blind readers (Okabe and Ito, darkened for white).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xc8, 0x50, 0x0a),
+    RGBColor(0x00, 0x80, 0x5d),
+    RGBColor(0xb1, 0x49, 0x8c),
+    RGBColor(0x2a, 0x9f, 0xd8),
+    RGBColor(0xb5, 0x7b, 0x00),
+    RGBColor(0x5c, 0x53, 0xc4),
+    RGBColor(0x6e, 0x6a, 0x00),
+];
+const GREY: RGBColor = RGBColor(0x7a, 0x82, 0x8c);
+const INK: RGBColor = RGBColor(0x20, 0x26, 0x2c);
+const GRID: RGBColor = RGBColor(0xe6, 0xe9, 0xed);
+const FONT: &str = "sans-serif";
+
+/// The colour of the configuration with this number; reference rows without a number are grey.
+fn colour(number: Option<usize>) -> RGBColor {
+    number.map_or(GREY, |number| COLOURS[number % COLOURS.len()])
+}
+
+/// Bars that belong together, one below the other; each has a value in every column.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    /// The title above them; may be empty.
+    pub title: String,
+    /// What each column shows.
+    pub columns: Vec<String>,
+    /// The bars, from the top.
+    pub bars: Vec<Bar>,
+}
+
+/// One row of a bar chart.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// The name at its left.
+    pub label: String,
+    /// The number of its colour; `None` for a reference.
+    pub colour: Option<usize>,
+    /// For each column the value and the text at the end of the bar; `None` leaves the place empty.
+    pub values: Vec<Option<(f64, String)>>,
+}
+
+/// Lines over places on the horizontal axis.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// What the horizontal axis shows.
+    pub x_label: String,
+    /// Places on the horizontal axis in ascending order, with their texts.
+    pub ticks: Vec<(f64, String)>,
+    /// Whether the vertical axis is logarithmic; a linear one begins at 0.
+    pub logarithmic: bool,
+    /// How values of the vertical axis are written.
+    pub unit: fn(f64) -> String,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
+/// One line with a mark at each of its points.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its name in the legend.
+    pub label: String,
+    /// The number of its colour; `None` for a reference.
+    pub colour: Option<usize>,
+    /// Its points, from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+const WIDTH: i32 = 1200;
+const MARGIN: i32 = 16;
+const BAR: i32 = 24;
+/// Space for a panel's title, which is larger than the headings of its columns.
+const TITLE: i32 = 34;
+/// Pixels for a letter, on average.
+const LETTER: i32 = 8;
+
+/// Draws panels of bars below each other. The longest bar of each column and panel fills its
+/// column.
+///
+/// # Errors
+///
+/// Those of the plotting library.
+pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
+    let height = |panel: &Bars| TITLE + BAR * panel.bars.len() as i32 + MARGIN;
+    let all = 2 * MARGIN + panels.iter().map(height).sum::<i32>();
+    draw((WIDTH as u32, all as u32), |area| {
+        let names =
+            panels.iter().flat_map(|panel| &panel.bars).map(|bar| bar.label.chars().count());
+        let begin = MARGIN + LETTER * (names.max().unwrap_or(0) as i32 + 2);
+        let mut top = MARGIN;
+        for panel in panels {
+            area.draw_text(&panel.title, &text(17, HPos::Left, VPos::Top), (MARGIN, top))?;
+            let width = (WIDTH - begin) / panel.columns.len().max(1) as i32;
+            let rows = || panel.bars.iter().zip((top + TITLE..).step_by(BAR as usize));
+            for (column, heading) in panel.columns.iter().enumerate() {
+                let left = begin + width * column as i32;
+                let values = || rows().map(move |(bar, y)| (bar, bar.values.get(column), y));
+                let value =
+                    |(value, _): &(f64, String)| if value.is_finite() { *value } else { 0.0 };
+                let figures = values().filter_map(|(_, figure, _)| figure?.as_ref());
+                let most = figures.map(value).fold(f64::MIN_POSITIVE, f64::max);
+                let texts = values().filter_map(|(_, figure, _)| figure?.as_ref());
+                let longest = texts.map(|(_, text)| text.chars().count()).max().unwrap_or(0) as i32;
+                let full = f64::from((width - LETTER * (longest + 3)).max(BAR));
+                area.draw_text(heading, &text(14, HPos::Left, VPos::Top), (left, top + 10))?;
+                for (bar, figure, y) in values() {
+                    let Some(Some(figure)) = figure else { continue };
+                    let end = left + (full * value(figure) / most) as i32;
+                    let corners = [(left, y), (end.max(left + 1), y + BAR - 6)];
+                    area.draw(&Rectangle::new(corners, colour(bar.colour).filled()))?;
+                    let at = (end + 6, y + BAR / 2 - 3);
+                    area.draw_text(&figure.1, &text(14, HPos::Left, VPos::Center), at)?;
+                }
+            }
+            for (bar, y) in rows() {
+                let at = (begin - LETTER, y + BAR / 2 - 3);
+                area.draw_text(&bar.label, &text(14, HPos::Right, VPos::Center), at)?;
+            }
+            top += height(panel);
+        }
+        Ok(())
+    })
+}
+
+/// Draws lines, with a legend below them.
+///
+/// # Errors
+///
+/// No point to draw, and those of the plotting library.
+pub fn lines(plot: &Lines) -> anyhow::Result<String> {
+    let values = || plot.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+    let (low, high) =
+        values().fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
+    anyhow::ensure!(low <= high && high.is_finite(), "no point to draw");
+    let place = |y: f64| if plot.logarithmic { y.max(1e-9).log10() } else { y };
+    let x = Axis::new(plot.ticks.iter().map(|(x, _)| *x).collect());
+    let y = Axis::new(match plot.logarithmic {
+        true => logarithmic_ticks(low, high).into_iter().map(place).collect(),
+        false => linear_ticks(high),
+    });
+    draw((560, 360), |area| {
+        let (upper, legend) = area.split_vertically(310);
+        let mut builder = ChartBuilder::on(&upper);
+        builder.margin(12).x_label_area_size(42).y_label_area_size(70);
+        let mut chart = builder.build_cartesian_2d(x, y)?;
+        let tick = |x: &f64| plot.ticks.iter().find(|(at, _)| at == x);
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID)
+            .axis_style(GREY)
+            .label_style(text(13, HPos::Center, VPos::Top))
+            .x_desc(&plot.x_label)
+            .x_label_formatter(&|x| tick(x).map_or(String::new(), |(_, text)| text.clone()))
+            .y_label_formatter(&|y| (plot.unit)(if plot.logarithmic { 10f64.powf(*y) } else { *y }))
+            .draw()?;
+        let mut left = 70;
+        for line in &plot.lines {
+            let colour = colour(line.colour);
+            let points = || line.points.iter().map(|(x, y)| (*x, place(*y)));
+            chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
+            chart.draw_series(points().map(|at| Circle::new(at, 4, colour.filled())))?;
+            legend.draw(&Circle::new((left, 22), 5, colour.filled()))?;
+            legend.draw_text(&line.label, &text(13, HPos::Left, VPos::Center), (left + 9, 22))?;
+            left += LETTER * (line.label.chars().count() as i32 + 4);
+        }
+        Ok(())
+    })
+}
+
+/// Steps of 1, 2 or 5 from zero to above the greatest value.
+fn linear_ticks(most: f64) -> Vec<f64> {
+    let most = if most > 0.0 { most } else { 1.0 };
+    let rough = most / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|n| n * power);
+    let step = steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(power * 10.0);
+    (0..=(most / step * 0.999).ceil() as usize).map(|n| n as f64 * step).collect()
+}
+
+/// Powers of ten around the values, with 2 and 5 times as much where there are few.
+fn logarithmic_ticks(low: f64, high: f64) -> Vec<f64> {
+    let (low, high) = (low.max(1e-9).log10().floor(), high.max(1e-9).log10().ceil());
+    let powers = (low as i32..=(high as i32).max(low as i32 + 1)).map(|power| 10f64.powi(power));
+    let few = high - low < 3.0;
+    let ticks = powers.flat_map(|power| {
+        [power, 2.0 * power, 5.0 * power].into_iter().take(if few { 3 } else { 1 })
+    });
+    ticks.filter(|tick| *tick <= 10f64.powf(high.max(low + 1.0)) * 1.001).collect()
+}
+
+/// An axis with chosen ticks, which it begins and ends with.
+struct Axis {
+    range: Range<f64>,
+    ticks: Vec<f64>,
+}
+
+impl Axis {
+    /// Of ascending ticks. A single one is in the middle.
+    fn new(ticks: Vec<f64>) -> Self {
+        let (first, last) = (ticks.first().unwrap_or(&0.0), ticks.last().unwrap_or(&0.0));
+        let room = if first == last { 1.0 } else { 0.0 };
+        Self { range: first - room..last + room, ticks }
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        from + (share.clamp(0.0, 1.0) * f64::from(to - from)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        match hint.weight() {
+            KeyPointWeight::Bold => self.ticks.clone(),
+            KeyPointWeight::Any => Vec::new(),
+        }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Axis {}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The SVG of what `content` draws, which scales with the page.
+fn draw(
+    (width, height): (u32, u32),
+    content: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    content(&area)?;
+    area.present()?;
+    drop(area);
+    Ok(svg)
+}
+
+fn text(size: u32, side: HPos, height: VPos) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK).pos(Pos::new(side, height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text;
+
+    #[test]
+    fn ticks_are_round_and_enclose_the_values() {
+        assert_eq!(linear_ticks(370_000.0), [0.0, 100_000.0, 200_000.0, 300_000.0, 400_000.0]);
+        assert_eq!(linear_ticks(0.0).last(), Some(&1.0));
+        for most in [1e-9, 0.3, 7.0, 99.0, 1e12] {
+            let ticks = linear_ticks(most);
+            assert!(*ticks.last().unwrap() >= most * 0.999 && ticks.len() < 9, "{most}: {ticks:?}");
+        }
+        assert_eq!(logarithmic_ticks(48_000.0, 210_000.0), [1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6]);
+        assert_eq!(logarithmic_ticks(3.0, 4e6).len(), 8);
+        for value in [1e-9, 1.0, 3.3, 8.8, 1e11] {
+            let ticks = logarithmic_ticks(value, value);
+            assert!(
+                ticks[0] <= value * 1.001 && *ticks.last().unwrap() >= value * 0.999,
+                "{value}"
+            );
+        }
+    }
+
+    fn is_well_formed(svg: &str) {
+        roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{error}\n{svg}"));
+    }
+
+    #[test]
+    fn hostile_names_stay_text() {
+        let name = "</text><script>&\"'";
+        let values = vec![Some((1.0, name.to_owned())), None];
+        let bar = Bar { label: name.into(), colour: Some(9), values };
+        let panel = Bars { title: name.into(), columns: vec![name.into(); 2], bars: vec![bar] };
+        let svg = bars(&[panel]).unwrap();
+        assert!(!svg.contains("<script"), "{svg}");
+        is_well_formed(&svg);
+    }
+
+    #[test]
+    fn lines_have_a_mark_at_each_point_and_any_axis_works() {
+        for (logarithmic, values) in
+            [(false, [0.0, 0.0]), (true, [0.0, 1e12]), (true, [5.0, 5.0]), (false, [1e-9, 1e300])]
+        {
+            let points = vec![(0.0, values[0]), (5.0, values[1])];
+            let plot = Lines {
+                x_label: "queue depth".into(),
+                ticks: vec![(0.0, "1".into()), (5.0, "32".into())],
+                logarithmic,
+                unit: text::rate,
+                lines: vec![Line { label: "uring".into(), colour: Some(0), points }],
+            };
+            let svg = lines(&plot).unwrap();
+            assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend\n{svg}");
+            is_well_formed(&svg);
+        }
+        let nothing = Lines {
+            x_label: String::new(),
+            ticks: Vec::new(),
+            logarithmic: false,
+            unit: text::rate,
+            lines: Vec::new(),
+        };
+        assert!(lines(&nothing).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Figures as people read them. Every report uses these functions, so a figure looks the same in
+//! the table, in the summary and on the page.
+
+/// Shown where there is no figure.
+pub const ABSENT: &str = "–";
+
+/// `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 job`, `3 jobs`.
+pub fn plural(n: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// `a, b and c`.
+pub fn list<S: AsRef<str>>(of: &[S]) -> String {
+    let names: Vec<&str> = of.iter().map(AsRef::as_ref).collect();
+    match &names[..] {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// Three significant digits: `0.123`, `1.23`, `12.3`, `1,234`.
+pub fn significant(value: f64) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    // The limits are where rounding would add a digit.
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.0005 => "<0.001".to_owned(),
+        size if size < 0.9995 => format!("{value:.3}"),
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => count(value.round() as u64),
+    }
+}
+
+/// A rate in few digits: `9,812`, `412 k`, `1.25 M`.
+pub fn rate(value: f64) -> String {
+    if value < 9_999.5 {
+        significant(value)
+    } else if value < 999_500.0 {
+        format!("{} k", significant(value / 1e3))
+    } else {
+        format!("{} M", significant(value / 1e6))
+    }
+}
+
+/// Nanoseconds in a suitable unit: `870 ns`, `81.2 µs`, `5.00 s`.
+pub fn nanoseconds(ns: f64) -> String {
+    // The limits are where three digits would round up to the next unit.
+    if ns < 999.5 {
+        format!("{} ns", ns.round())
+    } else if ns < 999.5e3 {
+        format!("{} µs", significant(ns / 1e3))
+    } else if ns < 999.5e6 {
+        format!("{} ms", significant(ns / 1e6))
+    } else {
+        format!("{} s", significant(ns / 1e9))
+    }
+}
+
+/// `1.32×`; no figure if the divisor is not positive.
+pub fn ratio(a: f64, b: f64) -> String {
+    let ratio = if b > 0.0 { a / b } else { f64::NAN };
+    if (0.005..9.995).contains(&ratio) {
+        format!("{ratio:.2}×")
+    } else {
+        format!("{}×", significant(ratio))
+    }
+}
+
+/// Text from outside, such as a file name, without control characters: they could change the
+/// terminal's state, and neither HTML nor SVG allows them.
+pub fn clean(text: &str) -> String {
+    let replaced = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|c| if replaced(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_a_suitable_unit() {
+        assert_eq!(nanoseconds(0.0), "0 ns");
+        assert_eq!(nanoseconds(7.0), "7 ns");
+        assert_eq!(nanoseconds(870.0), "870 ns");
+        assert_eq!(nanoseconds(999.6), "1.00 µs");
+        assert_eq!(nanoseconds(81_234.0), "81.2 µs");
+        assert_eq!(nanoseconds(999_700.0), "1.00 ms");
+        assert_eq!(nanoseconds(5e9), "5.00 s");
+        assert_eq!(rate(9_812.4), "9,812");
+        assert_eq!(rate(412_345.0), "412 k");
+        assert_eq!(rate(999_800.0), "1.00 M");
+        assert_eq!(significant(f64::NAN), ABSENT);
+        assert_eq!(significant(0.99996), "1.00");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(123), "123");
+        assert_eq!(ratio(1.0, 2.0), "0.50×");
+        assert_eq!(ratio(300.0, 2.0), "150×");
+        assert_eq!(ratio(3.0, 0.0), "–×");
+        assert_eq!(list(&["a", "b", "c"]), "a, b and c");
+        assert_eq!(plural(1, "job") + &plural(2000, "job"), "1 job2,000 jobs");
+        assert_eq!(clean("a\x1b[2J"), "a\u{fffd}[2J");
+    }
+}
