@@ -818,3 +818,34 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
         succeeded(&bench(folder.path(), &["--dry-run", "--size", "1m"])).contains("randread-4k-32")
     );
 }
+
+#[test]
+fn every_json_key_is_documented() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
+    let page = fs::read_to_string(page).unwrap();
+    let folder = folder();
+    let run = |args: &[&str]| -> Value {
+        serde_json::from_str(&succeeded(&ringway(folder.path()).args(args).output().unwrap()))
+            .unwrap()
+    };
+    let rate = ["--rate", "1000", "--runtime", "100ms", "--repeat", "1", "--verify", "--json", "-"];
+    let args = [&["bench", "--size", "1m", "--backend", "threads", "--depth", "1"][..], &rate];
+    let bench = run(&args.concat());
+    let probe = run(&["probe", ".", "--json"]);
+    for object in [
+        &bench["ringway"],
+        &bench["ringway"]["summary"],
+        &bench["jobs"][0]["ringway"],
+        &probe,
+        &probe["machine"],
+        &probe["backends"],
+        &probe["backends"]["kaio"],
+        &probe["path"],
+    ] {
+        for key in object.as_object().unwrap().keys().filter(|key| *key != "latency") {
+            let is_named =
+                [format!("{key}`"), format!("`{key}.")].iter().any(|of| page.contains(of));
+            assert!(is_named, "`{key}` is not in docs/command-line.md");
+        }
+    }
+}
