@@ -27,7 +27,7 @@ func goroutine() string {
 // instant is a queue that completes each request when it is submitted.
 type instant struct {
 	pushed []*request
-	after  func() // Called in each submission.
+	after  func() // Called in each submission of requests.
 	short  int    // How many submissions are refused first.
 }
 
@@ -38,6 +38,9 @@ func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
 func (q *instant) cancel(*request) {}
 
 func (q *instant) submit(bool) bool {
+	if len(q.pushed) == 0 {
+		return true // The reaper's first round, before anything is submitted.
+	}
 	q.after()
 	q.short--
 	return q.short < 0
