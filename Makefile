@@ -110,11 +110,25 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
 # Root may have no cargo; then what was built before is installed.
-install-command: ## the command alone
+# The command that writes the pages and completions: another one when BINARY cannot run here.
+GENERATOR ?= $(BINARY)
+COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
+COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
+# Debian's zsh reads site-functions in /usr/local only.
+ZSH_COMPLETIONS = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+install-command: ## the command alone, with its man pages and shell completions
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
 		./scripts/setup.sh $(needs.install-command) && \
 		$(CARGO) build --release -p ringway-cli --bin ringway; fi
-	install -D -m 755 $(BINARY) $(abspath $(DESTDIR))$(abspath $(PREFIX))/bin/ringway
+	install -D -m 755 $(BINARY) $(COMMAND_TO)/bin/ringway
+	rm -rf $(TARGET)/command && $(GENERATOR) generate $(TARGET)/command
+	install -d $(COMMAND_MAN) && install -m 644 $(TARGET)/command/man1/* $(COMMAND_MAN)
+	install -D -m 644 $(TARGET)/command/completions/ringway.bash \
+		$(COMMAND_TO)/share/bash-completion/completions/ringway
+	install -D -m 644 $(TARGET)/command/completions/_ringway \
+		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway
+	install -D -m 644 $(TARGET)/command/completions/ringway.fish \
+		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
 
 install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, man pages
 	$(MAKE) -C crates/ringway-c install $(INSTALL_TO)
@@ -144,6 +158,8 @@ check: ## formatting and lints alone
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
+	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) check -p ringway --lib --profile test
 	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
 		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)

@@ -99,8 +99,7 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		if size := file.Size(); begin < 0 || chunk.TotalCompressedSize < 0 || begin > size ||
 			chunk.TotalCompressedSize > size-begin {
 			return fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i,
-				group, chunk.TotalCompressedSize,
-				begin, size)
+				group, chunk.TotalCompressedSize, begin, size)
 		}
 		end := begin + chunk.TotalCompressedSize
 		wanted = append(wanted, part{begin: begin &^ (page - 1),

@@ -292,8 +292,7 @@ func TestABI(t *testing.T) {
 	var source strings.Builder
 	for _, header := range []string{
 		"stdio.h", "stddef.h", "sys/syscall.h", "linux/io_uring.h", "linux/stat.h",
-		"linux/openat2.h",
-		"linux/time_types.h",
+		"linux/openat2.h", "linux/time_types.h",
 	} {
 		fmt.Fprintf(&source, "#include <%s>\n", header)
 	}

@@ -364,8 +364,7 @@ func (m *machine) checkCounts() {
 	if len(m.inFlight) != m.ring.InFlight() ||
 		m.pushed != m.delivered+m.orphaned+m.ring.InFlight() {
 		m.t.Fatalf("%d pushed, %d delivered, %d orphaned, %d in flight, in the model %d", m.pushed,
-			m.delivered, m.orphaned,
-			m.ring.InFlight(), len(m.inFlight))
+			m.delivered, m.orphaned, m.ring.InFlight(), len(m.inFlight))
 	}
 	if n := m.ring.Overflow(); n != 0 {
 		m.t.Fatal("completions are lost: ", n)

@@ -307,13 +307,11 @@ func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, 
 	}
 	if r.raw {
 		n, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
-			uintptr(flags),
-			uintptr(unsafe.Pointer(arg)), size)
+			uintptr(flags), uintptr(unsafe.Pointer(arg)), size)
 		return int(n), errno
 	}
 	n, _, errno := syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
-		uintptr(flags),
-		uintptr(unsafe.Pointer(arg)), size)
+		uintptr(flags), uintptr(unsafe.Pointer(arg)), size)
 	return int(n), errno
 }
 

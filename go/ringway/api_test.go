@@ -1,6 +1,7 @@
 package ringway_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/build"
 	"go/parser"
@@ -11,8 +12,9 @@ import (
 	"testing"
 )
 
-// What the package exports is the same on every system, so that a program for Linux compiles on the machine it is written on.
-func TestSameEverywhere(t *testing.T) {
+// The package exports the same names on every system, so that a program for Linux compiles on the
+// machine it is written on.
+func TestSameAPIOnAllSystems(t *testing.T) {
 	here := exported(t, "linux", "amd64")
 	if len(here) < 50 {
 		t.Fatalf("only %d names were found: %v", len(here), here)
@@ -33,7 +35,7 @@ func TestSameEverywhere(t *testing.T) {
 	}
 }
 
-// exported functions, methods and types, with their signatures.
+// exported returns functions, methods, types, constants and variables, with signatures.
 func exported(t *testing.T, os, arch string) (names []string) {
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = os, arch, false
@@ -54,7 +56,8 @@ func exported(t *testing.T, os, arch string) (names []string) {
 					receiver = types.ExprString(d.Recv.List[0].Type) + "."
 				}
 				if d.Name.IsExported() && ast.IsExported(strings.Trim(receiver, "*.")+"A") {
-					names = append(names, receiver+d.Name.Name+"("+fields(d.Type.Params)+") ("+fields(d.Type.Results)+")")
+					names = append(names, fmt.Sprintf("%s%s(%s) (%s)", receiver, d.Name.Name,
+						fields(d.Type.Params), fields(d.Type.Results)))
 				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
@@ -77,7 +80,7 @@ func exported(t *testing.T, os, arch string) (names []string) {
 	return names
 }
 
-// fields are the types of parameters, without their names.
+// fields returns the types of parameters, without their names.
 func fields(list *ast.FieldList) string {
 	var all []string
 	if list != nil {

@@ -46,13 +46,13 @@ func firstError(batch []Transfer) error {
 // result. ReadBatch returns the first of their errors that is not io.EOF.
 func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(background, batch) }
 
-// ReadBatchContext is ReadBatch with a context, as [File.ReadAtContext] has it. When the context
+// ReadBatchContext is like ReadBatch, with a context as for [File.ReadAtContext]. When the context
 // ends, transfers without a result have its cause as their error.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 	return f.useBatch(ctx, opRead, batch, func() error {
-		// Cached data is read range by range. One submission would save the entries into the kernel,
-		// a tenth of the cost of a cached read, and has costs of its own. A second processor does
-		// not help either: waking one takes as long as the batch.
+		// Cached data is read range by range. One submission would save the entries into the
+		// kernel, a tenth of the cost of a cached read, and has costs of its own. A second
+		// processor does not help either: waking one takes as long as the batch.
 		for i := range batch {
 			t := &batch[i]
 			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {
@@ -97,9 +97,9 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 	return f.WriteBatchContext(background, batch, end)
 }
 
-// WriteBatchContext is WriteBatch with a context, as [File.WriteAtContext] has it. When the context
-// ends, all transfers have its cause as their error. They may be written or not, and durable or
-// not, also after the return.
+// WriteBatchContext is like WriteBatch, with a context as for [File.WriteAtContext]. When the
+// context ends, all transfers have its cause as their error. They may be written or not, and
+// durable or not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
 	return f.useBatch(ctx, opWrite, batch, func() error {
 		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {

@@ -2,7 +2,7 @@
 
 package ringway
 
-// Lent and fixed buffers.
+// Pooled and registered buffers.
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -20,7 +19,7 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// Blocks are aligned, large enough, and nobody else's, whatever is lent and given back in between.
+// Blocks are aligned, large enough and never shared, in any order of take and release.
 func TestArena(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fixed, err := newFixedArena(3<<20 + 5*pageSize)
@@ -39,7 +38,7 @@ func TestArena(t *testing.T) {
 				at := random.IntN(len(all))
 				h := all[at]
 				if bytes.Count(h.memory, []byte{h.mark}) != len(h.memory) {
-					t.Fatalf("%s: somebody else wrote to a block of %d bytes", name, len(h.memory))
+					t.Fatalf("%s: a block of %d bytes was shared", name, len(h.memory))
 				}
 				h.release()
 				all[at] = all[len(all)-1]
@@ -74,14 +73,14 @@ func TestArena(t *testing.T) {
 		}
 		a.retire()
 		if _, ok := a.take(1); ok || a.only == nil {
-			t.Fatal("a retired arena lends, or is gone while it has lent something")
+			t.Fatal("a retired arena hands out blocks, or is unmapped while blocks are borrowed")
 		}
 		for _, h := range all {
-			h.memory[0] = 1 // Still there.
+			h.memory[0] = 1 // Not unmapped yet.
 			h.release()
 		}
 		if a.only != nil {
-			t.Fatal("a retired arena stays though all is back")
+			t.Fatal("a retired arena stays mapped after all blocks were released")
 		}
 	}
 }
@@ -94,26 +93,26 @@ func TestBufferReleases(t *testing.T) {
 	}
 	b.Release()
 	if again := NewBuffer(4000); unsafe.SliceData(again.Bytes()) != at {
-		t.Fatal("what was released is not lent again")
+		t.Fatal("a released block is not reused")
 	} else {
 		again.Release()
 		defer func() {
 			if recover() == nil {
-				t.Fatal("to release a buffer twice goes unnoticed")
+				t.Fatal("releasing a buffer twice does not panic")
 			}
 		}()
 		again.Release()
 	}
 }
 
-// What is read for somebody who has gone goes back.
-func TestBufferAbandoned(t *testing.T) {
-	lent := func() int {
+// A buffer that was read for a caller whose context has ended goes back to the pool.
+func TestDiscardedBufferIsReleased(t *testing.T) {
+	borrowed := func() int {
 		pooled.mu.Lock()
 		defer pooled.mu.Unlock()
 		return pooled.borrowed
 	}
-	before := lent()
+	before := borrowed()
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		reading, gone := make(chan struct{}), make(chan struct{})
@@ -133,15 +132,15 @@ func TestBufferAbandoned(t *testing.T) {
 		}
 	}
 	for range 500 {
-		if lent() == before {
+		if borrowed() == before {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%d buffers were lent before, and %d are now", before, lent())
+	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
 }
 
-// watching notes what becomes of requests in a ring.
+// watching counts the operations that reach a ring.
 type watching struct {
 	queue
 	ops map[ring.Opcode]int
@@ -154,12 +153,13 @@ func (w *watching) push(r *request) {
 	}
 }
 
-// What lies in fixed buffers goes as such, and the rest as ever.
+// Transfers of registered memory use the fixed operations; others do not.
 func TestFixedBuffers(t *testing.T) {
 	ops := map[ring.Opcode]int{}
-	e, err := New(Options{Backend: BackendURing, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20, wrap: func(q queue) queue {
-		return &watching{q, ops}
-	}})
+	e, err := New(Options{Backend: BackendURing, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20,
+		wrap: func(q queue) queue {
+			return &watching{q, ops}
+		}})
 	if err != nil {
 		skip.Test(t, err)
 	}
@@ -168,7 +168,7 @@ func TestFixedBuffers(t *testing.T) {
 		t.Fatal(e.Explain())
 	}
 	name := filepath.Join(t.TempDir(), "file")
-	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
+	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|Direct, 0o600)
 	if err != nil {
 		skip.Test(t, "this file system has no direct I/O: ", err)
 	}
@@ -181,35 +181,38 @@ func TestFixedBuffers(t *testing.T) {
 	if n, err := f.WriteAt(ours.Bytes(), 4096); n != 8192 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := f.ReadAt(fresh, 4096); n != 8192 || err != nil || !bytes.Equal(fresh, ours.Bytes()) {
+	if n, err := f.ReadAt(fresh, 4096); n != 8192 || err != nil ||
+		!bytes.Equal(fresh, ours.Bytes()) {
 		t.Fatal(n, err)
 	}
 	if n, err := f.WriteAt(fresh, 0); n != 8192 || err != nil {
 		t.Fatal(n, err)
 	}
 	clear(ours.Bytes())
-	if n, err := f.ReadAt(ours.Bytes(), 0); n != 8192 || err != nil || !bytes.Equal(fresh, ours.Bytes()) {
+	if n, err := f.ReadAt(ours.Bytes(), 0); n != 8192 || err != nil ||
+		!bytes.Equal(fresh, ours.Bytes()) {
 		t.Fatal(n, err)
 	}
-	for _, op := range []ring.Opcode{ring.OpRead, ring.OpReadFixed, ring.OpWrite, ring.OpWriteFixed} {
+	for _, op := range []ring.Opcode{ring.OpRead, ring.OpReadFixed, ring.OpWrite,
+		ring.OpWriteFixed} {
 		if ops[op] != 1 {
 			t.Errorf("operation %d: %d times", op, ops[op])
 		}
 	}
-	// More than there is of fixed memory is lent from elsewhere.
+	// A buffer larger than the registered memory comes from the pool.
 	large := e.NewBuffer(2 << 20)
 	defer large.Release()
 	if within(large.Bytes(), e.fixed.only) {
-		t.Fatal("2 MiB of 1")
+		t.Fatal("a 2 MiB buffer in 1 MiB of registered memory")
 	}
-	// Who has a buffer when the engine ends keeps it.
+	// A buffer stays usable after the engine is closed.
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
 	ours.Bytes()[0]++
 }
 
-// A backend without fixed buffers says so, and works.
+// A backend without registered buffers reports that, and works.
 func TestFixedBuffersRefused(t *testing.T) {
 	e, err := New(Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
 	if err != nil {

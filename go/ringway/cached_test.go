@@ -11,7 +11,7 @@ import (
 
 // The prediction of page cache hits.
 
-func TestGuess(t *testing.T) {
+func TestCachePredictor(t *testing.T) {
 	var c cachePredictor
 	ways := func(n int) (count [3]int) {
 		for range n {
@@ -24,20 +24,20 @@ func TestGuess(t *testing.T) {
 		return count
 	}
 	if ways(3)[probe] != 3 {
-		t.Fatal("a few misses say nothing")
+		t.Fatal("a few misses stop the probes")
 	}
 	if n := ways(10_000)[probe]; n < 4 || n > 60 {
-		t.Fatal("many do:", n)
+		t.Fatal("wrong number of probes after many misses:", n)
 	}
 	c.hit()
 	c.skip.Store(0)
 	if ways(3)[probe] != 3 {
-		t.Fatal("a hit makes up for them")
+		t.Fatal("a hit does not bring the probes back")
 	}
 
 	for range certainHits {
 		if c.next() == pread {
-			t.Fatal("too early to be certain")
+			t.Fatal("certain too early")
 		}
 		c.skip.Store(0)
 		c.hit()
@@ -47,16 +47,17 @@ func TestGuess(t *testing.T) {
 		count[c.next()]++
 	}
 	if count[skipCache] > 0 || count[probe] < 50 || count[probe] > 200 {
-		t.Fatalf("one read in %d looks: %v", probeInterval, count)
+		t.Fatalf("about one read in %d should probe: %v", probeInterval, count)
 	}
 	c.miss()
 	if c.next() != probe {
-		t.Fatal("a miss ends certainty")
+		t.Fatal("a miss does not end certainty")
 	}
 }
 
-// What is believed to be in the page cache and is not, is read all the same, and then no longer believed.
-func TestEvicted(t *testing.T) {
+// Reads of data that has left the page cache return the right bytes, and end the prediction that it
+// is cached.
+func TestEvictedPages(t *testing.T) {
 	e, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -81,25 +82,26 @@ func TestEvicted(t *testing.T) {
 	all := func(rounds int) {
 		for i := range rounds {
 			page := i * 7 % 1024
-			if n, err := f.ReadAt(p, int64(page)<<12); n != len(p) || err != nil || p[0] != byte(page) || p[4095] != byte(page) {
+			if n, err := f.ReadAt(p, int64(page)<<12); n != len(p) || err != nil ||
+				p[0] != byte(page) || p[4095] != byte(page) {
 				t.Fatal(page, n, err)
 			}
 		}
 	}
 	all(2 * certainHits)
 	if f.cache.hits.Load() < certainHits {
-		skip.Test(t, "this file system does not tell what is cached")
+		skip.Test(t, "this file system does not report what is cached")
 	}
-	for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no reading ahead.
+	for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
 		if err := f.Advise(0, 0, advice); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, ok := readCached(f.fd, p, 2<<20); ok {
-		skip.Test(t, "this file system has nothing but its page cache")
+		skip.Test(t, "this file system keeps everything in the page cache")
 	}
 	all(200)
 	if f.cache.hits.Load() >= certainHits {
-		t.Fatal("still certain")
+		t.Fatal("the prediction is still certain")
 	}
 }

@@ -35,7 +35,9 @@ func closeAbandons(t *testing.T, backend Backend) {
 	})
 	direct := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
 	page := func() []byte { return alignedSlice(pageSize, pageSize) }
-	batch := func(second int64) []Transfer { return []Transfer{{P: page()}, {P: page(), Off: second}} }
+	batch := func(second int64) []Transfer {
+		return []Transfer{{P: page()}, {P: page(), Off: second}}
+	}
 	pooled := e.NewBuffer(pageSize)
 	at := &pooled.Bytes()[0]
 	var results sync.Map
@@ -396,8 +398,8 @@ func batchAcrossClose(t *testing.T, op opcode) {
 	closeAll(t, e)
 }
 
-// A copy into a file ends when the file is closed, also while another operation keeps its descriptor
-// open.
+// A copy into a file ends when the file is closed, also while another operation keeps its
+// descriptor open.
 func TestCloseEndsCopies(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR)

@@ -2,17 +2,19 @@
 
 package ringway
 
-// The conformance cases through File. Its contracts are those of os.File, and where they say something else than the system
-// call of the same name, they are what is checked:
+// The conformance cases through File. Where the contracts of os.File differ from those of the
+// system call of the same name, they are what is checked:
 //
-//   - the end of a file is io.EOF, with the bytes before it: the result is how many those are;
-//   - ReadAt and WriteAt go on until all is done, or an error: what a system call would have answered is the part before the
-//     error, if there is one (with the word exact it is the error);
-//   - of a transfer of no bytes, what package os answers on the same descriptor is right;
-//   - an error is a *fs.PathError with the file's name, around the errno.
+//   - The end of a file is io.EOF. The result is the number of bytes before it.
+//   - ReadAt and WriteAt continue until everything is done, or an error. The result of a system
+//     call would be the part before the error, if there is one (with the word exact it is the
+//     error).
+//   - For a transfer of no bytes, the result of package os on the same descriptor is right.
+//   - An error is a *fs.PathError with the name of the file and the errno.
 //
-// Each operation that is pushed has a goroutine. What no method of File does (names, statx) is done beside it on a ring of the
-// test's own, so that the cases with both can be run; a case with nothing for File is not counted as one of its.
+// Each operation that is pushed has a goroutine. Operations for which File has no method (names,
+// statx) run on a ring of the test, so that cases with both kinds can run. A case without an
+// operation of File does not run here.
 
 import (
 	"errors"
@@ -26,69 +28,79 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// fileDoor is an engine.
-type fileDoor struct {
+// fileBinding runs cases through File. It is an engine.
+type fileBinding struct {
 	backend Backend
 	always  bool
 
 	run    *caseRun
 	engine *Engine
-	beside *ringDoor
+	helper *ringBinding
 	done   chan *operation
 	flying int
 }
 
-func (d *fileDoor) String() string {
+func (d *fileBinding) String() string {
 	if d.always {
 		return string(d.backend) + " always"
 	}
 	return string(d.backend)
 }
 
-// notByFile are cases that File cannot express, and why, where a look at the words does not tell.
+// notByFile has cases that File cannot express, with the reason, if that does not follow from their
+// words.
 var notByFile = map[string]string{
 	"append":                  appends,
 	"long append direct":      appends,
 	"open for appending":      appends,
-	"sockets have no offsets": "ReadAt and WriteAt of a socket are ESPIPE, as of an os.File",
+	"sockets have no offsets": "ReadAt and WriteAt of a socket fail with ESPIPE, as with os.File",
 }
 
-const appends = "WriteAt of a file that is open for appending is refused, as by an os.File"
+const appends = "WriteAt of a file that is open for appending fails, as with os.File"
 
-// otherByFile are steps of cases to which File has another answer by design.
+// otherByFile has steps of cases that have another result with File by design.
 var otherByFile = map[string]map[string]string{
-	// os.OpenFile is open(2), which does not look at unknown flags.
+	// os.OpenFile is open(2), which ignores unknown flags.
 	"open errors": {"open path=a flags=0x40000000": "fd"},
-	// A batch has no limit.
-	"too many buffers":        {"readv fd=f lens=1025x1": "1025", "writev fd=f lens=1025x1 data=pattern(0,1025)": "1025"},
+	// The length of a batch has no limit.
+	"too many buffers": {"readv fd=f lens=1025x1": "1025",
+		"writev fd=f lens=1025x1 data=pattern(0,1025)": "1025"},
 	"too many direct buffers": {"readv fd=f lens=1025x4096": "4096"},
-	// ReadAt and WriteAt of a pipe or a socket are ESPIPE, as of an os.File.
+	// ReadAt and WriteAt of a pipe or a socket fail with ESPIPE, as with os.File.
 	"pipes have no offsets": {
 		"write fd=w data=text(12345678) offset=5": "-ESPIPE", "read fd=r len=8 offset=0": "-ESPIPE",
-		"write fd=w data=text(12345678) offset=max-8": "-ESPIPE", "read fd=r len=8 offset=7": "-ESPIPE",
-		"writev fd=w lens=4,4 data=text(12345678) offset=9": "-ESPIPE", "readv fd=r lens=4,4 offset=3": "-ESPIPE",
+		"write fd=w data=text(12345678) offset=max-8":       "-ESPIPE",
+		"read fd=r len=8 offset=7":                          "-ESPIPE",
+		"writev fd=w lens=4,4 data=text(12345678) offset=9": "-ESPIPE",
+		"readv fd=r lens=4,4 offset=3":                      "-ESPIPE",
 	},
 	"write to a broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
-	// A direct read needs no alignment: what encloses it is read.
+	// A direct read need not be aligned: the enclosing blocks are read.
 	"unaligned direct reads": {
-		"read fd=f len=4096 offset=1": "4096", "read fd=f len=4095": "4095", "read fd=f len=100": "100",
-		"read fd=f len=4096 skew=1": "4096", "read fd=f len=7 offset=11 skew=3": "7", "read fd=f len=12289 offset=512": "12289",
-		"readv fd=f lens=4096,100": "4196", "readv fd=f lens=4096 offset=1": "4096", "read fd=f len=4096 offset=40001": "0",
+		"read fd=f len=4096 offset=1": "4096", "read fd=f len=4095": "4095",
+		"read fd=f len=100":         "100",
+		"read fd=f len=4096 skew=1": "4096", "read fd=f len=7 offset=11 skew=3": "7",
+		"read fd=f len=12289 offset=512": "12289",
+		"readv fd=f lens=4096,100":       "4196", "readv fd=f lens=4096 offset=1": "4096",
+		"read fd=f len=4096 offset=40001": "0",
 	},
 	"unaligned exact direct reads": {
 		"read fd=f len=4096 offset=1 exact": "4096", "read fd=f len=4096 skew=1 exact": "4096",
 	},
-	// Nor does the buffer of a direct write. Of a batch what is aligned is written.
+	// The buffer of a direct write need not be aligned. Of a batch, the aligned transfers are
+	// written.
 	"unaligned direct writes": {
-		"write fd=f data=pattern(0,4096) skew=1": "4096", "writev fd=f lens=4096,100 data=pattern(0,4196)": "4096",
-		"write fd=f data=pattern(1,4096) offset=1": "-EINVAL", "write fd=f data=pattern(0,4095)": "-EINVAL",
-		"write fd=f data=pattern(0,100)": "-EINVAL",
+		"write fd=f data=pattern(0,4096) skew=1":         "4096",
+		"writev fd=f lens=4096,100 data=pattern(0,4196)": "4096",
+		"write fd=f data=pattern(1,4096) offset=1":       "-EINVAL",
+		"write fd=f data=pattern(0,4095)":                "-EINVAL",
+		"write fd=f data=pattern(0,100)":                 "-EINVAL",
 	},
 }
 
-func (d *fileDoor) other(c *conformanceCase) map[string]string { return otherByFile[c.name] }
+func (d *fileBinding) other(c *conformanceCase) map[string]string { return otherByFile[c.name] }
 
-func (d *fileDoor) cannot(c *conformanceCase) (why string) {
+func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 	if why := notByFile[c.name]; why != "" {
 		return why
 	}
@@ -100,9 +112,9 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 		case "chain":
 			return "File has no chains"
 		case "cancel", "cancel_all", "ready":
-			return "a context cancels, and not of every file"
+			return "contexts cancel, and not for every file"
 		case "free_slots", "refuse":
-			return "File waits for room, and refuses nothing"
+			return "File waits for capacity and refuses nothing"
 		}
 	}
 	ours := 0
@@ -129,22 +141,22 @@ func (d *fileDoor) cannot(c *conformanceCase) (why string) {
 		_, limit := w.get("timeout")
 		switch {
 		case fd == "bad" || fd == "negative":
-			why = "a File has a descriptor"
+			why = "a File always has a descriptor"
 		case w.has("drain") || limit:
-			why = "File has no barriers and no limits by operation"
+			why = "File has no barriers and no time limit for an operation"
 		case w.has("continue_on_error"):
 			why = "File has no chains"
 		}
 	})
 	if why == "" && ours == 0 {
-		return "nothing in it is an operation of File"
+		return "no operation of it is one of File"
 	}
 	return why
 }
 
-func (d *fileDoor) omits(caseWords) string { return "" }
+func (d *fileBinding) omits(caseWords) string { return "" }
 
-func (d *fileDoor) open(r *caseRun) error {
+func (d *fileBinding) open(r *caseRun) error {
 	d.run, d.done = r, make(chan *operation, 4096)
 	o := Options{Backend: d.backend, AlwaysRing: d.always}
 	if n := r.options["in_flight"]; n != "" {
@@ -164,25 +176,25 @@ func (d *fileDoor) open(r *caseRun) error {
 	return err
 }
 
-func (d *fileDoor) close() error {
+func (d *fileBinding) close() error {
 	var err error
-	if d.beside != nil {
-		err = d.beside.close()
+	if d.helper != nil {
+		err = d.helper.close()
 	}
 	err = errors.Join(err, d.engine.Close())
 	if s := d.engine.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-		err = errors.Join(err, fmt.Errorf("something is left: %+v", s))
+		err = errors.Join(err, fmt.Errorf("operations are left: %+v", s))
 	}
 	return err
 }
 
-func (d *fileDoor) adopt(fd int, name string) (*descriptor, error) {
+func (d *fileBinding) adopt(fd int, name string) (*descriptor, error) {
 	var stat syscall.Stat_t
 	if err := syscall.Fstat(fd, &stat); err != nil {
 		return nil, err
 	}
 	if kind := stat.Mode & syscall.S_IFMT; kind == syscall.S_IFIFO || kind == syscall.S_IFSOCK {
-		// Then package os waits in its poller.
+		// Package os uses its poller for non-blocking descriptors.
 		if err := syscall.SetNonblock(fd, true); err != nil {
 			return nil, err
 		}
@@ -191,7 +203,7 @@ func (d *fileDoor) adopt(fd int, name string) (*descriptor, error) {
 	return &descriptor{fd, f}, err
 }
 
-func (d *fileDoor) openPath(name string, flags int) (*descriptor, error) {
+func (d *fileBinding) openPath(name string, flags int) (*descriptor, error) {
 	f, err := d.engine.OpenFile(name, flags, 0)
 	if err != nil {
 		return nil, err
@@ -199,7 +211,7 @@ func (d *fileDoor) openPath(name string, flags int) (*descriptor, error) {
 	return &descriptor{descriptorOf(f), f}, nil
 }
 
-// descriptorOf without the effects of Fd.
+// descriptorOf returns the descriptor without the side effects of Fd.
 func descriptorOf(f *File) (n int) {
 	conn, err := f.OSFile().SyscallConn()
 	if err == nil {
@@ -211,8 +223,9 @@ func descriptorOf(f *File) (n int) {
 	return n
 }
 
-// outcome is what a system call would have answered. n is what a transfer says that it has done.
-func outcome(f *File, op *operation, n int, err error) int {
+// syscallResult returns what a system call would have returned. n is the number of bytes that a
+// transfer reports.
+func syscallResult(f *File, op *operation, n int, err error) int {
 	switch {
 	case err == nil, err == io.EOF, err == io.ErrUnexpectedEOF:
 		return n
@@ -222,19 +235,19 @@ func outcome(f *File, op *operation, n int, err error) int {
 	var path *fs.PathError
 	var errno syscall.Errno
 	if !errors.As(err, &path) || path.Path != f.Name() || !errors.As(err, &errno) {
-		throw("an error of another kind: %#v", err)
+		throw("unexpected kind of error: %#v", err)
 	}
 	return -int(errno)
 }
 
-func (d *fileDoor) push(ops ...*operation) error {
+func (d *fileBinding) push(ops ...*operation) error {
 	op := ops[0]
 	w := op.words
 	switch op.kind {
 	case "statx", "rename", "link", "unlink", "mkdir", "symlink":
-		return d.doBeside(op)
+		return d.useHelper(op)
 	case "open":
-		return d.openIt(op)
+		return d.openFile(op)
 	}
 	f := d.run.named(w.need("fd")).file
 	if op.kind == "close" {
@@ -249,13 +262,13 @@ func (d *fileDoor) push(ops ...*operation) error {
 			}
 			d.done <- op
 		}()
-		op.result = d.carry(f, op)
+		op.result = d.call(f, op)
 	}()
 	return nil
 }
 
-// carry does an operation by the method that does it.
-func (d *fileDoor) carry(f *File, op *operation) int {
+// call does an operation with the method of File for it.
+func (d *fileBinding) call(f *File, op *operation) int {
 	w := op.words
 	off, n := w.offset(), int64(w.number("len"))
 	cursor := off == ring.CurrentPosition
@@ -276,7 +289,7 @@ func (d *fileDoor) carry(f *File, op *operation) int {
 		default:
 			got, err = f.Write(p)
 		}
-		result := outcome(f, op, got, err)
+		result := syscallResult(f, op, got, err)
 		if total == 0 && !fits(op.expected, result, op.plain) {
 			op.contract = result == ofPackageOS(f, op)
 		}
@@ -300,7 +313,7 @@ func (d *fileDoor) carry(f *File, op *operation) int {
 				break
 			}
 		}
-		result := outcome(f, op, got, err)
+		result := syscallResult(f, op, got, err)
 		op.contract = total == 0 && result == 0
 		return result
 	case "fsync":
@@ -316,12 +329,12 @@ func (d *fileDoor) carry(f *File, op *operation) int {
 	case "close":
 		err = f.Close()
 	default:
-		throw("no operation: %s", op.kind)
+		throw("unknown operation: %s", op.kind)
 	}
-	return outcome(f, op, 0, err)
+	return syscallResult(f, op, 0, err)
 }
 
-// ofPackageOS is what an os.File answers to a transfer of no bytes.
+// ofPackageOS returns the result of os.File for a transfer of no bytes.
 func ofPackageOS(f *File, op *operation) int {
 	var n int
 	var err error
@@ -335,15 +348,15 @@ func ofPackageOS(f *File, op *operation) int {
 	default:
 		n, err = f.OSFile().WriteAt(op.buffers[0], off)
 	}
-	return outcome(f, op, n, err)
+	return syscallResult(f, op, n, err)
 }
 
-// openIt opens by OpenFile, or beside it and hands the descriptor over.
-func (d *fileDoor) openIt(op *operation) error {
+// openFile opens with OpenFile, or with the helper ring, whose descriptor File then owns.
+func (d *fileBinding) openFile(op *operation) error {
 	w := op.words
 	dir, _ := w.get("dir")
 	if dir != "" && dir != "cwd" || w.bits("resolve") != 0 {
-		return d.doBeside(op)
+		return d.useHelper(op)
 	}
 	name := casePath(w.need("path"))
 	f, err := d.engine.OpenFile(name, int(w.bits("flags")), fs.FileMode(w.bits("mode")))
@@ -351,31 +364,32 @@ func (d *fileDoor) openIt(op *operation) error {
 		var path *fs.PathError
 		var errno syscall.Errno
 		if !errors.As(err, &path) || path.Path != name || !errors.As(err, &errno) {
-			return fmt.Errorf("an error of another kind: %#v", err)
+			return fmt.Errorf("unexpected kind of error: %#v", err)
 		}
-		return d.run.hand(op, -int(errno))
+		return d.run.finish(op, -int(errno))
 	}
 	descriptor := &descriptor{descriptorOf(f), f}
 	if err := d.run.call(op.name, descriptor); err != nil {
 		return err
 	}
-	return d.run.hand(op, descriptor.fd)
+	return d.run.finish(op, descriptor.fd)
 }
 
-// doBeside does on a ring of the test's own what File has no method for.
-func (d *fileDoor) doBeside(op *operation) error {
-	if d.beside == nil {
-		d.beside = new(ringDoor)
-		if err := d.beside.open(&caseRun{}); err != nil {
+// useHelper does an operation that File has no method for, on a ring of the test.
+func (d *fileBinding) useHelper(op *operation) error {
+	if d.helper == nil {
+		helper := new(ringBinding)
+		if err := helper.open(&caseRun{}); err != nil {
 			return &skipped{err.Error()}
 		}
-		d.beside.run = d.run
+		helper.run = d.run
+		d.helper = helper
 	}
-	if err := d.beside.push(op); err != nil {
+	if err := d.helper.push(op); err != nil {
 		return err
 	}
 	for op.order == 0 {
-		if err := d.beside.reap(1); err != nil {
+		if err := d.helper.reap(1); err != nil {
 			return err
 		}
 	}
@@ -387,15 +401,15 @@ func (d *fileDoor) doBeside(op *operation) error {
 	return nil
 }
 
-func (d *fileDoor) submit() error { return nil }
+func (d *fileBinding) submit() error { return nil }
 
-func (d *fileDoor) reap(least int) error {
+func (d *fileBinding) reap(least int) error {
 	for d.flying > 0 {
 		var op *operation
 		if least > 0 {
 			op = <-d.done
 		} else {
-			// What is begun gets a moment: a goroutine may just not have run yet.
+			// Wait a moment: the goroutine of an operation may not have run yet.
 			select {
 			case op = <-d.done:
 			case <-time.After(time.Millisecond):
@@ -404,22 +418,23 @@ func (d *fileDoor) reap(least int) error {
 		}
 		least--
 		d.flying--
-		if err := d.run.hand(op, op.result); err != nil {
+		if err := d.run.finish(op, op.result); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *fileDoor) ready(int) error                { throw("File has no ready"); return nil }
-func (d *fileDoor) cancel(*operation) (int, error) { throw("File has no cancel"); return 0, nil }
-func (d *fileDoor) cancelAll() (int, error)        { throw("File has no cancel"); return 0, nil }
-func (d *fileDoor) books() error {
+func (d *fileBinding) ready(int) error                { throw("File has no ready"); return nil }
+func (d *fileBinding) cancel(*operation) (int, error) { throw("File has no cancel"); return 0, nil }
+func (d *fileBinding) cancelAll() (int, error)        { throw("File has no cancel"); return 0, nil }
+func (d *fileBinding) checkCounts() error {
 	if n := d.run.inFlight(); n != d.flying {
-		return fmt.Errorf("%d were pushed and not handed out, %d have goroutines", n, d.flying)
+		return fmt.Errorf("%d operations are pushed and not complete, %d have goroutines", n,
+			d.flying)
 	}
 	if s := d.engine.Stats(); s.Pushed != s.Delivered+uint64(s.InFlight+s.Waiting) {
-		return fmt.Errorf("the books: %+v", s)
+		return fmt.Errorf("the counts do not add up: %+v", s)
 	}
 	return nil
 }

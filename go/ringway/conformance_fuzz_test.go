@@ -2,8 +2,9 @@
 
 package ringway
 
-// Random sequences of reads, writes, batches, syncs, cancels and closes by many goroutines, on each backend, beside a model of
-// the file. After every step pushed = delivered + in flight + waiting. Ordinary test runs do the seeds.
+// Random sequences of reads, writes, batches, syncs, cancels and closes by many goroutines, on each
+// backend, compared with a model of the file. After every step, pushed = delivered + in flight +
+// waiting. An ordinary test run uses the seeds.
 
 import (
 	"bytes"
@@ -19,10 +20,10 @@ import (
 	"time"
 )
 
-// filePlaces is how many places the file has, each with at most one transfer under way.
+// filePlaces is the number of places in the file. Each has at most one transfer at a time.
 const filePlaces = 8
 
-// fileModel is a file, its engine, and what is known of them.
+// fileModel is a file with its engine and the expected content.
 type fileModel struct {
 	t       *testing.T
 	options Options
@@ -34,7 +35,7 @@ type fileModel struct {
 	content [filePlaces][]byte
 	busy    [filePlaces]bool
 	running []*call
-	unsure  []int   // Places whose write was given up: it may go on.
+	unsure  []int   // Places whose write was canceled: it may continue.
 	files   []*File // All that were opened.
 }
 
@@ -44,7 +45,7 @@ type call struct {
 	write  bool
 	p      [][]byte
 	cancel context.CancelFunc
-	ended  bool // The engine or the file was closed meanwhile.
+	ended  bool // The engine or the file was closed during the call.
 	done   chan error
 }
 
@@ -68,7 +69,7 @@ func (m *fileModel) buffer(fill byte) []byte {
 	return append(alignedSlice(m.size, 4096)[:0], bytes.Repeat([]byte{fill}, m.size)...)
 }
 
-// begin has a goroutine call a method on some free places.
+// begin starts a goroutine that calls a method on some free places.
 func (m *fileModel) begin(places []int, write, batch bool, fill byte, end Durability) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &call{places: places, write: write, cancel: cancel, done: make(chan error, 1)}
@@ -103,31 +104,31 @@ func (m *fileModel) begin(places []int, write, batch bool, fill byte, end Durabi
 	}()
 }
 
-// end waits for a call, and judges it.
+// end waits for a call and checks its result.
 func (m *fileModel) end(i int) {
 	c := m.running[i]
 	m.running = append(m.running[:i], m.running[i+1:]...)
 	err := <-c.done
-	cancelled := c.ended && errors.Is(err, os.ErrClosed) || errors.Is(err, context.Canceled)
-	if err != nil && !cancelled {
+	canceled := c.ended && errors.Is(err, os.ErrClosed) || errors.Is(err, context.Canceled)
+	if err != nil && !canceled {
 		m.t.Fatal(err)
 	}
 	c.cancel()
 	for i, place := range c.places {
 		m.busy[place] = false
 		switch {
-		case c.write && cancelled: // Some of it may have been written, and more may be.
+		case c.write && canceled: // It may be partly written, and may continue.
 			m.busy[place] = true
 			m.unsure = append(m.unsure, place)
 		case c.write:
 			copy(m.content[place], c.p[i])
-		case !cancelled && !bytes.Equal(c.p[i], m.content[place]):
-			m.t.Fatal("other bytes are read than were written")
+		case !canceled && !bytes.Equal(c.p[i], m.content[place]):
+			m.t.Fatal("wrong bytes are read than were written")
 		}
 	}
 }
 
-// endAll waits for all calls, and for what goes on behind those that were given up.
+// endAll waits for all calls, and for operations that continue after their calls were canceled.
 func (m *fileModel) endAll() {
 	for len(m.running) > 0 {
 		m.end(0)
@@ -136,13 +137,13 @@ func (m *fileModel) endAll() {
 	for _, f := range m.files {
 		for f.refs.count.Load()&math.MaxInt64 != 0 {
 			if time.Now().After(deadline) {
-				m.t.Fatal("a call that was given up does not end")
+				m.t.Fatal("a canceled call does not end")
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
 	m.files = m.files[len(m.files)-1:]
-	// What was written of those the file itself says.
+	// The file itself shows how much of the canceled writes was done.
 	for _, place := range m.unsure {
 		m.busy[place] = false
 		f, err := os.Open(m.name)
@@ -159,7 +160,7 @@ func (m *fileModel) endAll() {
 
 func (m *fileModel) books() {
 	if s := m.engine.Stats(); s.Pushed != s.Delivered+uint64(s.InFlight+s.Waiting) {
-		m.t.Fatalf("the books: %+v", s)
+		m.t.Fatalf("the counts do not add up: %+v", s)
 	}
 }
 
@@ -227,10 +228,12 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		kind := sequence[0]
-		m := &fileModel{t: t, name: filepath.Join(t.TempDir(), "file"), flag: os.O_RDWR | os.O_CREATE, size: 96}
-		m.options = Options{Backend: []Backend{BackendURing, BackendKAIO, BackendThreads}[kind%3], AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
+		m := &fileModel{t: t, name: filepath.Join(t.TempDir(), "file"),
+			flag: os.O_RDWR | os.O_CREATE, size: 96}
+		m.options = Options{Backend: []Backend{BackendURing, BackendKAIO, BackendThreads}[kind%3],
+			AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
 		if kind&8 != 0 {
-			m.flag, m.size = m.flag|syscall.O_DIRECT, 8192
+			m.flag, m.size = m.flag|Direct, 8192
 		}
 		if err := os.WriteFile(m.name, make([]byte, filePlaces*m.size), 0o600); err != nil {
 			t.Fatal(err)
@@ -250,11 +253,12 @@ func FuzzFile(f *testing.F) {
 		m.endAll()
 		m.books()
 		if s := m.engine.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-			t.Fatalf("something is left: %+v", s)
+			t.Fatalf("operations are left: %+v", s)
 		}
 		for place := range filePlaces {
-			if got, err := os.ReadFile(m.name); err != nil || !bytes.Equal(got[place*m.size:][:m.size], m.content[place]) {
-				t.Fatal("the file holds something else than was written: ", err)
+			if got, err := os.ReadFile(m.name); err != nil ||
+				!bytes.Equal(got[place*m.size:][:m.size], m.content[place]) {
+				t.Fatal("the file does not hold what was written: ", err)
 			}
 		}
 	})

@@ -2,8 +2,9 @@
 
 package ringway
 
-// The conformance cases through package ring. It is the kernel's own interface: what the other doors' queues add (room for so
-// many, refusals before the kernel, transfers that are continued within a chain) it does not have.
+// The conformance cases through package ring. A ring is the kernel's interface: it lacks what the
+// queues of other bindings add, such as a limit on operations in flight, refusals before the
+// kernel, and continued transfers within a chain.
 
 import (
 	"errors"
@@ -15,55 +16,59 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// ringDoor is a ring, and the books about it.
-type ringDoor struct {
+// ringBinding runs cases through a ring, and counts its operations.
+type ringBinding struct {
 	run               *caseRun
 	ring              *ring.Ring
 	pushed, delivered int
 }
 
-func (d *ringDoor) String() string { return "ring" }
+func (d *ringBinding) String() string { return "ring" }
 
-// notByRing are cases that package ring cannot express, and why.
+// notByRing has cases that package ring cannot express, with the reason.
 var notByRing = map[string]string{
-	"a failure cancels the rest of a chain":                               kernelsLinks,
-	"every kind of failure cancels the rest of a chain":                           kernelsLinks,
-	"continue_on_error continues a chain":                                       kernelsLinks,
-	"continue_on_error after a cancelled member":                     kernelsLinks,
-	"a chain longer than the submission queue":             oneSubmission,
-	"a failure in a long chain":                             oneSubmission,
-	"an exact read that is continued does not cancel a chain": "a chain of the kernel's ends with a transfer that is short",
-	"a cancelled barrier holds nothing back":        behindBarrier,
-	"cancel everything":                                    behindBarrier,
-	"cancel before submission":                             "a ring cancels what the kernel has; Withdraw takes back what it does not have yet",
-	"direct transfers at the current position":                       "the kernel does not move the position on after a direct transfer that was asynchronous",
-	"sockets have no offsets":                              "a write to a socket at an offset other than 0 is ESPIPE",
+	"a failure cancels the rest of a chain":                   kernelsLinks,
+	"every kind of failure cancels the rest of a chain":       kernelsLinks,
+	"continue_on_error continues a chain":                     kernelsLinks,
+	"continue_on_error after a cancelled member":              kernelsLinks,
+	"a chain longer than the submission queue":                oneSubmission,
+	"a failure in a long chain":                               oneSubmission,
+	"an exact read that is continued does not cancel a chain": shortEnds,
+	"a cancelled barrier holds nothing back":                  behindBarrier,
+	"cancel everything":                                       behindBarrier,
+	"cancel before submission":                                notPending,
+	"direct transfers at the current position":                noPosition,
+	"sockets have no offsets":                                 socketOffset,
 }
 
 const (
-	kernelsLinks  = "the kernel's chains go on after failures of some operations (Request.Link has which)"
-	oneSubmission = "a chain has to lie in one submission"
-	behindBarrier = "the kernel does not cancel what waits behind a barrier, and a cancel waits there, too"
+	kernelsLinks  = "chains of the kernel continue after some failures (see Request.Link)"
+	shortEnds     = "a short transfer ends a chain of the kernel"
+	notPending    = "a ring cancels only what the kernel has; Withdraw takes back the rest"
+	noPosition    = "the kernel does not move the position after an asynchronous direct transfer"
+	socketOffset  = "a write to a socket at an offset other than 0 is ESPIPE"
+	oneSubmission = "a chain must be one submission"
+	behindBarrier = "requests behind a barrier, also cancels, wait in the kernel"
 )
 
-// otherByRing are steps of cases to which the kernel has another answer for io_uring than for the plain call.
+// otherByRing has steps of cases whose result with io_uring is not that of the plain call.
 var otherByRing = map[string]map[string]string{
 	"transfers on a directory": {"read fd=f len=0": "0"},
-	"write to a broken socket":       {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
+	"write to a broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
 }
 
-func (d *ringDoor) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
+func (d *ringBinding) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
 
-func (d *ringDoor) cannot(c *conformanceCase) string {
+func (d *ringBinding) cannot(c *conformanceCase) string {
 	if why := notByRing[c.name]; why != "" {
 		return why
 	}
 	if _, faults := c.option("faults"); faults {
-		return "a ring injects no faults"
+		return "a ring does not inject faults"
 	}
 	_, limited := c.option("in_flight")
 	if c.has("free_slots") || limited && c.has("refuse") {
-		return "a ring has no limit of what is in flight"
+		return "a ring has no limit on operations in flight"
 	}
 	for _, s := range c.steps {
 		if s.words[0] == "end" && len(s.words) > 1 {
@@ -73,14 +78,14 @@ func (d *ringDoor) cannot(c *conformanceCase) string {
 	return ""
 }
 
-func (d *ringDoor) omits(w caseWords) string {
+func (d *ringBinding) omits(w caseWords) string {
 	if w[0] == "sync_range" && w.number("len") > math.MaxUint32 {
-		return "the kernel's interface has 32 bits for the length of a sync_file_range"
+		return "the length of a sync_file_range has 32 bits in the kernel's interface"
 	}
 	return ""
 }
 
-func (d *ringDoor) open(r *caseRun) (err error) {
+func (d *ringBinding) open(r *caseRun) (err error) {
 	d.run = r
 	number := func(name string) uint32 {
 		if r.options[name] == "" {
@@ -88,21 +93,24 @@ func (d *ringDoor) open(r *caseRun) (err error) {
 		}
 		return uint32(caseNumber(r.options[name]))
 	}
-	d.ring, err = ring.New(ring.Options{Entries: number("entries"), CQEntries: number("completion_entries")})
+	d.ring, err = ring.New(ring.Options{Entries: number("entries"),
+		CQEntries: number("completion_entries")})
 	return err
 }
 
-func (d *ringDoor) adopt(fd int, _ string) (*descriptor, error) { return &descriptor{fd: fd}, nil }
+func (d *ringBinding) adopt(fd int, _ string) (*descriptor, error) {
+	return &descriptor{fd: fd}, nil
+}
 
-func (d *ringDoor) openPath(name string, flags int) (*descriptor, error) {
+func (d *ringBinding) openPath(name string, flags int) (*descriptor, error) {
 	fd, err := syscall.Open(name, flags|syscall.O_CLOEXEC, 0)
 	return &descriptor{fd: fd}, err
 }
 
-func (d *ringDoor) close() error { return d.ring.Close() }
+func (d *ringBinding) close() error { return d.ring.Close() }
 
-// prepared is the request for an operation; buffers are what is left to transfer.
-func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Request {
+// prepare returns the request for an operation. buffers are what is left to transfer.
+func (r *caseRun) prepare(op *operation, buffers [][]byte, done int) *ring.Request {
 	q, w := new(ring.Request), op.words
 	fd, off, n := func() int { return r.fd(w, "fd") }, w.offset(), int64(w.number("len"))
 	if off != ring.CurrentPosition {
@@ -158,19 +166,19 @@ func (r *caseRun) prepared(op *operation, buffers [][]byte, done int) *ring.Requ
 	case "timeout":
 		q.Timeout(duration(w.number("ns")))
 	default:
-		throw("no operation: %s", op.kind)
+		throw("unknown operation: %s", op.kind)
 	}
 	q.UserData = op
 	return q
 }
 
-// duration of nanoseconds of 64 bits.
+// duration converts 64-bit nanoseconds.
 func duration(ns uint64) time.Duration { return time.Duration(min(ns, math.MaxInt64)) }
 
-func (d *ringDoor) push(ops ...*operation) error {
+func (d *ringBinding) push(ops ...*operation) error {
 	var all []*ring.Request
 	for i, op := range ops {
-		q := d.run.prepared(op, op.buffers, 0)
+		q := d.run.prepare(op, op.buffers, 0)
 		if op.kind == "close" {
 			if name := op.words.need("fd"); d.run.names[name] != nil {
 				delete(d.run.names, name)
@@ -179,7 +187,7 @@ func (d *ringDoor) push(ops ...*operation) error {
 		if op.words.has("drain") {
 			q.Drain()
 		}
-		// The kernel's links know no continuation.
+		// The kernel does not continue a short transfer within a chain.
 		op.exact = op.exact && len(ops) == 1
 		last := q
 		op.request, op.left = q, 1
@@ -197,7 +205,7 @@ func (d *ringDoor) push(ops ...*operation) error {
 			last = op.limit
 		}
 		if i < len(ops)-1 {
-			// A timeout that passes is ETIME, which the kernel takes for a failure.
+			// A timeout completes with ETIME, which the kernel counts as a failure.
 			if op.words.has("continue_on_error") || op.kind == "timeout" {
 				last.Hardlink()
 			} else {
@@ -209,14 +217,14 @@ func (d *ringDoor) push(ops ...*operation) error {
 }
 
 // send pushes requests into one submission.
-func (d *ringDoor) send(all ...*ring.Request) error {
+func (d *ringBinding) send(all ...*ring.Request) error {
 	for d.ring.SpaceLeft() < len(all) {
 		if err := d.submit(); err != nil {
 			return err
 		}
 		if d.ring.SpaceLeft() < len(all) {
 			if d.ring.Pending() == 0 {
-				return fmt.Errorf("no room for a chain of %d", len(all))
+				return fmt.Errorf("no free slots for a chain of %d", len(all))
 			}
 			if err := d.reap(0); err != nil {
 				return err
@@ -232,7 +240,7 @@ func (d *ringDoor) send(all ...*ring.Request) error {
 	return nil
 }
 
-func (d *ringDoor) submit() error {
+func (d *ringBinding) submit() error {
 	for d.ring.Pending() > 0 {
 		n, err := d.ring.Submit()
 		if err == ring.ErrReap || err == nil && n == 0 {
@@ -245,11 +253,11 @@ func (d *ringDoor) submit() error {
 	return nil
 }
 
-func (d *ringDoor) reap(least int) error {
-	begin := d.run.out
+func (d *ringBinding) reap(least int) error {
+	begin := d.run.completedCount
 	for {
 		wait := 0
-		if d.run.out-begin < least {
+		if d.run.completedCount-begin < least {
 			wait = 1
 		}
 		if _, err := d.ring.SubmitAndWait(wait, caseTime/2); err != nil && err != ring.ErrReap {
@@ -260,21 +268,21 @@ func (d *ringDoor) reap(least int) error {
 		for _, c := range done[:n] {
 			d.delivered++
 			if op, ok := c.Request.UserData.(*operation); ok {
-				if err := d.landed(op, c); err != nil {
+				if err := d.completed(op, c); err != nil {
 					return err
 				}
 			} else {
 				*c.Request.UserData.(*int) = int(c.Result)
 			}
 		}
-		if n < len(done) && d.run.out-begin >= least {
+		if n < len(done) && d.run.completedCount-begin >= least {
 			return nil
 		}
 	}
 }
 
-// landed is a completion of an operation: its own, or its limit's.
-func (d *ringDoor) landed(op *operation, c ring.Completion) error {
+// completed handles a completion of an operation: its own, or that of its time limit.
+func (d *ringBinding) completed(op *operation, c ring.Completion) error {
 	op.left--
 	if c.Request == op.limit {
 		op.late = c.Err() == syscall.ETIME
@@ -289,10 +297,10 @@ func (d *ringDoor) landed(op *operation, c ring.Completion) error {
 	case op.late && (result == -int(syscall.ECANCELED) || result == -int(syscall.EINTR)):
 		result = -int(syscall.ETIMEDOUT)
 	case op.kind == "timeout" && result == -int(syscall.ETIME):
-		result = 0 // What the kernel calls an error is that time has passed.
+		result = 0 // The kernel reports as an error that the time has passed.
 	case op.exact && result > 0:
 		if op.got += result; op.got < sum(op.buffers) {
-			return d.goOn(op)
+			return d.resume(op)
 		}
 		result = op.got
 	case op.exact && result == 0:
@@ -309,11 +317,11 @@ func (d *ringDoor) landed(op *operation, c ring.Completion) error {
 		stat := op.request.Stat()
 		op.stat = &stat
 	}
-	return d.run.hand(op, result)
+	return d.run.finish(op, result)
 }
 
-// goOn transfers the rest.
-func (d *ringDoor) goOn(op *operation) error {
+// resume transfers the rest of a short transfer.
+func (d *ringBinding) resume(op *operation) error {
 	skip := op.got
 	var rest [][]byte
 	for _, b := range op.buffers {
@@ -323,7 +331,7 @@ func (d *ringDoor) goOn(op *operation) error {
 			rest = append(rest, b[n:])
 		}
 	}
-	op.request = d.run.prepared(op, rest, op.got)
+	op.request = d.run.prepare(op, rest, op.got)
 	op.left = 1
 	if op.limit == nil {
 		return d.send(op.request)
@@ -334,7 +342,7 @@ func (d *ringDoor) goOn(op *operation) error {
 	return d.send(op.request.Link(), op.limit)
 }
 
-func (d *ringDoor) ready(n int) error {
+func (d *ringBinding) ready(n int) error {
 	for d.ring.Ready() < n {
 		if err := d.submit(); err != nil {
 			return err
@@ -344,16 +352,16 @@ func (d *ringDoor) ready(n int) error {
 	return nil
 }
 
-// ask pushes a request about others, and waits for its answer.
-func (d *ringDoor) ask(q *ring.Request) (int, error) {
-	answer := math.MinInt
-	q.UserData = &answer
+// control pushes a request that concerns others, and waits for its result.
+func (d *ringBinding) control(q *ring.Request) (int, error) {
+	result := math.MinInt
+	q.UserData = &result
 	if err := d.send(q); err != nil {
 		return 0, err
 	}
-	for begin := time.Now(); answer == math.MinInt; {
+	for begin := time.Now(); result == math.MinInt; {
 		if time.Since(begin) > caseTime/2 {
-			return 0, errors.New("no answer")
+			return 0, errors.New("no result")
 		}
 		if err := d.submit(); err != nil {
 			return 0, err
@@ -362,31 +370,31 @@ func (d *ringDoor) ask(q *ring.Request) (int, error) {
 			return 0, err
 		}
 	}
-	return answer, nil
+	return result, nil
 }
 
-func (d *ringDoor) cancel(op *operation) (int, error) {
-	answer, err := d.ask(new(ring.Request).Cancel(op.request))
-	if answer == -int(syscall.EALREADY) {
-		answer = 0 // Under way; its own result tells.
+func (d *ringBinding) cancel(op *operation) (int, error) {
+	result, err := d.control(new(ring.Request).Cancel(op.request))
+	if result == -int(syscall.EALREADY) {
+		result = 0 // The operation is in progress; its own result will show.
 	}
-	return answer, err
+	return result, err
 }
 
-func (d *ringDoor) cancelAll() (int, error) {
-	found, err := d.ask(new(ring.Request).CancelAll())
+func (d *ringBinding) cancelAll() (int, error) {
+	found, err := d.control(new(ring.Request).CancelAll())
 	if found < 0 {
 		return 0, errors.Join(err, syscall.Errno(-found))
 	}
 	return found, err
 }
 
-func (d *ringDoor) books() error {
+func (d *ringBinding) checkCounts() error {
 	if inFlight := d.ring.InFlight(); d.pushed != d.delivered+inFlight {
-		return fmt.Errorf("%d were pushed, %d delivered, %d are in flight", d.pushed, d.delivered, inFlight)
+		return fmt.Errorf("%d pushed, %d delivered, %d in flight", d.pushed, d.delivered, inFlight)
 	}
 	if n := d.ring.Overflow(); n != 0 {
-		return fmt.Errorf("%d completions are lost", n)
+		return fmt.Errorf("%d completions were lost", n)
 	}
 	return nil
 }

@@ -2,10 +2,11 @@
 
 package ringway
 
-// Contract 5 through the Go door: the cases of conformance/ at the top of the repository (its README has the grammar), which
-// all doors read. A case runs through File on each backend, with and without AlwaysRing, where File can express it
-// (conformance_file_test.go), and through package ring (conformance_ring_test.go). What neither can express is listed with the
-// reason. RINGWAY_CASE=part-of-a-name runs the cases of that name alone.
+// The conformance cases through the Go API. All bindings run the cases of conformance/ (its README
+// has the grammar). A case runs through File on each backend, with and without AlwaysRing, if File
+// can express it (conformance_file_test.go), and through package ring (conformance_ring_test.go).
+// Cases that neither can express are listed with the reason. RINGWAY_CASE=part-of-a-name selects
+// cases by name.
 
 import (
 	"bytes"
@@ -33,40 +34,41 @@ const noFD = 1_000_000
 // caseTime is longer than any case takes.
 const caseTime = time.Minute
 
-// door carries the operations of a case.
-type door interface {
-	// cannot is the reason for which the door cannot express a case, or "".
+// binding does the operations of a case.
+type binding interface {
+	// cannot returns why the binding cannot express a case, or "".
 	cannot(c *conformanceCase) string
-	// omits is the reason for which the door cannot do a single operation of a case that it can express without it, or "".
+	// omits returns why the binding cannot do one operation of a case, or "". The case runs without
+	// it.
 	omits(words caseWords) string
-	// other has steps of a case to which the door has another answer by its contract, with that answer.
+	// other returns the steps of a case that have another result by the binding's contract.
 	other(c *conformanceCase) map[string]string
-	// open makes what is below, with the options of the case.
+	// open makes the engine or the ring, with the options of the case.
 	open(r *caseRun) error
-	// adopt takes a descriptor over.
+	// adopt makes a descriptor of the binding. It owns fd.
 	adopt(fd int, name string) (*descriptor, error)
-	// openPath opens a file by a blocking call.
+	// openPath opens a file with a blocking call.
 	openPath(name string, flags int) (*descriptor, error)
-	// push begins operations: one, or a chain.
+	// push starts operations: one, or a chain.
 	push(ops ...*operation) error
 	submit() error
-	// reap hands out what has completed, after waiting for so many.
+	// reap returns completed operations to the run, after waiting for as many as least.
 	reap(least int) error
-	// ready waits until so many have completed, and hands out none.
+	// ready waits until n operations have completed, and returns none of them.
 	ready(n int) error
 	cancel(op *operation) (int, error)
 	cancelAll() (int, error)
-	// books says what is wrong with the identity pushed = delivered + orphaned + in flight.
-	books() error
+	// checkCounts returns an error if pushed = delivered + orphaned + in flight does not hold.
+	checkCounts() error
 	close() error
 }
 
 type descriptor struct {
 	fd   int
-	file *File // Through File alone.
+	file *File // Only through File.
 }
 
-// operation is one that was pushed, or will be.
+// operation is an operation of a case, pushed or not yet.
 type operation struct {
 	name, kind string
 	words      caseWords
@@ -76,50 +78,51 @@ type operation struct {
 	buffers    [][]byte
 	stat       *ring.Statx
 	exact      bool
-	contract   bool // File's contract says something else, and it was kept.
+	contract   bool // The contract of File differs, and the result follows it.
 
 	result int
-	order  int // When it was handed out among all; 0: not yet.
+	order  int // The rank among completed operations; 0: not complete.
 
-	// Package ring's alone.
+	// For package ring.
 	request, limit *ring.Request
 	left           int // Completions to come.
 	got            int // Bytes of an exact transfer so far.
 	late           bool
 }
 
-// caseRun is a case as it runs.
+// caseRun is the run of a case.
 type caseRun struct {
-	door    door
-	options map[string]string
-	made    bool
-	names   map[string]*descriptor
-	pushed  []*operation
-	chain   []*operation
-	inChain bool
-	out     int // Handed out.
-	other   map[string]string
-	others  map[string]bool // Those that occurred.
-	omitted map[string]int  // Operations, by the reason.
-	byRule  int             // Operations to which the door has another answer by contract.
-	line    int
+	binding        binding
+	options        map[string]string
+	made           bool
+	names          map[string]*descriptor
+	pushed         []*operation
+	chain          []*operation
+	inChain        bool
+	completedCount int
+	other          map[string]string
+	others         map[string]bool // Those that occurred.
+	omitted        map[string]int  // Operations that were left out, by reason.
+	byRule         int             // Operations with another result by contract.
+	line           int
 }
 
-// skipped is an error for what this machine does not have.
+// skipped is the error of a case that this machine cannot run.
 type skipped struct{ why string }
 
 func (s *skipped) Error() string { return s.why }
 
-// ---- A run -----------------------------------------------------------------------------------------------------------------
+// Running a case.
 
 // runCase runs a case in the current directory.
-func runCase(c *conformanceCase, d door) (r *caseRun, err error) {
-	r = &caseRun{door: d, options: map[string]string{}, names: map[string]*descriptor{}, line: c.line,
+func runCase(c *conformanceCase, d binding) (r *caseRun, err error) {
+	r = &caseRun{binding: d, options: map[string]string{}, names: map[string]*descriptor{},
+		line:  c.line,
 		other: d.other(c), others: map[string]bool{}, omitted: map[string]int{}}
-	watch := time.AfterFunc(caseTime, func() { panic("hangs: " + c.name) })
+	watch := time.AfterFunc(caseTime, func() { panic("this case hangs: " + c.name) })
 	defer watch.Stop()
 	defer func() {
-		// However it ends: the process as it was, and nothing left open.
+		// In every case, restore the process and close everything.
 		if r.made {
 			err = errors.Join(err, d.close())
 		}
@@ -152,7 +155,7 @@ func runCase(c *conformanceCase, d door) (r *caseRun, err error) {
 			return r, err
 		}
 		if r.made {
-			if err := d.books(); err != nil {
+			if err := d.checkCounts(); err != nil {
 				return r, err
 			}
 		}
@@ -163,7 +166,7 @@ func runCase(c *conformanceCase, d door) (r *caseRun, err error) {
 	}
 	for step := range r.other {
 		if !r.others[step] {
-			return r, fmt.Errorf("another answer is listed for %q, which is no step", step)
+			return r, fmt.Errorf("another result is listed for %q, which is not a step", step)
 		}
 	}
 	return r, nil
@@ -181,7 +184,7 @@ func (r *caseRun) make() error {
 	if r.made {
 		return nil
 	}
-	if err := r.door.open(r); err != nil {
+	if err := r.binding.open(r); err != nil {
 		return err
 	}
 	r.made = true
@@ -190,7 +193,7 @@ func (r *caseRun) make() error {
 
 func (r *caseRun) call(name string, d *descriptor) error {
 	if r.names[name] != nil {
-		return fmt.Errorf("two descriptors are called %s", name)
+		return fmt.Errorf("two descriptors have the name %s", name)
 	}
 	r.names[name] = d
 	return nil
@@ -199,12 +202,12 @@ func (r *caseRun) call(name string, d *descriptor) error {
 func (r *caseRun) named(name string) *descriptor {
 	d := r.names[name]
 	if d == nil {
-		throw("no descriptor is called %s", name)
+		throw("no descriptor has the name %s", name)
 	}
 	return d
 }
 
-// fd is the number that fd=, dir= or dir2= means.
+// fd returns the descriptor that fd=, dir= or dir2= names.
 func (r *caseRun) fd(w caseWords, key string) int {
 	switch name, _ := w.get(key); name {
 	case "", "cwd":
@@ -224,7 +227,7 @@ func (r *caseRun) operation(name string) *operation {
 			return op
 		}
 	}
-	throw("no operation is called %s", name)
+	throw("no operation has the name %s", name)
 	return nil
 }
 
@@ -237,13 +240,13 @@ func (r *caseRun) inFlight() (n int) {
 	return n
 }
 
-// hand is what a door does with an operation that has completed.
-func (r *caseRun) hand(op *operation, result int) error {
+// finish is called by a binding for an operation that has completed.
+func (r *caseRun) finish(op *operation, result int) error {
 	if op.order != 0 {
 		return fmt.Errorf("%s has completed twice", op.name)
 	}
-	r.out++
-	op.order, op.result = r.out, result
+	r.completedCount++
+	op.order, op.result = r.completedCount, result
 	if op.contract {
 		r.byRule++
 	} else if !fits(op.expected, result, op.plain) {
@@ -253,7 +256,8 @@ func (r *caseRun) hand(op *operation, result int) error {
 	if gives, ok := op.words.get("gives"); ok && result >= 0 {
 		wanted := caseContent(gives)
 		found := bytes.Join(op.buffers, nil)
-		if err := same(found[:min(len(found), len(wanted))], wanted, "the buffer of "+op.name); err != nil {
+		if err := same(found[:min(len(found), len(wanted))], wanted,
+			"the buffer of "+op.name); err != nil {
 			r.line = op.line
 			return err
 		}
@@ -263,7 +267,7 @@ func (r *caseRun) hand(op *operation, result int) error {
 
 func (r *caseRun) rest() error {
 	for r.made && r.inFlight() > 0 {
-		if err := r.door.reap(1); err != nil {
+		if err := r.binding.reap(1); err != nil {
 			return err
 		}
 	}
@@ -308,10 +312,10 @@ func (r *caseRun) step(words caseWords) (err error) {
 			return err
 		}
 		flags := int(caseBits(words.at(3)))
-		d, err := r.door.openPath(casePath(words.at(2)), flags)
+		d, err := r.binding.openPath(casePath(words.at(2)), flags)
 		if err != nil {
 			if flags&syscall.O_DIRECT != 0 && errors.Is(err, syscall.EINVAL) {
-				return &skipped{"no direct I/O on this file system"}
+				return &skipped{"this file system does not support direct I/O"}
 			}
 			return err
 		}
@@ -324,12 +328,13 @@ func (r *caseRun) step(words caseWords) (err error) {
 		if what == "pipe" {
 			err = syscall.Pipe2(fds[:], syscall.O_CLOEXEC)
 		} else {
-			fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+			fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC,
+				0)
 		}
 		for i, fd := range fds {
 			var d *descriptor
 			if err == nil {
-				d, err = r.door.adopt(fd, words.at(1+i))
+				d, err = r.binding.adopt(fd, words.at(1+i))
 			}
 			if err == nil {
 				err = r.call(words.at(1+i), d)
@@ -354,26 +359,26 @@ func (r *caseRun) step(words caseWords) (err error) {
 	case "end":
 		chain := r.chain
 		r.inChain, r.chain = false, nil
-		return r.door.push(chain...)
+		return r.binding.push(chain...)
 	case "submit":
-		return errors.Join(r.make(), r.door.submit())
+		return errors.Join(r.make(), r.binding.submit())
 	case "look":
-		return errors.Join(r.make(), r.door.reap(0))
+		return errors.Join(r.make(), r.binding.reap(0))
 	case "ready":
-		return r.door.ready(int(caseNumber(words.at(1))))
+		return r.binding.ready(int(caseNumber(words.at(1))))
 	case "wait":
 		if words.at(1) == "all" {
 			return r.rest()
 		}
 		for _, name := range words[1:] {
 			for op := r.operation(name); op.order == 0; {
-				if err := r.door.reap(1); err != nil {
+				if err := r.binding.reap(1); err != nil {
 					return err
 				}
 			}
 		}
 	case "pending":
-		if err := r.door.reap(0); err != nil {
+		if err := r.binding.reap(0); err != nil {
 			return err
 		}
 		for _, name := range words[1:] {
@@ -382,16 +387,17 @@ func (r *caseRun) step(words caseWords) (err error) {
 			}
 		}
 	case "cancel":
-		answer, err := r.door.cancel(r.operation(words.at(1)))
+		answer, err := r.binding.cancel(r.operation(words.at(1)))
 		if err != nil {
 			return err
 		}
 		return want(wanted, answer)
 	case "cancel_all":
-		// Package ring tells how many the kernel found: of a chain the one under way. That the others end shows later.
-		found, err := r.door.cancelAll()
+		// Package ring reports how many the kernel found: of a chain, the one in progress. That the
+		// others end shows later.
+		found, err := r.binding.cancelAll()
 		if most := int(caseNumber(wanted)); err == nil && (found > most || found == 0 && most > 0) {
-			err = fmt.Errorf("%d were found of %d", found, most)
+			err = fmt.Errorf("%d of %d were found", found, most)
 		}
 		return err
 	case "order":
@@ -399,7 +405,7 @@ func (r *caseRun) step(words caseWords) (err error) {
 		for _, name := range words[1:] {
 			order := r.operation(name).order
 			if order <= last {
-				return fmt.Errorf("%s comes too early, or not at all", name)
+				return fmt.Errorf("%s completed too early, or not at all", name)
 			}
 			last = order
 		}
@@ -431,7 +437,7 @@ func (r *caseRun) step(words caseWords) (err error) {
 		return same(found, wanted, words.at(1))
 	case "absent":
 		if _, err := os.Lstat(words.at(1)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s is there: %v", words.at(1), err)
+			return fmt.Errorf("%s exists: %v", words.at(1), err)
 		}
 	case "size", "mode", "nlink", "type", "target", "same":
 		return checkPath(what, words.at(1), words.at(2))
@@ -442,17 +448,18 @@ func (r *caseRun) step(words caseWords) (err error) {
 		}
 		return want(words.at(2), int(at))
 	case "cloexec":
-		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(r.named(words.at(1)).fd), syscall.F_GETFD, 0)
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(r.named(words.at(1)).fd),
+			syscall.F_GETFD, 0)
 		if errno != 0 || flags != syscall.FD_CLOEXEC {
 			return errors.New("not close-on-exec")
 		}
 	default:
-		return fmt.Errorf("no step: %s", what)
+		return fmt.Errorf("unknown step: %s", what)
 	}
 	return nil
 }
 
-// begin pushes an operation, or gathers it for a chain.
+// begin pushes an operation, or adds it to a chain.
 func (r *caseRun) begin(how string, words caseWords, wanted string) error {
 	if err := r.make(); err != nil {
 		return err
@@ -461,19 +468,21 @@ func (r *caseRun) begin(how string, words caseWords, wanted string) error {
 	if ok {
 		words = words[1:]
 	}
-	if why := r.door.omits(words); why != "" {
+	if why := r.binding.omits(words); why != "" {
 		r.omitted[why]++
 		return nil
 	}
-	op := &operation{name: name, kind: words.at(0), words: words, line: r.line, expected: wanted, exact: words.has("exact")}
-	asked := strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return strings.HasPrefix(w, "gives=") }), " ")
+	op := &operation{name: name, kind: words.at(0), words: words, line: r.line, expected: wanted,
+		exact: words.has("exact")}
+	asked := strings.Join(slices.DeleteFunc(slices.Clone(words),
+		func(w string) bool { return strings.HasPrefix(w, "gives=") }), " ")
 	if answer, ok := r.other[asked]; ok {
 		op.expected = answer
 		r.others[asked] = true
 		r.byRule++
 	}
 	if strings.Contains(op.expected, "plain") {
-		op.plain = r.plainly(op)
+		op.plain = r.plainResult(op)
 	}
 	switch op.kind {
 	case "read", "write", "readv", "writev":
@@ -484,26 +493,27 @@ func (r *caseRun) begin(how string, words caseWords, wanted string) error {
 		r.chain = append(r.chain, op)
 		return nil
 	}
-	if err := r.door.push(op); err != nil {
+	if err := r.binding.push(op); err != nil {
 		return err
 	}
 	for how != "push" && op.order == 0 {
-		if err := r.door.reap(1); err != nil {
+		if err := r.binding.reap(1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// plainly is what the blocking system call answers, on buffers of its own.
-func (r *caseRun) plainly(op *operation) int {
+// plainResult returns the result of the blocking system call, on buffers of its own.
+func (r *caseRun) plainResult(op *operation) int {
 	w := op.words
 	fd, off := uintptr(r.fd(w, "fd")), uintptr(w.offset())
 	var number uintptr
 	var args [4]uintptr
 	switch op.kind {
 	case "read", "write", "readv", "writev":
-		number = map[string]uintptr{"read": syscall.SYS_PREAD64, "write": syscall.SYS_PWRITE64, "readv": syscall.SYS_PREADV, "writev": syscall.SYS_PWRITEV}[op.kind]
+		number = map[string]uintptr{"read": syscall.SYS_PREAD64, "write": syscall.SYS_PWRITE64,
+			"readv": syscall.SYS_PREADV, "writev": syscall.SYS_PWRITEV}[op.kind]
 		buffers := w.memory()
 		vectors := make([]syscall.Iovec, len(buffers))
 		for i, b := range buffers {
@@ -512,17 +522,22 @@ func (r *caseRun) plainly(op *operation) int {
 		var n uintptr
 		var errno syscall.Errno
 		if strings.HasSuffix(op.kind, "v") {
-			n, _, errno = syscall.Syscall6(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uintptr(len(vectors)), off, 0, 0)
+			n, _, errno = syscall.Syscall6(number, fd,
+				uintptr(unsafe.Pointer(unsafe.SliceData(vectors))), uintptr(len(vectors)), off,
+				0, 0)
 		} else {
-			n, _, errno = syscall.Syscall6(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(buffers[0]))), uintptr(len(buffers[0])), off, 0, 0)
+			n, _, errno = syscall.Syscall6(number, fd,
+				uintptr(unsafe.Pointer(unsafe.SliceData(buffers[0]))), uintptr(len(buffers[0])),
+				off, 0, 0)
 		}
 		return answer(n, errno)
 	case "fallocate":
-		number, args = syscall.SYS_FALLOCATE, [4]uintptr{fd, uintptr(w.bits("mode")), off, uintptr(w.number("len"))}
+		number, args = syscall.SYS_FALLOCATE, [4]uintptr{fd, uintptr(w.bits("mode")), off,
+			uintptr(w.number("len"))}
 	case "ftruncate":
 		number, args = syscall.SYS_FTRUNCATE, [4]uintptr{fd, uintptr(w.number("len"))}
 	default:
-		throw("no plain call of %s", op.kind)
+		throw("no plain call for %s", op.kind)
 	}
 	n, _, errno := syscall.Syscall6(number, args[0], args[1], args[2], args[3], 0, 0)
 	return answer(n, errno)
@@ -535,7 +550,7 @@ func answer(n uintptr, errno syscall.Errno) int {
 	return int(n)
 }
 
-// ---- Around the queue --------------------------------------------------------------------------------------------------------
+// Steps that do not use the binding.
 
 func makeThing(w caseWords) error {
 	path := casePath(w.at(2))
@@ -560,17 +575,18 @@ func makeThing(w caseWords) error {
 	case "symlink":
 		return os.Symlink(w.at(3), path)
 	}
-	return fmt.Errorf("no such thing to make: %s", w.at(1))
+	return fmt.Errorf("unknown kind of file to make: %s", w.at(1))
 }
 
-// awaits tells whether a descriptor is ready within a millisecond.
-func awaits(fd int, events int16) bool {
+// becomesReady reports whether a descriptor is ready within a millisecond.
+func becomesReady(fd int, events int16) bool {
 	descriptor := struct {
 		fd              int32
 		events, revents int16
 	}{int32(fd), events, 0}
 	span := syscall.NsecToTimespec(int64(time.Millisecond))
-	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1, uintptr(unsafe.Pointer(&span)), 0, 0, 0)
+	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&descriptor)), 1,
+		uintptr(unsafe.Pointer(&span)), 0, 0, 0)
 	return n == 1
 }
 
@@ -578,7 +594,7 @@ func writeAll(fd int, p []byte) error {
 	for len(p) > 0 {
 		n, err := syscall.Write(fd, p)
 		if err == syscall.EAGAIN || err == syscall.EINTR {
-			awaits(fd, 4)
+			becomesReady(fd, 4)
 			continue
 		}
 		if err != nil {
@@ -589,25 +605,25 @@ func writeAll(fd int, p []byte) error {
 	return nil
 }
 
-// take reads as many bytes, which must be these, and reaps meanwhile.
+// take reads and checks data from a descriptor, and reaps in the meantime.
 func (r *caseRun) take(fd int, wanted []byte) error {
 	found := make([]byte, 0, len(wanted))
 	for len(found) < len(wanted) {
-		if awaits(fd, 1) {
+		if becomesReady(fd, 1) {
 			n, err := syscall.Read(fd, found[len(found):cap(found)])
 			if n == 0 && err == nil {
-				return fmt.Errorf("only %d bytes come", len(found))
+				return fmt.Errorf("only %d bytes arrive", len(found))
 			}
 			if err != nil && err != syscall.EAGAIN && err != syscall.EINTR {
 				return err
 			}
 			found = found[:len(found)+max(n, 0)]
 		}
-		if err := r.door.reap(0); err != nil {
+		if err := r.binding.reap(0); err != nil {
 			return err
 		}
 	}
-	return same(found, wanted, "what comes")
+	return same(found, wanted, "the data")
 }
 
 func typeOf(mode uint32) string {
@@ -626,7 +642,7 @@ func checkStat(found *ring.Statx, field, value string) error {
 	right := false
 	switch {
 	case found == nil:
-		return errors.New("no statx has told anything")
+		return errors.New("no statx has completed")
 	case field == "size":
 		right = found.Size == caseNumber(value)
 	case field == "mode":
@@ -640,7 +656,8 @@ func checkStat(found *ring.Statx, field, value string) error {
 		if err := syscall.Lstat(value, &plain); err != nil {
 			return err
 		}
-		right = found.Inode == plain.Ino && int64(found.Size) == plain.Size && int64(found.Blocks) == plain.Blocks &&
+		right = found.Inode == plain.Ino && int64(found.Size) == plain.Size &&
+			int64(found.Blocks) == plain.Blocks &&
 			uint32(found.Mode) == plain.Mode && found.UID == plain.Uid &&
 			found.Modified.Sec == plain.Mtim.Sec && int64(found.Modified.Nsec) == plain.Mtim.Nsec
 	}
@@ -677,20 +694,25 @@ func checkPath(what, path, value string) error {
 	return nil
 }
 
-// ---- All of them -----------------------------------------------------------------------------------------------------------
+// All cases.
 
-// nowhere are the cases that neither File nor package ring can express; both say why.
+// nowhere has the cases that neither File nor package ring can express. Both give the reason.
 var nowhere = []string{
-	"a failure cancels the rest of a chain", "every kind of failure cancels the rest of a chain", "an exact read that is continued does not cancel a chain",
-	"continue_on_error continues a chain", "continue_on_error after a cancelled member", "a chain longer than the submission queue", "a failure in a long chain",
+	"a failure cancels the rest of a chain", "every kind of failure cancels the rest of a chain",
+	"an exact read that is continued does not cancel a chain",
+	"continue_on_error continues a chain", "continue_on_error after a cancelled member",
+	"a chain longer than the submission queue", "a failure in a long chain",
 	"a cancelled barrier holds nothing back", "a bad offset in a chain refuses the whole chain",
-	"a chain of no operations is refused", "cancel before submission", "cancel everything", "a push to a full queue is refused",
-	"completions that are ready occupy slots", "a chain is pushed as a whole or not at all", "one operation in flight at a time", "a chain under faults",
+	"a chain of no operations is refused", "cancel before submission", "cancel everything",
+	"a push to a full queue is refused",
+	"completions that are ready occupy slots", "a chain is pushed as a whole or not at all",
+	"one operation in flight at a time",
+	"a chain under faults",
 	"sockets have no offsets",
 }
 
-// conformanceChild names the environment variable of the process that runs the cases: they change its working directory, umask,
-// user and limits.
+// conformanceChild is the environment variable of the child process that runs the cases. They
+// change its working directory, umask, user and limits.
 const conformanceChild = "RINGWAY_CONFORMANCE_CHILD"
 
 func TestConformance(t *testing.T) {
@@ -708,19 +730,20 @@ func TestConformance(t *testing.T) {
 	only := os.Getenv("RINGWAY_CASE")
 	ran := map[string]int{}
 	missing := false // A backend, or all of io_uring.
-	for _, make := range []func() door{
-		func() door { return &ringDoor{} },
-		func() door { return &fileDoor{backend: BackendURing} },
-		func() door { return &fileDoor{backend: BackendURing, always: true} },
-		func() door { return &fileDoor{backend: BackendKAIO} },
-		func() door { return &fileDoor{backend: BackendKAIO, always: true} },
-		func() door { return &fileDoor{backend: BackendThreads} },
+	for _, make := range []func() binding{
+		func() binding { return &ringBinding{} },
+		func() binding { return &fileBinding{backend: BackendURing} },
+		func() binding { return &fileBinding{backend: BackendURing, always: true} },
+		func() binding { return &fileBinding{backend: BackendKAIO} },
+		func() binding { return &fileBinding{backend: BackendKAIO, always: true} },
+		func() binding { return &fileBinding{backend: BackendThreads} },
 	} {
 		name := fmt.Sprint(make())
 		t.Run(name, func(t *testing.T) {
 			d := make()
 			if err := errors.Join(d.open(&caseRun{}), d.close()); err != nil {
-				if os.Getenv("CI") != "" && !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSYS) {
+				if os.Getenv("CI") != "" && !errors.Is(err, syscall.EPERM) &&
+					!errors.Is(err, syscall.ENOSYS) {
 					t.Fatal(err)
 				}
 				missing = true
@@ -760,9 +783,11 @@ func TestConformance(t *testing.T) {
 					}
 				})
 			}
-			t.Logf("%s: %d of %d cases; of their operations %d have another answer by contract", name, count, len(cases), byRule)
+			t.Logf("%s: %d of %d cases; %d of their operations have another result by contract",
+				name, count, len(cases), byRule)
 			for _, why := range slices.Sorted(maps.Keys(reasons)) {
-				t.Logf("%4d %s not expressed: %s", reasons[why], map[bool]string{false: "cases", true: "operations"}[omitted[why]], why)
+				t.Logf("%4d %s not expressed: %s", reasons[why],
+					map[bool]string{false: "cases", true: "operations"}[omitted[why]], why)
 			}
 		})
 	}
@@ -772,21 +797,23 @@ func TestConformance(t *testing.T) {
 		switch {
 		case !strings.Contains(c.name, only):
 		case ran[c.name] > 0 && listed:
-			t.Errorf("%s is listed as not to be expressed, and has run", c.name)
+			t.Errorf("%s is listed as impossible to express, but has run", c.name)
 		case ran[c.name] > 0:
 			count++
 		case listed:
-			t.Logf("nowhere: %s: %s; %s", c.name, new(ringDoor).cannot(c), (&fileDoor{backend: BackendURing, always: true}).cannot(c))
+			t.Logf("nowhere: %s: %s; %s", c.name, new(ringBinding).cannot(c),
+				(&fileBinding{backend: BackendURing, always: true}).cannot(c))
 		case !missing:
-			t.Errorf("%s: %s: has run nowhere, and is not listed", c.file, c.name)
+			t.Errorf("%s: %s: has not run, and is not listed", c.file, c.name)
 		}
 	}
-	t.Logf("%d of %d cases have run through the Go door", count, len(cases))
-	listed := slices.Concat(nowhere, slices.Collect(maps.Keys(notByFile)), slices.Collect(maps.Keys(notByRing)),
+	t.Logf("%d of %d cases have run through the Go API", count, len(cases))
+	listed := slices.Concat(nowhere, slices.Collect(maps.Keys(notByFile)),
+		slices.Collect(maps.Keys(notByRing)),
 		slices.Collect(maps.Keys(otherByFile)), slices.Collect(maps.Keys(otherByRing)))
 	for _, name := range listed {
 		if !slices.ContainsFunc(cases, func(c *conformanceCase) bool { return c.name == name }) {
-			t.Errorf("%q is listed, and is no case", name)
+			t.Errorf("%q is listed, but is not a case", name)
 		}
 	}
 }

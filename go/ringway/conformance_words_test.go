@@ -2,7 +2,8 @@
 
 package ringway
 
-// The words of the conformance cases, as the README of conformance/ has them, and the cases themselves.
+// The language of the conformance cases, as conformance/README.md describes it, and loading the
+// cases.
 
 import (
 	"bytes"
@@ -19,40 +20,54 @@ import (
 	"github.com/ringway-io/ringway/go/ring"
 )
 
-// ---- Words -----------------------------------------------------------------------------------------------------------------
+// The words of a step.
 
 var caseFlags = map[string]uint64{
-	"O_RDONLY": syscall.O_RDONLY, "O_WRONLY": syscall.O_WRONLY, "O_RDWR": syscall.O_RDWR, "O_CREAT": syscall.O_CREAT,
-	"O_EXCL": syscall.O_EXCL, "O_TRUNC": syscall.O_TRUNC, "O_APPEND": syscall.O_APPEND, "O_DIRECT": syscall.O_DIRECT,
-	"O_DIRECTORY": syscall.O_DIRECTORY, "O_NOFOLLOW": syscall.O_NOFOLLOW, "O_TMPFILE": 0o20000000 | syscall.O_DIRECTORY,
-	"O_PATH": 0o10000000, "O_NONBLOCK": syscall.O_NONBLOCK, "O_NOATIME": syscall.O_NOATIME, "O_SYNC": syscall.O_SYNC,
-	"AT_REMOVEDIR": 0x200, "AT_SYMLINK_FOLLOW": 0x400, "AT_SYMLINK_NOFOLLOW": 0x100, "AT_EMPTY_PATH": 0x1000,
+	"O_RDONLY": syscall.O_RDONLY, "O_WRONLY": syscall.O_WRONLY, "O_RDWR": syscall.O_RDWR,
+	"O_CREAT": syscall.O_CREAT,
+	"O_EXCL":  syscall.O_EXCL, "O_TRUNC": syscall.O_TRUNC, "O_APPEND": syscall.O_APPEND,
+	"O_DIRECT":    syscall.O_DIRECT,
+	"O_DIRECTORY": syscall.O_DIRECTORY, "O_NOFOLLOW": syscall.O_NOFOLLOW,
+	"O_TMPFILE": 0o20000000 | syscall.O_DIRECTORY,
+	"O_PATH":    0o10000000, "O_NONBLOCK": syscall.O_NONBLOCK, "O_NOATIME": syscall.O_NOATIME,
+	"O_SYNC":       syscall.O_SYNC,
+	"AT_REMOVEDIR": 0x200, "AT_SYMLINK_FOLLOW": 0x400, "AT_SYMLINK_NOFOLLOW": 0x100,
+	"AT_EMPTY_PATH":      0x1000,
 	"AT_STATX_DONT_SYNC": 0x4000, "RENAME_NOREPLACE": 1, "RENAME_EXCHANGE": 2,
-	"FALLOC_FL_KEEP_SIZE": 1, "FALLOC_FL_PUNCH_HOLE": 2, "FALLOC_FL_ZERO_RANGE": 0x10, "FALLOC_FL_COLLAPSE_RANGE": 8,
-	"FALLOC_FL_INSERT_RANGE": 0x20, "POSIX_FADV_NORMAL": 0, "POSIX_FADV_RANDOM": 1, "POSIX_FADV_SEQUENTIAL": 2,
-	"POSIX_FADV_WILLNEED": 3, "POSIX_FADV_DONTNEED": 4, "POSIX_FADV_NOREUSE": 5,
+	"FALLOC_FL_KEEP_SIZE": 1, "FALLOC_FL_PUNCH_HOLE": 2, "FALLOC_FL_ZERO_RANGE": 0x10,
+	"FALLOC_FL_COLLAPSE_RANGE": 8,
+	"FALLOC_FL_INSERT_RANGE":   0x20, "POSIX_FADV_NORMAL": 0, "POSIX_FADV_RANDOM": 1,
+	"POSIX_FADV_SEQUENTIAL": 2,
+	"POSIX_FADV_WILLNEED":   3, "POSIX_FADV_DONTNEED": 4, "POSIX_FADV_NOREUSE": 5,
 	"SYNC_FILE_RANGE_WAIT_BEFORE": 1, "SYNC_FILE_RANGE_WRITE": 2, "SYNC_FILE_RANGE_WAIT_AFTER": 4,
 	"POLLIN": 1, "POLLPRI": 2, "POLLOUT": 4, "POLLERR": 8, "POLLHUP": 16,
-	"RESOLVE_NO_XDEV": 1, "RESOLVE_NO_MAGICLINKS": 2, "RESOLVE_NO_SYMLINKS": 4, "RESOLVE_BENEATH": 8, "RESOLVE_IN_ROOT": 16,
+	"RESOLVE_NO_XDEV": 1, "RESOLVE_NO_MAGICLINKS": 2, "RESOLVE_NO_SYMLINKS": 4,
+	"RESOLVE_BENEATH": 8, "RESOLVE_IN_ROOT": 16,
 	"STATX_BASIC_STATS": 0x7ff, "STATX_SIZE": 0x200, "STATX__RESERVED": 0x80000000,
 }
 
 var caseErrnos = map[string]syscall.Errno{
-	"EACCES": syscall.EACCES, "EAGAIN": syscall.EAGAIN, "EBADF": syscall.EBADF, "EBUSY": syscall.EBUSY,
-	"ECANCELED": syscall.ECANCELED, "EEXIST": syscall.EEXIST, "EFBIG": syscall.EFBIG, "EINVAL": syscall.EINVAL,
-	"EISDIR": syscall.EISDIR, "ELOOP": syscall.ELOOP, "EMLINK": syscall.EMLINK, "ENAMETOOLONG": syscall.ENAMETOOLONG,
-	"ENODEV": syscall.ENODEV, "ENOENT": syscall.ENOENT, "ENOSPC": syscall.ENOSPC, "ENOTDIR": syscall.ENOTDIR,
-	"ENOTEMPTY": syscall.ENOTEMPTY, "ENXIO": syscall.ENXIO, "EOPNOTSUPP": syscall.EOPNOTSUPP, "EOVERFLOW": syscall.EOVERFLOW,
-	"EPERM": syscall.EPERM, "EPIPE": syscall.EPIPE, "ESPIPE": syscall.ESPIPE, "ETIMEDOUT": syscall.ETIMEDOUT,
-	"ETXTBSY": syscall.ETXTBSY, "EXDEV": syscall.EXDEV, "EIO": syscall.EIO,
+	"EACCES": syscall.EACCES, "EAGAIN": syscall.EAGAIN, "EBADF": syscall.EBADF,
+	"EBUSY":     syscall.EBUSY,
+	"ECANCELED": syscall.ECANCELED, "EEXIST": syscall.EEXIST, "EFBIG": syscall.EFBIG,
+	"EINVAL": syscall.EINVAL,
+	"EISDIR": syscall.EISDIR, "ELOOP": syscall.ELOOP, "EMLINK": syscall.EMLINK,
+	"ENAMETOOLONG": syscall.ENAMETOOLONG,
+	"ENODEV":       syscall.ENODEV, "ENOENT": syscall.ENOENT, "ENOSPC": syscall.ENOSPC,
+	"ENOTDIR":   syscall.ENOTDIR,
+	"ENOTEMPTY": syscall.ENOTEMPTY, "ENXIO": syscall.ENXIO, "EOPNOTSUPP": syscall.EOPNOTSUPP,
+	"EOVERFLOW": syscall.EOVERFLOW,
+	"EPERM":     syscall.EPERM, "EPIPE": syscall.EPIPE, "ESPIPE": syscall.ESPIPE,
+	"ETIMEDOUT": syscall.ETIMEDOUT,
+	"ETXTBSY":   syscall.ETXTBSY, "EXDEV": syscall.EXDEV, "EIO": syscall.EIO,
 }
 
-// wrong is thrown by what reads the words of a case, and caught by its run.
+// wrong is thrown by functions that interpret the words of a case, and caught by its run.
 type wrong string
 
 func throw(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }
 
-// caseNumber reckons terms joined by +, - and *, from left to right.
+// caseNumber evaluates terms joined by +, - and *, from left to right.
 func caseNumber(text string) uint64 {
 	var value uint64
 	sign := byte('+')
@@ -83,18 +98,19 @@ func caseTerm(text string) uint64 {
 		return 1<<63 - 1
 	}
 	shift := 0
-	if unit := strings.IndexAny(text, "KMGT"); unit >= 0 && unit == len(text)-1 && !strings.HasPrefix(text, "0x") {
+	if unit := strings.IndexAny(text, "KMGT"); unit >= 0 && unit == len(text)-1 &&
+		!strings.HasPrefix(text, "0x") {
 		shift = 10 * (1 + strings.Index("KMGT", text[unit:]))
 		text = text[:unit]
 	}
 	n, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		throw("no number: %s", text)
+		throw("not a number: %s", text)
 	}
 	return n << shift
 }
 
-// caseBits are names of constants joined by bars, or a number.
+// caseBits evaluates names of constants joined by bars, or a number.
 func caseBits(text string) (all uint64) {
 	if text == "" {
 		return 0
@@ -105,14 +121,14 @@ func caseBits(text string) (all uint64) {
 	for name := range strings.SplitSeq(text, "|") {
 		value, ok := caseFlags[name]
 		if !ok {
-			throw("no constant: %s", name)
+			throw("unknown constant: %s", name)
 		}
 		all |= value
 	}
 	return all
 }
 
-// contents are made once: some are long. Nobody writes to them.
+// contents caches contents, some of which are long. Nothing writes to them.
 var contents = map[string][]byte{}
 
 func caseContent(text string) []byte {
@@ -132,7 +148,7 @@ func newContent(text string) (b []byte) {
 		kind, tail, ok := strings.Cut(rest, "(")
 		inside, tail, closed := strings.Cut(tail, ")")
 		if !ok || !closed {
-			throw("no content: %s", text)
+			throw("not a content: %s", text)
 		}
 		first, second, _ := strings.Cut(inside, ",")
 		switch kind {
@@ -142,7 +158,7 @@ func newContent(text string) (b []byte) {
 			for at := 0; at < len(inside); at += 2 {
 				n, err := strconv.ParseUint(inside[at:at+2], 16, 8)
 				if err != nil {
-					throw("no content: %s", text)
+					throw("not a content: %s", text)
 				}
 				b = append(b, byte(n))
 			}
@@ -154,7 +170,7 @@ func newContent(text string) (b []byte) {
 				b = append(b, byte(p^p>>8^p>>16^p>>24))
 			}
 		default:
-			throw("no content: %s", text)
+			throw("not a content: %s", text)
 		}
 		rest = strings.TrimPrefix(tail, "+")
 	}
@@ -213,7 +229,7 @@ func (w caseWords) bits(key string) uint64 {
 	return caseBits(value)
 }
 
-// offset of a transfer; ring.CurrentPosition for the file's own position.
+// offset returns the offset of a transfer; ring.CurrentPosition for the current position.
 func (w caseWords) offset() int64 {
 	if value, _ := w.get("offset"); value == "current" {
 		return ring.CurrentPosition
@@ -242,7 +258,8 @@ func (w caseWords) lengths() (all []int) {
 	return []int{int(w.number("len"))}
 }
 
-// memory is what is transferred: buffers at multiples of 4096, or skew bytes behind, filled with 0xee or what is to be written.
+// memory returns the buffers of a transfer. They begin at a multiple of 4096, or skew bytes behind
+// one, and hold 0xee or the data to write.
 func (w caseWords) memory() [][]byte {
 	skew := int(w.number("skew"))
 	data, writes := w.get("data")
@@ -279,7 +296,7 @@ func sum(buffers [][]byte) (n int) {
 	return n
 }
 
-// fits tells whether a result is among those that are expected.
+// fits reports whether a result is among the expected ones.
 func fits(wanted string, result, plain int) bool {
 	for one := range strings.SplitSeq(wanted, "/") {
 		name, negative := strings.CutPrefix(one, "-")
@@ -290,7 +307,7 @@ func fits(wanted string, result, plain int) bool {
 		case negative:
 			errno, ok := caseErrnos[name]
 			if !ok {
-				throw("no errno: %s", one)
+				throw("unknown errno: %s", one)
 			}
 			if result == -int(errno) {
 				return true
@@ -329,7 +346,7 @@ func same(found, wanted []byte, what string) error {
 	return fmt.Errorf("%s differs at byte %d; lengths %d and %d", what, at, len(found), len(wanted))
 }
 
-// ---- Cases -----------------------------------------------------------------------------------------------------------------
+// The cases.
 
 type caseStep struct {
 	line  int
@@ -342,7 +359,7 @@ type conformanceCase struct {
 	steps      []caseStep
 }
 
-// operations are the words of all operations of a case.
+// operations calls each for the words of every operation of a case.
 func (c *conformanceCase) operations(each func(step string, words caseWords)) {
 	for _, s := range c.steps {
 		if step := s.words[0]; step == "do" || step == "push" || step == "refuse" {

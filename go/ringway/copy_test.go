@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
@@ -16,7 +15,8 @@ import (
 
 // Copies that the kernel does alone.
 
-// A buffered file goes to a connection without a copy through the program, and a direct one with it; at their positions.
+// A buffered file goes to a connection without a copy through the program, a direct file with one.
+// Both start at the current position and move it.
 func TestSendfile(t *testing.T) {
 	content := make([]byte, 1<<20+5)
 	for i := range content {
@@ -31,7 +31,7 @@ func TestSendfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for _, direct := range []int{0, syscall.O_DIRECT} {
+	for _, direct := range []int{0, Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
@@ -65,20 +65,22 @@ func TestSendfile(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		hits := f.cache.hits.Load()
-		if n, err := c.(io.ReaderFrom).ReadFrom(io.LimitReader(f, 1<<20-200)); n != 1<<20-200 || err != nil {
+		if n, err := c.(io.ReaderFrom).ReadFrom(io.LimitReader(f, 1<<20-200)); n != 1<<20-200 ||
+			err != nil {
 			t.Fatal(n, err)
 		}
 		if direct == 0 && f.cache.hits.Load() != hits {
-			t.Error("it was read by the program")
+			t.Error("the program read the file")
 		}
-		if n, err := io.Copy(c, f); n != 100 || err != nil { // To the end, from where it stands.
+		// From the current position to the end.
+		if n, err := io.Copy(c, f); n != 100 || err != nil {
 			t.Fatal(n, err)
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(<-received, content[5:]) {
-			t.Fatal("other bytes")
+			t.Fatal("wrong bytes")
 		}
 	}
 }

@@ -2,7 +2,8 @@
 
 package ringway
 
-// Devices that fail and file systems that stand still: real ones, on loop devices, which takes root.
+// Real devices that fail and real file systems that are frozen, on loop devices. These tests need
+// root.
 
 import (
 	"bytes"
@@ -16,11 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// run runs a command that a test cannot do without.
+// run runs a command, and skips the test if it fails.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -30,7 +29,7 @@ func run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// loopDevice is one over a file, until the test is over.
+// loopDevice returns a loop device over a file, which exists until the test ends.
 func loopDevice(t *testing.T, file string, size int64) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -47,8 +46,8 @@ func loopDevice(t *testing.T, file string, size int64) string {
 	return device
 }
 
-// A disk that lies below fails as it writes back what another file has written: the group commit is told, by its own sync, and
-// no second one is made, which would succeed.
+// A disk fails while it writes back data of another file. The sync of the group commit reports
+// that, and no second sync, which would succeed, hides it.
 func TestDeviceFails(t *testing.T) {
 	dir := t.TempDir()
 	if os.Getuid() != 0 {
@@ -60,12 +59,9 @@ func TestDeviceFails(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{syscall.O_DIRECT, 0} {
+		for _, direct := range []int{Direct, 0} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend})
-				if err != nil {
-					skip.Test(t, err)
-				}
+				e := newOrSkip(t, Options{Backend: backend})
 				defer e.Close()
 				f, err := e.OpenFile(device, os.O_RDWR|direct, 0)
 				if err != nil {
@@ -73,7 +69,8 @@ func TestDeviceFails(t *testing.T) {
 				}
 				defer f.Close()
 				commit := func() error {
-					return f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(pageSize, pageSize), Off: pageSize}}, DataSync)
+					return f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)},
+						{P: alignedSlice(pageSize, pageSize), Off: pageSize}}, DataSync)
 				}
 				if err := commit(); err != nil {
 					t.Fatal(err)
@@ -83,20 +80,21 @@ func TestDeviceFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer other.Close()
-				if _, err := other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20), 32<<20); err != nil {
+				if _, err := other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20),
+					32<<20); err != nil {
 					t.Fatal(err)
 				}
 				if err := commit(); !errors.Is(err, syscall.EIO) {
-					t.Error("lost: ", err)
+					t.Error("the error was lost: ", err)
 				}
 			})
 		}
 	}
 }
 
-// A file system that is frozen keeps whoever writes. Contexts end all the same, and so does closing; when it thaws nothing is
-// wrong.
-func TestFrozen(t *testing.T) {
+// Writers block while a file system is frozen. Contexts end in time, files and engines close, and
+// nothing is damaged after the thaw.
+func TestFrozenFileSystem(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	device := loopDevice(t, image, 64<<20)
 	run(t, "mkfs.ext4", "-q", device)
@@ -106,12 +104,9 @@ func TestFrozen(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{0, syscall.O_DIRECT} {
+		for _, direct := range []int{0, Direct} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend, closeWait: 200 * time.Millisecond})
-				if err != nil {
-					skip.Test(t, err)
-				}
+				e := newOrSkip(t, Options{Backend: backend, closeWait: 200 * time.Millisecond})
 				name := filepath.Join(dir, "file")
 				if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
 					t.Fatal(err)
@@ -129,7 +124,8 @@ func TestFrozen(t *testing.T) {
 					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
 					returns(t, what, func() {
 						err := do(ctx)
-						if strings.HasPrefix(what, "Write") && !errors.Is(err, reason) || err != nil && !errors.Is(err, reason) {
+						if strings.HasPrefix(what, "Write") && !errors.Is(err, reason) ||
+							err != nil && !errors.Is(err, reason) {
 							t.Errorf("%s: %v", what, err)
 						}
 					})
@@ -150,7 +146,7 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// freeze has a file system take no more writes, until thaw.
+// freeze makes a file system block all writes until thaw.
 func freeze(t *testing.T, dir string) (thaw func()) {
 	t.Helper()
 	const fifreeze, fithaw = 0xc0045877, 0xc0045878

@@ -122,7 +122,8 @@ type Stats struct {
 	InFlight    int    // InFlight operations are with the kernel.
 	Waiting     int    // Waiting operations wait for capacity, or for their group.
 	Submissions uint64 // Submissions are rounds that submitted a group, or reaped completions.
-	Retries     uint64 // Retries of operations that the kernel did not do (EINTR, EAGAIN, ECANCELED).
+	// Retries of operations that the kernel did not do (EINTR, EAGAIN, ECANCELED).
+	Retries uint64
 }
 
 // Stats returns the counts of all rings together.

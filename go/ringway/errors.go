@@ -30,7 +30,7 @@ var ErrAbandoned = fmt.Errorf("%w, and the kernel still uses the memory of the o
 
 var (
 	errNegative    = errors.New("negative offset")
-	errAppendWrite = errors.New("ringway: WriteAt on a file that is open for appending (O_APPEND); use Write")
+	errAppendWrite = errors.New("ringway: WriteAt on a file that is open with O_APPEND; use Write")
 )
 
 // MisalignedError is the error of a direct write whose offset or length is not a multiple of the

@@ -63,7 +63,8 @@ func ExampleFile_ReadBuf() {
 		panic(err)
 	}
 	defer f.Close()
-	// When the time is over this returns at once: the buffer is ringway's until the kernel has let go of it.
+	// When the time is over, ReadBuf returns at once. The buffer goes back to the pool when the
+	// kernel has completed the read.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	buffer, err := f.ReadBuf(ctx, 1, 3)
@@ -88,11 +89,11 @@ func scratch(content string) (name string, remove func()) {
 	return name, func() { os.RemoveAll(dir) }
 }
 
-// A program that wants one backend, or none, asks for an engine of its own.
+// A program that needs a certain backend makes an engine of its own.
 func ExampleNew() {
 	engine, err := ringway.New(ringway.Options{Backend: ringway.BackendThreads})
 	if err != nil {
-		panic(err) // A *Refusal: the errno, what it means here, and the mend.
+		panic(err) // A *Refusal: the errno, its meaning on this machine, and the fix.
 	}
 	defer engine.Close()
 	name, remove := scratch("content")
@@ -110,14 +111,14 @@ func ExampleNew() {
 	// Output: threads content
 }
 
-// Direct I/O: neither the offset nor the length of a read has to be a multiple of anything. A buffer of ringway's is
-// filled without a copy where they are.
+// With direct I/O, neither the offset nor the length of a read has to be aligned. If they are, a
+// pooled buffer is filled without a copy.
 func ExampleOpenFile() {
 	name, remove := scratch(strings.Repeat("0123456789", 1000))
 	defer remove()
-	f, err := ringway.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
 	if errors.Is(err, syscall.EINVAL) {
-		f, err = ringway.Open(name) // This file system has no direct I/O.
+		f, err = ringway.Open(name) // This file system does not support direct I/O.
 	}
 	if err != nil {
 		panic(err)
@@ -139,7 +140,7 @@ func ExampleOpenFile() {
 	// 45678
 }
 
-// A group commit: several records in one submission, and the sync behind them.
+// A group commit: several records and a sync in one submission.
 func ExampleFile_WriteBatch() {
 	name, remove := scratch("")
 	defer remove()
@@ -157,7 +158,7 @@ func ExampleFile_WriteBatch() {
 	if err := f.WriteBatch(batch, ringway.DataSync); err != nil {
 		panic(err)
 	}
-	// All three are on the disk now.
+	// All three records are on the disk now.
 	content, err := os.ReadFile(name)
 	if err != nil {
 		panic(err)
@@ -169,7 +170,7 @@ func ExampleFile_WriteBatch() {
 	// three
 }
 
-// When the context ends the read is cancelled in the kernel; p is the caller's again when this returns.
+// The read returns when the context ends, and p is the caller's again.
 func ExampleFile_ReadAtContext() {
 	name, remove := scratch("content")
 	defer remove()
@@ -179,28 +180,28 @@ func ExampleFile_ReadAtContext() {
 	}
 	defer f.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errors.New("nobody waits for it any more"))
+	cancel(errors.New("not needed any more"))
 	p := make([]byte, 7)
 	_, err = f.ReadAtContext(ctx, p, 0)
 	fmt.Println(errors.Is(err, context.Cause(ctx)))
 	// Output: true
 }
 
-// An FS goes wherever an [fs.FS] goes: http.FS, template.ParseFS, archive/tar, fs.WalkDir.
+// An FS can be used wherever an [fs.FS] can: http.FS, template.ParseFS, archive/tar, fs.WalkDir.
 func ExampleDirFS() {
 	name, remove := scratch("content")
 	defer remove()
 	server := httptest.NewServer(http.FileServer(http.FS(ringway.DirFS(filepath.Dir(name)))))
 	defer server.Close()
-	answer, err := http.Get(server.URL + "/file")
+	response, err := http.Get(server.URL + "/file")
 	if err != nil {
 		panic(err)
 	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(answer.Status, string(content))
+	fmt.Println(response.Status, string(content))
 	// Output: 200 OK content
 }

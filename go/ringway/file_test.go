@@ -2,7 +2,7 @@
 
 package ringway_test
 
-// The contracts of a file, on every backend: one list of cases.
+// The contracts of File, on every backend.
 
 import (
 	"bytes"
@@ -46,19 +46,20 @@ func engine(t testing.TB, o ringway.Options) *ringway.Engine {
 			t.Error(err)
 		}
 		if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-			t.Errorf("something is left: %+v", s)
+			t.Errorf("operations are left: %+v", s)
 		}
 	})
 	return e
 }
 
-// each runs a test on every backend, with and without direct I/O. dir is on a file system that has it.
+// each runs a test on every backend: buffered, direct, and with reads of the page cache.
 func each(t *testing.T, test func(t *testing.T, e *ringway.Engine, direct int)) {
 	for _, backend := range backends {
 		for name, direct := range map[string]int{"buffered": 0, "direct": syscall.O_DIRECT} {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
-				// AlwaysRing: so that the rings do the buffered reads too.
-				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true, Rings: 1 + direct/syscall.O_DIRECT}), direct)
+				// AlwaysRing, so that the rings do the buffered reads too.
+				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true,
+					Rings: 1 + direct/syscall.O_DIRECT}), direct)
 			})
 		}
 		t.Run(string(backend)+"/cached", func(t *testing.T) {
@@ -67,7 +68,7 @@ func each(t *testing.T, test func(t *testing.T, e *ringway.Engine, direct int)) 
 	}
 }
 
-// bytesOf makes content that differs everywhere.
+// bytesOf returns random bytes, the same for each length.
 func bytesOf(n int) []byte {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, uint64(n)))
@@ -109,13 +110,16 @@ func TestReaderAtContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer reference.Close()
-		for _, off := range []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1, int64(len(content)), 1 << 20, 1 << 40, -1} {
+		for _, off := range []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288,
+			int64(len(content)) - 1, int64(len(content)), 1 << 20, 1 << 40, -1} {
 			for _, n := range []int{0, 1, 511, 512, 513, 4096, 5000, 12288, 20000} {
 				p, want := make([]byte, n), make([]byte, n)
 				got, err := f.ReadAt(p, off)
 				wanted, wantErr := reference.ReadAt(want, off)
-				if got != wanted || !bytes.Equal(p[:got], want[:wanted]) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Fatalf("ReadAt of %d at %d: %d, %v; package os: %d, %v", n, off, got, err, wanted, wantErr)
+				if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
+					fmt.Sprint(err) != fmt.Sprint(wantErr) {
+					t.Fatalf("ReadAt of %d at %d: %d, %v; package os: %d, %v", n, off, got, err,
+						wanted, wantErr)
 				}
 			}
 		}
@@ -138,7 +142,8 @@ func TestIotest(t *testing.T) {
 
 func TestFstest(t *testing.T) {
 	dir := t.TempDir()
-	for name, content := range map[string]string{"a": "first", "b/c": "second", "b/d/e": strings.Repeat("x", 100_000), "empty": ""} {
+	for name, content := range map[string]string{"a": "first", "b/c": "second",
+		"b/d/e": strings.Repeat("x", 100_000), "empty": ""} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +178,7 @@ func TestWrites(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "file")
 		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
 		content := bytesOf(4 * 4096)
-		// Direct or not, a buffer needs no alignment.
+		// The buffer of a write need not be aligned, direct or not.
 		unaligned := append([]byte{0}, content...)[1:]
 		if n, err := f.WriteAt(unaligned[4096:], 4096); n != 3*4096 || err != nil {
 			t.Fatal(n, err)
@@ -192,11 +197,11 @@ func TestWrites(t *testing.T) {
 		}
 		got, err := os.ReadFile(name)
 		if err != nil || !bytes.Equal(got, content) {
-			t.Fatal("other bytes", err)
+			t.Fatal("wrong bytes", err)
 		}
 		rest, err := io.ReadAll(f)
 		if err != nil || !bytes.Equal(rest, content[4096:]) {
-			t.Fatal("other bytes", len(rest), err)
+			t.Fatal("wrong bytes", len(rest), err)
 		}
 		n, err := f.WriteAt(unaligned[:100], 10)
 		if direct == 0 {
@@ -245,7 +250,8 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		_, err := f.WriteAt(make([]byte, 4096), 0)
 		var path *fs.PathError
-		if !errors.As(err, &path) || path.Op != "write" || path.Path != name || path.Err != error(syscall.EBADF) {
+		if !errors.As(err, &path) || path.Op != "write" || path.Path != name ||
+			path.Err != error(syscall.EBADF) {
 			t.Fatalf("%#v", err)
 		}
 		dir, err := e.Open(t.TempDir())
@@ -258,7 +264,7 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		}
 		appending := open(t, e, name, os.O_WRONLY|os.O_APPEND)
 		if _, err := appending.WriteAt([]byte("x"), 0); err == nil {
-			t.Fatal("WriteAt to a file that is appended to")
+			t.Fatal("WriteAt works on a file that is open for appending")
 		}
 		if n, err := appending.Write([]byte("x")); n != 1 || err != nil {
 			t.Fatal(n, err)
@@ -286,7 +292,8 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// A descriptor that is closed while others read may be another file's at once; nobody may read that.
+// If a file is closed during reads, its descriptor may belong to another file at once. No read may
+// return data of that file.
 func TestCloseWhileReading(t *testing.T) {
 	a, b := bytes.Repeat([]byte("a"), 8192), bytes.Repeat([]byte("b"), 8192)
 	first, second := fileWith(t, a), fileWith(t, b)
@@ -303,7 +310,7 @@ func TestCloseWhileReading(t *testing.T) {
 							return
 						}
 						if n != 8192 || err != nil || !bytes.Equal(p, a) {
-							t.Error("another file's bytes, or an error:", n, err)
+							t.Error("data of another file, or an error:", n, err)
 							return
 						}
 					}
@@ -352,7 +359,7 @@ func TestPipe(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, os.ErrClosed) {
-			t.Fatal("a close wakes whoever waits:", err)
+			t.Fatal("close does not wake a reader:", err)
 		}
 		writing.Close()
 	}
@@ -380,11 +387,13 @@ func TestBatches(t *testing.T) {
 			if b.Off < int64(len(content)) {
 				want = copy(make([]byte, len(b.P)), content[b.Off:])
 			}
-			if b.N != want || (b.Err == io.EOF) != (want < len(b.P)) || !bytes.Equal(b.P[:want], content[min(int(b.Off), len(content)):][:want]) {
+			if b.N != want || (b.Err == io.EOF) != (want < len(b.P)) ||
+				!bytes.Equal(b.P[:want], content[min(int(b.Off), len(content)):][:want]) {
 				t.Fatalf("%d: %d of %d at %d: %v", i, b.N, len(b.P), b.Off, b.Err)
 			}
 		}
-		for _, end := range []ringway.Durability{ringway.NoSync, ringway.DataSync, ringway.FullSync} {
+		for _, end := range []ringway.Durability{ringway.NoSync, ringway.DataSync,
+			ringway.FullSync} {
 			for _, gap := range []int64{0, 4096} {
 				var writes []ringway.Transfer
 				at := int64(4096)
@@ -400,7 +409,8 @@ func TestBatches(t *testing.T) {
 				}
 				for _, w := range writes {
 					p := make([]byte, 4096)
-					if n, err := f.ReadAt(p, w.Off); n != 4096 || err != nil || !bytes.Equal(p, w.P) || w.N != 4096 {
+					if n, err := f.ReadAt(p, w.Off); n != 4096 || err != nil ||
+						!bytes.Equal(p, w.P) || w.N != 4096 {
 						t.Fatal(n, err)
 					}
 				}
@@ -415,7 +425,8 @@ func TestBatchErrors(t *testing.T) {
 		name := fileWith(t, bytesOf(8192))
 		f := open(t, e, name, os.O_RDONLY|direct)
 		for _, end := range []ringway.Durability{ringway.NoSync, ringway.FullSync} {
-			writes := []ringway.Transfer{{P: make([]byte, 4096)}, {P: make([]byte, 4096), Off: 4096}}
+			writes := []ringway.Transfer{{P: make([]byte, 4096)},
+				{P: make([]byte, 4096), Off: 4096}}
 			err := f.WriteBatch(writes, end)
 			if !errors.Is(err, syscall.EBADF) || !errors.Is(writes[1].Err, syscall.EBADF) {
 				t.Fatal(err, writes[1].Err)
@@ -433,11 +444,12 @@ func TestContexts(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
 		gone, cancel := context.WithCancelCause(context.Background())
-		reason := errors.New("nobody wants it")
+		reason := errors.New("not needed any more")
 		cancel(reason)
 		p := make([]byte, 4096)
 		for i, err := range []error{
-			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p, 0)), f.SyncContext(gone),
+			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p,
+				0)), f.SyncContext(gone),
 			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
 		} {
 			if !errors.Is(err, reason) {
@@ -456,14 +468,16 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// A length that somebody else has written, in a file's footer say, costs no memory that the file cannot fill.
+// A length that comes from the content of a file, such as a footer, costs no memory that the file
+// cannot fill.
 func TestReadBufBeyondTheFile(t *testing.T) {
 	content := bytesOf(9<<20 + 100)
 	name := fileWith(t, content)
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		for _, ctx := range []context.Context{context.Background(), t.Context()} {
-			for _, off := range []int{0, 100, len(content) - 1, len(content), len(content) + 1, 1 << 40} {
+			for _, off := range []int{0, 100, len(content) - 1, len(content), len(content) + 1,
+				1 << 40} {
 				for _, n := range []int{10 << 20, 1 << 45, math.MaxInt} {
 					b, err := f.ReadBuf(ctx, int64(off), n)
 					if err != io.EOF || !bytes.Equal(b.Bytes(), content[min(off, len(content)):]) {
@@ -490,7 +504,8 @@ func TestCopies(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		var b bytes.Buffer
-		if n, err := io.Copy(&b, f); n != int64(len(content)) || err != nil || !bytes.Equal(b.Bytes(), content) {
+		if n, err := io.Copy(&b, f); n != int64(len(content)) || err != nil ||
+			!bytes.Equal(b.Bytes(), content) {
 			t.Fatal(n, err)
 		}
 		if _, err := f.Seek(100, io.SeekStart); err != nil {
@@ -501,7 +516,7 @@ func TestCopies(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		if got, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(got, content[100:]) {
-			t.Fatal("other bytes", err)
+			t.Fatal("wrong bytes", err)
 		}
 		if n, err := to.ReadFrom(strings.NewReader("tail")); n != 4 || err != nil {
 			t.Fatal(n, err)
@@ -514,7 +529,7 @@ func TestNoAllocations(t *testing.T) {
 		f := open(t, e, fileWith(t, bytesOf(1<<16)), os.O_RDWR|direct)
 		buffer := ringway.NewBuffer(4096)
 		p := buffer.Bytes()
-		// Others at the same time, so that they are not few.
+		// Other reads at the same time, so that more than a few run.
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 8 {
@@ -563,19 +578,22 @@ func TestPreallocateAndAdvise(t *testing.T) {
 func TestExplain(t *testing.T) {
 	for _, backend := range backends {
 		e := engine(t, ringway.Options{Backend: backend})
-		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) || e.Backend() != backend {
+		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
+			e.Backend() != backend {
 			t.Fatal(text)
 		}
 	}
-	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil || !strings.Contains(err.Error(), "smoke signals") {
+	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil ||
+		!strings.Contains(err.Error(), "smoke signals") {
 		t.Fatal(err)
 	}
 	t.Setenv(ringway.BackendEnv, "threads")
 	if e := engine(t, ringway.Options{}); e.Backend() != ringway.BackendThreads {
 		t.Fatal(e.Explain())
 	}
-	if e := engine(t, ringway.Options{Backend: ringway.BackendURing}); e.Backend() != ringway.BackendURing {
-		t.Fatal("the program's word counts more than the environment's")
+	e := engine(t, ringway.Options{Backend: ringway.BackendURing})
+	if e.Backend() != ringway.BackendURing {
+		t.Fatal("the option does not override the environment")
 	}
 }
 
@@ -594,7 +612,8 @@ func TestClosedEngine(t *testing.T) {
 		}
 		log := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
 		batch := []ringway.Transfer{{P: []byte("record")}}
-		if err := log.WriteBatch(batch, ringway.NoSync); !errors.Is(err, ringway.ErrEngineClosed) || !errors.Is(batch[0].Err, err) {
+		if err := log.WriteBatch(batch, ringway.NoSync); !errors.Is(err, ringway.ErrEngineClosed) ||
+			!errors.Is(batch[0].Err, err) {
 			t.Error(err, batch[0].Err)
 		}
 		if err := log.Close(); err != nil {
@@ -603,7 +622,7 @@ func TestClosedEngine(t *testing.T) {
 	}
 }
 
-// To write nothing is a question whether one may write.
+// A write of no bytes checks whether the file is open for writing.
 func TestWriteNothing(t *testing.T) {
 	name := fileWith(t, []byte("content"))
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {

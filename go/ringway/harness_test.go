@@ -84,11 +84,12 @@ type scripted struct {
 	queue
 	shard *shard
 	count atomic.Int64 // Operations.
+	new   int          // Operations since the last submission. Only the combiner uses it.
 
 	mu       sync.Mutex
 	pushed   func(*request) (swallow bool)
 	finished func(*request) (hold bool)
-	gate     chan struct{} // If it is not nil, submissions wait for it.
+	gate     chan struct{} // If it is not nil, submissions of operations wait for it.
 	held     []*request    // Until release.
 	late     []*request    // Held before; the next reap returns them.
 }
@@ -112,7 +113,7 @@ func (s *scripted) onResult(finished func(*request) (hold bool)) {
 // holdResults holds back all results until release.
 func (s *scripted) holdResults() { s.onResult(func(*request) bool { return true }) }
 
-// setGate makes submissions wait until the channel is closed; nil ends that.
+// setGate makes submissions of operations wait until the channel is closed; nil ends that.
 func (s *scripted) setGate(gate chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,6 +122,7 @@ func (s *scripted) setGate(gate chan struct{}) {
 
 func (s *scripted) push(r *request) {
 	s.count.Add(int64(r.count()))
+	s.new++
 	s.mu.Lock()
 	pushed := s.pushed
 	s.mu.Unlock()
@@ -134,9 +136,10 @@ func (s *scripted) submit(brief bool) bool {
 	s.mu.Lock()
 	gate := s.gate
 	s.mu.Unlock()
-	if gate != nil {
+	if gate != nil && s.new > 0 {
 		<-gate
 	}
+	s.new = 0
 	return s.queue.submit(brief)
 }
 

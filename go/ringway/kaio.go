@@ -63,7 +63,8 @@ type kaio struct {
 func newKAIO(requests int) (*kaio, error) {
 	k := &kaio{inFlight: make(map[uint64]*iocb, requests), limit: requests}
 	for {
-		_, _, errno := syscall.Syscall(syscall.SYS_IO_SETUP, uintptr(k.limit), uintptr(unsafe.Pointer(&k.context)), 0)
+		_, _, errno := syscall.Syscall(syscall.SYS_IO_SETUP, uintptr(k.limit),
+			uintptr(unsafe.Pointer(&k.context)), 0)
 		if errno == 0 {
 			break
 		}
@@ -73,7 +74,8 @@ func newKAIO(requests int) (*kaio, error) {
 		}
 		k.limit /= 2
 	}
-	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK,
+		0)
 	if errno != 0 {
 		_, _, _ = syscall.Syscall(syscall.SYS_IO_DESTROY, k.context, 0, 0)
 		return nil, refusal.New(refusal.KAIO, errno)
@@ -176,7 +178,8 @@ func (k *kaio) reap(done []*request) []*request {
 	k.refused = k.refused[:0]
 	for len(k.inFlight) > 0 {
 		var now syscall.Timespec
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_IO_GETEVENTS, k.context, 0, uintptr(len(k.events)),
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_IO_GETEVENTS, k.context, 0,
+			uintptr(len(k.events)),
 			uintptr(unsafe.Pointer(&k.events[0])), uintptr(unsafe.Pointer(&now)), 0)
 		if errno == syscall.EINTR {
 			continue

@@ -2,7 +2,7 @@
 
 package ringway
 
-// Blocking calls that hang, and those that come after them.
+// The limit on blocking calls, when calls hang and when callers give up.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// fill takes all places that there can be, and drain gives them back.
+// fill uses up all slots that a lane can have; drain returns them.
 func (l *lane) fill() {
 	l.mu.Lock()
 	l.inUse, l.slots = largestLane, largestLane
@@ -28,38 +28,39 @@ func (l *lane) drain() {
 	}
 }
 
-// Calls that hang do not keep others from their turn, and a lane that has grown is small again after them.
-func TestStuckLane(t *testing.T) {
+// Calls that hang do not block the calls after them, and a lane that has grown shrinks when they
+// return.
+func TestHungCallsGrowLane(t *testing.T) {
 	l := newLane(4, nil)
 	for range 4 {
 		if err := l.begin(background); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range 100 { // One wait at the most: the places that are new stay.
+	for range 100 { // At most one of them waits: the new slots stay.
 		if err := l.begin(background); err != nil {
 			t.Fatal(err)
 		}
 		l.end()
 	}
 	if l.slots != 4+growth || l.inUse != 4 {
-		t.Fatalf("%d places, %d in use", l.slots, l.inUse)
+		t.Fatalf("%d slots, %d in use", l.slots, l.inUse)
 	}
 	for range 4 {
 		l.end()
 	}
 	if l.slots != 4 || l.inUse != 0 {
-		t.Fatalf("%d places, %d in use", l.slots, l.inUse)
+		t.Fatalf("%d slots, %d in use", l.slots, l.inUse)
 	}
 }
 
-// A lane in which nothing ends grows once in a period, however many wait.
+// A lane in which no call returns grows once in each period, however many callers wait.
 func TestLaneGrowsOncePerPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const base, waiters = 4, 64
 		l := newLane(base, nil)
 		hang := make(chan struct{})
-		began := time.Now() // Of the bubble's clock, which nothing but the sleeps below moves.
+		began := time.Now() // The clock of the test bubble, which only the sleeps below advance.
 		for range base + waiters {
 			go func() {
 				if err := l.begin(background); err != nil {
@@ -68,14 +69,15 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 				<-hang
 				l.end()
 			}()
-			time.Sleep(stuckAfter / waiters) // They do not all look at the same moment.
+			time.Sleep(stuckAfter / waiters) // So that they do not wait since the same moment.
 		}
 		for range 6 {
 			time.Sleep(stuckAfter)
 			synctest.Wait()
 			l.mu.Lock()
 			periods := int(time.Since(began) / stuckAfter)
-			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods || l.inUse != min(l.slots, base+waiters) {
+			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods ||
+				l.inUse != min(l.slots, base+waiters) {
 				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
 			}
 			l.mu.Unlock()
@@ -83,12 +85,12 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		close(hang)
 		synctest.Wait()
 		if l.slots != base || l.inUse != 0 {
-			t.Errorf("%d places, %d in use at the end", l.slots, l.inUse)
+			t.Errorf("%d slots, %d in use at the end", l.slots, l.inUse)
 		}
 	})
 }
 
-// However many hang, there are no more threads than the bound, and whoever waits then can give it up.
+// A lane never has more slots than the limit, and a caller whose context ends stops waiting.
 func TestLaneIsBounded(t *testing.T) {
 	l := newLane(4, nil)
 	l.fill()
@@ -98,12 +100,12 @@ func TestLaneIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.slots != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
-		t.Fatalf("%d places, %d in use, %d wait", l.slots, l.inUse, l.waiters.Len())
+		t.Fatalf("%d slots, %d in use, %d waiters", l.slots, l.inUse, l.waiters.Len())
 	}
 }
 
-// Contexts that end while their turn comes lose no place.
-func TestLaneStorm(t *testing.T) {
+// No slot is lost when contexts end at the moment when their callers get one.
+func TestLaneCancelStorm(t *testing.T) {
 	over := make(chan struct{})
 	l := newLane(3, over)
 	var now, most atomic.Int32
@@ -112,7 +114,8 @@ func TestLaneStorm(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 9))
 			for range 200 {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(200))*time.Microsecond)
+				ctx, cancel := context.WithTimeout(context.Background(),
+					time.Duration(random.IntN(200))*time.Microsecond)
 				if l.begin(ctx) == nil {
 					n := now.Add(1)
 					for most := &most; ; {
@@ -131,10 +134,10 @@ func TestLaneStorm(t *testing.T) {
 	}
 	wg.Wait()
 	if l.inUse != 0 || l.waiters.Len() != 0 || l.slots != 3 {
-		t.Fatalf("%d in use, %d wait, %d places", l.inUse, l.waiters.Len(), l.slots)
+		t.Fatalf("%d in use, %d waiters, %d slots", l.inUse, l.waiters.Len(), l.slots)
 	}
 	if n := int(most.Load()); n > 3+growth {
-		t.Errorf("%d at once", n)
+		t.Errorf("%d calls at once", n)
 	}
 	for range 3 {
 		if err := l.begin(background); err != nil {

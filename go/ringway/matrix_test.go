@@ -2,8 +2,8 @@
 
 package ringway
 
-// Every exported function and method in every bad situation: it returns, and its answer is one of those that the situation
-// allows. `go test -v -run TestMatrix` prints the answers.
+// Every exported function and method in every bad situation: each call returns, with a result that
+// the situation allows. `go test -v -run TestMatrix` prints the results.
 
 import (
 	"bytes"
@@ -31,14 +31,15 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// functions of the package. Methods are found by reflection.
+// functions has the functions of the package. Reflection finds the methods.
 var functions = map[string]any{
-	"New": New, "Default": Default, "Explain": Explain, "Open": Open, "Create": Create, "OpenFile": OpenFile, "CreateTemp": CreateTemp,
+	"New": New, "Default": Default, "Explain": Explain, "Open": Open, "Create": Create,
+	"OpenFile": OpenFile, "CreateTemp": CreateTemp,
 	"ReadFile": ReadFile, "WriteFile": WriteFile, "DirFS": DirFS, "NewBuffer": NewBuffer,
 }
 
-// world is what a call is made in.
-type world struct {
+// fixture is what a call works on.
+type fixture struct {
 	e    *Engine
 	s    *scripted
 	f    *File
@@ -51,13 +52,14 @@ type world struct {
 
 var errEnough = errors.New("enough")
 
-// matrixBytes are read or written by a call.
+// matrixBytes is how much a call reads or writes.
 const matrixBytes = 2 * pageSize
 
-func newWorld(t *testing.T, backend Backend, direct int) *world {
+func newFixture(t *testing.T, backend Backend, direct int) *fixture {
 	t.Helper()
-	w := &world{}
-	w.e, w.s = scriptedEngine(t, Options{Backend: backend, Threads: 4, closeWait: 20 * time.Millisecond})
+	w := &fixture{}
+	w.e, w.s = scriptedEngine(t, Options{Backend: backend, Threads: 4,
+		closeWait: 20 * time.Millisecond})
 	w.f = openIn(t, w.e, bytes.Repeat([]byte("x"), 4*matrixBytes), os.O_RDWR|direct)
 	w.dir = filepath.Dir(w.f.Name())
 	w.fs = w.e.DirFS(w.dir)
@@ -66,32 +68,34 @@ func newWorld(t *testing.T, backend Backend, direct int) *world {
 	return w
 }
 
-// apiCall is one of a function or a method.
+// apiCall is a call of a function or a method.
 type apiCall struct {
 	name string
-	of   func(*world) reflect.Value
+	of   func(*fixture) reflect.Value
 }
 
 func apiCalls() (all []apiCall) {
 	for name, function := range functions {
-		all = append(all, apiCall{name, func(*world) reflect.Value { return reflect.ValueOf(function) }})
+		all = append(all, apiCall{name,
+			func(*fixture) reflect.Value { return reflect.ValueOf(function) }})
 	}
-	for prefix, of := range map[string]func(*world) any{
-		"Engine": func(w *world) any { return w.e }, "File": func(w *world) any { return w.f },
-		"FS": func(w *world) any { return w.fs }, "Buffer": func(w *world) any { return w.b },
-		"MisalignedError": func(*world) any { return &MisalignedError{} },
+	for prefix, of := range map[string]func(*fixture) any{
+		"Engine": func(w *fixture) any { return w.e }, "File": func(w *fixture) any { return w.f },
+		"FS": func(w *fixture) any { return w.fs }, "Buffer": func(w *fixture) any { return w.b },
+		"MisalignedError": func(*fixture) any { return &MisalignedError{} },
 	} {
-		kind := reflect.TypeOf(of(&world{}))
+		kind := reflect.TypeOf(of(&fixture{}))
 		for i := range kind.NumMethod() {
-			all = append(all, apiCall{prefix + "." + kind.Method(i).Name, func(w *world) reflect.Value { return reflect.ValueOf(of(w)).Method(i) }})
+			all = append(all, apiCall{prefix + "." + kind.Method(i).Name,
+				func(w *fixture) reflect.Value { return reflect.ValueOf(of(w)).Method(i) }})
 		}
 	}
 	slices.SortFunc(all, func(a, b apiCall) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
-// Whatever the package exports is among the calls.
-func TestMatrixIsWhole(t *testing.T) {
+// The calls include everything that the package exports.
+func TestMatrixIsComplete(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range apiCalls() {
 		covered[c.name] = true
@@ -118,7 +122,7 @@ func TestMatrixIsWhole(t *testing.T) {
 			if d.Recv != nil {
 				star, _ := d.Recv.List[0].Type.(*ast.StarExpr)
 				if star == nil {
-					continue // What is exported has its methods on a pointer.
+					continue // Exported types have their methods on a pointer.
 				}
 				receiver := star.X.(*ast.Ident)
 				if !receiver.IsExported() {
@@ -128,7 +132,7 @@ func TestMatrixIsWhole(t *testing.T) {
 			}
 			found++
 			if !covered[at] {
-				t.Errorf("%s is in no row", at)
+				t.Errorf("no call covers %s", at)
 			}
 		}
 	}
@@ -137,8 +141,8 @@ func TestMatrixIsWhole(t *testing.T) {
 	}
 }
 
-// args of a call, each something that works.
-func (c apiCall) args(t *testing.T, w *world) (args []reflect.Value) {
+// args returns valid arguments for a call.
+func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 	kind := c.of(w).Type()
 	_, method, _ := strings.Cut("."+c.name, ".")
 	method = method[strings.LastIndex(method, ".")+1:]
@@ -158,7 +162,8 @@ func (c apiCall) args(t *testing.T, w *world) (args []reflect.Value) {
 	case method == "WriteString":
 		strs = []string{strings.Repeat("s", matrixBytes)}
 	}
-	ints := map[string]int{"Chown": -1, "Readdir": -1, "ReadDir": -1, "Readdirnames": -1, "ReadBuf": matrixBytes, "NewBuffer": 10}
+	ints := map[string]int{"Chown": -1, "Readdir": -1, "ReadDir": -1, "Readdirnames": -1,
+		"ReadBuf": matrixBytes, "NewBuffer": 10}
 	for i := range kind.NumIn() {
 		var arg any
 		switch in := kind.In(i); in {
@@ -178,7 +183,8 @@ func (c apiCall) args(t *testing.T, w *world) (args []reflect.Value) {
 		case reflect.TypeFor[fs.FileMode]():
 			arg = fs.FileMode(0o600)
 		case reflect.TypeFor[[]Transfer]():
-			arg = []Transfer{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(pageSize, pageSize), Off: pageSize}}
+			arg = []Transfer{{P: alignedSlice(pageSize, pageSize)},
+				{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
 		case reflect.TypeFor[Durability]():
 			arg = FullSync
 		case reflect.TypeFor[io.Reader]():
@@ -187,7 +193,7 @@ func (c apiCall) args(t *testing.T, w *world) (args []reflect.Value) {
 			arg = io.Writer(struct{ io.Writer }{io.Discard})
 		case reflect.TypeFor[*os.File]():
 			file, err := os.Open("/dev/null")
-			if err != nil { // No descriptor is left: nothing that this could be asked for.
+			if err != nil { // No descriptor is left.
 				file = os.Stdin
 			}
 			arg = file
@@ -196,15 +202,16 @@ func (c apiCall) args(t *testing.T, w *world) (args []reflect.Value) {
 		case reflect.TypeFor[time.Time](), reflect.TypeFor[Advice]():
 			arg = reflect.Zero(in).Interface()
 		default:
-			t.Fatalf("%s: nothing of type %v", c.name, in)
+			t.Fatalf("%s: no value of type %v", c.name, in)
 		}
 		args = append(args, reflect.ValueOf(arg))
 	}
 	return args
 }
 
-// do makes the call; its error, if it has one. What it opens is closed.
-func (c apiCall) do(w *world, args []reflect.Value) (err error, fallible bool) {
+// do makes the call, closes what it opens, and returns its error. fallible reports whether the call
+// returns one.
+func (c apiCall) do(w *fixture, args []reflect.Value) (err error, fallible bool) {
 	for _, result := range c.of(w).Call(args) {
 		switch r := result.Interface().(type) {
 		case *File:
@@ -225,26 +232,27 @@ func (c apiCall) do(w *world, args []reflect.Value) (err error, fallible bool) {
 	return err, n > 0 && c.of(w).Type().Out(n-1) == reflect.TypeFor[error]()
 }
 
-// situation is one that a call is made in. Its functions may be nil.
+// situation describes the circumstances of a call. Its functions may be nil.
 type situation struct {
 	name   string
-	queue  bool // It is one of the queue's: without one there is nothing to see.
-	before func(t *testing.T, w *world)
-	during func(t *testing.T, w *world) // While the call is under way, or a moment later.
-	after  func(c apiCall, w *world)    // Lets it go on.
-	want   func(c apiCall, w *world, err error) bool
-	// In a process of its own: what the testing package writes to files would fail too.
+	queue  bool // It concerns the queue, so a backend without one is left out.
+	before func(t *testing.T, w *fixture)
+	during func(t *testing.T, w *fixture) // Called while the call runs, or shortly after it.
+	after  func(c apiCall, w *fixture)    // Lets a blocked call continue.
+	want   func(c apiCall, w *fixture, err error) bool
+	// The situation needs a process of its own: it would break writes of the testing package.
 	alone bool
 }
 
-// writes tells whether a call writes to a file.
+// writes reports whether a call writes to a file.
 func writes(c apiCall) bool {
-	return strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" || c.name == "File.ReadFrom" ||
+	return strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" ||
+		c.name == "File.ReadFrom" ||
 		strings.HasSuffix(c.name, "WriteFile")
 }
 
-// usual are answers that have nothing to do with the situation.
-func usual(c apiCall, w *world, err error) bool {
+// usual accepts the results that do not depend on the situation.
+func usual(c apiCall, w *fixture, err error) bool {
 	switch c.name {
 	case "File.ReadDir", "File.Readdir", "File.Readdirnames", "File.Chdir":
 		return errors.Is(err, syscall.ENOTDIR)
@@ -260,36 +268,38 @@ func usual(c apiCall, w *world, err error) bool {
 	return err == nil
 }
 
-func usualOr(targets ...error) func(apiCall, *world, error) bool {
-	return func(c apiCall, w *world, err error) bool {
-		return usual(c, w, err) || slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+func usualOr(targets ...error) func(apiCall, *fixture, error) bool {
+	return func(c apiCall, w *fixture, err error) bool {
+		return usual(c, w, err) || slices.ContainsFunc(targets,
+			func(target error) bool { return errors.Is(err, target) })
 	}
 }
 
-// holdAll has nothing answered, and no place for a plain call.
-func holdAll(_ *testing.T, w *world) {
+// holdAll makes all operations wait: nothing completes, and no slot is free for a plain call.
+func holdAll(_ *testing.T, w *fixture) {
 	w.s.holdResults()
 	w.e.calls.fill()
 	w.e.syncs.fill()
 }
 
-func releaseAll(_ apiCall, w *world) {
+func releaseAll(_ apiCall, w *fixture) {
 	w.e.calls.drain()
 	w.e.syncs.drain()
 	w.s.release()
 }
 
-func takesContext(c apiCall, w *world) bool {
+func takesContext(c apiCall, w *fixture) bool {
 	kind := c.of(w).Type()
 	return kind.NumIn() > 0 && kind.In(0) == reflect.TypeFor[context.Context]()
 }
 
-// ofFile tells whether a call is a method of a File whose answer tells that it is closed.
+// ofFile reports whether a call is a method of File that fails when the file is closed.
 func ofFile(c apiCall) bool {
-	return strings.HasPrefix(c.name, "File.") && !slices.Contains([]string{"File.Name", "File.Fd", "File.File"}, c.name)
+	return strings.HasPrefix(c.name, "File.") && !slices.Contains([]string{"File.Name", "File.Fd",
+		"File.File"}, c.name)
 }
 
-// limit lowers one of the process's, until the test is over.
+// limit lowers a resource limit until the test ends.
 func limit(t *testing.T, resource int, to uint64) {
 	t.Helper()
 	var before syscall.Rlimit
@@ -302,80 +312,90 @@ func limit(t *testing.T, resource int, to uint64) {
 	t.Cleanup(func() { _ = syscall.Setrlimit(resource, &before) })
 }
 
-// There is no fork among them: a Go program has none but the one that exec follows.
+// Fork is not among them: a Go program forks only to exec.
 var situations = []situation{
 	{name: "ordinary", want: usual},
 	{
-		name:   "file closed before",
-		before: func(t *testing.T, w *world) { _ = w.f.Close() },
-		want: func(c apiCall, w *world, err error) bool {
+		name:   "file closed before the call",
+		before: func(t *testing.T, w *fixture) { _ = w.f.Close() },
+		want: func(c apiCall, w *fixture, err error) bool {
 			return ofFile(c) && errors.Is(err, os.ErrClosed) || !ofFile(c) && usual(c, w, err)
 		},
 	},
-	{name: "file closed meanwhile", before: holdAll, during: func(t *testing.T, w *world) {
+	{name: "file closed during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
 		if err := w.f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	}, after: releaseAll, want: usualOr(os.ErrClosed)},
 	{
-		name:   "cancelled before",
-		before: func(t *testing.T, w *world) { w.stop(errEnough) },
-		want: func(c apiCall, w *world, err error) bool {
-			return takesContext(c, w) && errors.Is(err, errEnough) || !takesContext(c, w) && usual(c, w, err)
+		name:   "canceled before the call",
+		before: func(t *testing.T, w *fixture) { w.stop(errEnough) },
+		want: func(c apiCall, w *fixture, err error) bool {
+			return takesContext(c, w) && errors.Is(err, errEnough) ||
+				!takesContext(c, w) && usual(c, w, err)
 		},
 	},
-	{name: "cancelled meanwhile", before: holdAll, during: func(t *testing.T, w *world) {
+	{name: "canceled during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
 		w.stop(errEnough)
-	}, after: func(c apiCall, w *world) {
-		if !takesContext(c, w) { // Who has a context does not need it.
+	}, after: func(c apiCall, w *fixture) {
+		if !takesContext(c, w) { // A call with a context returns by itself.
 			releaseAll(c, w)
 		}
-	}, want: func(c apiCall, w *world, err error) bool {
-		return takesContext(c, w) && errors.Is(err, errEnough) || !takesContext(c, w) && usual(c, w, err)
+	}, want: func(c apiCall, w *fixture, err error) bool {
+		return takesContext(c, w) && errors.Is(err, errEnough) ||
+			!takesContext(c, w) && usual(c, w, err)
 	}},
-	{name: "engine closed before", before: func(t *testing.T, w *world) { _ = w.e.Close() }, want: usualOr(ErrEngineClosed)},
-	{name: "engine closed meanwhile", before: holdAll, during: func(t *testing.T, w *world) {
-		returns(t, "Engine.Close", func() { _ = w.e.Close() })
-	}, want: usualOr(ErrEngineClosed)},
-	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *world) {
+	{name: "engine closed before the call", before: func(t *testing.T,
+		w *fixture) {
+		_ = w.e.Close()
+	},
+		want: usualOr(ErrEngineClosed)},
+	{name: "engine closed during the call", before: holdAll,
+		during: func(t *testing.T, w *fixture) {
+			returns(t, "Engine.Close", func() { _ = w.e.Close() })
+		}, want: usualOr(ErrEngineClosed)},
+	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onPush(func(r *request) bool {
 			(&refusing{w.s.queue}).push(r)
 			return true
 		})
 	}, want: usual},
-	{name: "no descriptor left", before: func(t *testing.T, w *world) {
+	{name: "no descriptor left", before: func(t *testing.T, w *fixture) {
 		limit(t, syscall.RLIMIT_NOFILE, 0)
 	}, want: usualOr(syscall.EMFILE)},
-	{name: "no file may be written", alone: true, before: func(t *testing.T, w *world) { // SIGXFSZ, which Go does not die of.
+	// The signal SIGXFSZ does not end a Go program.
+	{name: "no file may be written", alone: true, before: func(t *testing.T, w *fixture) {
 		limit(t, syscall.RLIMIT_FSIZE, 0)
-	}, want: func(c apiCall, w *world, err error) bool {
+	}, want: func(c apiCall, w *fixture, err error) bool {
 		if writes(c) {
 			return errors.Is(err, syscall.EFBIG)
 		}
 		return usualOr(syscall.EFBIG)(c, w, err)
 	}},
-	{name: "disk full", queue: true, before: func(t *testing.T, w *world) {
+	{name: "disk full", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onResult(func(r *request) bool {
 			if r.opcode != opRead {
 				r.result = -int32(syscall.ENOSPC)
 			}
 			return false
 		})
-	}, want: func(c apiCall, w *world, err error) bool {
-		if w.f.direct && strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" || c.name == "File.Sync" {
+	}, want: func(c apiCall, w *fixture, err error) bool {
+		if w.f.direct && strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" ||
+			c.name == "File.Sync" {
 			return errors.Is(err, syscall.ENOSPC)
 		}
 		return usualOr(syscall.ENOSPC)(c, w, err)
 	}},
-	{name: "interrupted and short of everything", before: func(t *testing.T, w *world) {
+	{name: "interrupted and short of everything", before: func(t *testing.T, w *fixture) {
 		random := rand.New(rand.NewPCG(1, 2))
 		w.s.onResult(func(r *request) bool {
 			if random.IntN(3) > 0 {
-				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR, syscall.EAGAIN}[random.IntN(3)])
+				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR,
+					syscall.EAGAIN}[random.IntN(3)])
 			}
 			return false
 		})
-		// And signals, to the whole process.
+		// Signals, to the whole process.
 		taken := make(chan os.Signal, 1)
 		signal.Notify(taken, syscall.SIGUSR1)
 		var over atomic.Bool
@@ -389,10 +409,10 @@ var situations = []situation{
 			over.Store(true)
 			time.Sleep(time.Millisecond)
 			signal.Stop(taken)
-			signal.Ignore(syscall.SIGUSR1) // One may still be on its way.
+			signal.Ignore(syscall.SIGUSR1) // A signal may still arrive.
 		})
 	}, want: usual},
-	{name: "short answers", queue: true, before: func(t *testing.T, w *world) {
+	{name: "short results", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onPush(func(r *request) bool {
 			if len(r.p) > pageSize {
 				r.p = r.p[:pageSize]
@@ -403,10 +423,10 @@ var situations = []situation{
 }
 
 func TestMatrix(t *testing.T) {
-	if _, err := Default(); err != nil { // It is made once, and not in a bad situation.
+	if _, err := Default(); err != nil { // Made once, before any bad situation.
 		skip.Test(t, err)
 	}
-	answers := 0
+	results := 0
 	for _, s := range situations {
 		switch alone := os.Getenv("RINGWAY_TEST_SITUATION"); {
 		case alone != "" && alone != s.name:
@@ -423,14 +443,15 @@ func TestMatrix(t *testing.T) {
 			continue
 		}
 		for i := range 6 {
-			backend, direct := []Backend{BackendURing, BackendKAIO, BackendThreads}[i/2], i%2*syscall.O_DIRECT
+			backend, direct := []Backend{BackendURing, BackendKAIO,
+				BackendThreads}[i/2], i%2*syscall.O_DIRECT
 			if s.queue && backend == BackendThreads || backend == BackendKAIO && direct == 0 {
-				continue // There is no queue, or (KAIO) it carries nothing of such files.
+				continue // There is no queue, or KAIO supports no transfer of such a file.
 			}
 			t.Run(fmt.Sprint(s.name, ", ", backend, ", direct ", direct != 0), func(t *testing.T) {
 				for _, c := range apiCalls() {
 					t.Run(c.name, func(t *testing.T) {
-						w := newWorld(t, backend, direct)
+						w := newFixture(t, backend, direct)
 						args := c.args(t, w)
 						if s.before != nil {
 							s.before(t, w)
@@ -443,7 +464,7 @@ func TestMatrix(t *testing.T) {
 							done <- err
 						}()
 						var err error
-						over := false // The call.
+						over := false // The call has returned.
 						if s.during != nil {
 							select {
 							case err = <-done:
@@ -459,10 +480,10 @@ func TestMatrix(t *testing.T) {
 							select {
 							case err = <-done:
 							case <-time.After(tooLong):
-								t.Fatal("it does not return")
+								t.Fatal("the call does not return")
 							}
 						}
-						answers++
+						results++
 						t.Logf("%s, %s: %v", c.name, s.name, err)
 						if fallible && !s.want(c, w, err) {
 							t.Errorf("%s, %s: %v", c.name, s.name, err)
@@ -478,5 +499,5 @@ func TestMatrix(t *testing.T) {
 			})
 		}
 	}
-	t.Log(answers, "answers")
+	t.Log(results, "results")
 }

@@ -31,7 +31,8 @@ type nullQueue struct {
 }
 
 func newNull() (*nullQueue, error) {
-	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	fd, _, errno := syscall.Syscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK,
+		0)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -51,7 +52,8 @@ func (q *nullQueue) submit(bool) bool {
 	if len(q.pushed) > 0 && !q.signalled {
 		q.signalled = true
 		one := uint64(1)
-		_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(q.eventfd), uintptr(unsafe.Pointer(&one)), 8)
+		_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(q.eventfd),
+			uintptr(unsafe.Pointer(&one)), 8)
 	}
 	return true
 }

@@ -22,7 +22,8 @@ import (
 
 // The order of effects: appends, writes at the current position, and writes that extend the file.
 
-// Many append batches to one file, by one File and by several: the records of each batch follow one another, in their order.
+// Many batches are appended to one file, through two Files. The records of each batch are adjacent
+// and in order.
 func TestAppendBatch(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		name := filepath.Join(t.TempDir(), "log")
@@ -33,30 +34,31 @@ func TestAppendBatch(t *testing.T) {
 				skip.Test(t, err)
 			}
 			defer f.Close()
-			// Small requests: what is longer than one of the device has to stay one write all the same.
-			f.directLimits()
-			f.limits.largest = 16 << 10
+			// A small limit: a batch that is larger than a request of the device still is one
+			// write.
+			setLargestRequest(f, 16<<10)
 			files = append(files, f)
 		}
 		const writers, rounds = 8, 6
-		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call takes.
+		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call accepts.
 		var wg sync.WaitGroup
 		for w := range writers {
 			wg.Go(func() {
 				for round := range rounds {
 					n := blocks[(w+round)%len(blocks)]
 					p := numbered(w, round, n)
-					if w%2 == 1 { // From anywhere in memory.
+					if w%2 == 1 { // A buffer that is not aligned.
 						p = append(make([]byte, 1, len(p)+1), p...)[1:]
 					}
 					f := files[w%len(files)]
 					var err error
-					if w >= 6 { // And beside plain appends.
+					if w >= 6 { // Plain appends at the same time.
 						_, err = f.Write(p)
 					} else {
 						var batch []Transfer
 						for i := range n {
-							batch = append(batch, Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)})
+							batch = append(batch, Transfer{P: p[i*pageSize:][:pageSize],
+								Off: int64(1000 - i)})
 						}
 						err = f.WriteBatch(batch, Durability(round%3))
 						for i := range batch {
@@ -81,12 +83,14 @@ func TestAppendBatch(t *testing.T) {
 		for at := 0; at < len(got); seen++ {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
 			if next[w] != round {
-				t.Fatalf("block %d: writer %d's round %d, expected %d", at/pageSize, w, round, next[w])
+				t.Fatalf("block %d: round %[3]d of writer %[2]d, expected %[4]d", at/pageSize, w,
+					round, next[w])
 			}
 			next[w]++
 			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
 			if len(got)-at < len(want) || !bytes.Equal(got[at:][:len(want)], want) {
-				t.Fatalf("block %d: writer %d's round %d is torn apart", at/pageSize, w, round)
+				t.Fatalf("block %d: the batch of writer %d, round %d, is not contiguous",
+					at/pageSize, w, round)
 			}
 			at += len(want)
 		}
@@ -96,7 +100,7 @@ func TestAppendBatch(t *testing.T) {
 	})
 }
 
-// A log's group commit is one write, not one for each record, on every backend.
+// A group commit of a log is one write on every backend, not one for each record.
 func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 	writes := func() int {
 		text, err := os.ReadFile("/proc/self/io")
@@ -151,7 +155,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 	})
 }
 
-// An append that fails is told to those of the batch that it concerns, and nothing is synced.
+// If an append fails, the transfers that are not written have the error, and nothing is synced.
 func TestAppendBatchFails(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
@@ -160,7 +164,8 @@ func TestAppendBatchFails(t *testing.T) {
 		}
 		defer full.Close()
 		batch := []Transfer{{P: make([]byte, 10)}, {}, {P: make([]byte, 10)}}
-		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) || !errors.Is(batch[2].Err, syscall.ENOSPC) || batch[1].Err != nil {
+		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) ||
+			!errors.Is(batch[2].Err, syscall.ENOSPC) || batch[1].Err != nil {
 			t.Error(err, batch)
 		}
 		f := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct)
@@ -170,8 +175,8 @@ func TestAppendBatchFails(t *testing.T) {
 	})
 }
 
-// One after the other: what goes to a queue, and when.
-func TestOrderedWrites(t *testing.T) {
+// Writes whose order matters go to a queue one after the other.
+func TestWritesAreOrdered(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, c := range []struct {
 			name  string
@@ -185,14 +190,19 @@ func TestOrderedWrites(t *testing.T) {
 				n, err := f.ReadFrom(bytes.NewReader(p))
 				return int(n), err
 			}},
-			{"longer than the file", 0, 0, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }},
-			{"within the file", 0, 8 << 20, func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }},
+			{"longer than the file", 0, 0, func(f *File, p []byte) (int,
+				error) {
+				return f.WriteAt(p, 0)
+			}},
+			{"within the file", 0, 8 << 20, func(f *File, p []byte) (int,
+				error) {
+				return f.WriteAt(p, 0)
+			}},
 		} {
 			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: backend})
-				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|syscall.O_DIRECT|c.flag)
-				f.directLimits()
-				f.limits.largest = 64 << 10
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
+				setLargestRequest(f, 64<<10)
 				now, most := 0, 0
 				s.onPush(func(r *request) bool {
 					if r.opcode == opWrite || r.opcode == opWritev {
@@ -212,27 +222,28 @@ func TestOrderedWrites(t *testing.T) {
 					t.Fatal(n, err)
 				}
 				got := make([]byte, len(content))
-				if n, err := f.ReadAt(got, 0); n != len(got) || err != nil && err != io.EOF || !bytes.Equal(got, content) {
-					t.Error("other bytes", n, err)
+				if n, err := f.ReadAt(got, 0); n != len(got) || err != nil && err != io.EOF ||
+					!bytes.Equal(got, content) {
+					t.Error("wrong bytes", n, err)
 				}
 				if most > 1 {
-					t.Errorf("%d writes at once", most)
+					t.Errorf("%d writes in flight at once", most)
 				}
-				if err := errors.Join(f.Close(), e.Close()); err != nil {
-					t.Error(err)
-				}
+				closeAll(t, e, f)
 			})
 		}
 	}
 }
 
-// An appended batch moves the file's position to the end, as Write does, whatever its shape.
+// Appending a batch moves the current position to the end of the file, as Write does, whatever the
+// shape of the batch.
 func TestAppendBatchMovesThePosition(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|os.O_APPEND|direct)
 		for _, batch := range [][]Transfer{
 			{{P: alignedSlice(pageSize, pageSize)}},
-			{{P: alignedSlice(pageSize, pageSize)}, {P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
+			{{P: alignedSlice(pageSize, pageSize)},
+				{P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
 			{{P: alignedSlice(pageSize+100, pageSize)[100:]}},
 			make([]Transfer, 2000),
 		} {
@@ -247,7 +258,7 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 				t.Fatal(err)
 			}
 			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
-				t.Errorf("the position is %d in a file of %d (%v)", at, info.Size(), err)
+				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
 			}
 		}
 		if err := f.Close(); err != nil {
@@ -256,17 +267,17 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 	})
 }
 
-// A disk has no room for what a write's middle needs (a hole of the file): what is behind it is not written, though there is room
-// for that. As with the system call, the file holds the n bytes and what it held before.
+// A write fails in the middle, as on a full disk that has no block for a hole of the file. Nothing
+// behind the failure is written, even if it could be: the file holds the n bytes, and what it held
+// before.
 func TestWriteFailsHalfWay(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) {
 			const hole = 128 << 10
 			e, s := scriptedEngine(t, Options{Backend: backend})
 			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
-			f := openIn(t, e, before, os.O_RDWR|syscall.O_DIRECT)
-			f.directLimits()
-			f.limits.largest = 64 << 10
+			f := openIn(t, e, before, os.O_RDWR|Direct)
+			setLargestRequest(f, 64<<10)
 			s.onPush(func(r *request) bool {
 				switch {
 				case r.opcode != opWrite:
@@ -282,26 +293,25 @@ func TestWriteFailsHalfWay(t *testing.T) {
 			if n, err := f.WriteAt(content, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
 				t.Error(n, err)
 			}
-			if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
-				t.Error("something is written behind what was counted", err)
+			if got, err := os.ReadFile(f.Name()); err != nil ||
+				!bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
+				t.Error("data behind the counted bytes was written", err)
 			}
-			if err := errors.Join(f.Close(), e.Close()); err != nil {
-				t.Error(err)
-			}
+			closeAll(t, e, f)
 		})
 	}
 }
 
-// Whoever has the descriptor may make it append, and WriteAt of package os appends then, in order.
-func TestAppendsLater(t *testing.T) {
+// If O_APPEND is set with fcntl while the file is open, WriteAt appends in order, as with os.File.
+func TestAppendFlagSetLater(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		const blocks = 1024
 		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
 		if direct != 0 {
-			f.directLimits()
-			f.limits.largest = 64 << 10
+			setLargestRequest(f, 64<<10)
 		}
-		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL, uintptr(syscall.O_APPEND|direct)); errno != 0 {
+		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL,
+			uintptr(syscall.O_APPEND|direct)); errno != 0 {
 			t.Fatal(errno)
 		}
 		var want []byte
@@ -312,8 +322,9 @@ func TestAppendsLater(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got[blocks*pageSize:], want) {
-			t.Error("other bytes, or in another order", err)
+		if got, err := os.ReadFile(f.Name()); err != nil ||
+			!bytes.Equal(got[blocks*pageSize:], want) {
+			t.Error("wrong bytes, or in another order", err)
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -321,41 +332,36 @@ func TestAppendsLater(t *testing.T) {
 	})
 }
 
-// A piece that is late, again and again, while the others are done: nothing is left out, whatever it answers.
-func TestStragglers(t *testing.T) {
+// One piece of a transfer arrives late, three times, while the others complete. Nothing is lost,
+// whatever its result is.
+func TestLatePieces(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, op := range []opcode{opRead, opWrite} {
-			for _, answer := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR), -int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
-				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", answer), func(t *testing.T) {
+			for _, late := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR),
+				-int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
+				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", late), func(t *testing.T) {
 					e, s := scriptedEngine(t, Options{Backend: backend})
 					content := numbered(1, 2, 1024)
-					f := openIn(t, e, content, os.O_RDWR|syscall.O_DIRECT)
-					defer func() {
-						if err := errors.Join(f.Close(), e.Close()); err != nil {
-							t.Error(err)
-						}
-					}()
-					f.directLimits()
-					f.limits.largest = 64 << 10
-					// Held back until all others of its window are done: there is nothing else in flight then.
-					starved := 0
+					f := openIn(t, e, content, os.O_RDWR|Direct)
+					defer closeAll(t, e, f)
+					setLargestRequest(f, 64<<10)
+					// Held back until all other pieces are complete, so that nothing else is in
+					// flight.
+					lateCount := 0
 					s.onResult(func(r *request) bool {
-						if r.opcode == op && starved < 3 && r.off%(512<<10) == 0 && len(r.p) > 4096 {
-							starved++
+						if r.opcode == op && lateCount < 3 && r.off%(512<<10) == 0 &&
+							len(r.p) > 4096 {
+							lateCount++
 							s.count.Add(1)
-							r.result = answer
-							if answer == 0 && op == opRead {
+							r.result = late
+							if late == 0 && op == opRead {
 								r.result = 4096
 							}
 							go func() {
 								for e.Stats().InFlight > 1 {
 									time.Sleep(100 * time.Microsecond)
 								}
-								s.mu.Lock()
-								held := s.held
-								s.held = nil
-								s.mu.Unlock()
-								s.complete(held)
+								s.complete(s.takeHeld())
 							}()
 							return true
 						}
@@ -371,11 +377,11 @@ func TestStragglers(t *testing.T) {
 						p = numbered(3, 4, 1024)
 						n, err = f.WriteAt(p, 0)
 					}
-					if starved == 0 {
-						t.Fatal("none was late")
+					if lateCount == 0 {
+						t.Fatal("no piece was late")
 					}
-					if answer == -int32(syscall.EIO) || answer == 0 && op == opWrite {
-						if err == nil || n != 0 && answer != 0 {
+					if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
+						if err == nil || n != 0 && late != 0 {
 							t.Error(n, err)
 						}
 						return
@@ -386,10 +392,37 @@ func TestStragglers(t *testing.T) {
 						}
 					}
 					if n != len(p) || err != nil || !bytes.Equal(p, content) {
-						t.Error("other bytes", n, err)
+						t.Error("wrong bytes", n, err)
 					}
 				})
 			}
 		}
 	}
+}
+
+// WriteAt fails on a file for which O_APPEND was set after package os had opened it, and the file
+// stays open.
+func TestWriteAtOfAppendingFile(t *testing.T) {
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags := uintptr(syscall.O_APPEND | direct)
+		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFL, flags)
+		if errno != 0 {
+			skip.Test(t, errno)
+		}
+		f, err := e.NewFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 0); n != 0 || err == nil {
+			t.Error(n, err)
+		}
+		if n, err := f.Write(alignedSlice(pageSize, pageSize)); n != pageSize || err != nil {
+			t.Error(n, err)
+		}
+		closeFile(t, f)
+	})
 }

@@ -1,6 +1,6 @@
 package ringway_test
 
-// The package beside package os: what that has for files, this has too.
+// The API compared with package os.
 
 import (
 	"errors"
@@ -9,13 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// A File has every method of an os.File, with the same parameters and results.
+// A File has every method of os.File, with the same parameters and results.
 func TestMethodsOfFile(t *testing.T) {
 	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*ringway.File]()
 	for i := range theirs.NumMethod() {
@@ -30,11 +33,11 @@ func TestMethodsOfFile(t *testing.T) {
 		}
 	}
 	if theirs.NumMethod() < 20 {
-		t.Fatal("hardly any were compared")
+		t.Fatal("too few methods were compared")
 	}
 }
 
-// signature of a method, without its receiver.
+// signature returns the type of a method without its receiver.
 func signature(method reflect.Type) string {
 	var in, out []reflect.Type
 	for i := 1; i < method.NumIn(); i++ {
@@ -46,15 +49,38 @@ func signature(method reflect.Type) string {
 	return reflect.FuncOf(in, out, false).String()
 }
 
-// No file at all is os.ErrInvalid, as it is to package os.
-func TestNoFile(t *testing.T) {
+// Direct is a flag of OpenFile on every system, and reads need no alignment with it.
+func TestDirectFlag(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
+	if err != nil && errors.Is(err, syscall.EINVAL) {
+		skip.Test(t, "this file system does not support direct I/O")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := make([]byte, 7)
+	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
+		t.Error(n, err, string(p))
+	}
+	if n, err := f.ReadAt(p, 4093); n != 7 || err != nil || string(p) != "3456789" {
+		t.Error(n, err, string(p))
+	}
+}
+
+// The methods of a nil File return os.ErrInvalid, as in package os.
+func TestNilFile(t *testing.T) {
 	ours := reflect.ValueOf((*ringway.File)(nil))
 	for i := range ours.NumMethod() {
 		name, method := ours.Type().Method(i).Name, ours.Method(i)
 		results := method.Type().NumOut()
 		last := reflect.TypeFor[error]()
 		if results == 0 || method.Type().Out(results-1) != last {
-			continue // Name, Fd and File have no error to answer.
+			continue // Name, Fd and OSFile return no error.
 		}
 		args := make([]reflect.Value, method.Type().NumIn())
 		for j := range args {
@@ -67,8 +93,8 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// Nor does a copy from no file or to none panic: package os's are os.ErrInvalid as well.
-func TestCopiesOfNoFile(t *testing.T) {
+// Copies from and to a nil File return os.ErrInvalid and do not panic, as in package os.
+func TestCopiesOfNilFile(t *testing.T) {
 	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +117,11 @@ func TestCopiesOfNoFile(t *testing.T) {
 		t.Error(err)
 	}
 	if none.Fd() != ^uintptr(0) {
-		t.Error("it has a descriptor")
+		t.Error("a nil File has a descriptor")
 	}
 }
 
-// The methods that are not transfers, beside package os's own.
+// Methods that are not transfers have the results of package os.
 func TestOtherMethods(t *testing.T) {
 	dir := t.TempDir()
 	f, err := ringway.Create(filepath.Join(dir, "file"))
@@ -172,7 +198,7 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
-// reason is an error without the path.
+// reason returns the text of an error without the path.
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -195,15 +221,15 @@ func TestWholeFiles(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 	}
-	beside := filepath.Join(dir, "beside")
-	if err := os.WriteFile(beside, nil, 0o640); err != nil {
+	reference := filepath.Join(dir, "reference")
+	if err := os.WriteFile(reference, nil, 0o640); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := os.Stat(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if theirs, err := os.Stat(beside); err != nil || ours.Mode() != theirs.Mode() {
+	if theirs, err := os.Stat(reference); err != nil || ours.Mode() != theirs.Mode() {
 		t.Error(ours.Mode(), theirs.Mode(), err)
 	}
 	missing := filepath.Join(dir, "missing", "file")

@@ -5,7 +5,6 @@ package ringway
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
@@ -16,26 +15,26 @@ import (
 func TestPace(t *testing.T) {
 	p := pace{limit: 256}
 	if !p.due(1, 0) || p.due(0, 0) {
-		t.Fatal("one alone is submitted at once, and nothing is not")
+		t.Fatal("a single request must be due, and none must not")
 	}
 	p.submitted(128)
 	if p.due(15, 0) || !p.due(16, 0) {
-		t.Fatal("under load an eighth gathers")
+		t.Fatal("under load, an eighth of the requests must gather")
 	}
 	p.completed(128)
 	if p.due(15, 128) {
-		t.Fatal("those who were woken gather too")
+		t.Fatal("requests of woken goroutines must gather too")
 	}
 	p.submitted(256)
 	if p.capacity() != 0 || p.due(1000, 0) {
-		t.Fatal("there is no room")
+		t.Fatal("no capacity must be left")
 	}
-	// Whatever is held back, it is never for want of completions.
+	// Requests are held back only while completions are due.
 	for inFlight := range 300 {
 		for waiting := 1; waiting < 300; waiting++ {
 			p := pace{limit: 192, inFlight: inFlight}
 			if !p.due(waiting, 0) && inFlight == 0 {
-				t.Fatal("held back, and nobody is to come:", inFlight, waiting)
+				t.Fatal("held back with no completion due:", inFlight, waiting)
 			}
 		}
 	}
@@ -45,7 +44,8 @@ func TestLoad(t *testing.T) {
 	var l load
 	rounds := func(n int) {
 		for i := range loadRounds {
-			if i == loadRounds/2 { // The others have just been woken, and have not asked for more yet.
+			// The other goroutines were just woken and have not submitted yet.
+			if i == loadRounds/2 {
 				l.observe(n)
 			}
 			l.endRound()
@@ -54,30 +54,27 @@ func TestLoad(t *testing.T) {
 	l.set(true)
 	for range 3 {
 		if rounds(fewTransfers + 1); !l.high.Load() {
-			t.Fatal("they are many still")
+			t.Fatal("the load must stay high")
 		}
 	}
 	if rounds(fewTransfers); l.high.Load() {
-		t.Fatal("they are few")
+		t.Fatal("the load must be low")
 	}
 	if rounds(fewTransfers + 1); !l.high.Load() {
-		t.Fatal("they are many")
+		t.Fatal("the load must be high")
 	}
 }
 
-// A few transfers are plain calls, and no more of them than the bound, whether they end or hang. What is beyond goes by the
-// ring, and so does everything until there are few again.
-func TestFewArePlain(t *testing.T) {
+// Up to a limit, transfers are plain calls, whether they return or hang. Transfers beyond the limit
+// go to the queue, and so do all others until only a few run again.
+func TestFewTransfersArePlainCalls(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		e, err := New(Options{Backend: backend, Rings: 1})
-		if err != nil {
-			skip.Test(t, err)
-		}
+		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
 		name := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}
@@ -90,29 +87,26 @@ func TestFewArePlain(t *testing.T) {
 		}
 		for range 100 {
 			if n := pushed(); n != 0 || e.plain.Load() != 0 {
-				t.Fatalf("%s: one alone: %d by the ring, %d under way", backend, n, e.plain.Load())
+				t.Fatalf("%s: one transfer: %d through the queue, %d plain", backend, n,
+					e.plain.Load())
 			}
 		}
 		e.plain.Store(fewTransfers) // They hang.
 		if n := pushed(); n != 1 || e.plain.Load() != fewTransfers {
-			t.Fatalf("%s: beside a few that hang: %d by the ring, %d plain ones", backend, n, e.plain.Load())
+			t.Fatalf("%s: next to plain calls that hang: %d through the queue, %d plain", backend,
+				n, e.plain.Load())
 		}
-		e.plain.Store(0) // They have ended.
+		e.plain.Store(0) // They have returned.
 		n := pushed()
 		if n != 2 {
-			t.Fatalf("%s: just after a crowd: %d by the ring", backend, n)
+			t.Fatalf("%s: right after high load: %d through the queue", backend, n)
 		}
 		for range loadRounds {
 			n = pushed()
 		}
 		if again := pushed(); again != n {
-			t.Errorf("%s: one alone, long after a crowd, goes by the ring", backend)
+			t.Errorf("%s: long after high load, one transfer goes through the queue", backend)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closeAll(t, e, f)
 	}
 }

@@ -19,7 +19,7 @@ func TestRefs(t *testing.T) {
 			if last {
 				lasts.Add(1)
 				if users.Load() != 0 {
-					t.Error("the last one, while there are others")
+					t.Error("the last release, while there are users")
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func TestRefs(t *testing.T) {
 		}
 		wg.Wait()
 		if firsts.Load() != 1 || lasts.Load() != 1 {
-			t.Fatalf("%d were the first to close, %d the last to go", firsts.Load(), lasts.Load())
+			t.Fatalf("%d first closes, %d last releases", firsts.Load(), lasts.Load())
 		}
 	}
 }

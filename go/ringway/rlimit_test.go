@@ -2,7 +2,7 @@
 
 package ringway_test
 
-// Engines under a limit on the size of files.
+// Engines under a limit on the size of files (RLIMIT_FSIZE).
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// smallFiles is a child that may write no file, and has SIGXFSZ as Go has it, or ignored.
+// smallFiles runs in a child process that may not write files, with SIGXFSZ ignored or as Go
+// handles it.
 func smallFiles() error {
 	if os.Getenv("IGNORED") != "" {
 		signal.Ignore(syscall.SIGXFSZ)
@@ -45,8 +46,8 @@ func smallFiles() error {
 	return nil
 }
 
-// No backend needs to write a file: a limit on their size refuses none of them.
-func TestNoFileIsWritten(t *testing.T) {
+// No backend needs to write a file, so the limit makes none of them unavailable.
+func TestBackendsWriteNoFile(t *testing.T) {
 	for _, ignored := range []string{"", "yes"} {
 		for _, user := range []string{"", "nobody"} {
 			out := runChild(t, "smallFiles", func(cmd *exec.Cmd) {

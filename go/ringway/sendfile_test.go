@@ -2,7 +2,7 @@
 
 package ringway_test
 
-// What is sent without a copy through the program.
+// Copies of files to connections without a copy through the program.
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// took records what a writer's ReadFrom was given.
+// took records the reader that its ReadFrom receives.
 type took struct {
 	bytes.Buffer
 	source io.Reader
@@ -29,7 +29,8 @@ func (w *took) ReadFrom(r io.Reader) (int64, error) {
 	return w.Buffer.ReadFrom(r)
 }
 
-// A writer that has ReadFrom gets the descriptor with the file, which is what package net sends a file by.
+// A writer with a ReadFrom method receives a reader with the descriptor of the file, so that
+// package net can use sendfile(2).
 func TestWriteToGivesTheDescriptor(t *testing.T) {
 	content := bytesOf(300_000)
 	name := fileWith(t, content)
@@ -47,7 +48,7 @@ func TestWriteToGivesTheDescriptor(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T has no descriptor", w.source)
 		}
-		// (Whoever knows the descriptor alone does not know what direct I/O has to be aligned to.)
+		// A user of a raw descriptor would not know the alignment of direct I/O.
 		if _, err := conn.SyscallConn(); (err == nil) != (direct == 0) {
 			t.Fatal(err)
 		}
@@ -60,12 +61,12 @@ func TestWriteToGivesTheDescriptor(t *testing.T) {
 	})
 }
 
-// A web server sends a file by sendfile(2), whatever copies it: then the file's own Read is called for the head alone, from which
-// the type of the content is told.
+// A web server sends a file with sendfile(2), whatever copies it. The file's Read is called at most
+// for the head, from which the server guesses the content type.
 func TestSendfileOverHTTP(t *testing.T) {
 	content := bytesOf(8 << 20)
 	name := fileWith(t, content)
-	// On which each read by the program is counted.
+	// This engine counts each read by the program.
 	e, err := ringway.New(ringway.Options{Backend: ringway.BackendURing, AlwaysRing: true})
 	if err != nil {
 		skip.Test(t, err)
@@ -91,7 +92,8 @@ func TestSendfileOverHTTP(t *testing.T) {
 	for way, send := range serve {
 		t.Run(way, func(t *testing.T) {
 			failed := make(chan error, 1)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
 				f, err := e.Open(name)
 				if err == nil {
 					err = send(w, r, f)
@@ -114,7 +116,7 @@ func TestSendfileOverHTTP(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := e.Stats().Pushed - before; n > 2 {
-				t.Errorf("the program read the file by %d operations", n)
+				t.Errorf("the program read the file with %d operations", n)
 			}
 		})
 	}

@@ -400,8 +400,8 @@ func (s *shard) leaveQueue(r *request) {
 	r.state = stateIdle
 }
 
-// reap is called by the reaper, a goroutine of internal/readable, when the queue's descriptor became
-// readable. It returns true if it must not be called again.
+// reap is called by the reaper, a goroutine of internal/readable, when the queue's descriptor
+// became readable. It returns true if it must not be called again.
 func (s *shard) reap(fd uintptr) (last bool) {
 	s.queue.readable(fd)
 	s.mu.Lock()

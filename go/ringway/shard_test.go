@@ -18,17 +18,17 @@ import (
 
 // The work of combiners and of the reaper, counted on queues without a kernel.
 
-// goroutine is what the runtime calls the one that asks.
+// goroutine returns the runtime's number of the calling goroutine.
 func goroutine() string {
 	var stack [64]byte
 	return string(bytes.Fields(stack[:runtime.Stack(stack[:], false)])[1])
 }
 
-// instant completes everything as soon as it is submitted.
+// instant is a queue that completes each request when it is submitted.
 type instant struct {
 	pushed []*request
-	after  func() // Of each submission.
-	short  int    // So many submissions are not taken first.
+	after  func() // Called in each submission.
+	short  int    // How many submissions are refused first.
 }
 
 func (q *instant) capacity() int { return largestGroup }
@@ -58,30 +58,54 @@ func (q *instant) readable(uintptr) {}
 
 func (q *instant) close() error { return nil }
 
-// Others submit without end while a goroutine is in the turnstile: it makes a bounded number of rounds for them, in which it
-// moves a bounded number of operations, and another goes on from there. It does not wait for a kernel that is short of something.
-func TestRoundsAreBounded(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		group, most int
-		short       int // Submissions that the kernel does not take.
-	}{
-		{"one by one", 1, maxRounds, 0},
-		{"in large groups", largestGroup, maxMoved / (2 * largestGroup), 0}, // Each operation is submitted and reaped.
-		{"a kernel short of memory", 1, 1, 5},
-	} {
-		t.Run(c.name, func(t *testing.T) { roundsAreBounded(t, c.group, c.most, c.short) })
+// pipeShard makes a shard over a queue whose descriptor is a pipe.
+func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
+	t.Helper()
+	var fds [2]int
+	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Close(fds[0])
+		_ = syscall.Close(fds[1])
+	})
+	s, err := newShard(q, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, func() {
+		if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-func roundsAreBounded(t *testing.T, group, most, short int) {
+// While other goroutines submit without end, a combiner makes a bounded number of rounds, in which
+// it moves a bounded number of operations. Another goroutine takes over from there. The combiner
+// does not wait for a kernel that is short of memory.
+func TestCombinerIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		group, most int
+		short       int // How many submissions are refused first.
+	}{
+		{"one by one", 1, maxRounds, 0},
+		// Each operation is submitted and reaped.
+		{"in large groups", largestGroup, maxMoved / (2 * largestGroup), 0},
+		{"a kernel short of memory", 1, 1, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) { combinerIsBounded(t, c.group, c.most, c.short) })
+	}
+}
+
+func combinerIsBounded(t *testing.T, group, most, short int) {
 	const total = 5000
 	var s *shard
 	var mu sync.Mutex
 	rounds := map[string]int{}
 	left := total
 	over := make(chan struct{})
-	submit := func() { // As another goroutine does meanwhile.
+	submit := func() { // As another goroutine does at the same time.
 		all := make([]*request, group)
 		for i := range all {
 			all[i] = newRequest(opRead, 0, nil, 0)
@@ -101,34 +125,26 @@ func roundsAreBounded(t *testing.T, group, most, short int) {
 			submit()
 		}
 	}}
-	fds := make([]int, 2)
-	if err := syscall.Pipe(fds); err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[1])
-	defer syscall.Close(fds[0])
-	s, err := newShard(q, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ = pipeShard(t, q)
 	submit()
 	mu.Lock()
 	mine := rounds[goroutine()]
 	mu.Unlock()
 	if mine == 0 || mine > most {
-		t.Errorf("%d rounds for others, where %d are the most", mine, most)
+		t.Errorf("%d rounds for others; the limit is %d", mine, most)
 	}
 	select {
 	case <-over:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody went on")
+		t.Fatal("nobody took over")
 	}
 	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// narrow is a queue that has less room than was asked for, as a KAIO context where fs.aio-max-nr is short.
+// narrow is a queue with less capacity than was asked for, like a KAIO context when fs.aio-max-nr
+// is almost used up.
 type narrow struct {
 	queue
 	inFlight, most int
@@ -154,22 +170,21 @@ func (q *narrow) reap(done []*request) []*request {
 	return done
 }
 
-// A queue smaller than the pace would have it: those that wait for room wait, and nobody spins.
-func TestNarrowQueue(t *testing.T) {
+// With a queue smaller than the limit of operations in flight, operations wait for capacity, and no
+// goroutine spins.
+func TestSmallQueue(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		q := &narrow{most: 32}
-		e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192, wrap: func(inner queue) queue {
-			q.queue = inner
-			return q
-		}})
-		if err != nil {
-			skip.Test(t, err)
-		}
+		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192,
+			wrap: func(inner queue) queue {
+				q.queue = inner
+				return q
+			}})
 		name := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := e.OpenFile(name, os.O_RDONLY|syscall.O_DIRECT, 0)
+		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}
@@ -179,7 +194,8 @@ func TestNarrowQueue(t *testing.T) {
 			wg.Go(func() {
 				p := alignedSlice(pageSize, pageSize)
 				for i := range each {
-					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize || err != nil {
+					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize ||
+						err != nil {
 						t.Error(n, err)
 					}
 				}
@@ -187,20 +203,15 @@ func TestNarrowQueue(t *testing.T) {
 		}
 		wg.Wait()
 		n := q.submissions.Load()
-		t.Logf("%s: %.2f rounds an operation", backend, float64(n)/(readers*each))
+		t.Logf("%s: %.2f rounds per operation", backend, float64(n)/(readers*each))
 		if n > 2*readers*each {
 			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closeAll(t, e, f)
 	}
 }
 
-// quietQueue completes everything that it is given, and nobody is told: its descriptor never becomes readable.
+// quietQueue completes every request, but its descriptor never becomes readable.
 type quietQueue struct {
 	instant
 	inFlight []*request
@@ -216,19 +227,10 @@ func (q *quietQueue) reap(done []*request) []*request {
 	return done
 }
 
-// The reaper may wait for a processor for long, behind very many goroutines. What has completed meanwhile is reaped all the
-// same, and those that wait for room are not taken for stuck.
+// With very many goroutines, the reaper may wait long for a processor. Completions are reaped all
+// the same, and requests that wait for capacity do not count as stuck.
 func TestLateReaper(t *testing.T) {
-	fds := make([]int, 2)
-	if err := syscall.Pipe(fds); err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[1])
-	defer syscall.Close(fds[0])
-	s, err := newShard(&quietQueue{}, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, becomeReadable := pipeShard(t, &quietQueue{})
 	all := make([]*request, 40)
 	for i := range all {
 		all[i] = newRequest(opRead, 0, nil, 0)
@@ -236,10 +238,8 @@ func TestLateReaper(t *testing.T) {
 	}
 	s.submit(true, all...)
 	for i, r := range all {
-		if i == len(all)-4 { // The last ones have nobody behind them, who would wait for room.
-			if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
-				t.Fatal(err)
-			}
+		if i == len(all)-4 { // No request waits for capacity behind the last ones.
+			becomeReadable()
 		}
 		<-r.own.done
 		if r.result == unsupported {

@@ -3,8 +3,8 @@
 package ringway
 
 // A soak test: goroutines read, write, batch, sync and cancel at random, over queues that inject
-// faults. Each checks its file against a model. It takes two seconds for each backend, or as long as
-// RINGWAY_SOAK says: make -C go soak SOAK=10m.
+// faults. Each checks its file against a model. It takes two seconds for each backend, or as long
+// as RINGWAY_SOAK says: make -C go soak SOAK=10m.
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const (
 	soakPlace  = 4 * 4096
 )
 
-// soaker is a goroutine with a file of its own. Each place of the file is filled with one byte value.
-// After a failed write it may hold several.
+// soaker is a goroutine with a file of its own. Each place of the file is filled with one byte
+// value. After a failed write it may hold several.
 type soaker struct {
 	t      *testing.T
 	random *rand.Rand
@@ -98,7 +98,8 @@ func (s *soaker) step() {
 			s.check(place, p)
 		}
 	case 3: // Canceled at a random moment.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.random.IntN(300))*time.Microsecond)
+		ctx, cancel := context.WithTimeout(context.Background(),
+			time.Duration(s.random.IntN(300))*time.Microsecond)
 		defer cancel()
 		b, err := s.file.ReadBuf(ctx, off, soakPlace)
 		switch {
@@ -113,7 +114,8 @@ func (s *soaker) step() {
 	case 4:
 		var batch []Transfer
 		for i := place; i < soakPlaces && len(batch) < 6; i += 1 + s.random.IntN(3) {
-			batch = append(batch, Transfer{P: alignedSlice(soakPlace, pageSize), Off: int64(i * soakPlace)})
+			batch = append(batch, Transfer{P: alignedSlice(soakPlace, pageSize),
+				Off: int64(i * soakPlace)})
 		}
 		s.injected(s.file.ReadBatch(batch))
 		for _, t := range batch {
@@ -177,7 +179,7 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 				s.may[i][0] = true
 			}
 			for time.Now().Before(end) && !t.Failed() {
-				file, err := e.OpenFile(name, os.O_RDWR|syscall.O_DIRECT*(g%2), 0)
+				file, err := e.OpenFile(name, os.O_RDWR|Direct*(g%2), 0)
 				if err != nil {
 					t.Error("no direct I/O here: ", err)
 					return
@@ -194,7 +196,8 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 	}
 	soakers.Wait()
 	closeAll(t, e)
-	if stats := e.Stats(); stats.Pushed != stats.Delivered || stats.InFlight != 0 || stats.Waiting != 0 {
+	if stats := e.Stats(); stats.Pushed != stats.Delivered || stats.InFlight != 0 ||
+		stats.Waiting != 0 {
 		t.Errorf("the counts do not add up: %+v", stats)
 	}
 	t.Logf("%d operations, %d bytes checked, %d canceled, %d failed; "+

@@ -2,8 +2,8 @@
 
 package ringway_test
 
-// What others make of the types: the standard library's users of an fs.FS, an io.ReaderAt, a Reader or a Writer, with package
-// os beside them. file_test.go has the contracts themselves.
+// How the standard library uses the types: as an fs.FS, an io.ReaderAt, a Reader or a Writer.
+// Results are compared with those of package os. file_test.go tests the contracts themselves.
 
 import (
 	"archive/tar"
@@ -42,7 +42,8 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// tree is a directory with what makes trouble: links, empty directories, names to escape, a file without permission to write.
+// tree makes a directory with difficult entries: links, empty directories, names that need
+// escaping, a read-only file.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +53,8 @@ func tree(t *testing.T) string {
 		}
 	}
 	for _, name := range []string{"page.tmpl", "hello world", "ünï", "dotted..name"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("{{.}} is in "+name), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{{.}} is in "+name),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,17 +71,19 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-func TestTree(t *testing.T) {
+func TestFSMatchesDirFS(t *testing.T) {
 	dir := tree(t)
 	reference := os.DirFS(dir)
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
 			fsys := e.DirFS(dir)
-			if err := fstest.TestFS(fsys, "a/b/c", "a/large", "a/link", "hello world", "ünï", "empty"); err != nil {
+			if err := fstest.TestFS(fsys, "a/b/c", "a/large", "a/link", "hello world", "ünï",
+				"empty"); err != nil {
 				t.Error(err)
 			}
-			for name, expected := range map[string][]string{"a": {"large", "link", "b/c"}, "a/b": {"nothing", "c"}, "empty": nil} {
+			for name, expected := range map[string][]string{"a": {"large", "link", "b/c"},
+				"a/b": {"nothing", "c"}, "empty": nil} {
 				sub, err := fs.Sub(fsys, name)
 				if err != nil {
 					t.Fatal(err)
@@ -88,7 +92,7 @@ func TestTree(t *testing.T) {
 					t.Error(name, err)
 				}
 			}
-			// (fstest takes no link that leads nowhere.)
+			// fstest does not accept a dangling link.
 			dangling := filepath.Join(dir, "a", "b", "dangling")
 			if err := os.Symlink("nowhere", dangling); err != nil {
 				t.Fatal(err)
@@ -101,17 +105,31 @@ func TestTree(t *testing.T) {
 				same(t, pattern, []any{got, err}, []any{want, wantErr})
 			}
 			for _, name := range []string{
-				"a/large", "a/link", "a/b/nothing", "a/b/dangling", "a", "none", "", "/a", "../a", "a/../a", "a/", "a//b", ".",
+				"a/large", "a/link", "a/b/nothing", "a/b/dangling", "a", "none", "", "/a", "../a",
+				"a/../a", "a/", "a//b", ".",
 				"a\x00b", "dotted..name", "a/link/below",
 			} {
 				got, err := fs.ReadFile(fsys, name)
 				want, wantErr := fs.ReadFile(reference, name)
-				same(t, "ReadFile "+name, []any{string(got), text(err)}, []any{string(want), text(wantErr)})
-				for what, ask := range map[string]func(fs.FS) (any, error){
-					"Stat":     func(f fs.FS) (any, error) { info, err := fs.Stat(f, name); return described(info), err },
-					"Lstat":    func(f fs.FS) (any, error) { info, err := fs.Lstat(f, name); return described(info), err },
+				same(t, "ReadFile "+name, []any{string(got), text(err)},
+					[]any{string(want), text(wantErr)})
+				for what, call := range map[string]func(fs.FS) (any, error){
+					"Stat": func(f fs.FS) (any, error) {
+						info,
+							err := fs.Stat(f, name)
+						return described(info), err
+					},
+					"Lstat": func(f fs.FS) (any, error) {
+						info,
+							err := fs.Lstat(f, name)
+						return described(info), err
+					},
 					"ReadLink": func(f fs.FS) (any, error) { return fs.ReadLink(f, name) },
-					"ReadDir":  func(f fs.FS) (any, error) { all, err := fs.ReadDir(f, name); return fmt.Sprint(all), err },
+					"ReadDir": func(f fs.FS) (any, error) {
+						all,
+							err := fs.ReadDir(f, name)
+						return fmt.Sprint(all), err
+					},
 					"Open": func(f fs.FS) (any, error) {
 						file, err := f.Open(name)
 						if err != nil {
@@ -122,17 +140,18 @@ func TestTree(t *testing.T) {
 						return described(info), err
 					},
 				} {
-					got, err := ask(fsys)
-					want, wantErr := ask(reference)
-					// (Package os has ReadLink tell where it looked.)
-					same(t, what+" "+name, []any{got, text(err)}, []any{want, strings.Replace(text(wantErr), dir+"/", "", 1)})
+					got, err := call(fsys)
+					want, wantErr := call(reference)
+					// The error of package os for ReadLink has the full path.
+					same(t, what+" "+name, []any{got, text(err)},
+						[]any{want, strings.Replace(text(wantErr), dir+"/", "", 1)})
 				}
 			}
 		})
 	}
 }
 
-// same compares two answers.
+// same compares a result with that of package os.
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -158,7 +177,7 @@ func walk(fsys fs.FS) (seen []string) {
 	return append(seen, fmt.Sprint(err))
 }
 
-// An archive of a tree is the same, bit by bit, and can be taken apart by way of a File.
+// An archive of a tree is the same byte for byte, and a File with an archive can be unpacked.
 func TestArchives(t *testing.T) {
 	dir := tree(t)
 	var want bytes.Buffer
@@ -170,7 +189,8 @@ func TestArchives(t *testing.T) {
 	var many bytes.Buffer
 	z := zip.NewWriter(&many)
 	for i := range 12 {
-		part, err := z.CreateHeader(&zip.FileHeader{Name: fmt.Sprint("part ", i), Method: uint16(i % 2 * int(zip.Deflate))})
+		part, err := z.CreateHeader(&zip.FileHeader{Name: fmt.Sprint("part ", i),
+			Method: uint16(i % 2 * int(zip.Deflate))})
 		if err == nil {
 			_, err = part.Write(large[i*1000:][:i*900])
 		}
@@ -189,9 +209,10 @@ func TestArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.Bytes(), want.Bytes()) {
-			t.Error("another archive")
+			t.Error("the archive differs")
 		}
-		same(t, "tar from a file", contents(t, open(t, e, tarred, os.O_RDONLY|direct)), contents(t, bytes.NewReader(want.Bytes())))
+		same(t, "tar from a file", contents(t, open(t, e, tarred, os.O_RDONLY|direct)),
+			contents(t, bytes.NewReader(want.Bytes())))
 
 		f := open(t, e, zips, os.O_RDONLY|direct)
 		r, err := zip.NewReader(f, int64(many.Len()))
@@ -206,7 +227,7 @@ func TestArchives(t *testing.T) {
 			wg.Go(func() {
 				p, err := fs.ReadFile(r, part.Name)
 				if err != nil || !bytes.Equal(p, large[i*1000:][:i*900]) {
-					t.Error("other bytes:", part.Name, len(p), err)
+					t.Error("wrong bytes:", part.Name, len(p), err)
 				}
 			})
 		}
@@ -214,7 +235,7 @@ func TestArchives(t *testing.T) {
 	})
 }
 
-// contents of a tar archive.
+// contents lists a tar archive.
 func contents(t *testing.T, r io.Reader) (all []string) {
 	t.Helper()
 	for archive := tar.NewReader(r); ; {
@@ -229,11 +250,12 @@ func contents(t *testing.T, r io.Reader) (all []string) {
 		if _, err := io.Copy(sum, archive); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, fmt.Sprintf("%s %c %s %o %d %x", h.Name, h.Typeflag, h.Linkname, h.Mode, h.Size, sum.Sum(nil)))
+		all = append(all, fmt.Sprintf("%s %c %s %o %d %x", h.Name, h.Typeflag, h.Linkname, h.Mode,
+			h.Size, sum.Sum(nil)))
 	}
 }
 
-func TestReaders(t *testing.T) {
+func TestStandardReaders(t *testing.T) {
 	picture := image.NewGray(image.Rect(0, 0, 301, 203))
 	for i := range picture.Pix {
 		picture.Pix[i] = byte(i * i >> 3)
@@ -254,7 +276,8 @@ func TestReaders(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	pngFile, gzipFile, plain := fileWith(t, encoded.Bytes()), fileWith(t, packed.Bytes()), fileWith(t, content)
+	pngFile, gzipFile, plain := fileWith(t, encoded.Bytes()), fileWith(t,
+		packed.Bytes()), fileWith(t, content)
 	lines := fileWith(t, []byte(strings.Repeat("a line\nand another one\n", 9000)))
 	self, err := os.Executable()
 	if err != nil {
@@ -269,7 +292,7 @@ func TestReaders(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		got, err := png.Decode(open(t, e, pngFile, os.O_RDONLY|direct))
 		if err != nil || !reflect.DeepEqual(got, image.Image(picture)) {
-			t.Error("another picture", err)
+			t.Error("the picture differs", err)
 		}
 
 		unpacked, err := gzip.NewReader(open(t, e, gzipFile, os.O_RDONLY|direct))
@@ -277,7 +300,7 @@ func TestReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := io.ReadAll(unpacked); err != nil || !bytes.Equal(p, content) {
-			t.Error("gzip: other bytes", len(p), err)
+			t.Error("gzip: wrong bytes", len(p), err)
 		}
 
 		scanner, count := bufio.NewScanner(open(t, e, lines, os.O_RDONLY|direct)), 0
@@ -305,8 +328,9 @@ func TestReaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, err := io.ReadAll(r)
-			if want := content[:len(p)]; err != nil || !bytes.Equal(p, want) || len(p) != len(content) && name != "one by one" {
-				t.Error(name, "other bytes", len(p), err)
+			if want := content[:len(p)]; err != nil || !bytes.Equal(p, want) ||
+				len(p) != len(content) && name != "one by one" {
+				t.Error(name, "wrong bytes", len(p), err)
 			}
 		}
 
@@ -331,7 +355,7 @@ func TestReaders(t *testing.T) {
 	})
 }
 
-// Directories are read in parts and to the end, as by package os.
+// Directories are read in parts and to the end, as with package os.
 func TestDirectories(t *testing.T) {
 	dir := tree(t)
 	for _, backend := range backends {
@@ -367,7 +391,8 @@ func TestDirectories(t *testing.T) {
 			if err := errors.Join(f.Close(), reference.Close()); err != nil {
 				t.Error(err)
 			}
-			for what, err := range map[string]error{"ReadDir": errorOf(f.ReadDir(n)), "Readdir": errorOf(f.Readdir(n)), "Readdirnames": errorOf(f.Readdirnames(n))} {
+			for what, err := range map[string]error{"ReadDir": errorOf(f.ReadDir(n)),
+				"Readdir": errorOf(f.Readdir(n)), "Readdirnames": errorOf(f.Readdirnames(n))} {
 				if !errors.Is(err, os.ErrClosed) {
 					t.Error(what, err)
 				}
@@ -385,21 +410,24 @@ func TestTemplates(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := parsed.ExecuteTemplate(&b, "hello world", 7); err != nil || b.String() != "7 is in hello world" {
+		if err := parsed.ExecuteTemplate(&b, "hello world", 7); err != nil ||
+			b.String() != "7 is in hello world" {
 			t.Error(b.String(), err)
 		}
 		if _, err := template.ParseFS(e.DirFS(dir), "none*"); err == nil {
-			t.Error("a pattern that nothing matches")
+			t.Error("a pattern without a match is accepted")
 		}
 	}
 }
 
-// Files that the kernel makes up: their size is told as 0, and some can be read but once through.
-func TestProc(t *testing.T) {
+// Files that the kernel generates report a size of 0, and some can be read only once.
+func TestProcFiles(t *testing.T) {
 	for _, backend := range backends {
 		for _, always := range []bool{false, true} {
 			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: always})
-			for _, name := range []string{"/proc/self/cmdline", "/proc/filesystems", "/proc/version", "/proc/self/limits", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+			for _, name := range []string{"/proc/self/cmdline", "/proc/filesystems",
+				"/proc/version", "/proc/self/limits",
+				"/sys/kernel/mm/transparent_hugepage/enabled"} {
 				want, err := os.ReadFile(name)
 				if err != nil {
 					continue // Not every machine has all of them.
@@ -413,9 +441,10 @@ func TestProc(t *testing.T) {
 					t.Errorf("%s: ReadFile of %s: %q, %v", backend, name, got, err)
 				}
 			}
-			// This one is longer than a page, and changes; it has to come whole nevertheless.
+			// This file is longer than a page and changes, but must be complete.
 			maps, err := io.ReadAll(open(t, e, "/proc/self/maps", os.O_RDONLY))
-			if err != nil || !bytes.Contains(maps, []byte("[stack]")) || !bytes.HasSuffix(maps, []byte("\n")) {
+			if err != nil || !bytes.Contains(maps, []byte("[stack]")) ||
+				!bytes.HasSuffix(maps, []byte("\n")) {
 				t.Errorf("%s: maps: %q, %v", backend, maps, err)
 			}
 			zero := open(t, e, "/dev/zero", os.O_RDONLY)
@@ -434,7 +463,7 @@ func TestProc(t *testing.T) {
 	}
 }
 
-// oddReader gives odd numbers of bytes.
+// oddReader returns odd numbers of bytes.
 type oddReader struct{ p []byte }
 
 func (r *oddReader) Read(p []byte) (int, error) {
@@ -445,12 +474,12 @@ func (r *oddReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// io.Copy from and to everything there is.
+// io.Copy works from and to every kind of reader and writer.
 func TestCopyMatrix(t *testing.T) {
-	const size = 1<<20 + 4096 // A multiple of what direct writes ask for.
+	const size = 1<<20 + 4096 // A multiple of the alignment of direct writes.
 	content := bytesOf(size)
 	name := fileWith(t, content)
-	// A target's got ends the writing and is what was written.
+	// target is a destination. Its got function ends the writing and returns what was written.
 	type target struct {
 		io.Writer
 		got func() ([]byte, error)
@@ -508,8 +537,14 @@ func TestCopyMatrix(t *testing.T) {
 			return open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE|direct)
 		}
 		sources := map[string]func(t *testing.T) io.Reader{
-			"File":         func(t *testing.T) io.Reader { return open(t, e, name, os.O_RDONLY|direct) },
-			"limited File": func(t *testing.T) io.Reader { return io.LimitReader(open(t, e, name, os.O_RDONLY|direct), size+5) },
+			"File": func(t *testing.T) io.Reader {
+				return open(t, e, name,
+					os.O_RDONLY|direct)
+			},
+			"limited File": func(t *testing.T) io.Reader {
+				return io.LimitReader(open(t, e, name,
+					os.O_RDONLY|direct), size+5)
+			},
 			"section of a File": func(t *testing.T) io.Reader {
 				return io.NewSectionReader(open(t, e, name, os.O_RDONLY|direct), 0, size)
 			},
@@ -522,8 +557,10 @@ func TestCopyMatrix(t *testing.T) {
 				return f
 			},
 			"buffer": func(*testing.T) io.Reader { return bytes.NewBuffer(bytes.Clone(content)) },
-			"halves": func(*testing.T) io.Reader { return iotest.HalfReader(bytes.NewReader(content)) },
-			"odd":    func(*testing.T) io.Reader { return &oddReader{p: content} },
+			"halves": func(*testing.T) io.Reader {
+				return iotest.HalfReader(bytes.NewReader(content))
+			},
+			"odd": func(*testing.T) io.Reader { return &oddReader{p: content} },
 			"pipe": func(t *testing.T) io.Reader {
 				r, w := pipe(t)
 				feed(t, w)
@@ -571,7 +608,7 @@ func TestCopyMatrix(t *testing.T) {
 		for from, source := range sources {
 			for to, target := range targets {
 				if !strings.Contains(from+to, "File") && from != "pipe" && to != "pipe" {
-					continue // Nothing of ringway's.
+					continue // Neither side is of package ringway.
 				}
 				t.Run(from+" to "+to, func(t *testing.T) {
 					in, out := source(t), target(t)
@@ -586,7 +623,7 @@ func TestCopyMatrix(t *testing.T) {
 	})
 }
 
-// What goes wrong at the other side of a copy is told as it is.
+// Errors of the other side of a copy are returned as they are.
 func TestCopyErrors(t *testing.T) {
 	reason := errors.New("the other side")
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
@@ -595,7 +632,8 @@ func TestCopyErrors(t *testing.T) {
 			t.Error(n, err)
 		}
 		for _, reason := range []error{reason, io.ErrUnexpectedEOF} {
-			if n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)), iotest.ErrReader(reason))); n != 4096 || err != reason {
+			if n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
+				iotest.ErrReader(reason))); n != 4096 || err != reason {
 				t.Error(n, err)
 			}
 		}
@@ -608,7 +646,7 @@ func TestCopyErrors(t *testing.T) {
 	})
 }
 
-// A part of a file, and the rest of it: both positions are where the copy ended.
+// After copies of parts of a file, both current positions are where the copy ended.
 func TestCopyParts(t *testing.T) {
 	content := bytesOf(64 << 10)
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
@@ -627,13 +665,14 @@ func TestCopyParts(t *testing.T) {
 			t.Error(n, err)
 		}
 		if got, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(got, content) {
-			t.Error("other bytes", len(got), err)
+			t.Error("wrong bytes", len(got), err)
 		}
 	})
 }
 
-// A directory can be synced, by a ring too, and closed meanwhile; what has nothing to sync says so as package os does.
-func TestSyncOfOthers(t *testing.T) {
+// Directories can be synced, also by a ring, and closed at the same time. For files that cannot be
+// synced the error is that of package os.
+func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
@@ -644,7 +683,7 @@ func TestSyncOfOthers(t *testing.T) {
 				t.Error(err)
 			}
 			if backend == ringway.BackendURing && e.Stats().Delivered != before+2 {
-				t.Error("the ring did not have them")
+				t.Error("the ring did not do the syncs")
 			}
 			for range 50 {
 				dir := open(t, e, name, os.O_RDONLY)
@@ -694,27 +733,45 @@ func TestSyncOfOthers(t *testing.T) {
 	}
 }
 
-// What is synced is on the disk: the page cache has nothing of it that is not.
-func TestSyncsAreSyncs(t *testing.T) {
+// After a sync, no page of the file in the page cache is dirty.
+func TestSyncWritesBack(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		written := []ringway.Transfer{{P: bytesOf(1 << 19)}, {P: bytesOf(1 << 19), Off: 1 << 19}}
 		apart := []ringway.Transfer{written[0], {P: written[1].P, Off: 1 << 20}}
 		plain := func(f *ringway.File) error { return f.WriteBatch(written, ringway.NoSync) }
 		for what, do := range map[string]func(f *ringway.File) error{
-			"Sync":            func(f *ringway.File) error { return errors.Join(plain(f), f.Sync()) },
-			"SyncContext":     func(f *ringway.File) error { return errors.Join(plain(f), f.SyncContext(t.Context())) },
-			"Datasync":        func(f *ringway.File) error { return errors.Join(plain(f), f.Datasync()) },
-			"batch":           func(f *ringway.File) error { return f.WriteBatch(written, ringway.FullSync) },
-			"batch, data":     func(f *ringway.File) error { return f.WriteBatch(written, ringway.DataSync) },
-			"batch of ranges": func(f *ringway.File) error { return f.WriteBatch(apart, ringway.DataSync) },
+			"Sync": func(f *ringway.File) error {
+				return errors.Join(plain(f),
+					f.Sync())
+			},
+			"SyncContext": func(f *ringway.File) error {
+				return errors.Join(plain(f),
+					f.SyncContext(t.Context()))
+			},
+			"Datasync": func(f *ringway.File) error {
+				return errors.Join(plain(f),
+					f.Datasync())
+			},
+			"batch": func(f *ringway.File) error {
+				return f.WriteBatch(written,
+					ringway.FullSync)
+			},
+			"batch, data": func(f *ringway.File) error {
+				return f.WriteBatch(written,
+					ringway.DataSync)
+			},
+			"batch of ranges": func(f *ringway.File) error {
+				return f.WriteBatch(apart,
+					ringway.DataSync)
+			},
 		} {
 			name := filepath.Join(t.TempDir(), "file")
 			f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
 			if err := do(f); err != nil {
 				t.Fatal(what, err)
 			}
-			if dirty, told := suite.Dirty(name); !told {
-				t.Log("this kernel does not tell what is dirty")
+			if dirty, known := suite.Dirty(name); !known {
+				t.Log("this kernel does not report dirty pages")
 			} else if dirty != 0 {
 				t.Errorf("%s: %d pages are dirty", what, dirty)
 			}
@@ -726,7 +783,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// sockets is a connection.
+// sockets returns both ends of a connection.
 func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
 	t.Helper()
 	address := "127.0.0.1:0"
@@ -750,8 +807,8 @@ func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// Whole files, ranges, several ranges, conditions, and what cannot be had, served from a File and from an FS.
-func TestServed(t *testing.T) {
+// A File and an FS serve whole files, ranges, conditional requests and errors as package os does.
+func TestHTTPServing(t *testing.T) {
 	dir := tree(t)
 	large := filepath.Join(dir, "a", "large")
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
@@ -763,28 +820,36 @@ func TestServed(t *testing.T) {
 		defer reference.Close()
 		changed := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 		one := func(file io.ReadSeeker) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeContent(w, r, "large.bin", changed, file) })
+			return http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
+				http.ServeContent(w, r, "large.bin", changed, file)
+			})
 		}
 		listed := http.FileServer(http.Dir(dir))
-		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))), http.FileServer(opener{e, dir})}
+		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))),
+			http.FileServer(opener{e, dir})}
 		theirs := []http.Handler{one(reference), listed, listed}
-		same(t, "listing", answer(ours[1], "GET", "/", nil), answer(listed, "GET", "/", nil))
-		same(t, "listing", answer(ours[2], "GET", "/", nil), answer(listed, "GET", "/", nil))
+		same(t, "listing", serve(ours[1], "GET", "/", nil), serve(listed, "GET", "/", nil))
+		same(t, "listing", serve(ours[2], "GET", "/", nil), serve(listed, "GET", "/", nil))
 		for i, path := range []string{"/", "/a/large", "/a/large"} {
 			for _, header := range []http.Header{
-				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}}, {"Range": {"bytes=-17"}}, {"Range": {"bytes=40000-"}},
+				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}},
+				{"Range": {"bytes=-17"}}, {"Range": {"bytes=40000-"}},
 				{"Range": {"bytes=400000-"}}, {"Range": {"bytes=5-1"}},
-				{"If-Modified-Since": {"Fri, 03 Jan 2020 00:00:00 GMT"}}, {"If-Modified-Since": {"Fri, 03 Jan 2200 00:00:00 GMT"}},
+				{"If-Modified-Since": {"Fri, 03 Jan 2020 00:00:00 GMT"}},
+				{"If-Modified-Since": {"Fri, 03 Jan 2200 00:00:00 GMT"}},
 				{"If-Unmodified-Since": {"Wed, 01 Jan 2020 00:00:00 GMT"}},
 			} {
 				for _, method := range []string{"GET", "HEAD"} {
-					got, want := answer(ours[i], method, path, header), answer(theirs[i], method, path, header)
+					got, want := serve(ours[i], method, path, header), serve(theirs[i], method,
+						path, header)
 					same(t, fmt.Sprint(method, path, header), got, want)
 				}
 			}
-			// Several ranges come in parts with a random boundary, so it is the parts that are compared.
+			// The boundary between several ranges is random, so their parts are compared.
 			several := http.Header{"Range": {"bytes=1-3,4096-9000,39999-"}}
-			got, want := parts(t, answer(ours[i], "GET", path, several)), parts(t, answer(theirs[i], "GET", path, several))
+			got, want := parts(t, serve(ours[i], "GET", path, several)), parts(t,
+				serve(theirs[i], "GET", path, several))
 			if same(t, "parts", got, want); len(got) != 3 {
 				t.Error(len(got), "parts")
 			}
@@ -792,7 +857,7 @@ func TestServed(t *testing.T) {
 	})
 }
 
-// opener is an http.FileSystem without an fs.FS: a File is an http.File, too.
+// opener is an http.FileSystem without an fs.FS: a File is also an http.File.
 type opener struct {
 	engine *ringway.Engine
 	dir    string
@@ -808,7 +873,7 @@ type served struct {
 	body   string
 }
 
-func answer(h http.Handler, method, path string, header http.Header) served {
+func serve(h http.Handler, method, path string, header http.Header) served {
 	r := httptest.NewRequest(method, path, nil)
 	r.Header = header
 	w := httptest.NewRecorder()

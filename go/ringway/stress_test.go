@@ -2,7 +2,7 @@
 
 package ringway_test
 
-// What a program does to a library on bad days: storms of cancels, collections, limits, filters.
+// Storms of cancels, garbage collections, limits, and system calls that a sandbox refuses.
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// TestMain lets this program be its own child, under limits and filters.
+// TestMain lets the test program run as its own child process, under limits and filters.
 func TestMain(m *testing.M) {
 	if child := os.Getenv("RINGWAY_TEST_CHILD"); child != "" {
 		if err := children[child](); err != nil {
@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 }
 
 var children = map[string]func() error{
-	"default":  defaultRefused,
-	"filtered": filtered,
-	"crowd":    crowd,
+	"default":    defaultRefused,
+	"filtered":   filtered,
+	"goroutines": manyGoroutines,
 
 	"smallFiles": smallFiles,
 }
 
-// run starts a child; its output.
+// runChild runs a child process and returns its output.
 func runChild(t *testing.T, child string, change func(*exec.Cmd), env ...string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -66,15 +66,15 @@ func runChild(t *testing.T, child string, change func(*exec.Cmd), env ...string)
 	return string(out)
 }
 
-// Reads that are cancelled at any moment: a buffer that came back is never touched again, and the answers that came are
-// right.
+// Reads are canceled at random moments. A buffer that the caller has back is never written again,
+// and the results that arrive are right.
 func TestCancelStorm(t *testing.T) {
 	const blocks = 512
 	content := bytesOf(blocks * 4096)
 	name := fileWith(t, content)
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
-		var cancelled, answered atomic.Int64
+		var canceled, answered atomic.Int64
 		var wg sync.WaitGroup
 		for g := range 64 {
 			wg.Go(func() {
@@ -94,20 +94,22 @@ func TestCancelStorm(t *testing.T) {
 					var err error
 					if random.IntN(2) == 0 {
 						var n int
-						if n, err = f.ReadAtContext(ctx, p, int64(at)*4096); err == nil && !bytes.Equal(p[:n], content[at*4096:][:4096]) {
-							t.Error("other bytes")
+						if n, err = f.ReadAtContext(ctx, p, int64(at)*4096); err == nil &&
+							!bytes.Equal(p[:n], content[at*4096:][:4096]) {
+							t.Error("wrong bytes")
 						}
-						// It is ours again: what the kernel wrote now would be seen.
+						// The buffer is the caller's again, so a write of the kernel would show
+						// here.
 						clear(p)
 						runtime.Gosched()
 						if !bytes.Equal(p, make([]byte, len(p))) {
-							t.Error("the kernel wrote to a buffer that it had given back")
+							t.Error("the kernel wrote to a buffer that was returned")
 						}
 					} else {
 						var b *ringway.Buffer
 						if b, err = f.ReadBuf(ctx, int64(at)*4096, 4096); err == nil {
 							if !bytes.Equal(b.Bytes(), content[at*4096:][:4096]) {
-								t.Error("other bytes")
+								t.Error("wrong bytes")
 							}
 							b.Release()
 						}
@@ -116,7 +118,7 @@ func TestCancelStorm(t *testing.T) {
 					case err == nil:
 						answered.Add(1)
 					case errors.Is(err, context.Canceled):
-						cancelled.Add(1)
+						canceled.Add(1)
 					default:
 						t.Error(err)
 					}
@@ -125,14 +127,14 @@ func TestCancelStorm(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		t.Log(answered.Load(), "answered,", cancelled.Load(), "cancelled")
+		t.Log(answered.Load(), "completed,", canceled.Load(), "canceled")
 		if answered.Load() == 0 {
-			t.Error("all were cancelled")
+			t.Error("all reads were canceled")
 		}
 	})
 }
 
-// Buffers on stacks that grow and shrink, with collections going on.
+// Reads into buffers on stacks that grow and shrink, while the garbage collector runs.
 func TestStacksAndCollections(t *testing.T) {
 	content := bytesOf(1 << 20)
 	name := fileWith(t, content)
@@ -154,13 +156,13 @@ func TestStacksAndCollections(t *testing.T) {
 			readers.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(g), 2))
 				for range 60 {
-					var p [3000]byte // As far as the compiler knows, it could be on the stack.
+					var p [3000]byte // As far as the compiler knows, this may be on the stack.
 					off := random.Int64N(1<<20 - 3000)
 					grow(random.IntN(200))
 					n, err := f.ReadAt(p[:], off)
 					grow(random.IntN(200))
 					if n != len(p) || err != nil || !bytes.Equal(p[:], content[off:off+3000]) {
-						t.Error("other bytes", n, err)
+						t.Error("wrong bytes", n, err)
 						return
 					}
 				}
@@ -220,22 +222,26 @@ func TestNothingLeaks(t *testing.T) {
 				once()
 			}
 			deadline := time.Now().Add(5 * time.Second)
-			for (descriptors(t) > fds || runtime.NumGoroutine() > goroutines) && time.Now().Before(deadline) {
+			for (descriptors(t) > fds || runtime.NumGoroutine() > goroutines) &&
+				time.Now().Before(deadline) {
 				time.Sleep(time.Millisecond)
 			}
 			if d, g := descriptors(t), runtime.NumGoroutine(); d > fds || g > goroutines {
-				t.Fatalf("%d descriptors before, %d after; %d goroutines before, %d after", fds, d, goroutines, g)
+				t.Fatalf("%d descriptors before, %d after; %d goroutines before, %d after", fds, d,
+					goroutines, g)
 			}
 		})
 	}
 }
 
-// filtered is a child that has some system calls refused, and reads.
+// filtered runs in a child process. A seccomp filter refuses some system calls there, and the child
+// reads.
 func filtered() error {
 	var refused []uint32
 	for _, call := range strings.Fields(os.Getenv("REFUSED")) {
 		refused = append(refused, map[string]uint32{
-			"io_uring_setup": 425, "io_uring_enter": 426, "io_setup": uint32(syscall.SYS_IO_SETUP), "io_submit": uint32(syscall.SYS_IO_SUBMIT),
+			"io_uring_setup": 425, "io_uring_enter": 426, "io_setup": uint32(syscall.SYS_IO_SETUP),
+			"io_submit": uint32(syscall.SYS_IO_SUBMIT),
 		}[call])
 	}
 	if err := filter.Refuse(refused...); err != nil {
@@ -251,7 +257,7 @@ func filtered() error {
 	if err != nil {
 		return err
 	}
-	for _, flag := range []int{0, syscall.O_DIRECT} {
+	for _, flag := range []int{0, ringway.Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|flag, 0)
 		if err != nil {
 			return err
@@ -261,7 +267,8 @@ func filtered() error {
 		for g := range 50 {
 			wg.Go(func() {
 				p := make([]byte, 5000)
-				if n, err := f.ReadAt(p, int64(g)*100); err != nil || !bytes.Equal(p[:n], want[g*100:][:5000]) {
+				if n, err := f.ReadAt(p, int64(g)*100); err != nil ||
+					!bytes.Equal(p[:n], want[g*100:][:5000]) {
 					err := fmt.Errorf("reading: %d, %w", n, err)
 					failed.Store(&err)
 				}
@@ -278,17 +285,19 @@ func filtered() error {
 	return e.Close()
 }
 
-func TestFilters(t *testing.T) {
+func TestSeccompFilters(t *testing.T) {
 	name := fileWith(t, bytesOf(20_000))
 	for refused, want := range map[string]string{
-		"":                         "backend uring",
-		"io_uring_setup":           "backend kaio",
-		"io_uring_enter":           "backend kaio", // A ring is granted, and every operation on it refused.
+		"":               "backend uring",
+		"io_uring_setup": "backend kaio",
+		// A ring can be set up, but every operation on it is refused.
+		"io_uring_enter":           "backend kaio",
 		"io_uring_setup io_setup":  "backend threads",
 		"io_uring_setup io_submit": "backend threads",
 	} {
 		t.Run("without "+refused, func(t *testing.T) {
-			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name, ringway.BackendEnv+"=")
+			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name,
+				ringway.BackendEnv+"=")
 			if !strings.HasPrefix(out, want) {
 				t.Fatalf("wanted %s: %s", want, out)
 			}
@@ -299,15 +308,18 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// defaultRefused is a child whose default engine is one that does not exist: everything answers an error, and nothing panics.
+// defaultRefused runs in a child process whose RINGWAY_BACKEND names no backend. Every function
+// returns an error, and nothing panics.
 func defaultRefused() error {
 	if _, err := ringway.Default(); err == nil {
-		return errors.New("there is an engine")
+		return errors.New("there is a default engine")
 	}
-	if _, err := ringway.Open("/etc/passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+	if _, err := ringway.Open("/etc/passwd"); err == nil ||
+		!strings.Contains(err.Error(), "no backend is called") {
 		return fmt.Errorf("open: %v", err)
 	}
-	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil || !strings.Contains(err.Error(), "no backend is called") {
+	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil ||
+		!strings.Contains(err.Error(), "no backend is called") {
 		return fmt.Errorf("open of an FS: %v", err)
 	}
 	if text := ringway.Explain(); !strings.Contains(text, "no backend is called") {
@@ -317,15 +329,17 @@ func defaultRefused() error {
 	return nil
 }
 
-// Queues of tests are no backends that a user's environment could ask for: with one of those, writes would vanish.
+// The environment cannot select the queues of tests and benchmarks: with those, writes would be
+// lost.
 func TestDefaultRefused(t *testing.T) {
 	for _, name := range []string{"nonsense", "null", "faulty", "Uring"} {
 		runChild(t, "default", nil, ringway.BackendEnv+"="+name)
 	}
 }
 
-// crowd is a child with 100 000 goroutines that read, and little that it may lock.
-func crowd() error {
+// manyGoroutines runs in a child process that may lock little memory. 100,000 goroutines read
+// there.
+func manyGoroutines() error {
 	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
 	const memlock = 8
 	if err := syscall.Setrlimit(memlock, &limit); err != nil {
@@ -336,7 +350,8 @@ func crowd() error {
 		return err
 	}
 	fmt.Println(e.Explain())
-	if e.Backend() == ringway.BackendURing && !strings.Contains(e.Explain(), "fixed buffers refused: ENOMEM") {
+	if e.Backend() == ringway.BackendURing && !strings.Contains(e.Explain(),
+		"fixed buffers refused: ENOMEM") {
 		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
 	}
 	name := os.Getenv("FILE")
@@ -360,7 +375,8 @@ func crowd() error {
 			<-begin
 			for i := range 3 {
 				off := (g*7 + i*1000) % (len(want) - 512)
-				if n, err := f.ReadAt(p, int64(off)); n != 512 || err != nil || !bytes.Equal(p, want[off:][:512]) {
+				if n, err := f.ReadAt(p, int64(off)); n != 512 || err != nil ||
+					!bytes.Equal(p, want[off:][:512]) {
 					wrong.Add(1)
 				}
 			}
@@ -377,7 +393,7 @@ func crowd() error {
 		select {
 		case <-finished:
 			if n := wrong.Load(); n > 0 {
-				return fmt.Errorf("%d wrong answers", n)
+				return fmt.Errorf("%d wrong results", n)
 			}
 			if most > runtime.GOMAXPROCS(0)+16 {
 				return fmt.Errorf("%d threads", most)
@@ -389,7 +405,7 @@ func crowd() error {
 	}
 }
 
-func TestCrowd(t *testing.T) {
+func TestManyGoroutines(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		t.Skip("skipped: the race detector takes 8128 goroutines at most, and -short is for less")
 	}
@@ -398,15 +414,16 @@ func TestCrowd(t *testing.T) {
 	if err := os.WriteFile(name, bytesOf(1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out := runChild(t, "crowd", func(cmd *exec.Cmd) {
+	out := runChild(t, "goroutines", func(cmd *exec.Cmd) {
 		if os.Getuid() == 0 {
-			runAsNobody(t, dir, cmd) // Root may lock as much as it likes.
+			runAsNobody(t, dir, cmd) // Root may lock any amount of memory.
 		}
 	}, "FILE="+name)
 	t.Log(out)
 }
 
-// runAsNobody has a child run as an ordinary user. The program and the folder have to be within the user's reach.
+// runAsNobody makes a child process run as an ordinary user, and gives that user access to the
+// program and the directory.
 func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	t.Helper()
 	binary := filepath.Join(dir, "child")
@@ -426,11 +443,12 @@ func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
 
-// Opening and closing, all the time, beside those that read.
+// Files are opened and closed all the time, while goroutines read.
 func TestManyFiles(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 20 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), bytes.Repeat([]byte{byte('a' + i)}, 5000), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)),
+			bytes.Repeat([]byte{byte('a' + i)}, 5000), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -447,7 +465,8 @@ func TestManyFiles(t *testing.T) {
 						return
 					}
 					p := make([]byte, 4096)
-					if n, err := f.ReadAt(p, int64(random.IntN(900))); n != 4096 || err != nil || p[0] != byte('a'+i) || p[4095] != byte('a'+i) {
+					if n, err := f.ReadAt(p, int64(random.IntN(900))); n != 4096 || err != nil ||
+						p[0] != byte('a'+i) || p[4095] != byte('a'+i) {
 						t.Error(n, err)
 					}
 					if err := f.Close(); err != nil {

@@ -82,7 +82,8 @@ func (f *File) fallocate(off, n int64) error {
 
 func (f *File) fadvise(off, n int64, advice Advice) error {
 	return f.withDescriptor(func(fd int) error {
-		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(fd), uintptr(off), uintptr(n),
+		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, uintptr(fd), uintptr(off),
+			uintptr(n),
 			uintptr(advice), 0, 0)
 		if errno != 0 {
 			return errno
@@ -197,7 +198,8 @@ func directAlignment(fd int) (memory, offset int) {
 	}
 	const emptyPath, directAlign = 0x1000, 0x2000
 	var empty [1]byte
-	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)), emptyPath,
+	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)),
+		emptyPath,
 		directAlign, uintptr(unsafe.Pointer(&stat)), 0)
 	if errno != 0 || stat.mask&directAlign == 0 {
 		return 0, 0

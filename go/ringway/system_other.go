@@ -2,8 +2,8 @@
 
 package ringway
 
-// Systems without rings: all operations are those of package os. syscalls.go, queue.go and submit.go
-// are the counterparts for Linux.
+// Systems without rings: all operations are those of package os. syscalls.go, queue.go and
+// submit.go are the counterparts for Linux.
 
 import (
 	"context"

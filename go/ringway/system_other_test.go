@@ -2,7 +2,7 @@
 
 package ringway_test
 
-// What holds on every system, where there is no ring (`GOARCH=386 go test .`).
+// What holds on systems without rings. GOARCH=386 runs these tests on Linux.
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-func TestElsewhere(t *testing.T) {
+func TestOtherSystems(t *testing.T) {
 	dir := t.TempDir()
 	const content = "0123456789"
 	name := filepath.Join(dir, "file")
@@ -47,14 +47,17 @@ func TestElsewhere(t *testing.T) {
 	}
 	b.Release()
 	reads := []ringway.Transfer{{P: make([]byte, 2), Off: 1}, {P: make([]byte, 2), Off: 9}}
-	if err := f.ReadBatch(reads); err != nil || string(reads[0].P) != "12" || reads[1].N != 1 || reads[1].Err != io.EOF {
+	if err := f.ReadBatch(reads); err != nil || string(reads[0].P) != "12" || reads[1].N != 1 ||
+		reads[1].Err != io.EOF {
 		t.Fatal(err, reads)
 	}
 	p := make([]byte, 3)
-	if n, err := f.ReadAtContext(t.Context(), p, 8); n != 2 || err != io.EOF || string(p[:n]) != "89" {
+	if n, err := f.ReadAtContext(t.Context(), p, 8); n != 2 || err != io.EOF ||
+		string(p[:n]) != "89" {
 		t.Error(n, err)
 	}
-	if n, err := f.WriteAtContext(t.Context(), []byte(content), 0); n != len(content) || err != nil || f.SyncContext(t.Context()) != nil {
+	if n, err := f.WriteAtContext(t.Context(), []byte(content), 0); n != len(content) ||
+		err != nil || f.SyncContext(t.Context()) != nil {
 		t.Error(n, err)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -84,7 +87,8 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	records := []ringway.Transfer{{P: []byte("abc"), Off: 7}, {P: nil}, {P: []byte("d")}}
-	if err := log.WriteBatchContext(t.Context(), records, ringway.DataSync); err != nil || records[0].N != 3 || records[2].N != 1 {
+	if err := log.WriteBatchContext(t.Context(), records, ringway.DataSync); err != nil ||
+		records[0].N != 3 || records[2].N != 1 {
 		t.Error(err, records)
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != content+"abcd" {
@@ -101,9 +105,10 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-func TestElsewhereBackends(t *testing.T) {
+func TestOtherSystemsBackends(t *testing.T) {
 	e, err := ringway.New(ringway.Options{})
-	if err != nil || e.Backend() != ringway.BackendThreads || !strings.Contains(e.Explain(), "io_uring refused") {
+	if err != nil || e.Backend() != ringway.BackendThreads ||
+		!strings.Contains(e.Explain(), "io_uring refused") {
 		t.Fatal(e, err)
 	}
 	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO} {

@@ -143,8 +143,8 @@ func (u *uring) submit(brief bool) bool {
 		case err == ring.ErrReap || err == nil && n == 0:
 			return false
 		case err != nil:
-			// The kernel refuses all of it (a seccomp filter that was installed later, for example).
-			// Plain system calls do it.
+			// The kernel refuses all of it (a seccomp filter that was installed later, for
+			// example). Plain system calls do it.
 			u.errno = refusal.Errno(err)
 			for _, q := range u.ring.Withdraw() {
 				u.refuse(q)

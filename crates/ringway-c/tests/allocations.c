@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* sanitized: no, because it counts allocations, in the place of the sanitizer's allocator */
-/* valgrind: no, because it counts allocations, in the place of valgrind's allocator */
-/* Once a queue has its room, reading and reaping allocate nothing; nor does the answer that it is full, which is
-   ordinary flow control, or that an operation to cancel is over, which is ordinary timing. */
+/* sanitized: no, because it replaces the allocator to count allocations */
+/* valgrind: no, because it replaces the allocator to count allocations */
+/* A queue in steady_state state does not allocate: not for reads and reaps, not when a push finds
+   it full, and not when an operation to cancel has already completed. */
 #include "check.h"
 
 static unsigned long allocations;
@@ -39,13 +39,13 @@ int posix_memalign(void **memory, size_t alignment, size_t size)
 }
 #endif
 
-static unsigned long counted(void)
+static unsigned long count_allocations(void)
 {
 	return __atomic_load_n(&allocations, __ATOMIC_RELAXED);
 }
 
-/* Whatever was refused in this way has allocated nothing. */
-static void full(unsigned backend)
+/* These refusals do not allocate. */
+static void refusals_of_a_full_queue(unsigned backend)
 {
 	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
@@ -69,31 +69,35 @@ static void full(unsigned backend)
 	CHECK(over > 0);
 	SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
 	for (i = 0; i < 8; i++) {
-		waits = ringway_prep_read(pipes[0], &bytes[i], 1, RINGWAY_CURRENT_POSITION, NULL, NULL);
+		waits = ringway_prep_read(pipes[0], &bytes[i], 1, RINGWAY_CURRENT_POSITION, NULL,
+		                          NULL);
 		CHECK(ringway_push(queue, &waits) > 0);
 	}
 	CHECK(ringway_submit(queue) >= 0);
-	usleep(20000); /* the threads have begun by then, and allocate no more */
+	usleep(20000); /* the threads have started, and no longer allocate */
 	chain[0] = ringway_prep_open(AT_FDCWD, "full", O_RDONLY, 0, NULL, NULL);
 	chain[1] = ringway_prep_nop(NULL, NULL);
 	range.fd = pipes[0];
 	range.buf = bytes;
-	/* The first error of a thread makes room for its text. */
+	/* The first error of a thread allocates its text. */
 	SAME(ringway_push(queue, &waits), -EAGAIN);
-	before = counted();
+	before = count_allocations();
 	for (i = 0; i < 1000; i++) {
-		if (ringway_push(queue, &waits) != -EAGAIN || ringway_push(queue, &chain[0]) != -EAGAIN ||
+		if (ringway_push(queue, &waits) != -EAGAIN ||
+		    ringway_push(queue, &chain[0]) != -EAGAIN ||
 		    ringway_push_chain(queue, chain, 2, NULL) != -EAGAIN)
 			break;
-		if (ringway_multi_read(queue, &range, 1) != -EAGAIN || ringway_cancel(queue, over) != -ENOENT ||
-		    strstr(ringway_last_error(), "over") == NULL || ringway_push(queue, &waits) != -EAGAIN)
+		if (ringway_multi_read(queue, &range, 1) != -EAGAIN ||
+		    ringway_cancel(queue, over) != -ENOENT ||
+		    strstr(ringway_last_error(), "already known") == NULL ||
+		    ringway_push(queue, &waits) != -EAGAIN)
 			break;
 	}
-	SAME(counted() - before, 0);
+	SAME(count_allocations() - before, 0);
 	SAME(i, 1000);
 	CHECK(strstr(ringway_last_error(), "full") != NULL);
-	BOOKS(queue);
-	/* For one that is longer than the queue there never is room: to reap and push again would not end. */
+	COUNTERS(queue);
+	/* A chain longer than the queue is refused with EINVAL, because reaping cannot help. */
 	for (i = 1; i < 9; i++)
 		chain[i] = ringway_prep_nop(NULL, NULL);
 	SAME(ringway_push_chain(queue, chain + 1, 8, NULL), -EAGAIN);
@@ -115,8 +119,9 @@ static void reaped(struct ringway_queue *queue, const struct ringway_completion 
 	*(int *)done->user_data += done->result == BLOCK;
 }
 
-/* Reads one by one and in chains, reaped by callbacks and into an array, of a file that is in use all the time. */
-static void steady(unsigned backend)
+/* Reads singly and in chains, reaps with callbacks and arrays, with one operation on the file
+   always in flight. */
+static void steady_state(unsigned backend)
 {
 	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
@@ -124,7 +129,7 @@ static void steady(unsigned backend)
 	struct ringway_operation one;
 	struct ringway_operation chain[2];
 	static uint8_t bytes[DEPTH + 2][BLOCK];
-	int file = check_file("steady", (DEPTH + 2) * BLOCK, 0);
+	int file = check_file("steady_state", (DEPTH + 2) * BLOCK, 0);
 	unsigned long before = 0;
 	int64_t endless;
 	int pipes[2];
@@ -137,21 +142,24 @@ static void steady(unsigned backend)
 	queue = check_queue(backend, options);
 	if (queue == NULL)
 		return;
-	/* Behind a read that does not end one of the file waits: so what is known of the file stays known. */
+	/* A read of the file waits in a chain behind one that does not end, so its properties stay
+	   cached. */
 	chain[0] = ringway_prep_read(pipes[0], bytes[0], 1, RINGWAY_CURRENT_POSITION, NULL, NULL);
 	chain[1] = ringway_prep_read(file, bytes[0], BLOCK, 0, NULL, NULL);
 	endless = ringway_push_chain(queue, chain, 2, NULL);
 	CHECK(endless > 0);
 	for (round = 0; round < 2000; round++) {
 		if (round == 1000)
-			before = counted();
+			before = count_allocations();
 		for (i = 0; i < DEPTH; i++) {
-			one = ringway_prep_read(file, bytes[i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+			one = ringway_prep_read(file, bytes[i], BLOCK, (uint64_t)i * BLOCK, reaped,
+			                        &read);
 			if (ringway_push(queue, &one) <= 0)
 				break;
 		}
 		for (i = 0; i < 2; i++)
-			chain[i] = ringway_prep_read(file, bytes[DEPTH + i], BLOCK, (uint64_t)i * BLOCK, reaped, &read);
+			chain[i] = ringway_prep_read(file, bytes[DEPTH + i], BLOCK,
+			                             (uint64_t)i * BLOCK, reaped, &read);
 		if (ringway_push_chain(queue, chain, 2, NULL) <= 0)
 			break;
 		if (round % 2 == 0) {
@@ -161,7 +169,9 @@ static void steady(unsigned backend)
 			int left = DEPTH + 2;
 
 			while (left > 0) {
-				int got = ringway_reap_into(queue, done, DEPTH, left < DEPTH ? (unsigned)left : DEPTH, RINGWAY_FOREVER);
+				int got = ringway_reap_into(queue, done, DEPTH,
+				                            left < DEPTH ? (unsigned)left : DEPTH,
+				                            RINGWAY_FOREVER);
 
 				if (got <= 0)
 					break;
@@ -171,14 +181,14 @@ static void steady(unsigned backend)
 			}
 		}
 	}
-	/* Of 10000 operations. A table may still grow, or a thread begin. */
-	CHECK(counted() - before < 100);
+	/* For 10000 operations. A table may still grow, or a thread start. */
+	CHECK(count_allocations() - before < 100);
 	SAME(round, 2000);
 	SAME(read, 1000 * (DEPTH + 2));
 	SAME(into, 1000 * (DEPTH + 2));
 	SAME(ringway_cancel(queue, endless), 0);
 	check_drain(queue);
-	BOOKS(queue);
+	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -194,10 +204,10 @@ int main(void)
 	memory = malloc(1);
 	free(memory);
 	if (allocations == 0)
-		check_skip("this C library's allocations cannot be counted", 1);
+		check_skip("the allocations of this C library cannot be counted", 1);
 	for (b = 0; b < 3; b++) {
-		full(check_backends[b]);
-		steady(check_backends[b]);
+		refusals_of_a_full_queue(check_backends[b]);
+		steady_state(check_backends[b]);
 	}
 	return check_end("allocations");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a callback may do: push, submit, cancel, ask and multi-read; and what it may not: reap and destroy. */
+/* A callback may push, submit, cancel, query and multi-read; it may not reap or destroy. */
 #include "check.h"
 
 struct count {
@@ -10,19 +10,19 @@ struct count {
 	int fd;
 };
 
-/* One push there is always room for, even in a full queue. */
+/* At least one push succeeds in a callback, even if the queue was full. */
 static void push_again(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct count *count = done->user_data;
 
 	count->calls++;
 	SAME(done->result, 0);
-	BOOKS(queue);
+	COUNTERS(queue);
 	if (count->calls < count->limit) {
 		struct ringway_operation nop = ringway_prep_nop(push_again, count);
 
 		CHECK(ringway_push(queue, &nop) > 0);
-		/* The queue is full again: one came and one went. */
+		/* The queue is full again: one operation completed and one was pushed. */
 		if (count->full)
 			SAME(ringway_push(queue, &nop), -EAGAIN);
 	}
@@ -47,7 +47,7 @@ static void full_queues(unsigned backend)
 	check_drain(queue);
 	SAME(count.calls, 1000);
 	SAME(ringway_destroy(&queue), 0);
-	/* With several: each callback finds a place. */
+	/* With several completions, each callback finds a free slot. */
 	options.in_flight = 7;
 	queue = check_queue(backend, options);
 	if (queue == NULL)
@@ -107,13 +107,13 @@ static void reads_many(struct ringway_queue *queue, const struct ringway_complet
 	}
 }
 
-static void asks(struct ringway_queue *queue, const struct ringway_completion *done)
+static void queries(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct count *count = done->user_data;
 	char text[100];
 
 	count->calls++;
-	BOOKS(queue);
+	COUNTERS(queue);
 	CHECK(ringway_explain(queue, text, sizeof text) > 0);
 	CHECK(ringway_free_slots(queue) > 0);
 	CHECK(ringway_fd(queue) >= 0);
@@ -139,7 +139,7 @@ static void from_callbacks(unsigned backend)
 	}
 	check_drain(queue);
 	SAME(count.calls, 20);
-	/* Reaping works again afterwards. */
+	/* Reaping still works afterwards. */
 	for (i = 0; i < 20; i++) {
 		operation = ringway_prep_poll(pipes[0], POLLIN, check_answer, &waits);
 		count.waits = ringway_push(queue, &operation);
@@ -152,29 +152,29 @@ static void from_callbacks(unsigned backend)
 		SAME(waits.count, i + 1);
 		SAME(waits.result, -ECANCELED);
 	}
-	/* With others in flight, whose callbacks are not called inside. */
+	/* Callbacks of other operations are not called inside. */
 	waits.count = 0;
 	for (i = 0; i < 20; i++) {
 		operation = ringway_prep_fdatasync(count.fd, check_answer, &waits);
 		CHECK(ringway_push(queue, &operation) > 0);
-		operation = ringway_prep_nop(i % 2 == 0 ? reads_many : asks, &count);
+		operation = ringway_prep_nop(i % 2 == 0 ? reads_many : queries, &count);
 		CHECK(ringway_push(queue, &operation) > 0);
 	}
 	check_drain(queue);
 	SAME(waits.count, 20);
 	SAME(count.calls, 60);
-	/* One without a callback is counted and dropped. */
+	/* A completion without a callback is counted and dropped. */
 	operation = ringway_prep_nop(NULL, NULL);
 	CHECK(ringway_push(queue, &operation) > 0);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
-	BOOKS(queue);
+	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 	close(pipes[0]);
 	close(pipes[1]);
 	close(count.fd);
 }
 
-/* An inner queue may be driven from a callback of an outer one. */
+/* A callback of one queue may drive another queue. */
 static void drives_another(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct ringway_queue *other = *(struct ringway_queue **)done->user_data;
@@ -192,13 +192,13 @@ static void two_queues(unsigned backend)
 	if (queue != NULL && other != NULL) {
 		CHECK(ringway_push(queue, &operation) > 0);
 		check_drain(queue);
-		BOOKS(other);
+		COUNTERS(other);
 	}
 	SAME(ringway_destroy(&queue), 0);
 	SAME(ringway_destroy(&other), 0);
 }
 
-/* What does not fit into the array stays for the next call, and both ways of reaping mix. */
+/* Completions beyond the array stay for the next call, and both ways of reaping can be mixed. */
 static void into_arrays(unsigned backend)
 {
 	struct ringway_queue *queue = check_queue(backend, check_default_options());
@@ -234,7 +234,7 @@ static void into_arrays(unsigned backend)
 			else
 				total--, answer.count = 1;
 		}
-		BOOKS(queue);
+		COUNTERS(queue);
 	}
 	if (answer.count == 0)
 		SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
@@ -243,9 +243,10 @@ static void into_arrays(unsigned backend)
 		SAME(seen[i], 1);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 0);
 	SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 0);
-	/* A deadline, and a look without waiting. */
+	/* A timeout, and a reap without waiting. */
 	{
-		struct ringway_operation operation = ringway_prep_timeout(UINT64_C(60000000000), check_answer, &answer);
+		struct ringway_operation operation =
+			ringway_prep_timeout(UINT64_C(60000000000), check_answer, &answer);
 		int64_t id = ringway_push(queue, &operation);
 
 		SAME(ringway_reap(queue, 1, 0), 0);
@@ -259,8 +260,8 @@ static void into_arrays(unsigned backend)
 	SAME(ringway_destroy(&queue), 0);
 }
 
-/* What nobody is told of is closed: by a reap, and by the end of the queue. */
-static void unseen(unsigned backend)
+/* A descriptor opened without a callback is closed, by a reap and by destroy. */
+static void without_callback(unsigned backend)
 {
 	struct ringway_queue *queue;
 	struct ringway_operation operation;
@@ -268,11 +269,11 @@ static void unseen(unsigned backend)
 	int first;
 	int i;
 
-	close(check_file("unseen", 10, 0));
+	close(check_file("without_callback", 10, 0));
 	queue = check_queue(backend, check_default_options());
 	if (queue == NULL)
 		return;
-	operation = ringway_prep_open(AT_FDCWD, "unseen", O_RDONLY, 0, NULL, NULL);
+	operation = ringway_prep_open(AT_FDCWD, "without_callback", O_RDONLY, 0, NULL, NULL);
 	CHECK(ringway_push(queue, &operation) > 0);
 	SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 1);
 	first = check_descriptors();
@@ -297,7 +298,7 @@ int main(void)
 		from_callbacks(check_backends[b]);
 		two_queues(check_backends[b]);
 		into_arrays(check_backends[b]);
-		unseen(check_backends[b]);
+		without_callback(check_backends[b]);
 	}
 	return check_end("callbacks");
 }

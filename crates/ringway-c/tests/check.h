@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the C tests share: checks that say where they failed, queues on each backend, files and pipes. Included first, since it
- * asks for the GNU extensions.
+ * Shared code of the C tests: checks that report their location, queues on each backend, files,
+ * children. Include it first, because it defines _GNU_SOURCE.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -12,6 +12,7 @@
 
 #include <ringway.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -27,18 +28,19 @@
 
 static int check_failures;
 
-/* Goes on after a failure: one run tells all of them. */
+/* Report a failure and continue. */
 #define CHECK(condition) check_that(!!(condition), #condition, __FILE__, __LINE__)
-#define SAME(found, wanted) check_same((int64_t)(found), (int64_t)(wanted), #found, __FILE__, __LINE__)
+#define SAME(found, wanted) \
+	check_same((int64_t)(found), (int64_t)(wanted), #found, __FILE__, __LINE__)
 
-/* What a test cannot do without. */
-#define NEED(condition)                                                                                           \
-	do {                                                                                                      \
-		if (!(condition)) {                                                                               \
-			printf("%s:%d: %s: %s (ringway: %s)\n", __FILE__, __LINE__, #condition, strerror(errno),  \
-			       ringway_last_error());                                                             \
-			exit(1);                                                                                  \
-		}                                                                                                 \
+/* Reports a failure and ends the test. */
+#define NEED(condition)                                                                         \
+	do {                                                                                    \
+		if (!(condition)) {                                                             \
+			printf("%s:%d: %s: %s (ringway: %s)\n", __FILE__, __LINE__, #condition, \
+			       strerror(errno), ringway_last_error());                          \
+			exit(1);                                                                \
+		}                                                                               \
 	} while (0)
 
 static inline int check_that(int right, const char *text, const char *file, int line)
@@ -51,17 +53,19 @@ static inline int check_that(int right, const char *text, const char *file, int 
 	return right;
 }
 
-static inline int check_same(int64_t found, int64_t wanted, const char *text, const char *file, int line)
+static inline int check_same(int64_t found, int64_t wanted, const char *text, const char *file,
+                             int line)
 {
 	if (found != wanted) {
 		check_failures++;
-		printf("%s:%d: %s is %" PRId64 ", not %" PRId64 "\n", file, line, text, found, wanted);
+		printf("%s:%d: %s is %" PRId64 ", not %" PRId64 "\n", file, line, text, found,
+		       wanted);
 		fflush(stdout);
 	}
 	return found == wanted;
 }
 
-/* How a program ends: 0 when nothing failed. */
+/* Prints the outcome and returns the exit code of the test. */
 static inline int check_end(const char *name)
 {
 	printf("%s: %s\n", name, check_failures == 0 ? "passed" : "FAILED");
@@ -69,18 +73,19 @@ static inline int check_end(const char *name)
 	return check_failures == 0 ? 0 : 1;
 }
 
-/* Says why something is not tested. Where CI is set that is a failure, unless it is expected there. */
+/* Reports why something is not tested. Where CI is set, that is a failure unless `expected` is
+   set. */
 static inline void check_skip(const char *why, int expected)
 {
 	printf("skipped: %s\n", why);
 	if (!expected && getenv("CI") != NULL) {
 		check_failures++;
-		printf("a skip that CI does not expect\n");
+		printf("a skip is a failure where CI is set\n");
 	}
 	fflush(stdout);
 }
 
-/* valgrind 3.19 does not know io_uring and KAIO's ring in memory: there RINGWAY_TEST_BACKENDS=threads leaves the rest out. */
+/* RINGWAY_TEST_BACKENDS=threads leaves out the other backends, which valgrind does not support. */
 static inline int check_wanted(unsigned backend)
 {
 	const char *only = getenv("RINGWAY_TEST_BACKENDS");
@@ -88,7 +93,8 @@ static inline int check_wanted(unsigned backend)
 	return only == NULL || *only == '\0' || strstr(only, ringway_backend_name(backend)) != NULL;
 }
 
-static const unsigned check_backends[] __attribute__((unused)) = {RINGWAY_BACKEND_URING, RINGWAY_BACKEND_KAIO, RINGWAY_BACKEND_THREADS};
+static const unsigned check_backends[] __attribute__((unused)) = {
+	RINGWAY_BACKEND_URING, RINGWAY_BACKEND_KAIO, RINGWAY_BACKEND_THREADS};
 
 /* The default options, for use in an expression. */
 static inline struct ringway_options check_default_options(void)
@@ -99,7 +105,7 @@ static inline struct ringway_options check_default_options(void)
 	return options;
 }
 
-/* A queue on this backend; where the machine refuses it NULL, which has been told. */
+/* Creates a queue on this backend. If the machine refuses it, reports a skip and returns NULL. */
 static inline struct ringway_queue *check_queue(unsigned backend, struct ringway_options options)
 {
 	struct ringway_queue *queue = NULL;
@@ -110,7 +116,7 @@ static inline struct ringway_queue *check_queue(unsigned backend, struct ringway
 	if (!check_wanted(backend))
 		return NULL;
 	error = ringway_create(&options, &queue);
-	/* Rings that were closed give their locked memory back late. */
+	/* The kernel releases the locked memory of closed rings late. */
 	for (tries = 0; error == -ENOMEM && tries < 2000; tries++) {
 		usleep(5000);
 		error = ringway_create(&options, &queue);
@@ -118,17 +124,18 @@ static inline struct ringway_queue *check_queue(unsigned backend, struct ringway
 	if (error != 0) {
 		char why[200];
 
-		snprintf(why, sizeof why, "%s: %s", ringway_backend_name(backend), ringway_last_error());
+		snprintf(why, sizeof why, "%s: %s", ringway_backend_name(backend),
+		         ringway_last_error());
 		check_skip(why, 0);
 		return NULL;
 	}
 	return queue;
 }
 
-/* Every push is answered once. */
-#define BOOKS(queue) check_books(queue, __FILE__, __LINE__)
+/* Checks that pushed = delivered + orphaned + in flight. */
+#define COUNTERS(queue) check_counters(queue, __FILE__, __LINE__)
 
-static inline int check_books(const struct ringway_queue *queue, const char *file, int line)
+static inline int check_counters(const struct ringway_queue *queue, const char *file, int line)
 {
 	struct ringway_stats stats;
 
@@ -138,12 +145,14 @@ static inline int check_books(const struct ringway_queue *queue, const char *fil
 	    stats.in_flight == ringway_in_flight(queue) && stats.orphaned == 0)
 		return 1;
 	check_failures++;
-	printf("%s:%d: %" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64 " orphaned, %" PRIu64 " in flight (%zu)\n", file, line,
-	       stats.pushed, stats.delivered, stats.orphaned, stats.in_flight, ringway_in_flight(queue));
+	printf("%s:%d: %" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64 " orphaned, %" PRIu64
+	       " in flight (%zu)\n",
+	       file, line, stats.pushed, stats.delivered, stats.orphaned, stats.in_flight,
+	       ringway_in_flight(queue));
 	return 0;
 }
 
-/* Ends a test that hangs, and says which. */
+/* Ends a test that hangs and prints its name. */
 static const char *check_what = "a test";
 
 static inline void check_hangs(int number)
@@ -167,7 +176,7 @@ static inline void check_watch(const char *what, unsigned seconds)
 	alarm(seconds);
 }
 
-/* Bytes that tell where they belong. */
+/* The byte that belongs at an offset of a test file. */
 static inline uint8_t check_byte(uint64_t at)
 {
 	return (uint8_t)(at ^ at >> 8 ^ at >> 16 ^ at >> 24);
@@ -193,7 +202,8 @@ static inline int check_filled(const void *bytes, uint64_t at, size_t length)
 	return 1;
 }
 
-/* A new file with such bytes, open for reading and writing; -1 where O_DIRECT is asked for and not to be had. */
+/* Creates a file of such bytes and opens it for reading and writing. Returns -1 if `flags` has
+   O_DIRECT and the file system does not support it. */
 static inline int check_file(const char *path, uint64_t length, int flags)
 {
 	uint8_t *bytes = (uint8_t *)malloc(length + 1);
@@ -212,7 +222,7 @@ static inline int check_file(const char *path, uint64_t length, int flags)
 	return fd;
 }
 
-/* Descriptors of this process. */
+/* Counts the open descriptors of this process. */
 static inline int check_descriptors(void)
 {
 	int count = 0;
@@ -223,7 +233,21 @@ static inline int check_descriptors(void)
 	return count;
 }
 
-/* No descriptor more than before. A thread of a queue that has ended may hold one for a moment longer. */
+/* Counts the threads of this process. */
+static inline int check_threads(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	int count = -2; /* without "." and ".." */
+
+	NEED(directory != NULL);
+	while (readdir(directory) != NULL)
+		count++;
+	closedir(directory);
+	return count;
+}
+
+/* Checks that no descriptor leaked. A thread of a destroyed queue may hold one for a moment
+   longer. */
 static inline int check_no_more_descriptors(int before)
 {
 	int tries;
@@ -242,7 +266,7 @@ static inline void *check_aligned(size_t length)
 	return bytes;
 }
 
-/* How a child ended that ran `body`: 0 when it found nothing wrong. */
+/* Runs `body` in a forked child and returns its wait status: 0 if no check failed. */
 static inline int check_child(void (*body)(void *), void *arg)
 {
 	pid_t child;
@@ -262,7 +286,7 @@ static inline int check_child(void (*body)(void *), void *arg)
 	return status;
 }
 
-/* valgrind 3.19 does not know openat2(2), by which files are opened. */
+/* Whether openat2(2) works: valgrind 3.19 does not support it. */
 static inline int check_openat2(void)
 {
 	static const uint64_t how[3] = {0, 0, 0};
@@ -276,11 +300,26 @@ static inline void check_drain(struct ringway_queue *queue)
 	while (ringway_in_flight(queue) > 0) {
 		if (!CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) >= 0))
 			return;
-		BOOKS(queue);
+		COUNTERS(queue);
 	}
 }
 
-/* Where a callback leaves its completion. */
+/* A range to read, with a result that no read has. */
+static inline struct ringway_range check_range(int fd, uint64_t offset, uint64_t length,
+                                               void *buffer)
+{
+	struct ringway_range range;
+
+	memset(&range, 0, sizeof range);
+	range.fd = fd;
+	range.offset = offset;
+	range.length = length;
+	range.buf = buffer;
+	range.result = INT64_MIN;
+	return range;
+}
+
+/* The result that check_answer() stores. */
 struct answer {
 	int64_t result;
 	int count;
@@ -295,7 +334,7 @@ static inline void check_answer(struct ringway_queue *queue, const struct ringwa
 	answer->count++;
 }
 
-/* The result of one operation alone; what it had for a callback is replaced. */
+/* Runs one operation with its own callback and returns its result. */
 static inline int64_t check_run(struct ringway_queue *queue, struct ringway_operation operation)
 {
 	struct answer answer = {INT64_MIN, 0};

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Contract 5 through the C door: the cases of conformance/ (see its README.md), each on every backend, both with callbacks and with
- * ringway_reap_into(), and before that by plain system calls where a case is made of those: what is expected is what the
- * kernel says. After every step pushed = delivered + orphaned + in flight.
+ * Runs the cases of conformance/ (see its README.md) through the C API: each on every backend, with
+ * callbacks and with ringway_reap_into(). Cases that need only plain system calls run with those
+ * first, because the expected results are those of the kernel. After every step pushed = delivered
+ * + orphaned + in flight must hold.
  *
- * Usage: conformance DIRECTORY [PART-OF-A-NAME]; in an empty directory, where it makes a directory for each case.
+ * Usage: conformance DIRECTORY [PART-OF-A-NAME], in an empty directory, where each case gets a
+ * directory of its own.
  */
 #include "check.h"
 
@@ -38,15 +40,15 @@ struct test {
 struct operation {
 	char name[64];
 	int line;
-	struct ringway_operation made;
-	uint8_t *memory; /* what was allocated */
+	struct ringway_operation prepared;
+	uint8_t *memory; /* the allocation behind `parts` */
 	size_t size;
-	struct iovec parts[1100]; /* where the bytes lie, in their order */
+	struct iovec parts[1100]; /* the buffers, in order */
 	size_t count;
 	struct statx stat;
 	char expected[256];
 	char gives[WORD];
-	int64_t plain; /* what the plain system call says */
+	int64_t plain; /* result of the plain system call */
 	int64_t id;
 	int64_t result;
 	int done;
@@ -63,12 +65,12 @@ static size_t test_count;
 static char *paths[256];
 static size_t path_count;
 
-/* The case that runs. */
-static struct test *now;
+/* The current case. */
+static struct test *current;
 static int line;
-static const char *way;
+static const char *mode;
 static int plain;
-static int array;
+static int into_array_mode;
 static struct ringway_queue *queue;
 static struct ringway_options options;
 static char faults[256];
@@ -78,7 +80,7 @@ static struct operation *chain[OPERATIONS];
 static size_t chain_count;
 static int chaining;
 static int completed;
-static int strange; /* a callback was given what was not its own */
+static int mismatched; /* a completion did not match its operation */
 static struct name names[NAMES];
 static size_t name_count;
 static int other_user;
@@ -99,8 +101,8 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 {
 	va_list list;
 
-	limit_files(RLIM_INFINITY); /* The output may be a file that is long already. */
-	printf("%s:%d: %s (%s): ", now->file, line, now->name, way);
+	limit_files(RLIM_INFINITY); /* The output may be a long file. */
+	printf("%s:%d: %s (%s): ", current->file, line, current->name, mode);
 	va_start(list, format);
 	vprintf(format, list);
 	va_end(list);
@@ -109,7 +111,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 	longjmp(over, FAILED);
 }
 
-/* ---- Words --------------------------------------------------------------------------------------------------------------- */
+/* ---- Words -------------------------------------------------------------------------------- */
 
 #define FLAG(name) {#name, (uint64_t)(name)}
 
@@ -117,23 +119,64 @@ static const struct constant {
 	const char *name;
 	uint64_t value;
 } constants[] = {
-	FLAG(O_RDONLY), FLAG(O_WRONLY), FLAG(O_RDWR), FLAG(O_CREAT), FLAG(O_EXCL), FLAG(O_TRUNC), FLAG(O_APPEND), FLAG(O_DIRECT),
-	FLAG(O_DIRECTORY), FLAG(O_NOFOLLOW), FLAG(O_TMPFILE), FLAG(O_PATH), FLAG(O_NONBLOCK), FLAG(O_NOATIME), FLAG(O_SYNC),
-	FLAG(AT_REMOVEDIR), FLAG(AT_SYMLINK_FOLLOW), FLAG(AT_SYMLINK_NOFOLLOW), FLAG(AT_EMPTY_PATH), FLAG(AT_STATX_DONT_SYNC),
-	FLAG(RENAME_NOREPLACE), FLAG(RENAME_EXCHANGE), FLAG(FALLOC_FL_KEEP_SIZE), FLAG(FALLOC_FL_PUNCH_HOLE),
-	FLAG(FALLOC_FL_ZERO_RANGE), FLAG(FALLOC_FL_COLLAPSE_RANGE), FLAG(FALLOC_FL_INSERT_RANGE), FLAG(POSIX_FADV_NORMAL),
-	FLAG(POSIX_FADV_RANDOM), FLAG(POSIX_FADV_SEQUENTIAL), FLAG(POSIX_FADV_WILLNEED), FLAG(POSIX_FADV_DONTNEED),
-	FLAG(POSIX_FADV_NOREUSE), FLAG(SYNC_FILE_RANGE_WAIT_BEFORE), FLAG(SYNC_FILE_RANGE_WRITE), FLAG(SYNC_FILE_RANGE_WAIT_AFTER),
-	FLAG(POLLIN), FLAG(POLLOUT), FLAG(POLLERR), FLAG(POLLHUP), FLAG(POLLPRI), FLAG(RESOLVE_BENEATH), FLAG(RESOLVE_IN_ROOT),
-	FLAG(RESOLVE_NO_SYMLINKS), FLAG(RESOLVE_NO_MAGICLINKS), FLAG(RESOLVE_NO_XDEV), FLAG(STATX_BASIC_STATS), FLAG(STATX_SIZE),
+	FLAG(O_RDONLY),
+	FLAG(O_WRONLY),
+	FLAG(O_RDWR),
+	FLAG(O_CREAT),
+	FLAG(O_EXCL),
+	FLAG(O_TRUNC),
+	FLAG(O_APPEND),
+	FLAG(O_DIRECT),
+	FLAG(O_DIRECTORY),
+	FLAG(O_NOFOLLOW),
+	FLAG(O_TMPFILE),
+	FLAG(O_PATH),
+	FLAG(O_NONBLOCK),
+	FLAG(O_NOATIME),
+	FLAG(O_SYNC),
+	FLAG(AT_REMOVEDIR),
+	FLAG(AT_SYMLINK_FOLLOW),
+	FLAG(AT_SYMLINK_NOFOLLOW),
+	FLAG(AT_EMPTY_PATH),
+	FLAG(AT_STATX_DONT_SYNC),
+	FLAG(RENAME_NOREPLACE),
+	FLAG(RENAME_EXCHANGE),
+	FLAG(FALLOC_FL_KEEP_SIZE),
+	FLAG(FALLOC_FL_PUNCH_HOLE),
+	FLAG(FALLOC_FL_ZERO_RANGE),
+	FLAG(FALLOC_FL_COLLAPSE_RANGE),
+	FLAG(FALLOC_FL_INSERT_RANGE),
+	FLAG(POSIX_FADV_NORMAL),
+	FLAG(POSIX_FADV_RANDOM),
+	FLAG(POSIX_FADV_SEQUENTIAL),
+	FLAG(POSIX_FADV_WILLNEED),
+	FLAG(POSIX_FADV_DONTNEED),
+	FLAG(POSIX_FADV_NOREUSE),
+	FLAG(SYNC_FILE_RANGE_WAIT_BEFORE),
+	FLAG(SYNC_FILE_RANGE_WRITE),
+	FLAG(SYNC_FILE_RANGE_WAIT_AFTER),
+	FLAG(POLLIN),
+	FLAG(POLLOUT),
+	FLAG(POLLERR),
+	FLAG(POLLHUP),
+	FLAG(POLLPRI),
+	FLAG(RESOLVE_BENEATH),
+	FLAG(RESOLVE_IN_ROOT),
+	FLAG(RESOLVE_NO_SYMLINKS),
+	FLAG(RESOLVE_NO_MAGICLINKS),
+	FLAG(RESOLVE_NO_XDEV),
+	FLAG(STATX_BASIC_STATS),
+	FLAG(STATX_SIZE),
 	FLAG(STATX__RESERVED),
 };
 
 static const struct constant errnos[] = {
-	FLAG(EACCES), FLAG(EAGAIN), FLAG(EBADF), FLAG(EBUSY), FLAG(ECANCELED), FLAG(EEXIST), FLAG(EFBIG), FLAG(EINVAL), FLAG(EISDIR),
-	FLAG(ELOOP), FLAG(EMLINK), FLAG(ENAMETOOLONG), FLAG(ENODEV), FLAG(ENOENT), FLAG(ENOSPC), FLAG(ENOTDIR), FLAG(ENOTEMPTY),
-	FLAG(ENXIO), FLAG(EOPNOTSUPP), FLAG(EOVERFLOW), FLAG(EPERM), FLAG(EPIPE), FLAG(ESPIPE), FLAG(ETIMEDOUT), FLAG(ETXTBSY),
-	FLAG(EXDEV), FLAG(EIO),
+	FLAG(EACCES),  FLAG(EAGAIN),       FLAG(EBADF),  FLAG(EBUSY),      FLAG(ECANCELED),
+	FLAG(EEXIST),  FLAG(EFBIG),        FLAG(EINVAL), FLAG(EISDIR),     FLAG(ELOOP),
+	FLAG(EMLINK),  FLAG(ENAMETOOLONG), FLAG(ENODEV), FLAG(ENOENT),     FLAG(ENOSPC),
+	FLAG(ENOTDIR), FLAG(ENOTEMPTY),    FLAG(ENXIO),  FLAG(EOPNOTSUPP), FLAG(EOVERFLOW),
+	FLAG(EPERM),   FLAG(EPIPE),        FLAG(ESPIPE), FLAG(ETIMEDOUT),  FLAG(ETXTBSY),
+	FLAG(EXDEV),   FLAG(EIO),
 };
 
 static const char *errno_name(int64_t number)
@@ -146,7 +189,7 @@ static const char *errno_name(int64_t number)
 	return "?";
 }
 
-/* A number: terms joined by + - * from left to right; ends at `end`. */
+/* Parses a number up to `end`: terms joined by + - *, evaluated from left to right. */
 static uint64_t number_to(const char *text, const char *end)
 {
 	uint64_t value = 0;
@@ -163,14 +206,14 @@ static uint64_t number_to(const char *text, const char *end)
 			errno = 0;
 			term = strtoull(text, &rest, 0);
 			if (rest == text || errno != 0)
-				fail("no number: %s", text);
+				fail("not a number: %s", text);
 			text = rest;
 			if (text < end && strchr("KMGT", *text) != NULL)
 				term <<= 10 * (strchr("KMGT", *text++) - "KMGT" + 1);
 		}
 		value = sign == '+' ? value + term : sign == '-' ? value - term : value * term;
 		if (text < end && strchr("+-*", *text) == NULL)
-			fail("no number: %s", text);
+			fail("not a number: %s", text);
 		sign = *text++;
 	}
 	return value;
@@ -179,11 +222,11 @@ static uint64_t number_to(const char *text, const char *end)
 static uint64_t number(const char *text)
 {
 	if (*text == '\0')
-		fail("a number is missing");
+		fail("missing number");
 	return number_to(text, text + strlen(text));
 }
 
-/* Constants joined by |, or a number. */
+/* Parses constants joined by |, or a number. */
 static uint64_t flags(const char *text)
 {
 	uint64_t value = 0;
@@ -195,10 +238,11 @@ static uint64_t flags(const char *text)
 		size_t i;
 
 		for (i = 0; i < sizeof constants / sizeof constants[0]; i++)
-			if (strlen(constants[i].name) == length && strncmp(constants[i].name, text, length) == 0)
+			if (strlen(constants[i].name) == length &&
+			    strncmp(constants[i].name, text, length) == 0)
 				break;
 		if (i == sizeof constants / sizeof constants[0])
-			fail("no constant: %s", text);
+			fail("unknown constant: %s", text);
 		value |= constants[i].value;
 		text += length;
 		text += *text == '|';
@@ -206,7 +250,7 @@ static uint64_t flags(const char *text)
 	return value;
 }
 
-/* Bytes, as they are described; *length of them. */
+/* Returns the bytes that `text` describes, and their number in *length. */
 static uint8_t *content(const char *text, size_t *length)
 {
 	uint8_t *bytes = malloc(1);
@@ -218,12 +262,15 @@ static uint8_t *content(const char *text, size_t *length)
 	while (*text != '\0') {
 		const char *open = strchr(text, '(');
 		const char *close = open == NULL ? NULL : strchr(open, ')');
-		const char *comma = open == NULL ? NULL : memchr(open, ',', (size_t)(close == NULL ? 0 : close - open));
+		const char *comma =
+			open == NULL
+		                ? NULL
+		                : memchr(open, ',', (size_t)(close == NULL ? 0 : close - open));
 		size_t more;
 		size_t i;
 
 		if (close == NULL)
-			fail("no content: %s", whole);
+			fail("not a content: %s", whole);
 		open++;
 		if (strncmp(text, "text(", 5) == 0) {
 			more = (size_t)(close - open);
@@ -237,7 +284,8 @@ static uint8_t *content(const char *text, size_t *length)
 
 				bytes[*length + i] = (uint8_t)strtoul(digits, NULL, 16);
 			}
-		} else if (comma != NULL && (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0)) {
+		} else if (comma != NULL &&
+		           (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0)) {
 			uint64_t first = number_to(open, comma);
 
 			more = number_to(comma + 1, close);
@@ -247,7 +295,7 @@ static uint8_t *content(const char *text, size_t *length)
 			else
 				memset(bytes + *length, (int)first, more);
 		} else {
-			fail("no content: %s", whole);
+			fail("not a content: %s", whole);
 		}
 		*length += more;
 		text = close + 1;
@@ -256,7 +304,7 @@ static uint8_t *content(const char *text, size_t *length)
 	return bytes;
 }
 
-/* Says where bytes differ. */
+/* Fails the case at the first byte that differs. */
 static void compare(const uint8_t *found, size_t length, const char *text, const char *what)
 {
 	size_t wanted_length;
@@ -269,12 +317,13 @@ static void compare(const uint8_t *found, size_t length, const char *text, const
 		int expected = i < wanted_length ? wanted[i] : -1;
 
 		free(wanted);
-		fail("%s: byte %zu is %d, not %d (-1: none)", what, i, i < length ? found[i] : -1, expected);
+		fail("%s: byte %zu is %d, expected %d (-1: none)", what, i,
+		     i < length ? found[i] : -1, expected);
 	}
 	free(wanted);
 }
 
-/* A path: "" is the empty one, long(N) N times n. */
+/* Parses a path: "" is the empty one, long(N) is N times n. */
 static const char *path_of(const char *text)
 {
 	static char path[2][WORD * 4];
@@ -303,22 +352,23 @@ static int *lookup(const char *name)
 	return NULL;
 }
 
-static void call_it(const char *name, int fd)
+static void define_descriptor(const char *name, int fd)
 {
 	if (lookup(name) != NULL)
-		fail("two descriptors are called %s", name);
+		fail("two descriptors have the name %s", name);
 	if (name_count == NAMES)
 		fail("too many descriptors");
 	snprintf(names[name_count].name, sizeof names[0].name, "%s", name);
 	names[name_count++].fd = fd;
 }
 
-static void forget(const char *name)
+static void undefine_descriptor(const char *name)
 {
 	int *fd = lookup(name);
 
 	if (fd != NULL)
-		names[(struct name *)(void *)((char *)fd - offsetof(struct name, fd)) - names] = names[--name_count];
+		names[(struct name *)(void *)((char *)fd - offsetof(struct name, fd)) - names] =
+			names[--name_count];
 }
 
 static int descriptor(const char *text)
@@ -332,7 +382,7 @@ static int descriptor(const char *text)
 	if (strcmp(text, "negative") == 0)
 		return -1;
 	if (fd == NULL)
-		fail("no descriptor is called %s", text);
+		fail("unknown descriptor: %s", text);
 	return *fd;
 }
 
@@ -343,10 +393,10 @@ static struct operation *operation_of(const char *name)
 	for (i = operation_count; i > 0; i--)
 		if (strcmp(operations[i - 1]->name, name) == 0)
 			return operations[i - 1];
-	fail("no operation is called %s", name);
+	fail("no operation has the name %s", name);
 }
 
-/* ---- Operations ---------------------------------------------------------------------------------------------------------- */
+/* ---- Operations --------------------------------------------------------------------------- */
 
 static const char *value_of(char (*words)[WORD], int count, const char *key, const char *otherwise)
 {
@@ -357,7 +407,7 @@ static const char *value_of(char (*words)[WORD], int count, const char *key, con
 		if (strncmp(words[i], key, length) == 0 && words[i][length] == '=')
 			return words[i] + length + 1;
 	if (otherwise == NULL)
-		fail("%s= is missing", key);
+		fail("missing parameter %s=", key);
 	return otherwise;
 }
 
@@ -371,8 +421,9 @@ static int has(char (*words)[WORD], int count, const char *word)
 	return 0;
 }
 
-/* Memory for a transfer, each part at a multiple of 4096 and so far behind it as `skew` says. */
-static void give_memory(struct operation *it, char (*words)[WORD], int count, int vectored, int writes)
+/* Allocates the buffers of a transfer, each `skew` bytes after a multiple of 4096. */
+static void allocate_buffers(struct operation *it, char (*words)[WORD], int count, int vectored,
+                             int writes)
 {
 	size_t skew = number(value_of(words, count, "skew", "0"));
 	size_t length = 0;
@@ -396,7 +447,8 @@ static void give_memory(struct operation *it, char (*words)[WORD], int count, in
 			lens = end + (*end == ',');
 		}
 	} else {
-		it->parts[it->count++].iov_len = writes ? length : number(value_of(words, count, "len", NULL));
+		it->parts[it->count++].iov_len =
+			writes ? length : number(value_of(words, count, "len", NULL));
 	}
 	for (i = 0; i < it->count; i++)
 		it->size += (it->parts[i].iov_len + skew + 4095) / 4096 * 4096;
@@ -410,11 +462,11 @@ static void give_memory(struct operation *it, char (*words)[WORD], int count, in
 		at += it->parts[i].iov_len;
 	}
 	if (writes && at != length)
-		fail("data= and lens= are of different lengths");
+		fail("data= and lens= have different lengths");
 	free(bytes);
 }
 
-/* The first `length` bytes from `at` on, over all parts. */
+/* Copies `length` bytes at `at`, across all buffers. */
 static uint8_t *gather(const struct operation *it, size_t at, size_t length)
 {
 	uint8_t *bytes = malloc(length + 1);
@@ -433,26 +485,26 @@ static uint8_t *gather(const struct operation *it, size_t at, size_t length)
 	}
 	if (done < length) {
 		free(bytes);
-		fail("the buffer of %s has no %zu bytes there", it->name, length);
+		fail("the buffers of %s do not have %zu bytes there", it->name, length);
 	}
 	return bytes;
 }
 
 static void on_completion(struct ringway_queue *of, const struct ringway_completion *done);
 
-static void take(struct operation *it, int64_t result)
+static void set_result(struct operation *it, int64_t result)
 {
 	if (it->done)
-		fail("%s has completed twice", it->name);
+		fail("%s completed twice", it->name);
 	it->done = 1;
 	it->result = result;
 	it->order = ++completed;
 }
 
-/* Whether a completion is this operation's. Of a chain only the first one's id is known. */
-static int is_its_own(const struct operation *it, const struct ringway_completion *done)
+/* Whether a completion belongs to this operation. */
+static int belongs_to(const struct operation *it, const struct ringway_completion *done)
 {
-	return done->id > 0 && (it->id == 0 || done->id == it->id) && done->opcode == it->made.opcode &&
+	return done->id > 0 && done->id == it->id && done->opcode == it->prepared.opcode &&
 	       done->callback == on_completion && done->reserved == 0;
 }
 
@@ -460,11 +512,11 @@ static void on_completion(struct ringway_queue *of, const struct ringway_complet
 {
 	struct operation *it = done->user_data;
 
-	/* Nothing may be jumped out of here: what is wrong shows in the result. */
-	if (of != queue || !is_its_own(it, done) || it->done)
-		strange = 1;
+	/* A callback must not longjmp(), so an error is only recorded. */
+	if (of != queue || !belongs_to(it, done) || it->done)
+		mismatched = 1;
 	else
-		take(it, done->result);
+		set_result(it, done->result);
 }
 
 static void make(struct operation *it, char (*words)[WORD], int count)
@@ -483,76 +535,96 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 #define LENGTH number(value_of(words, count, "len", NULL))
 #define FLAGS(key) flags(value_of(words, count, key, "0"))
 	if (strcmp(kind, "nop") == 0) {
-		it->made = ringway_prep_nop(on_completion, it);
+		it->prepared = ringway_prep_nop(on_completion, it);
 	} else if (strcmp(kind, "read") == 0) {
-		give_memory(it, words, count, 0, 0);
-		it->made = ringway_prep_read(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
+		allocate_buffers(it, words, count, 0, 0);
+		it->prepared = ringway_prep_read(fd, it->parts[0].iov_base, it->parts[0].iov_len,
+		                                 offset, on_completion, it);
 	} else if (strcmp(kind, "write") == 0) {
-		give_memory(it, words, count, 0, 1);
-		it->made = ringway_prep_write(fd, it->parts[0].iov_base, it->parts[0].iov_len, offset, on_completion, it);
+		allocate_buffers(it, words, count, 0, 1);
+		it->prepared = ringway_prep_write(fd, it->parts[0].iov_base, it->parts[0].iov_len,
+		                                  offset, on_completion, it);
 	} else if (strcmp(kind, "readv") == 0) {
-		give_memory(it, words, count, 1, 0);
-		it->made = ringway_prep_readv(fd, it->parts, it->count, offset, on_completion, it);
+		allocate_buffers(it, words, count, 1, 0);
+		it->prepared =
+			ringway_prep_readv(fd, it->parts, it->count, offset, on_completion, it);
 	} else if (strcmp(kind, "writev") == 0) {
-		give_memory(it, words, count, 1, 1);
-		it->made = ringway_prep_writev(fd, it->parts, it->count, offset, on_completion, it);
+		allocate_buffers(it, words, count, 1, 1);
+		it->prepared =
+			ringway_prep_writev(fd, it->parts, it->count, offset, on_completion, it);
 	} else if (strcmp(kind, "fsync") == 0) {
-		it->made = ringway_prep_fsync(fd, on_completion, it);
+		it->prepared = ringway_prep_fsync(fd, on_completion, it);
 	} else if (strcmp(kind, "fdatasync") == 0) {
-		it->made = ringway_prep_fdatasync(fd, on_completion, it);
+		it->prepared = ringway_prep_fdatasync(fd, on_completion, it);
 	} else if (strcmp(kind, "sync_range") == 0) {
-		it->made = ringway_prep_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"), on_completion, it);
+		it->prepared = ringway_prep_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"),
+		                                       on_completion, it);
 	} else if (strcmp(kind, "open") == 0) {
 		if (!check_openat2()) {
 			static int told;
 
 			if (!told++)
-				check_skip("cases with open: openat2(2) is not known here", 1);
+				check_skip("cases with open: openat2(2) is not supported here", 1);
 			longjmp(over, SKIPPED);
 		}
-		it->made = ringway_prep_open(dir, path_of(path), (int)FLAGS("flags"), (unsigned)FLAGS("mode"), on_completion, it);
-		it->made.resolve = FLAGS("resolve");
+		it->prepared = ringway_prep_open(dir, path_of(path), (int)FLAGS("flags"),
+		                                 (unsigned)FLAGS("mode"), on_completion, it);
+		it->prepared.resolve = FLAGS("resolve");
 	} else if (strcmp(kind, "close") == 0) {
-		it->made = ringway_prep_close(fd, on_completion, it);
+		it->prepared = ringway_prep_close(fd, on_completion, it);
 		if (fd >= 0 && fd != NONE)
-			forget(value_of(words, count, "fd", NULL));
+			undefine_descriptor(value_of(words, count, "fd", NULL));
 	} else if (strcmp(kind, "statx") == 0) {
-		unsigned mask = (unsigned)flags(value_of(words, count, "mask", "STATX_BASIC_STATS"));
+		unsigned mask =
+			(unsigned)flags(value_of(words, count, "mask", "STATX_BASIC_STATS"));
 
-		it->made = ringway_prep_statx(dir, path_of(path), (int)FLAGS("flags"), mask, &it->stat, on_completion, it);
+		it->prepared = ringway_prep_statx(dir, path_of(path), (int)FLAGS("flags"), mask,
+		                                  &it->stat, on_completion, it);
 	} else if (strcmp(kind, "fallocate") == 0) {
-		it->made = ringway_prep_fallocate(fd, (int)FLAGS("mode"), offset, LENGTH, on_completion, it);
+		it->prepared = ringway_prep_fallocate(fd, (int)FLAGS("mode"), offset, LENGTH,
+		                                      on_completion, it);
 	} else if (strcmp(kind, "ftruncate") == 0) {
-		it->made = ringway_prep_ftruncate(fd, LENGTH, on_completion, it);
+		it->prepared = ringway_prep_ftruncate(fd, LENGTH, on_completion, it);
 	} else if (strcmp(kind, "fadvise") == 0) {
-		it->made = ringway_prep_fadvise(fd, offset, LENGTH, (int)FLAGS("advice"), on_completion, it);
+		it->prepared = ringway_prep_fadvise(fd, offset, LENGTH, (int)FLAGS("advice"),
+		                                    on_completion, it);
 	} else if (strcmp(kind, "rename") == 0 || strcmp(kind, "link") == 0) {
 		int dir2 = descriptor(value_of(words, count, "dir2", "cwd"));
 		const char *path2 = path_of(value_of(words, count, "path2", NULL));
 
 		if (*kind == 'r')
-			it->made = ringway_prep_rename(dir, path_of(path), dir2, path2, (unsigned)FLAGS("flags"), on_completion, it);
+			it->prepared =
+				ringway_prep_rename(dir, path_of(path), dir2, path2,
+				                    (unsigned)FLAGS("flags"), on_completion, it);
 		else
-			it->made = ringway_prep_link(dir, path_of(path), dir2, path2, (int)FLAGS("flags"), on_completion, it);
+			it->prepared = ringway_prep_link(dir, path_of(path), dir2, path2,
+			                                 (int)FLAGS("flags"), on_completion, it);
 	} else if (strcmp(kind, "unlink") == 0) {
-		it->made = ringway_prep_unlink(dir, path_of(path), (int)FLAGS("flags"), on_completion, it);
+		it->prepared = ringway_prep_unlink(dir, path_of(path), (int)FLAGS("flags"),
+		                                   on_completion, it);
 	} else if (strcmp(kind, "mkdir") == 0) {
-		it->made = ringway_prep_mkdir(dir, path_of(path), (unsigned)FLAGS("mode"), on_completion, it);
+		it->prepared = ringway_prep_mkdir(dir, path_of(path), (unsigned)FLAGS("mode"),
+		                                  on_completion, it);
 	} else if (strcmp(kind, "symlink") == 0) {
-		it->made = ringway_prep_symlink(path_of(value_of(words, count, "target", NULL)), dir, path_of(path), on_completion, it);
+		it->prepared = ringway_prep_symlink(path_of(value_of(words, count, "target", NULL)),
+		                                    dir, path_of(path), on_completion, it);
 	} else if (strcmp(kind, "poll") == 0) {
-		it->made = ringway_prep_poll(fd, (unsigned)FLAGS("events"), on_completion, it);
+		it->prepared = ringway_prep_poll(fd, (unsigned)FLAGS("events"), on_completion, it);
 	} else if (strcmp(kind, "timeout") == 0) {
-		it->made = ringway_prep_timeout(number(value_of(words, count, "ns", NULL)), on_completion, it);
+		it->prepared = ringway_prep_timeout(number(value_of(words, count, "ns", NULL)),
+		                                    on_completion, it);
 	} else {
-		fail("no operation: %s", kind);
+		fail("unknown operation: %s", kind);
 	}
-	it->made.timeout_ns = number(value_of(words, count, "timeout", "0"));
-	it->made.flags = (uint16_t)((has(words, count, "exact") ? RINGWAY_EXACT : 0) | (has(words, count, "drain") ? RINGWAY_DRAIN : 0) |
-	                            (has(words, count, "continue_on_error") ? RINGWAY_CONTINUE_ON_ERROR : 0));
+	it->prepared.timeout_ns = number(value_of(words, count, "timeout", "0"));
+	it->prepared.flags =
+		(uint16_t)((has(words, count, "exact") ? RINGWAY_EXACT : 0) |
+		           (has(words, count, "drain") ? RINGWAY_DRAIN : 0) |
+		           (has(words, count, "continue_on_error") ? RINGWAY_CONTINUE_ON_ERROR
+		                                                   : 0));
 }
 
-/* The blocking system call of an operation, answered as the operation would be. */
+/* Makes the blocking system call of an operation. Returns what the operation would return. */
 static int64_t call(const struct ringway_operation *it)
 {
 	int64_t result = -1;
@@ -567,7 +639,7 @@ static int64_t call(const struct ringway_operation *it)
 	case RINGWAY_OP_READ:
 		if (!cursor)
 			result = pread(it->fd, (void *)(uintptr_t)it->buf, it->length, offset);
-		if (cursor || (result < 0 && errno == ESPIPE)) /* a pipe has no offsets */
+		if (cursor || (result < 0 && errno == ESPIPE)) /* pipes have no offsets */
 			result = read(it->fd, (void *)(uintptr_t)it->buf, it->length);
 		break;
 	case RINGWAY_OP_WRITE:
@@ -608,7 +680,8 @@ static int64_t call(const struct ringway_operation *it)
 		result = close(it->fd);
 		break;
 	case RINGWAY_OP_STATX:
-		result = statx(it->fd, it->path, (int)it->op_flags, it->mode, (struct statx *)(uintptr_t)it->buf);
+		result = statx(it->fd, it->path, (int)it->op_flags, it->mode,
+		               (struct statx *)(uintptr_t)it->buf);
 		break;
 	case RINGWAY_OP_FALLOCATE:
 		result = fallocate(it->fd, (int)it->op_flags, offset, (off_t)it->length);
@@ -636,7 +709,7 @@ static int64_t call(const struct ringway_operation *it)
 	case RINGWAY_OP_POLL: {
 		struct pollfd one = {it->fd, (short)it->op_flags, 0};
 
-		if (it->fd < 0) /* poll(2) passes it by */
+		if (it->fd < 0) /* poll(2) ignores it */
 			return -EBADF;
 		result = poll(&one, 1, -1);
 		if (result >= 0)
@@ -644,7 +717,8 @@ static int64_t call(const struct ringway_operation *it)
 		break;
 	}
 	case RINGWAY_OP_TIMEOUT: {
-		struct timespec time = {(time_t)(it->length / 1000000000), (long)(it->length % 1000000000)};
+		struct timespec time = {(time_t)(it->length / 1000000000),
+		                        (long)(it->length % 1000000000)};
 
 		result = nanosleep(&time, NULL);
 		break;
@@ -655,7 +729,7 @@ static int64_t call(const struct ringway_operation *it)
 	return result < 0 ? -errno : result;
 }
 
-/* Whether the result is one that the case expects. */
+/* Whether the result is one of the expected ones. */
 static int expected(struct operation *it)
 {
 	char *text = it->expected;
@@ -669,7 +743,7 @@ static int expected(struct operation *it)
 		text += *text == '/';
 		if (strcmp(one, "fd") == 0) {
 			if (it->result >= 0) {
-				call_it(it->name, (int)it->result);
+				define_descriptor(it->name, (int)it->result);
 				return 1;
 			}
 		} else if (strcmp(one, "plain") == 0) {
@@ -682,23 +756,26 @@ static int expected(struct operation *it)
 				if (strcmp(errnos[i].name, one + 1) == 0)
 					break;
 			if (i == sizeof errnos / sizeof errnos[0])
-				fail("no errno: %s", one);
+				fail("unknown errno: %s", one);
 			if (it->result == -(int64_t)errnos[i].value)
 				return 1;
-		} else if (it->result == (int64_t)(isdigit((unsigned char)one[0]) || one[0] == 'm' ? number(one) : flags(one))) {
+		} else if (it->result == (int64_t)(isdigit((unsigned char)one[0]) || one[0] == 'm'
+							   ? number(one)
+							   : flags(one))) {
 			return 1;
 		}
 	}
 	return 0;
 }
 
-static void judge(struct operation *it)
+static void check_result(struct operation *it)
 {
 	int keep = line;
 
 	line = it->line;
 	if (!expected(it))
-		fail("%s: %s is %" PRId64 " (%s), not %s", it->name, ringway_opcode_name(it->made.opcode), it->result,
+		fail("%s: the result of %s is %" PRId64 " (%s), expected %s", it->name,
+		     ringway_opcode_name(it->prepared.opcode), it->result,
 		     it->result < 0 ? errno_name(-it->result) : "-", it->expected);
 	if (it->gives[0] != '\0') {
 		size_t length;
@@ -713,36 +790,37 @@ static void judge(struct operation *it)
 	line = keep;
 }
 
-/* Counts, after every step; the operations that have completed are judged. */
-static void look_at_books(void)
+/* Checks the counters after every step, and the results of operations that have completed. */
+static void check_counters_and_results(void)
 {
 	struct ringway_stats stats;
 	size_t i;
 
-	if (strange)
-		fail("a completion that is nobody's");
+	if (mismatched)
+		fail("a completion does not match its operation");
 	if (queue != NULL) {
 		ringway_get_stats(queue, &stats, sizeof stats);
 		if (stats.pushed != stats.delivered + stats.orphaned + stats.in_flight ||
 		    stats.in_flight != ringway_in_flight(queue) || stats.orphaned != 0)
-			fail("%" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64 " orphaned, %" PRIu64 " in flight", stats.pushed,
-			     stats.delivered, stats.orphaned, stats.in_flight);
+			fail("%" PRIu64 " pushed, %" PRIu64 " delivered, %" PRIu64
+			     " orphaned, %" PRIu64 " in flight",
+			     stats.pushed, stats.delivered, stats.orphaned, stats.in_flight);
 	}
 	for (i = 0; i < operation_count; i++)
 		if (operations[i]->done == 1) {
 			operations[i]->done = 2;
-			judge(operations[i]);
+			check_result(operations[i]);
 		}
 }
 
-/* Hands out what is there, after waiting for `min`; how many. */
+/* Waits for `min` completions, delivers all that are ready, and returns their number. */
 static int reap(unsigned min)
 {
 	struct ringway_completion done[3];
 	int count;
 	int i;
 
-	if (!array) {
+	if (!into_array_mode) {
 		count = ringway_reap(queue, min, RINGWAY_FOREVER);
 	} else {
 		memset(done, 0xff, sizeof done);
@@ -750,26 +828,27 @@ static int reap(unsigned min)
 		for (i = 0; i < count; i++) {
 			struct operation *it = done[i].user_data;
 
-			if (!is_its_own(it, &done[i]))
-				fail("a completion that is nobody's");
-			take(it, done[i].result);
+			if (!belongs_to(it, &done[i]))
+				fail("a completion does not match its operation");
+			set_result(it, done[i].result);
 		}
 	}
 	if (count < 0)
-		fail("reap gives %d (%s): %s", count, errno_name(-count), ringway_last_error());
-	look_at_books();
+		fail("reap returned %d (%s): %s", count, errno_name(-count), ringway_last_error());
+	check_counters_and_results();
 	return count;
 }
 
-/* Pushes copies that are spoilt right after: only what the header says must stay may matter. */
+/* Pushes copies and overwrites them, because the library may rely only on what the header says. */
 static int64_t push_all(struct operation **all, size_t count)
 {
 	struct ringway_operation *copies = calloc(count + 1, sizeof *copies);
+	int64_t *ids = calloc(count + 1, sizeof *ids);
 	int64_t id;
 	size_t i;
 
 	for (i = 0; i < count; i++) {
-		copies[i] = all[i]->made;
+		copies[i] = all[i]->prepared;
 		if (copies[i].path != NULL)
 			copies[i].path = strdup(copies[i].path);
 		if (copies[i].path2 != NULL)
@@ -781,10 +860,15 @@ static int64_t push_all(struct operation **all, size_t count)
 			copies[i].buf = parts;
 		}
 	}
-	id = chaining ? ringway_push_chain(queue, copies, count, NULL) : ringway_push(queue, copies);
+	if (chaining)
+		id = ringway_push_chain(queue, copies, count, ids);
+	else
+		id = ids[0] = ringway_push(queue, copies);
 	for (i = 0; i < count; i++) {
+		all[i]->id = ids[i];
 		if (copies[i].opcode == RINGWAY_OP_READV || copies[i].opcode == RINGWAY_OP_WRITEV) {
-			memset((void *)(uintptr_t)copies[i].buf, 0xa5, all[i]->count * sizeof(struct iovec));
+			memset((void *)(uintptr_t)copies[i].buf, 0xa5,
+			       all[i]->count * sizeof(struct iovec));
 			free((void *)(uintptr_t)copies[i].buf);
 		}
 		free((void *)(uintptr_t)copies[i].path);
@@ -792,18 +876,19 @@ static int64_t push_all(struct operation **all, size_t count)
 	}
 	memset(copies, 0xa5, (count + 1) * sizeof *copies);
 	free(copies);
+	free(ids);
 	return id;
 }
 
 static void discard(struct operation *it)
 {
 	free(it->memory);
-	free((void *)(uintptr_t)it->made.path);
-	free((void *)(uintptr_t)it->made.path2);
+	free((void *)(uintptr_t)it->prepared.path);
+	free((void *)(uintptr_t)it->prepared.path2);
 	free(it);
 }
 
-/* An operation as its words describe it, at the end of the list. */
+/* Appends the operation that the words describe. */
 static struct operation *new_operation(char (*words)[WORD], int count, const char *wanted)
 {
 	struct operation *it = calloc(1, sizeof *it);
@@ -822,13 +907,14 @@ static struct operation *new_operation(char (*words)[WORD], int count, const cha
 	snprintf(it->expected, sizeof it->expected, "%s", wanted);
 	snprintf(it->gives, sizeof it->gives, "%s", value_of(words, count, "gives", ""));
 	make(it, words, count);
-	if (it->made.path != NULL)
-		it->made.path = strdup(it->made.path);
-	if (it->made.path2 != NULL)
-		it->made.path2 = strdup(it->made.path2);
+	if (it->prepared.path != NULL)
+		it->prepared.path = strdup(it->prepared.path);
+	if (it->prepared.path2 != NULL)
+		it->prepared.path2 = strdup(it->prepared.path2);
 	if (strstr(it->expected, "plain") != NULL) {
-		it->plain = call(&it->made);
-		if (it->made.opcode == RINGWAY_OP_READ || it->made.opcode == RINGWAY_OP_READV)
+		it->plain = call(&it->prepared);
+		if (it->prepared.opcode == RINGWAY_OP_READ ||
+		    it->prepared.opcode == RINGWAY_OP_READV)
 			memset(it->memory, 0xee, it->size);
 	}
 	return it;
@@ -844,9 +930,9 @@ static void open_queue(void)
 	}
 }
 
-/* ---- Steps --------------------------------------------------------------------------------------------------------------- */
+/* ---- Steps -------------------------------------------------------------------------------- */
 
-static void need(int right, const char *what)
+static void require(int right, const char *what)
 {
 	if (!right)
 		fail("%s: %s", what, strerror(errno));
@@ -858,8 +944,8 @@ static void write_file(const char *path, const char *text)
 	uint8_t *bytes = content(text, &length);
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
-	need(fd >= 0, path);
-	need(write(fd, bytes, length) == (ssize_t)length, path);
+	require(fd >= 0, path);
+	require(write(fd, bytes, length) == (ssize_t)length, path);
 	close(fd);
 	free(bytes);
 }
@@ -872,15 +958,15 @@ static void set_up(char (*words)[WORD], int count)
 		write_file(path, words[2]);
 	} else if (strcmp(words[0], "sparse") == 0 && count == 3) {
 		write_file(path, "none");
-		need(truncate(path, (off_t)number(words[2])) == 0, path);
+		require(truncate(path, (off_t)number(words[2])) == 0, path);
 	} else if (strcmp(words[0], "dir") == 0 && count == 2) {
-		need(mkdir(path, 0755) == 0, path);
+		require(mkdir(path, 0755) == 0, path);
 	} else if (strcmp(words[0], "fifo") == 0 && count == 2) {
-		need(mkfifo(path, 0644) == 0, path);
+		require(mkfifo(path, 0644) == 0, path);
 	} else if (strcmp(words[0], "symlink") == 0 && count == 3) {
-		need(symlink(words[2], path) == 0, path);
+		require(symlink(words[2], path) == 0, path);
 	} else {
-		fail("no such thing to make: %s", words[0]);
+		fail("cannot make: %s", words[0]);
 	}
 }
 
@@ -892,17 +978,17 @@ static void compare_file(const char *path, uint64_t at, const char *text, int wh
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t some;
 
-	need(fd >= 0 && fstat(fd, &stat) == 0, path);
+	require(fd >= 0 && fstat(fd, &stat) == 0, path);
 	if (whole && (size_t)stat.st_size != length)
-		fail("%s has %lld bytes, not %zu", path, (long long)stat.st_size, length);
+		fail("%s has %lld bytes, expected %zu", path, (long long)stat.st_size, length);
 	some = pread(fd, bytes, length, (off_t)at);
 	close(fd);
 	compare(bytes, some < 0 ? 0 : (size_t)some, text, path);
 	free(bytes);
 }
 
-/* Bytes from a pipe; what writes them may have to be continued by reaping meanwhile. */
-static void take_from(int fd, const char *text)
+/* Reads bytes from a pipe, and reaps meanwhile so that exact writes to it continue. */
+static void read_from(int fd, const char *text)
 {
 	size_t length;
 	uint8_t *bytes = content(text, &length);
@@ -915,7 +1001,7 @@ static void take_from(int fd, const char *text)
 		if (poll(&one, 1, 1) > 0) {
 			some = read(fd, bytes + done, length - done);
 			if (some <= 0)
-				fail("only %zu bytes come", done);
+				fail("only %zu bytes arrived", done);
 			done += (size_t)some;
 		}
 		if (!plain)
@@ -941,18 +1027,23 @@ static void check_stat(struct operation *it, const char *field, const char *valu
 			fail("nlink is %u", found->stx_nlink);
 	} else if (strcmp(field, "type") == 0) {
 		unsigned type = found->stx_mode & S_IFMT;
-		const char *name = type == S_IFREG ? "file" : type == S_IFDIR ? "dir" : type == S_IFLNK ? "symlink" : "fifo";
+		const char *name = type == S_IFREG   ? "file"
+		                   : type == S_IFDIR ? "dir"
+		                   : type == S_IFLNK ? "symlink"
+		                                     : "fifo";
 
 		if (strcmp(name, value) != 0)
-			fail("it is a %s", name);
+			fail("the type is %s", name);
 	} else if (strcmp(field, "same") == 0) {
-		need(fstatat(AT_FDCWD, value, &stat, AT_SYMLINK_NOFOLLOW) == 0, value);
-		if (found->stx_ino != stat.st_ino || found->stx_size != (uint64_t)stat.st_size || found->stx_mode != stat.st_mode ||
-		    found->stx_uid != stat.st_uid || found->stx_mtime.tv_sec != stat.st_mtim.tv_sec ||
-		    found->stx_mtime.tv_nsec != (uint32_t)stat.st_mtim.tv_nsec || found->stx_blocks != (uint64_t)stat.st_blocks)
-			fail("it is not what stat(2) says of %s", value);
+		require(fstatat(AT_FDCWD, value, &stat, AT_SYMLINK_NOFOLLOW) == 0, value);
+		if (found->stx_ino != stat.st_ino || found->stx_size != (uint64_t)stat.st_size ||
+		    found->stx_mode != stat.st_mode || found->stx_uid != stat.st_uid ||
+		    found->stx_mtime.tv_sec != stat.st_mtim.tv_sec ||
+		    found->stx_mtime.tv_nsec != (uint32_t)stat.st_mtim.tv_nsec ||
+		    found->stx_blocks != (uint64_t)stat.st_blocks)
+			fail("statx differs from stat(2) of %s", value);
 	} else {
-		fail("no field: %s", field);
+		fail("unknown field: %s", field);
 	}
 }
 
@@ -966,17 +1057,20 @@ static void check_path(char (*words)[WORD], int count)
 
 	if (strcmp(what, "absent") == 0) {
 		if (there)
-			fail("%s is there", path);
+			fail("%s exists", path);
 		return;
 	}
-	need(there, path);
+	require(there, path);
 	if (count < 3)
-		fail("a word is missing");
+		fail("missing word");
 	if (strcmp(what, "size") == 0) {
 		if ((uint64_t)stat.st_size != number(words[2]))
 			fail("%s has %lld bytes", path, (long long)stat.st_size);
 	} else if (strcmp(what, "type") == 0) {
-		const char *name = S_ISREG(stat.st_mode) ? "file" : S_ISDIR(stat.st_mode) ? "dir" : S_ISLNK(stat.st_mode) ? "symlink" : "fifo";
+		const char *name = S_ISREG(stat.st_mode)   ? "file"
+		                   : S_ISDIR(stat.st_mode) ? "dir"
+		                   : S_ISLNK(stat.st_mode) ? "symlink"
+		                                           : "fifo";
 
 		if (strcmp(name, words[2]) != 0)
 			fail("%s is a %s", path, name);
@@ -984,37 +1078,38 @@ static void check_path(char (*words)[WORD], int count)
 		char target[WORD];
 		ssize_t length = readlink(path, target, sizeof target - 1);
 
-		need(length >= 0, path);
+		require(length >= 0, path);
 		target[length] = '\0';
 		if (strcmp(target, words[2]) != 0)
-			fail("%s leads to %s", path, target);
+			fail("the target of %s is %s", path, target);
 	} else if (strcmp(what, "mode") == 0) {
 		if ((stat.st_mode & 07777) != number(words[2]))
 			fail("mode is %o", stat.st_mode & 07777);
 	} else if (strcmp(what, "nlink") == 0) {
 		if (stat.st_nlink != number(words[2]))
-			fail("%s has %llu names", path, (unsigned long long)stat.st_nlink);
+			fail("%s has %llu links", path, (unsigned long long)stat.st_nlink);
 	} else if (strcmp(what, "same") == 0) {
-		need(fstatat(AT_FDCWD, words[2], &other, AT_SYMLINK_NOFOLLOW) == 0, words[2]);
+		require(fstatat(AT_FDCWD, words[2], &other, AT_SYMLINK_NOFOLLOW) == 0, words[2]);
 		if (stat.st_ino != other.st_ino)
-			fail("%s and %s are two files", path, words[2]);
+			fail("%s and %s are different files", path, words[2]);
 	} else {
-		fail("no step: %s", what);
+		fail("unknown step: %s", what);
 	}
 }
 
-/* A plain descriptor for the case; what cannot be had leaves it out. */
+/* Opens a descriptor, or skips the case without direct I/O. */
 static void open_plain(char (*words)[WORD], int count)
 {
 	int how = (int)flags(words[3]);
-	int fd = open(path_of(words[2]), how | O_CLOEXEC, count > 4 ? (mode_t)number(words[4]) : 0644);
+	int fd = open(path_of(words[2]), how | O_CLOEXEC,
+	              count > 4 ? (mode_t)number(words[4]) : 0644);
 
 	if (fd < 0 && how & O_DIRECT && errno == EINVAL) {
 		check_skip("no direct I/O on this file system", 0);
 		longjmp(over, SKIPPED);
 	}
-	need(fd >= 0, words[2]);
-	call_it(words[1], fd);
+	require(fd >= 0, words[2]);
+	define_descriptor(words[1], fd);
 }
 
 static void change_options(char (*words)[WORD], int count)
@@ -1025,7 +1120,7 @@ static void change_options(char (*words)[WORD], int count)
 		char *value = strchr(words[i], '=');
 
 		if (value == NULL)
-			fail("no option: %s", words[i]);
+			fail("unknown option: %s", words[i]);
 		*value++ = '\0';
 		if (strcmp(words[i], "in_flight") == 0) {
 			options.in_flight = (uint32_t)number(value);
@@ -1040,13 +1135,13 @@ static void change_options(char (*words)[WORD], int count)
 		} else if (strcmp(words[i], "faults") == 0) {
 			char *byte;
 
-			/* A blank ends a word: commas stand for them. */
+			/* Words contain no blanks, so commas stand for them. */
 			snprintf(faults, sizeof faults, "%s", value);
 			for (byte = faults; *byte != '\0'; byte++)
 				*byte = *byte == ',' ? ' ' : *byte == ':' ? '=' : *byte;
 			options.faults = faults;
 		} else {
-			fail("no option: %s", words[i]);
+			fail("unknown option: %s", words[i]);
 		}
 	}
 }
@@ -1059,7 +1154,7 @@ static void step(char (*words)[WORD], int count)
 	size_t i;
 	int j;
 
-	/* What is expected stands behind an arrow. */
+	/* The expected result follows an arrow. */
 	if (count > 2 && strcmp(words[count - 2], "=>") == 0) {
 		wanted = words[count - 1];
 		count -= 2;
@@ -1071,66 +1166,70 @@ static void step(char (*words)[WORD], int count)
 	}
 	if (IS("as", 2)) {
 		if (root == 0) {
-			need(seteuid(65534) == 0, "seteuid");
+			require(seteuid(65534) == 0, "seteuid");
 			other_user = 1;
 		}
 		return;
 	}
 	if (IS("limit", 3)) {
-		need(limit_files(number(words[2])) == 0, "setrlimit");
+		require(limit_files(number(words[2])) == 0, "setrlimit");
 	} else if (IS("make", 3)) {
 		set_up(words + 1, count - 1);
 	} else if (IS("chmod", 3)) {
-		need(chmod(words[1], (mode_t)number(words[2])) == 0, words[1]);
+		require(chmod(words[1], (mode_t)number(words[2])) == 0, words[1]);
 	} else if (IS("open", 4)) {
 		open_plain(words, count);
 	} else if (IS("pipe", 3) || IS("sockets", 3)) {
 		int ends[2];
 
-		need((*what == 'p' ? pipe2(ends, O_CLOEXEC) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) == 0, what);
-		call_it(words[1], ends[0]);
-		call_it(words[2], ends[1]);
+		require((*what == 'p'
+				 ? pipe2(ends, O_CLOEXEC)
+				 : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) == 0,
+		        what);
+		define_descriptor(words[1], ends[0]);
+		define_descriptor(words[2], ends[1]);
 	} else if (IS("close", 2)) {
-		need(close(descriptor(words[1])) == 0, words[1]);
-		forget(words[1]);
+		require(close(descriptor(words[1])) == 0, words[1]);
+		undefine_descriptor(words[1]);
 	} else if (IS("put", 3)) {
 		size_t length;
 		uint8_t *bytes = content(words[2], &length);
 
-		need(write(descriptor(words[1]), bytes, length) == (ssize_t)length, "put");
+		require(write(descriptor(words[1]), bytes, length) == (ssize_t)length, "put");
 		free(bytes);
 	} else if (IS("take", 3)) {
-		take_from(descriptor(words[1]), words[2]);
+		read_from(descriptor(words[1]), words[2]);
 	} else if (IS("seek", 3)) {
-		need(lseek(descriptor(words[1]), (off_t)number(words[2]), SEEK_SET) >= 0, "seek");
+		require(lseek(descriptor(words[1]), (off_t)number(words[2]), SEEK_SET) >= 0,
+		        "seek");
 	} else if (IS("do", 2)) {
 		it = new_operation(words + 1, count - 1, wanted);
 		if (plain) {
-			if (it->made.timeout_ns != 0 || it->made.flags != 0)
+			if (it->prepared.timeout_ns != 0 || it->prepared.flags != 0)
 				longjmp(over, LEFT_OUT);
-			take(it, call(&it->made));
+			set_result(it, call(&it->prepared));
 		} else {
 			open_queue();
-			it->id = push_all(&it, 1);
-			if (it->id <= 0) /* refused at once is refused, too */
-				take(it, it->id);
+			push_all(&it, 1);
+			if (it->id <= 0) /* a refused push counts as the result */
+				set_result(it, it->id);
 			while (!it->done)
 				if (reap(1) == 0)
-					fail("reap gives nothing");
+					fail("reap returned 0");
 		}
-		look_at_books();
+		check_counters_and_results();
 	} else if (strcmp(what, "file") == 0 && count == 3) {
 		compare_file(words[1], 0, words[2], 1);
 	} else if (IS("part", 4)) {
 		compare_file(words[1], number(words[2]), words[3], 0);
-	} else if (IS("absent", 2) || IS("size", 3) || IS("type", 3) || IS("target", 3) || IS("mode", 3) || IS("nlink", 3) ||
-	           IS("same", 3)) {
+	} else if (IS("absent", 2) || IS("size", 3) || IS("type", 3) || IS("target", 3) ||
+	           IS("mode", 3) || IS("nlink", 3) || IS("same", 3)) {
 		check_path(words, count);
 	} else if (IS("position", 3)) {
 		off_t position = lseek(descriptor(words[1]), 0, SEEK_CUR);
 
 		if (position != (off_t)number(words[2]))
-			fail("the position is %lld", (long long)position);
+			fail("the current position is %lld", (long long)position);
 	} else if (IS("cloexec", 2)) {
 		if (fcntl(descriptor(words[1]), F_GETFD) != FD_CLOEXEC)
 			fail("not close-on-exec");
@@ -1146,7 +1245,7 @@ static void step(char (*words)[WORD], int count)
 		compare(found, length, words[3], "the buffer");
 		free(found);
 	} else if (plain) {
-		longjmp(over, LEFT_OUT); /* What is left is a queue's. */
+		longjmp(over, LEFT_OUT); /* The remaining steps need a queue. */
 	} else if (IS("push", 2)) {
 		open_queue();
 		it = new_operation(words + 1, count - 1, wanted);
@@ -1154,9 +1253,10 @@ static void step(char (*words)[WORD], int count)
 			chain[chain_count++] = it;
 			return;
 		}
-		it->id = push_all(&it, 1);
+		push_all(&it, 1);
 		if (it->id <= 0)
-			fail("push gives %" PRId64 " (%s): %s", it->id, errno_name(-it->id), ringway_last_error());
+			fail("push returned %" PRId64 " (%s): %s", it->id, errno_name(-it->id),
+			     ringway_last_error());
 	} else if (IS("refuse", 2)) {
 		int64_t room;
 
@@ -1166,9 +1266,10 @@ static void step(char (*words)[WORD], int count)
 		operation_count--;
 		it->result = push_all(&it, 1);
 		if (it->result > 0 || !expected(it))
-			fail("push gives %" PRId64 " (%s), not %s", it->result, errno_name(-it->result), wanted);
+			fail("push returned %" PRId64 " (%s), expected %s", it->result,
+			     errno_name(-it->result), wanted);
 		if ((int64_t)ringway_free_slots(queue) != room)
-			fail("a push that is refused takes room");
+			fail("a refused push occupies a slot");
 		discard(it);
 	} else if (IS("chain", 1)) {
 		open_queue();
@@ -1183,16 +1284,15 @@ static void step(char (*words)[WORD], int count)
 
 			snprintf(answer.expected, sizeof answer.expected, "%s", wanted);
 			if (id > 0 || !expected(&answer))
-				fail("the push of the chain gives %" PRId64 " (%s), not %s", id, errno_name(-id), wanted);
+				fail("push_chain returned %" PRId64 " (%s), expected %s", id,
+				     errno_name(-id), wanted);
 			operation_count -= chain_count;
 			for (i = 0; i < chain_count; i++)
 				discard(chain[i]);
 		} else {
 			if (id <= 0)
-				fail("the push of the chain gives %" PRId64 " (%s): %s", id, errno_name(-id), ringway_last_error());
-			/* Only the first one's id is told; the others cannot be cancelled by it. */
-			for (i = 0; i < chain_count; i++)
-				chain[i]->id = i == 0 ? id : 0;
+				fail("push_chain returned %" PRId64 " (%s): %s", id,
+				     errno_name(-id), ringway_last_error());
 		}
 	} else if (IS("submit", 1)) {
 		if (ringway_submit(queue) < 0)
@@ -1211,37 +1311,40 @@ static void step(char (*words)[WORD], int count)
 		for (j = 1; j < count; j++)
 			while (!operation_of(words[j])->done)
 				if (reap(1) == 0)
-					fail("reap gives nothing, and %s has not completed", words[j]);
+					fail("reap returned 0, but %s has not completed", words[j]);
 	} else if (IS("pending", 2)) {
 		reap(0);
 		for (j = 1; j < count; j++)
 			if (operation_of(words[j])->done)
-				fail("%s has completed with %" PRId64, words[j], operation_of(words[j])->result);
+				fail("%s completed with %" PRId64, words[j],
+				     operation_of(words[j])->result);
 	} else if (IS("cancel", 2) || IS("cancel_all", 1)) {
 		struct operation answer = {.result = 0};
 
-		answer.result = count == 1 ? ringway_cancel_all(queue) : ringway_cancel(queue, operation_of(words[1])->id);
+		answer.result = count == 1 ? ringway_cancel_all(queue)
+		                           : ringway_cancel(queue, operation_of(words[1])->id);
 		snprintf(answer.expected, sizeof answer.expected, "%s", wanted);
 		if (!expected(&answer))
-			fail("cancel gives %" PRId64 " (%s), not %s", answer.result, errno_name(-answer.result), wanted);
+			fail("cancel returned %" PRId64 " (%s), expected %s", answer.result,
+			     errno_name(-answer.result), wanted);
 	} else if (IS("order", 3)) {
 		for (j = 1; j + 1 < count; j++)
 			if (operation_of(words[j])->order >= operation_of(words[j + 1])->order)
-				fail("%s comes before %s", words[j + 1], words[j]);
+				fail("%s was delivered before %s", words[j + 1], words[j]);
 	} else if (IS("in_flight", 2)) {
 		if (ringway_in_flight(queue) != number(words[1]))
-			fail("%zu are in flight", ringway_in_flight(queue));
+			fail("%zu operations are in flight", ringway_in_flight(queue));
 	} else if (IS("free_slots", 2)) {
 		open_queue();
 		if (ringway_free_slots(queue) != number(words[1]))
-			fail("there is room for %zu", ringway_free_slots(queue));
+			fail("%zu slots are free", ringway_free_slots(queue));
 	} else {
-		fail("no step: %s", what);
+		fail("unknown step: %s", what);
 	}
-	look_at_books();
+	check_counters_and_results();
 }
 
-/* One line, with the round of its loop in the place of every $. */
+/* Runs one line, with $ replaced by the round of its loop. */
 static void run_line(const char *text, long round)
 {
 	static char words[WORDS][WORD];
@@ -1253,14 +1356,16 @@ static void run_line(const char *text, long round)
 
 	for (; *text != '\0' && length + 24 < sizeof whole; text++) {
 		if (*text == '$')
-			length += (size_t)snprintf(whole + length, sizeof whole - length, "%ld", round);
+			length += (size_t)snprintf(whole + length, sizeof whole - length, "%ld",
+			                           round);
 		else
 			whole[length++] = *text;
 	}
 	whole[length] = '\0';
-	for (word = strtok_r(whole, " \t\n", &rest); word != NULL; word = strtok_r(NULL, " \t\n", &rest)) {
+	for (word = strtok_r(whole, " \t\n", &rest); word != NULL;
+	     word = strtok_r(NULL, " \t\n", &rest)) {
 		if (count == WORDS || strlen(word) >= WORD)
-			fail("a line that is too long");
+			fail("the line is too long");
 		strcpy(words[count++], word);
 	}
 	step(words, count);
@@ -1273,10 +1378,10 @@ static void run_lines(void)
 	long round = 0;
 	long rounds = 0;
 
-	for (i = 0; i < now->count; i++) {
-		const char *text = now->lines[i].text;
+	for (i = 0; i < current->count; i++) {
+		const char *text = current->lines[i].text;
 
-		line = now->lines[i].number;
+		line = current->lines[i].number;
 		if (strncmp(text, "repeat ", 7) == 0) {
 			rounds = atol(text + 7);
 			round = 0;
@@ -1292,14 +1397,15 @@ static void run_lines(void)
 	}
 }
 
-/* Ends with nothing open, nothing changed, and nothing of the case in flight. */
-static void clean_up(void)
+/* Closes, restores and frees everything of the case. */
+static void end_case(void)
 {
 	int left = ringway_destroy(&queue);
 	size_t i;
 
 	if (left != 0)
-		check_failures++, printf("%s: %s (%s): destroy gives %d\n", now->file, now->name, way, left);
+		check_failures++, printf("%s: %s (%s): destroy returned %d\n", current->file,
+		                         current->name, mode, left);
 	limit_files(RLIM_INFINITY);
 	if (other_user && seteuid(0) != 0)
 		abort();
@@ -1307,13 +1413,13 @@ static void clean_up(void)
 	for (i = 0; i < name_count; i++)
 		close(names[i].fd);
 	name_count = 0;
-	/* What the kernel still has is left alone. */
+	/* Memory that the kernel still uses is not freed. */
 	for (i = 0; i < operation_count && left == 0; i++)
 		discard(operations[i]);
 	operation_count = 0;
 	chaining = 0;
 	completed = 0;
-	strange = 0;
+	mismatched = 0;
 }
 
 static enum outcome run(struct test *test, unsigned backend, int by_plain_calls, int into_array)
@@ -1323,12 +1429,15 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 	char directory[64];
 	int outcome;
 
-	now = test;
+	current = test;
 	plain = by_plain_calls;
-	array = into_array;
-	snprintf(described, sizeof described, "%s%s", plain ? "plain system calls" : ringway_backend_name(backend),
-	         plain ? "" : array ? ", into an array" : ", callbacks");
-	way = described;
+	into_array_mode = into_array;
+	snprintf(described, sizeof described, "%s%s",
+	         plain ? "plain system calls" : ringway_backend_name(backend),
+	         plain             ? ""
+	         : into_array_mode ? ", into an array"
+	                           : ", callbacks");
+	mode = described;
 	line = test->number;
 	options = check_default_options();
 	options.backend = backend;
@@ -1341,16 +1450,17 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 	outcome = setjmp(over);
 	if (outcome == PASSED) {
 		run_lines();
-		line = now->number;
+		line = current->number;
 		if (queue != NULL) {
 			while (ringway_in_flight(queue) > 0)
 				if (reap(1) == 0)
-					fail("reap gives nothing, with %zu in flight", ringway_in_flight(queue));
+					fail("reap returned 0 with %zu operations in flight",
+					     ringway_in_flight(queue));
 		}
 		if (chaining)
-			fail("a chain without an end");
+			fail("chain without end");
 	}
-	clean_up();
+	end_case();
 	alarm(0);
 	if (chdir("..") != 0) {
 		perror("..");
@@ -1359,7 +1469,7 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 	return (enum outcome)outcome;
 }
 
-/* ---- Files of cases ------------------------------------------------------------------------------------------------------ */
+/* ---- Files of cases ----------------------------------------------------------------------- */
 
 static void load(const char *directory, const char *name)
 {
@@ -1394,7 +1504,7 @@ static void load(const char *directory, const char *name)
 			continue;
 		}
 		if (test == NULL || test->count == LINES) {
-			printf("%s:%d: no case, or one that is too long\n", path, number);
+			printf("%s:%d: not in a case, or the case is too long\n", path, number);
 			exit(1);
 		}
 		test->lines[test->count].number = number;
@@ -1447,7 +1557,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* The program's own to ignore, as with write(2). */
+	/* As with write(2), ignoring these is the program's responsibility. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	root = geteuid();
@@ -1462,7 +1572,8 @@ int main(int argc, char **argv)
 				outcomes[FAILED]++;
 		}
 	for (b = 0; b < 3; b++) {
-		struct ringway_queue *probe = check_queue(check_backends[b], check_default_options());
+		struct ringway_queue *probe =
+			check_queue(check_backends[b], check_default_options());
 
 		if (probe == NULL)
 			continue;
@@ -1474,8 +1585,11 @@ int main(int argc, char **argv)
 				outcomes[run(tests[i], check_backends[b], 0, 1)]++;
 			}
 	}
-	printf("%zu by plain system calls too, %zu skipped\n", by_calls, outcomes[SKIPPED]);
-	printf("%zu cases, %u backends: ", outcomes[PASSED] == 0 ? 0 : argc == 2 ? test_count : outcomes[PASSED] / 2 / (backends + !backends),
+	printf("%zu also by plain system calls, %zu skipped\n", by_calls, outcomes[SKIPPED]);
+	printf("%zu cases, %u backends: ",
+	       outcomes[PASSED] == 0 ? 0
+	       : argc == 2           ? test_count
+	                             : outcomes[PASSED] / 2 / (backends + !backends),
 	       backends);
 	if (outcomes[FAILED] + (size_t)check_failures == 0 && outcomes[PASSED] > 0)
 		printf("passed\n");

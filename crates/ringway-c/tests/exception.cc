@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because what is abandoned by the abort of a child would be reported */
-/* The header and the library from C++17; and a callback that throws: it ends the program, by abort, and unwinds nothing of ours. */
+/* valgrind: no, because it reports the memory of a child that aborts */
+/* The header and the library work from C++17. A callback that throws aborts the program and does
+   not unwind the library. */
 #include "check.h"
 
 #include <stdexcept>
@@ -14,7 +15,7 @@ static void throws(struct ringway_queue *, const struct ringway_completion *)
 struct guard {
 	~guard()
 	{
-		/* Nobody may unwind as far as here. */
+		/* The exception must not reach this frame. */
 		_exit(77);
 	}
 };
@@ -25,7 +26,7 @@ static void in_the_child(void *arg)
 	struct ringway_queue *queue = check_queue(backend, check_default_options());
 	guard here;
 
-	/* The message of the abort is expected, and of no interest. */
+	/* Hides the expected message of the abort. */
 	close(2);
 	if (queue == nullptr)
 		abort();
@@ -53,13 +54,13 @@ int main()
 		SAME(ringway_multi_read(queue, ranges.data(), ranges.size()), 0);
 		CHECK(check_filled(bytes.data(), 0, bytes.size()));
 		int64_t result = -1;
-		/* A lambda without a capture is a callback. */
-		struct ringway_operation read_it =
-			ringway_prep_read(fd, bytes.data(), 100, 500,
-		                     [](struct ringway_queue *, const struct ringway_completion *done) {
-					     *static_cast<int64_t *>(done->user_data) = done->result;
-				     },
-		                     &result);
+		/* A lambda without captures can be a callback. */
+		struct ringway_operation read_it = ringway_prep_read(
+			fd, bytes.data(), 100, 500,
+			[](struct ringway_queue *, const struct ringway_completion *done) {
+				*static_cast<int64_t *>(done->user_data) = done->result;
+			},
+			&result);
 		read_it.flags = RINGWAY_EXACT;
 		CHECK(ringway_push(queue, &read_it) > 0);
 		check_drain(queue);

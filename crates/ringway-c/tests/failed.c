@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A backend that fails in the middle: every function returns, everyone is told, and every buffer is given back. */
+/* After a backend has failed, every function returns, every operation completes, and every buffer
+   is released. */
 #include "check.h"
 
 enum { BLOCK = 4096, RANGES = 40 };
 
-/* Another file in the place of each ring of this process, as if its descriptor had been closed by mistake. */
+/* Replaces the rings of this process by another file, as if a program had closed their descriptors
+   by mistake. */
 static int break_rings(void)
 {
 	int found = 0;
@@ -16,7 +18,8 @@ static int break_rings(void)
 		int null;
 
 		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-		if (readlink(path, name, sizeof name - 1) < 0 || strcmp(name, "anon_inode:[io_uring]") != 0)
+		if (readlink(path, name, sizeof name - 1) < 0 ||
+		    strcmp(name, "anon_inode:[io_uring]") != 0)
 			continue;
 		null = open("/dev/null", O_RDWR | O_CLOEXEC);
 		NEED(null >= 0 && dup2(null, fd) == fd && close(null) == 0);
@@ -25,18 +28,11 @@ static int break_rings(void)
 	return found;
 }
 
-static struct ringway_range range(int fd, uint64_t offset, void *buffer)
-{
-	struct ringway_range one = {fd, 0, offset, BLOCK, NULL, INT64_MIN};
-
-	one.buf = buffer;
-	return one;
-}
-
-/* How it fails: by a fault plan, so that it can be entered so many times; or, with NULL, since its ring is gone. */
+/* The failure: a fault plan that limits the number of enters; or, with NULL, a ring that is
+   gone. */
 static const char *const failures[] = {"enters=0", "enters=1", NULL, "enters=2"};
 
-/* The ranges of a file, of which some are in flight, with a pipe that is never written to among them. */
+/* Reads ranges of a file, optionally with a pipe that is never written to among them. */
 static void multi_read(unsigned backend, const char *faults, uint32_t flags, int with_pipe)
 {
 	struct ringway_options options = check_default_options();
@@ -62,7 +58,8 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 	queue = check_queue(backend, options);
 	if (queue == NULL)
 		goto end;
-	operation = ringway_prep_read(pipes[0], byte, 16, RINGWAY_CURRENT_POSITION, check_answer, &answers[0]);
+	operation = ringway_prep_read(pipes[0], byte, 16, RINGWAY_CURRENT_POSITION, check_answer,
+	                              &answers[0]);
 	CHECK(ringway_push(queue, &operation) > 0);
 	operation = ringway_prep_timeout(UINT64_C(3600000000000), check_answer, &answers[1]);
 	CHECK(ringway_push(queue, &operation) > 0);
@@ -72,17 +69,19 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 			goto destroy;
 	}
 	for (i = 0; i < RANGES; i++)
-		ranges[i] = range(with_pipe && i == 5 ? pipes[0] : file, (uint64_t)i * BLOCK, bytes + i * BLOCK);
+		ranges[i] = check_range(with_pipe && i == 5 ? pipes[0] : file, (uint64_t)i * BLOCK,
+		                        BLOCK, bytes + i * BLOCK);
 	returned = ringway_multi_read(queue, ranges, RANGES);
 	SAME(returned, -EIO);
 	CHECK(*ringway_last_error() != '\0');
 	for (i = 0; i < RANGES; i++) {
 		pending += ranges[i].result == -EINPROGRESS;
 		CHECK(ranges[i].result == -ECANCELED || ranges[i].result == -EINPROGRESS ||
-		      (ranges[i].result == BLOCK && check_filled(ranges[i].buf, ranges[i].offset, BLOCK)));
+		      (ranges[i].result == BLOCK &&
+		       check_filled(ranges[i].buf, ranges[i].offset, BLOCK)));
 	}
 	SAME(pending, 0);
-	/* The buffers are the caller's again. */
+	/* The buffers can be reused. */
 	memset(bytes, 0x55, RANGES * BLOCK);
 	NEED(write(pipes[1], "kept", 4) == 4);
 	usleep(5000);
@@ -91,7 +90,7 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 			break;
 	SAME(i, RANGES * BLOCK);
 	SAME(read(pipes[0], byte, 16), 4);
-	/* What is left of the queue. */
+	/* The queue that is left. */
 	SAME(ringway_push(queue, &operation), -ESHUTDOWN);
 	SAME(ringway_push_chain(queue, &operation, 1, NULL), -ESHUTDOWN);
 	SAME(ringway_multi_read(queue, ranges, 2), -ESHUTDOWN);
@@ -102,7 +101,7 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 		SAME(answers[i].count, 1);
 		SAME(answers[i].result, -ECANCELED);
 	}
-	BOOKS(queue);
+	COUNTERS(queue);
 destroy:
 	SAME(ringway_destroy(&queue), 0);
 end:
@@ -112,7 +111,7 @@ end:
 	close(pipes[1]);
 }
 
-/* A wait that fails loses nothing, and the end of the queue tells everyone. */
+/* A failed wait loses nothing, and destroy completes every operation. */
 static void destroy(unsigned backend, const char *faults, uint32_t flags)
 {
 	struct ringway_options options = check_default_options();
@@ -133,7 +132,8 @@ static void destroy(unsigned backend, const char *faults, uint32_t flags)
 	NEED(pipe2(pipes, O_CLOEXEC | O_NONBLOCK) == 0);
 	memset(answers, 0, sizeof answers);
 	for (i = 0; i < 3; i++) {
-		operation = ringway_prep_read(pipes[0], bytes[i], 16, RINGWAY_CURRENT_POSITION, check_answer, &answers[i]);
+		operation = ringway_prep_read(pipes[0], bytes[i], 16, RINGWAY_CURRENT_POSITION,
+		                              check_answer, &answers[i]);
 		CHECK(ringway_push(queue, &operation) > 0);
 		if (i == 0)
 			(void)ringway_submit(queue);
@@ -152,7 +152,7 @@ static void destroy(unsigned backend, const char *faults, uint32_t flags)
 		CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) < 0);
 		CHECK(*ringway_last_error() != '\0');
 	}
-	BOOKS(queue);
+	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 	for (i = 0; i < 6; i++) {
 		SAME(answers[i].count, 1);
@@ -180,7 +180,7 @@ int main(void)
 		for (f = 0; f < 3; f++)
 			for (i = 0; i < sizeof failures / sizeof *failures; i++) {
 				multi_read(check_backends[b], failures[i], flags[f], 0);
-				/* (A wait for the pipe alone does not come back to fail.) */
+				/* (A wait for only the pipe would not return.) */
 				if (i < 3)
 					multi_read(check_backends[b], failures[i], flags[f], 1);
 				destroy(check_backends[b], failures[i], flags[f]);

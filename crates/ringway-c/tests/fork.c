@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because it takes for lost what the parent's other threads hold, which a child does not have */
-/* sanitized: no, because its allocator's locks may be held by the parent's other threads, and are so for ever in a child */
-/* fork in the middle: the child is told so by every function, and the parent's operations finish as if there were none. */
+/* valgrind: no, because it reports memory that only the parent's other threads refer to */
+/* sanitized: no, because the parent's other threads may hold locks of its allocator during fork */
+/* fork() with operations in flight: every function in the child fails with ECHILD, and the parent's
+   operations complete normally. */
 #include "check.h"
 
 struct shared {
@@ -45,11 +46,11 @@ static void in_the_child(void *arg)
 	SAME(ringway_register_buffers(queue, &memory, 1), -ECHILD);
 	SAME(ringway_register_file(queue, shared->fd), -ECHILD);
 	SAME(ringway_unregister_file(queue, shared->fd), -ECHILD);
-	/* What only looks may do so. */
+	/* Functions that only read work. */
 	ringway_get_stats(queue, &stats, sizeof stats);
 	CHECK(ringway_explain(queue, text, sizeof text) > 0);
 	SAME(ringway_get_backend(queue), shared->backend);
-	/* A queue of the child's own works, before and after it forgets the parent's. */
+	/* The child's own queue works before and after it destroys its copy of the parent's. */
 	own = check_queue(shared->backend, check_default_options());
 	if (own != NULL) {
 		SAME(check_run(own, ringway_prep_nop(NULL, NULL)), 0);
@@ -92,22 +93,24 @@ static void run(unsigned backend, uint32_t flags)
 		CHECK(ringway_fd(shared.queue) >= 0);
 	for (round = 0; round < 5; round++) {
 		memset(answers, 0, sizeof answers);
-		operation = ringway_prep_read(pipes[0], &byte, 1, RINGWAY_CURRENT_POSITION, check_answer, &answers[0]);
+		operation = ringway_prep_read(pipes[0], &byte, 1, RINGWAY_CURRENT_POSITION,
+		                              check_answer, &answers[0]);
 		shared.waiting = ringway_push(shared.queue, &operation);
 		CHECK(shared.waiting > 0);
 		operation = ringway_prep_poll(pipes[0], POLLIN, check_answer, &answers[1]);
 		CHECK(ringway_push(shared.queue, &operation) > 0);
 		for (i = 2; i < 20; i++) {
 			bytes[i] = malloc(5000);
-			operation = ringway_prep_read(shared.fd, bytes[i], 5000, (uint64_t)i * 5000, check_answer, &answers[i]);
+			operation = ringway_prep_read(shared.fd, bytes[i], 5000, (uint64_t)i * 5000,
+			                              check_answer, &answers[i]);
 			CHECK(ringway_push(shared.queue, &operation) > 0);
 			if (i == 10)
 				CHECK(ringway_submit(shared.queue) >= 0);
 		}
 		SAME(check_child(in_the_child, &shared), 0);
-		/* A child that ends without a word. */
+		/* A child that exits without destroying its copy. */
 		SAME(check_child(leaves, NULL), 0);
-		BOOKS(shared.queue);
+		COUNTERS(shared.queue);
 		NEED(write(pipes[1], "xy", 2) == 2);
 		check_drain(shared.queue);
 		SAME(answers[0].result, 1);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* ringway_fd() in a program's own loop, poll(2) or epoll(7), beside a pipe and a socket: no wake-up is lost in thousands of rounds. */
+/* ringway_fd() in an event loop with poll(2) or epoll(7), a pipe and a socket: no wakeup is lost in
+   thousands of rounds. */
 #include "check.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* Longer than anything here takes: who waits this long has missed something. */
+/* Longer than every operation here: a wait of this length means a lost wakeup. */
 #define LOST 10000
 
 static unsigned interrupted;
@@ -38,15 +39,18 @@ static struct ringway_operation mixture(unsigned number, struct files *files, st
 
 	switch (number % 12) {
 	case 0:
-		return ringway_prep_fadvise(files->buffered, 0, UINT64_C(1) << 33, POSIX_FADV_NORMAL, count, round);
+		return ringway_prep_fadvise(files->buffered, 0, UINT64_C(1) << 33,
+		                            POSIX_FADV_NORMAL, count, round);
 	case 1:
-		return ringway_prep_sync_range(files->buffered, 0, UINT64_C(1) << 33, 0, count, round);
+		return ringway_prep_sync_range(files->buffered, 0, UINT64_C(1) << 33, 0, count,
+		                               round);
 	case 2:
 		return ringway_prep_fdatasync(files->buffered, count, round);
 	case 3:
 		return ringway_prep_timeout(1000000, count, round);
 	case 4:
-		return ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, &files->stat, count, round);
+		return ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, &files->stat, count,
+		                          round);
 	case 5:
 		return ringway_prep_poll(files->ready, POLLIN, count, round);
 	case 6:
@@ -58,15 +62,16 @@ static struct ringway_operation mixture(unsigned number, struct files *files, st
 	case 8:
 	case 9:
 		if (files->direct >= 0)
-			return ringway_prep_read(files->direct, files->bytes, 4096, 4096, count, round);
+			return ringway_prep_read(files->direct, files->bytes, 4096, 4096, count,
+			                         round);
 		/* fall through */
 	default:
 		return ringway_prep_read(files->buffered, files->bytes, 4096, 4096, count, round);
 	}
 }
 
-/* Whether the queue's descriptor becomes readable, looked at as the loop would. (A ring's work for this thread interrupts what waits
-   like a signal, and epoll_wait(2) then says EINTR though none came: a loop goes on, as after any signal.) */
+/* Waits until the queue's descriptor is readable, as an event loop would. (Work of a ring for this
+   thread interrupts waits like a signal, so epoll_wait(2) may fail with EINTR.) */
 static int wait_for(int fd, int epoll)
 {
 	struct pollfd one = {fd, POLLIN, 0};
@@ -126,12 +131,15 @@ static void rounds(unsigned backend, uint32_t flags, int use_epoll, unsigned edg
 			int some;
 
 			if (!CHECK(wait_for(fd, epoll))) {
-				printf("a wake-up is lost: %s, flags %#x, %s%s, round %u, %d of %u\n", ringway_backend_name(backend), flags, use_epoll ? "epoll" : "poll", edge ? " EPOLLET" : "", number, round.seen, batch);
+				printf("lost wakeup: %s, flags %#x, %s%s, round %u, %d of %u\n",
+				       ringway_backend_name(backend), flags,
+				       use_epoll ? "epoll" : "poll", edge ? " EPOLLET" : "", number,
+				       round.seen, batch);
 				goto over;
 			}
 			do {
 				some = ringway_reap(queue, 0, 0);
-				BOOKS(queue);
+				COUNTERS(queue);
 			} while (some > 0);
 			SAME(some, 0);
 		}
@@ -149,7 +157,8 @@ over:
 	free(files.bytes);
 }
 
-/* A server's loop: requests come by a socket and a pipe, each is a read of a file, and its answer goes out by the socket. */
+/* The loop of a server: requests arrive through a socket and a pipe, each reads a file, and the
+   reply goes to the socket. */
 struct request {
 	int socket;
 	uint32_t block;
@@ -157,7 +166,7 @@ struct request {
 	int *open;
 };
 
-static void answered(struct ringway_queue *queue, const struct ringway_completion *done)
+static void on_read(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct request *request = done->user_data;
 
@@ -168,7 +177,7 @@ static void answered(struct ringway_queue *queue, const struct ringway_completio
 	free(request);
 }
 
-static void ask(void *arg)
+static void send_requests(void *arg)
 {
 	int *ends = arg;
 	uint32_t block;
@@ -177,7 +186,7 @@ static void ask(void *arg)
 
 	for (round = 0; round < 300; round++) {
 		block = (uint32_t)round * 37 % 1000;
-		/* Some requests come by the pipe. */
+		/* Some requests go through the pipe. */
 		NEED(write(ends[round % 3 == 0], &block, sizeof block) == sizeof block);
 		NEED(recv(ends[0], bytes, 64, MSG_WAITALL) == 64);
 		CHECK(check_filled(bytes, (uint64_t)block * 64, 64));
@@ -198,10 +207,11 @@ static void server(unsigned backend)
 
 	if (queue == NULL)
 		return;
-	/* The client is made before the queue that serves it: a child of the queue's process has no need of a copy. */
+	/* The client is forked before the queue is created, so that it has no copy of it. */
 	ringway_destroy(&queue);
 	file = check_file("served", 64000, 0);
-	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0 && pipe2(pipes, O_CLOEXEC) == 0);
+	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0 &&
+	     pipe2(pipes, O_CLOEXEC) == 0);
 	fflush(stdout);
 	child = fork();
 	NEED(child >= 0);
@@ -212,9 +222,9 @@ static void server(unsigned backend)
 		close(pipes[0]);
 		client[0] = sockets[1];
 		client[1] = pipes[1];
-		ask(client);
+		send_requests(client);
 		fflush(stdout);
-		/* Rather than _exit: valgrind would take for lost what threads of the parent hold that are just ending. */
+		/* Not _exit(): valgrind would report memory of the parent's ending threads. */
 		execlp(check_failures == 0 ? "true" : "false", "client", (char *)NULL);
 		_exit(1);
 	}
@@ -223,7 +233,8 @@ static void server(unsigned backend)
 	queue = check_queue(backend, check_default_options());
 	NEED(queue != NULL);
 	while (!closed || open > 0) {
-		struct pollfd all[3] = {{sockets[0], POLLIN, 0}, {pipes[0], POLLIN, 0}, {0, POLLIN, 0}};
+		struct pollfd all[3] = {
+			{sockets[0], POLLIN, 0}, {pipes[0], POLLIN, 0}, {0, POLLIN, 0}};
 		int i;
 
 		all[2].fd = ringway_fd(queue);
@@ -249,7 +260,9 @@ static void server(unsigned backend)
 			request->socket = sockets[0];
 			request->open = &open;
 			open++;
-			read_it = ringway_prep_read(file, request->bytes, 64, (uint64_t)request->block * 64, answered, request);
+			read_it =
+				ringway_prep_read(file, request->bytes, 64,
+				                  (uint64_t)request->block * 64, on_read, request);
 			read_it.flags = RINGWAY_EXACT;
 			CHECK(ringway_push(queue, &read_it) > 0);
 		}
@@ -257,7 +270,7 @@ static void server(unsigned backend)
 		if (all[2].revents != 0)
 			while (ringway_reap(queue, 0, 0) > 0)
 				;
-		BOOKS(queue);
+		COUNTERS(queue);
 	}
 	NEED(waitpid(child, &status, 0) == child);
 	SAME(status, 0);
@@ -267,8 +280,9 @@ static void server(unsigned backend)
 	close(file);
 }
 
-/* Readable for what is left, whenever the descriptor was asked for; and not for ever for nothing. */
-static void what_is_left(unsigned backend, uint32_t flags)
+/* The descriptor is readable for completions that are left, whenever it was created, and does not
+   stay readable without any. */
+static void remaining_completions(unsigned backend, uint32_t flags)
 {
 	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
@@ -317,8 +331,8 @@ int main(void)
 		rounds(check_backends[b], RINGWAY_SINGLE_ISSUER, 1, EPOLLET, many / 2);
 		rounds(check_backends[b], RINGWAY_EVENTFD, 1, EPOLLET, many / 2);
 		server(check_backends[b]);
-		what_is_left(check_backends[b], 0);
-		what_is_left(check_backends[b], RINGWAY_EVENTFD);
+		remaining_completions(check_backends[b], 0);
+		remaining_completions(check_backends[b], RINGWAY_EVENTFD);
 	}
 	printf("interrupted without a signal: %u times\n", interrupted);
 	return check_end("loop");

@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because a child leaves behind what the parent's other threads hold */
+/* valgrind: no, because it reports memory that only the parent's other threads refer to */
 /*
- * Every function of the header, and every operation, in every situation: what it answers is printed, and must be what the header
- * promises. The functions are taken from the header, so that none is left out.
+ * Calls every function of the header and runs every operation in every situation, and checks that
+ * the results are those that the header documents. The list of functions comes from the header, so
+ * that none is missing.
  */
 #include "check.h"
 
 #include <ctype.h>
 #include <sys/time.h>
 
-enum situation { PLAIN, IN_DESTROY, CANCELLED, FAILED, NO_DESCRIPTORS, SIGNALS, CHILD, BAD, SITUATIONS };
+enum situation {
+	PLAIN,
+	IN_DESTROY,
+	CANCELLED,
+	FAILED,
+	NO_DESCRIPTORS,
+	SIGNALS,
+	CHILD,
+	BAD,
+	SITUATIONS
+};
 
-static const char *const situations[SITUATIONS] = {"plain", "in destroy", "cancelled", "failed", "EMFILE", "signals", "child", "bad"};
+static const char *const situations[SITUATIONS] = {"plain",  "in destroy", "cancelled", "failed",
+                                                   "EMFILE", "signals",    "child",     "bad"};
 
 struct world {
 	unsigned backend;
@@ -21,18 +33,19 @@ struct world {
 	int other;
 	int pipes[2];
 	int64_t waiting;
-	uint8_t *bytes; /* 4096 of them */
+	uint8_t *bytes; /* 4096 bytes */
 };
 
-static void nobody(struct ringway_queue *queue, const struct ringway_completion *done)
+static void close_opened(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	(void)queue;
-	/* What an open of the matrix gave. */
+	/* The descriptor of an open. */
 	if (done->opcode == RINGWAY_OP_OPEN && done->result >= 0)
 		close((int)done->result);
 }
 
-/* ---- The functions: each with ordinary arguments, or, in BAD, with some that it must refuse. ---- */
+/* ---- The functions: with valid arguments, or, in BAD, with arguments that they must refuse ----
+ */
 
 static int64_t call_version(struct world *world)
 {
@@ -76,7 +89,8 @@ static int64_t call_destroy(struct world *world)
 
 static int64_t call_push(struct world *world)
 {
-	struct ringway_operation operation = ringway_prep_read(world->file, world->bytes, 4096, 0, nobody, NULL);
+	struct ringway_operation operation =
+		ringway_prep_read(world->file, world->bytes, 4096, 0, close_opened, NULL);
 
 	if (world->situation == BAD)
 		operation.buf = NULL;
@@ -87,7 +101,7 @@ static int64_t call_push_chain(struct world *world)
 {
 	struct ringway_operation chain[2];
 
-	chain[0] = chain[1] = ringway_prep_nop(nobody, NULL);
+	chain[0] = chain[1] = ringway_prep_nop(close_opened, NULL);
 	return ringway_push_chain(world->queue, chain, world->situation == BAD ? 0 : 2, NULL);
 }
 
@@ -98,7 +112,7 @@ static int64_t call_submit(struct world *world)
 
 static int64_t call_reap(struct world *world)
 {
-	/* (There is no way to ask for a wait wrongly.) */
+	/* (No arguments of a reap are invalid.) */
 	return ringway_reap(world->queue, world->situation != BAD, RINGWAY_FOREVER);
 }
 
@@ -123,7 +137,8 @@ static int64_t call_cancel_all(struct world *world)
 
 static int64_t call_multi_read(struct world *world)
 {
-	struct ringway_range ranges[2] = {{0, RINGWAY_RANGE_DIRECT, 0, 16, NULL, INT64_MIN}, {0, RINGWAY_RANGE_DIRECT, 16, 16, NULL, INT64_MIN}};
+	struct ringway_range ranges[2] = {{0, RINGWAY_RANGE_DIRECT, 0, 16, NULL, INT64_MIN},
+	                                  {0, RINGWAY_RANGE_DIRECT, 16, 16, NULL, INT64_MIN}};
 	int result;
 
 	ranges[0].fd = ranges[1].fd = world->file;
@@ -160,14 +175,15 @@ static int64_t call_unregister_file(struct world *world)
 
 static int64_t call_get_stats(struct world *world)
 {
-	BOOKS(world->queue);
+	COUNTERS(world->queue);
 	return 0;
 }
 
 static int64_t call_explain(struct world *world)
 {
 	char text[8];
-	size_t length = ringway_explain(world->queue, world->situation == BAD ? NULL : text, world->situation == BAD ? 0 : sizeof text);
+	size_t length = ringway_explain(world->queue, world->situation == BAD ? NULL : text,
+	                                world->situation == BAD ? 0 : sizeof text);
 
 	CHECK(world->situation == BAD || strlen(text) == sizeof text - 1);
 	return (int64_t)length;
@@ -180,7 +196,8 @@ static int64_t call_get_backend(struct world *world)
 
 static int64_t call_backend_name(struct world *world)
 {
-	return strcmp(ringway_backend_name(world->situation == BAD ? 99 : world->backend), "?") != 0;
+	return strcmp(ringway_backend_name(world->situation == BAD ? 99 : world->backend), "?") !=
+	       0;
 }
 
 static int64_t call_in_flight(struct world *world)
@@ -195,54 +212,65 @@ static int64_t call_free_slots(struct world *world)
 
 static int64_t call_opcode_name(struct world *world)
 {
-	return strcmp(ringway_opcode_name(world->situation == BAD ? 99 : RINGWAY_OP_READ), "?") != 0;
+	return strcmp(ringway_opcode_name(world->situation == BAD ? 99 : RINGWAY_OP_READ), "?") !=
+	       0;
 }
 
 static int64_t call_get_direct_io(struct world *world)
 {
 	struct ringway_direct_io direct;
 
-	return ringway_get_direct_io(world->situation == BAD ? -1 : world->file, &direct, sizeof direct);
+	return ringway_get_direct_io(world->situation == BAD ? -1 : world->file, &direct,
+	                             sizeof direct);
 }
 
 /*
- * What each may answer, one word for each situation: "0"; "+": more than 0; "=": 0 or more; errnos; "|" between alternatives.
- * They are called in this order on one queue.
+ * The allowed results, one word for each situation: "0"; "+": more than 0; "=": 0 or more; errnos;
+ * "|" separates alternatives; "R": see check_result(). The functions are called in this order on
+ * one queue.
  */
 static const struct function {
 	const char *name;
 	int64_t (*call)(struct world *world);
 	const char *answers[SITUATIONS];
 } functions[] = {
-	/*                                         plain in destroy  cancelled failed        EMFILE    signals child     bad */
-	{"version", call_version,                   {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
-	{"last_error", call_last_error,             {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
-	{"get_backend", call_get_backend,               {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
-	{"backend_name", call_backend_name,         {"+", "+",          "+",     "+",         "+",        "+",    "+",      "0"}},
-	{"opcode_name", call_opcode_name,               {"+", "+",          "+",     "+",         "+",        "+",    "+",      "0"}},
-	{"get_direct_io", call_get_direct_io,               {"0", "0",          "0",     "0",         "0",        "0",    "0",      "EBADF"}},
-	{"create", call_create,                     {"0", "0",          "0",     "0",         "0|EMFILE", "0",    "0",      "EINVAL"}},
-	{"push", call_push,                         {"+", "ESHUTDOWN",  "+",     "+",         "+",        "+",    "ECHILD", "EINVAL"}},
-	{"push_chain", call_push_chain,             {"+", "ESHUTDOWN",  "+",     "+",         "+",        "+",    "ECHILD", "EINVAL"}},
-	{"submit", call_submit,                     {"=", "=",          "=",     "EBADF",     "=",        "=",    "ECHILD", "="}},
-	{"get_stats", call_get_stats,                       {"0", "0",          "0",     "0",         "0",        "0",    "0",      "0"}},
-	{"explain", call_explain,                   {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
-	{"in_flight", call_in_flight,               {"+", "=",          "+",     "+",         "+",        "+",    "+",      "="}},
-	{"free_slots", call_free_slots,                         {"+", "+",          "+",     "+",         "+",        "+",    "+",      "+"}},
-	{"fd", call_fd,                             {"=", "=",          "=",     "=",         "=|EMFILE", "=",    "ECHILD", "="}},
-	{"register_buffers", call_register_buffers, {"R", "R",          "R",     "R",         "R",        "R",    "ECHILD", "EINVAL"}},
-	{"register_file", call_register_file,       {"R", "R",          "R",     "R",         "R",        "R",    "ECHILD", "EBADF"}},
-	{"unregister_file", call_unregister_file,   {"0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "ECHILD", "ENOENT"}},
-	{"cancel", call_cancel,                     {"0", "0|ENOENT",   "0|ENOENT", "0",      "0",        "0",    "ECHILD", "ENOENT"}},
-	{"reap", call_reap,                         {"+", "EDEADLK",    "+",     "EBADF",     "+",        "+",    "ECHILD", "="}},
-	{"reap_into", call_reap_into,               {"+", "EDEADLK",    "+",     "EBADF",     "+",        "+",    "ECHILD", "EINVAL"}},
-	{"multi_read", call_multi_read,             {"0", "ESHUTDOWN",  "0",     "EIO",       "0",        "0",    "ECHILD", "EINVAL"}},
-	{"cancel_all", call_cancel_all,             {"=", "=",          "=",     "=",         "=",        "=",    "ECHILD", "="}},
-	{"destroy", call_destroy,                   {"0", "EDEADLK",    "0",     "0",         "0",        "0",    "0",      "0"}},
+	/*                                         plain in destroy  cancelled failed        EMFILE
+	   signals child     bad */
+	{"version", call_version, {"+", "+", "+", "+", "+", "+", "+", "+"}},
+	{"last_error", call_last_error, {"+", "+", "+", "+", "+", "+", "+", "+"}},
+	{"get_backend", call_get_backend, {"+", "+", "+", "+", "+", "+", "+", "+"}},
+	{"backend_name", call_backend_name, {"+", "+", "+", "+", "+", "+", "+", "0"}},
+	{"opcode_name", call_opcode_name, {"+", "+", "+", "+", "+", "+", "+", "0"}},
+	{"get_direct_io", call_get_direct_io, {"0", "0", "0", "0", "0", "0", "0", "EBADF"}},
+	{"create", call_create, {"0", "0", "0", "0", "0|EMFILE", "0", "0", "EINVAL"}},
+	{"push", call_push, {"+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"}},
+	{"push_chain", call_push_chain, {"+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"}},
+	{"submit", call_submit, {"=", "=", "=", "EBADF", "=", "=", "ECHILD", "="}},
+	{"get_stats", call_get_stats, {"0", "0", "0", "0", "0", "0", "0", "0"}},
+	{"explain", call_explain, {"+", "+", "+", "+", "+", "+", "+", "+"}},
+	{"in_flight", call_in_flight, {"+", "=", "+", "+", "+", "+", "+", "="}},
+	{"free_slots", call_free_slots, {"+", "+", "+", "+", "+", "+", "+", "+"}},
+	{"fd", call_fd, {"=", "=", "=", "=", "=|EMFILE", "=", "ECHILD", "="}},
+	{"register_buffers",
+	 call_register_buffers,
+	 {"R", "R", "R", "R", "R", "R", "ECHILD", "EINVAL"}},
+	{"register_file", call_register_file, {"R", "R", "R", "R", "R", "R", "ECHILD", "EBADF"}},
+	{"unregister_file",
+	 call_unregister_file,
+	 {"0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "ECHILD",
+	  "ENOENT"}},
+	{"cancel", call_cancel, {"0", "0|ENOENT", "0|ENOENT", "0", "0", "0", "ECHILD", "ENOENT"}},
+	{"reap", call_reap, {"+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "="}},
+	{"reap_into", call_reap_into, {"+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "EINVAL"}},
+	{"multi_read",
+	 call_multi_read,
+	 {"0", "ESHUTDOWN", "0", "EIO", "0", "0", "ECHILD", "EINVAL"}},
+	{"cancel_all", call_cancel_all, {"=", "=", "=", "=", "=", "=", "ECHILD", "="}},
+	{"destroy", call_destroy, {"0", "EDEADLK", "0", "0", "0", "0", "0", "0"}},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* ---- The operations: how each is made, and what its result may be. ---- */
+/* ---- The operations ---- */
 
 static struct statx statx_buffer;
 static struct iovec part;
@@ -254,44 +282,65 @@ static struct ringway_operation make_operation(const struct world *world, unsign
 	part.iov_base = world->bytes;
 	part.iov_len = 16;
 	switch (opcode) {
-	case RINGWAY_OP_NOP: return ringway_prep_nop(nobody, NULL);
-	case RINGWAY_OP_READ: return ringway_prep_read(file, world->bytes, 16, 0, nobody, NULL);
-	case RINGWAY_OP_WRITE: return ringway_prep_write(file, world->bytes, 16, 0, nobody, NULL);
-	case RINGWAY_OP_READV: return ringway_prep_readv(file, &part, 1, 0, nobody, NULL);
-	case RINGWAY_OP_WRITEV: return ringway_prep_writev(file, &part, 1, 0, nobody, NULL);
-	case RINGWAY_OP_FSYNC: return world->backend % 2 == 0 ? ringway_prep_fsync(file, nobody, NULL) : ringway_prep_fdatasync(file, nobody, NULL);
-	case RINGWAY_OP_SYNC_RANGE: return ringway_prep_sync_range(file, 0, 16, 0, nobody, NULL);
-	case RINGWAY_OP_OPEN: return ringway_prep_open(AT_FDCWD, "matrix", O_RDONLY, 0, nobody, NULL);
-	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, nobody, NULL);
-	case RINGWAY_OP_STATX: return ringway_prep_statx(AT_FDCWD, "matrix", 0, STATX_SIZE, &statx_buffer, nobody, NULL);
-	case RINGWAY_OP_FALLOCATE: return ringway_prep_fallocate(file, 0, 0, 4096, nobody, NULL);
-	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, nobody, NULL);
-	case RINGWAY_OP_FADVISE: return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, nobody, NULL);
-	case RINGWAY_OP_RENAME: return ringway_prep_rename(AT_FDCWD, "none", AT_FDCWD, "other", 0, nobody, NULL);
-	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(AT_FDCWD, "none", 0, nobody, NULL);
-	case RINGWAY_OP_MKDIR: return ringway_prep_mkdir(AT_FDCWD, "matrix", 0755, nobody, NULL);
-	case RINGWAY_OP_LINK: return ringway_prep_link(AT_FDCWD, "none", AT_FDCWD, "other", 0, nobody, NULL);
-	case RINGWAY_OP_SYMLINK: return ringway_prep_symlink("target", AT_FDCWD, "matrix", nobody, NULL);
-	case RINGWAY_OP_POLL: return ringway_prep_poll(file, POLLIN, nobody, NULL);
-	case RINGWAY_OP_TIMEOUT: return ringway_prep_timeout(1000000, nobody, NULL);
-	default: return ringway_prep((enum ringway_opcode)opcode, -1, nobody, NULL);
+	case RINGWAY_OP_NOP: return ringway_prep_nop(close_opened, NULL);
+	case RINGWAY_OP_READ:
+		return ringway_prep_read(file, world->bytes, 16, 0, close_opened, NULL);
+	case RINGWAY_OP_WRITE:
+		return ringway_prep_write(file, world->bytes, 16, 0, close_opened, NULL);
+	case RINGWAY_OP_READV: return ringway_prep_readv(file, &part, 1, 0, close_opened, NULL);
+	case RINGWAY_OP_WRITEV: return ringway_prep_writev(file, &part, 1, 0, close_opened, NULL);
+	case RINGWAY_OP_FSYNC:
+		return world->backend % 2 == 0 ? ringway_prep_fsync(file, close_opened, NULL)
+		                               : ringway_prep_fdatasync(file, close_opened, NULL);
+	case RINGWAY_OP_SYNC_RANGE:
+		return ringway_prep_sync_range(file, 0, 16, 0, close_opened, NULL);
+	case RINGWAY_OP_OPEN:
+		return ringway_prep_open(AT_FDCWD, "matrix", O_RDONLY, 0, close_opened, NULL);
+	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, close_opened, NULL);
+	case RINGWAY_OP_STATX:
+		return ringway_prep_statx(AT_FDCWD, "matrix", 0, STATX_SIZE, &statx_buffer,
+		                          close_opened, NULL);
+	case RINGWAY_OP_FALLOCATE:
+		return ringway_prep_fallocate(file, 0, 0, 4096, close_opened, NULL);
+	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, close_opened, NULL);
+	case RINGWAY_OP_FADVISE:
+		return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, close_opened, NULL);
+	case RINGWAY_OP_RENAME:
+		return ringway_prep_rename(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
+		                           NULL);
+	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(AT_FDCWD, "none", 0, close_opened, NULL);
+	case RINGWAY_OP_MKDIR:
+		return ringway_prep_mkdir(AT_FDCWD, "matrix", 0755, close_opened, NULL);
+	case RINGWAY_OP_LINK:
+		return ringway_prep_link(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
+		                         NULL);
+	case RINGWAY_OP_SYMLINK:
+		return ringway_prep_symlink("target", AT_FDCWD, "matrix", close_opened, NULL);
+	case RINGWAY_OP_POLL: return ringway_prep_poll(file, POLLIN, close_opened, NULL);
+	case RINGWAY_OP_TIMEOUT: return ringway_prep_timeout(1000000, close_opened, NULL);
+	default: return ringway_prep((enum ringway_opcode)opcode, -1, close_opened, NULL);
 	}
 }
 
-/* Results where nothing is in the way. */
-static const char *const results[] = {"0", "16", "16", "16", "16", "0", "0", "=", "EBADF", "0", "0|EOPNOTSUPP", "0", "0", "ENOENT",
-                                      "ENOENT", "EEXIST", "ENOENT", "EEXIST", "+", "0"};
+/* Results in the situation PLAIN. */
+static const char *const results[] = {"0", "16",     "16",     "16",     "16",           "0",
+                                      "0", "=",      "EBADF",  "0",      "0|EOPNOTSUPP", "0",
+                                      "0", "ENOENT", "ENOENT", "EEXIST", "ENOENT",       "EEXIST",
+                                      "+", "0"};
 enum { OPCODES = sizeof results / sizeof *results };
 
-/* ---- Judging ---- */
+/* ---- Checking results ---- */
 
 static int one_of(const char *allowed, int64_t answer)
 {
 	static const struct {
 		const char *name;
 		int number;
-	} errnos[] = {{"EBADF", EBADF}, {"EMFILE", EMFILE}, {"EINVAL", EINVAL}, {"ESHUTDOWN", ESHUTDOWN}, {"ECHILD", ECHILD},
-	              {"EDEADLK", EDEADLK}, {"ENOENT", ENOENT}, {"EIO", EIO}, {"EEXIST", EEXIST}, {"ECANCELED", ECANCELED},
+	} errnos[] = {{"EBADF", EBADF},          {"EMFILE", EMFILE},
+	              {"EINVAL", EINVAL},        {"ESHUTDOWN", ESHUTDOWN},
+	              {"ECHILD", ECHILD},        {"EDEADLK", EDEADLK},
+	              {"ENOENT", ENOENT},        {"EIO", EIO},
+	              {"EEXIST", EEXIST},        {"ECANCELED", ECANCELED},
 	              {"EOPNOTSUPP", EOPNOTSUPP}};
 	size_t i;
 
@@ -305,21 +354,24 @@ static int one_of(const char *allowed, int64_t answer)
 		if (isdigit((unsigned char)*allowed) && answer == atoi(allowed))
 			return 1;
 		for (i = 0; i < sizeof errnos / sizeof *errnos; i++)
-			if (strncmp(allowed, errnos[i].name, length) == 0 && errnos[i].name[length] == '\0' && answer == -errnos[i].number)
+			if (strncmp(allowed, errnos[i].name, length) == 0 &&
+			    errnos[i].name[length] == '\0' && answer == -errnos[i].number)
 				return 1;
 	}
 	return 0;
 }
 
-static void judge(const struct world *world, const char *name, const char *allowed, int64_t answer)
+static void check_result(const struct world *world, const char *name, const char *allowed,
+                         int64_t answer)
 {
-	/* A registration: with a ring, or not at all. */
+	/* A registration needs a ring. */
 	if (strcmp(allowed, "R") == 0)
 		allowed = world->backend == RINGWAY_BACKEND_URING ? "0|EOPNOTSUPP" : "EOPNOTSUPP";
-	printf("%-8s %-10s %-18s %" PRId64 "%s%s\n", ringway_backend_name(world->backend), situations[world->situation], name, answer,
-	       answer < 0 ? " " : "", answer < 0 ? strerror((int)-answer) : "");
+	printf("%-8s %-10s %-18s %" PRId64 "%s%s\n", ringway_backend_name(world->backend),
+	       situations[world->situation], name, answer, answer < 0 ? " " : "",
+	       answer < 0 ? strerror((int)-answer) : "");
 	if (!one_of(allowed, answer)) {
-		printf("... which is not %s\n", allowed);
+		printf("... but expected %s\n", allowed);
 		check_failures++;
 	}
 }
@@ -332,7 +384,8 @@ static void all_functions(struct world *world)
 		int64_t answer = functions[i].call(world);
 
 		CHECK(answer >= 0 || *ringway_last_error() != '\0');
-		judge(world, functions[i].name, functions[i].answers[world->situation], answer);
+		check_result(world, functions[i].name, functions[i].answers[world->situation],
+		             answer);
 	}
 }
 
@@ -342,11 +395,11 @@ struct result {
 	unsigned opcode;
 };
 
-static void keep(struct ringway_queue *queue, const struct ringway_completion *done)
+static void store_result(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct result *result = done->user_data;
 
-	nobody(queue, done);
+	close_opened(queue, done);
 	result->result = done->result;
 	result->count++;
 	SAME(done->opcode, result->opcode);
@@ -363,14 +416,18 @@ static void all_operations(struct world *world)
 		int64_t id;
 
 		answers[opcode].opcode = opcode;
-		operation.callback = keep;
+		operation.callback = store_result;
 		operation.user_data = &answers[opcode];
 		if (world->situation == BAD)
 			operation.flags = 1u << 15;
 		id = ringway_push(world->queue, &operation);
-		if (world->situation == IN_DESTROY || world->situation == CHILD || world->situation == BAD) {
-			judge(world, ringway_opcode_name(opcode),
-			      world->situation == IN_DESTROY ? "ESHUTDOWN" : world->situation == CHILD ? "ECHILD" : "EINVAL", id);
+		if (world->situation == IN_DESTROY || world->situation == CHILD ||
+		    world->situation == BAD) {
+			check_result(world, ringway_opcode_name(opcode),
+			             world->situation == IN_DESTROY ? "ESHUTDOWN"
+			             : world->situation == CHILD    ? "ECHILD"
+			                                            : "EINVAL",
+			             id);
 			continue;
 		}
 		CHECK(id > 0);
@@ -384,13 +441,18 @@ static void all_operations(struct world *world)
 	for (opcode = 0; opcode < OPCODES; opcode++) {
 		char allowed[64];
 
-		while (world->queue != NULL && answers[opcode].count == 0 && CHECK(ringway_reap(world->queue, 1, RINGWAY_FOREVER) >= 0))
+		while (world->queue != NULL && answers[opcode].count == 0 &&
+		       CHECK(ringway_reap(world->queue, 1, RINGWAY_FOREVER) >= 0))
 			;
 		SAME(answers[opcode].count, 1);
-		snprintf(allowed, sizeof allowed, "%s%s%s", world->situation == FAILED ? "" : results[opcode],
-		         world->situation == CANCELLED ? "|ECANCELED" : world->situation == FAILED ? "ECANCELED" : "",
-		         world->situation == NO_DESCRIPTORS && opcode == RINGWAY_OP_OPEN ? "|EMFILE" : "");
-		judge(world, ringway_opcode_name(opcode), allowed, answers[opcode].result);
+		snprintf(allowed, sizeof allowed, "%s%s%s",
+		         world->situation == FAILED ? "" : results[opcode],
+		         world->situation == CANCELLED ? "|ECANCELED"
+		         : world->situation == FAILED  ? "ECANCELED"
+		                                       : "",
+		         world->situation == NO_DESCRIPTORS && opcode == RINGWAY_OP_OPEN ? "|EMFILE"
+		                                                                         : "");
+		check_result(world, ringway_opcode_name(opcode), allowed, answers[opcode].result);
 	}
 }
 
@@ -401,7 +463,7 @@ static void interrupted(int number)
 	(void)number;
 }
 
-static void storm(long microseconds)
+static void start_signals(long microseconds)
 {
 	struct sigaction action;
 	struct itimerval timer;
@@ -414,19 +476,19 @@ static void storm(long microseconds)
 	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
 }
 
-static struct world *here;
+static struct world *destroy_seen;
 
-static void while_it_ends(struct ringway_queue *queue, const struct ringway_completion *done)
+static void during_destroy(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct world *world = done->user_data;
 
 	SAME(done->result, -ECANCELED);
 	CHECK(queue == world->queue);
-	if (here == world)
+	if (destroy_seen == world)
 		all_operations(world);
 	else
 		all_functions(world);
-	here = world;
+	destroy_seen = world;
 }
 
 #ifndef __SANITIZE_ADDRESS__
@@ -456,7 +518,8 @@ static void begin(struct world *world, unsigned backend, enum situation situatio
 	world->queue = check_queue(backend, options);
 	if (world->queue == NULL)
 		return;
-	operation = ringway_prep_read(world->pipes[0], world->bytes, 16, RINGWAY_CURRENT_POSITION, nobody, NULL);
+	operation = ringway_prep_read(world->pipes[0], world->bytes, 16, RINGWAY_CURRENT_POSITION,
+	                              close_opened, NULL);
 	world->waiting = ringway_push(world->queue, &operation);
 	CHECK(world->waiting > 0);
 }
@@ -487,20 +550,22 @@ static void run(unsigned backend, enum situation situation)
 		}
 		switch (situation) {
 		case IN_DESTROY:
-			here = operations ? &world : NULL;
-			operation = ringway_prep_timeout(UINT64_C(3600000000000), while_it_ends, &world);
+			destroy_seen = operations ? &world : NULL;
+			operation = ringway_prep_timeout(UINT64_C(3600000000000), during_destroy,
+			                                 &world);
 			CHECK(ringway_push(world.queue, &operation) > 0);
 			{
 				struct ringway_queue *queue = world.queue;
 
 				SAME(ringway_destroy(&queue), 0);
-				CHECK(here == &world);
+				CHECK(destroy_seen == &world);
 				world.queue = NULL;
 			}
 			break;
 		case CHILD:
 #ifdef __SANITIZE_ADDRESS__
-			check_skip("a fork under AddressSanitizer, whose locks the parent's other threads may hold", 1);
+			check_skip("fork with AddressSanitizer, whose locks other threads may hold",
+			           1);
 #else
 			if (operations == 0)
 				SAME(check_child(in_a_child, &world), 0);
@@ -512,7 +577,8 @@ static void run(unsigned backend, enum situation situation)
 			if (situation == NO_DESCRIPTORS) {
 				NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
 				none = limit;
-				/* The lowest that is free; poll(2) wants a limit of more than its own number of descriptors. */
+				/* The lowest free descriptor. poll(2) requires a limit above its
+				   number of descriptors. */
 				none.rlim_cur = (rlim_t)dup(world.file);
 				close((int)none.rlim_cur);
 				NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
@@ -523,14 +589,14 @@ static void run(unsigned backend, enum situation situation)
 				memset(&ignored, 0, sizeof ignored);
 				ignored.sa_handler = interrupted;
 				NEED(sigaction(SIGALRM, &ignored, NULL) == 0);
-				storm(500);
+				start_signals(500);
 			}
 			if (operations)
 				all_operations(&world);
 			else
 				all_functions(&world);
 			if (situation == SIGNALS) {
-				storm(0);
+				start_signals(0);
 				check_watch("matrix", 100);
 			}
 			if (situation == NO_DESCRIPTORS)
@@ -541,8 +607,8 @@ static void run(unsigned backend, enum situation situation)
 	}
 }
 
-/* Every function that the header declares is in a table above. */
-static void none_is_left_out(const char *header)
+/* Checks that every function of the header is in a table above. */
+static void check_tables_are_complete(const char *header)
 {
 	char line[1000];
 	FILE *file = fopen(header, "r");
@@ -554,10 +620,12 @@ static void none_is_left_out(const char *header)
 		size_t length;
 		int i;
 
-		if (!isalpha((unsigned char)*line) || strncmp(line, "typedef", 7) == 0 || strncmp(line, "enum ringway_opcode", 17) == 0)
+		if (!isalpha((unsigned char)*line) || strncmp(line, "typedef", 7) == 0 ||
+		    strncmp(line, "enum ringway_opcode", 17) == 0)
 			continue;
 		/* The last name before a parenthesis. */
-		while (name != NULL && name[8 + strspn(name + 8, "abcdefghijklmnopqrstuvwxyz_")] != '(')
+		while (name != NULL &&
+		       name[8 + strspn(name + 8, "abcdefghijklmnopqrstuvwxyz_")] != '(')
 			name = strstr(name + 8, "ringway_");
 		if (name == NULL)
 			continue;
@@ -567,14 +635,15 @@ static void none_is_left_out(const char *header)
 		name[length] = '\0';
 		for (i = 0; i < FUNCTIONS && strcmp(functions[i].name, name) != 0; i++)
 			;
-		if (i < FUNCTIONS || strcmp(name, "options_init") == 0 || strcmp(name, "prep") == 0 ||
-		    strcmp(name, "prep_fdatasync") == 0)
+		if (i < FUNCTIONS || strcmp(name, "options_init") == 0 ||
+		    strcmp(name, "prep") == 0 || strcmp(name, "prep_fdatasync") == 0)
 			continue;
 		for (i = 0; i < OPCODES; i++)
-			if (strncmp(name, "prep_", 5) == 0 && strcmp(ringway_opcode_name((unsigned)i), name + 5) == 0)
+			if (strncmp(name, "prep_", 5) == 0 &&
+			    strcmp(ringway_opcode_name((unsigned)i), name + 5) == 0)
 				break;
 		if (i == OPCODES) {
-			printf("ringway_%s() is not tested here\n", name);
+			printf("ringway_%s() is in no table\n", name);
 			check_failures++;
 		}
 	}
@@ -593,7 +662,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	NEED(argc == 2);
 	snprintf(header, sizeof header, "%s/../crates/ringway-c/include/ringway.h", argv[1]);
-	none_is_left_out(header);
+	check_tables_are_complete(header);
 	for (b = 0; b < 3; b++)
 		for (situation = 0; situation < SITUATIONS; situation++)
 			run(check_backends[b], (enum situation)situation);

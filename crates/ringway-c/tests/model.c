@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Random operations with cancels, time limits, chains and faults against a plain model of the file in memory. Each operation in flight has
- * blocks of its own, so that whatever is known of a block is known by one: a write that was cancelled may have left its old or new bytes.
- * The seed is told; MODEL_SEED in the environment repeats it, MODEL_ROUNDS makes it longer.
+ * Compares random operations with cancels, timeouts, chains and faults with a model of the file in
+ * memory. Operations in flight use different blocks. After a cancelled write a block may have its
+ * old or its new bytes. The test prints its seed; MODEL_SEED in the environment repeats it, and
+ * MODEL_ROUNDS sets its length.
  */
 #include "check.h"
 
@@ -21,8 +22,8 @@ struct task {
 };
 
 static uint64_t state;
-static uint8_t model[BLOCKS];   /* what each block is full of */
-static uint8_t maybe[BLOCKS];   /* or this */
+static uint8_t model[BLOCKS];   /* the bytes of each block */
+static uint8_t maybe[BLOCKS];   /* or these, after a cancelled write */
 static char taken[BLOCKS];
 static struct task tasks[TASKS];
 static unsigned counts[4];
@@ -37,7 +38,7 @@ static uint32_t below(uint32_t limit)
 	return (uint32_t)((z ^ z >> 31) % limit);
 }
 
-static int full_of(const uint8_t *bytes, uint8_t byte)
+static int filled_with(const uint8_t *bytes, uint8_t byte)
 {
 	int i;
 
@@ -47,13 +48,13 @@ static int full_of(const uint8_t *bytes, uint8_t byte)
 	return 1;
 }
 
-static void done_with(struct task *task)
+static void release(struct task *task)
 {
 	memset(taken + task->first, 0, (size_t)task->count);
 	task->busy = 0;
 }
 
-static void came(struct ringway_queue *queue, const struct ringway_completion *done)
+static void on_completion(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct task *task = done->user_data;
 	int i;
@@ -63,13 +64,13 @@ static void came(struct ringway_queue *queue, const struct ringway_completion *d
 	SAME(done->id, task->id);
 	if (done->result == -ECANCELED || done->result == -ETIMEDOUT) {
 		CHECK(done->result == -ECANCELED ? task->cancelled : task->limited);
-		/* What a cancelled write has written nobody knows: one or the other, until the block is written again. (Where that was so
-		   before, it wrote one of the two.) */
+		/* A cancelled write leaves the old or the new bytes. (If that was so before, it
+		   wrote one of the two.) */
 		for (i = 0; i < task->count && task->kind % 2 == 1; i++)
 			if (model[task->first + i] == maybe[task->first + i])
 				maybe[task->first + i] = task->bytes[i * BLOCK];
 		counts[2]++;
-		done_with(task);
+		release(task);
 		return;
 	}
 	SAME(done->result, task->count * BLOCK);
@@ -81,17 +82,17 @@ static void came(struct ringway_queue *queue, const struct ringway_completion *d
 		if (task->kind % 2 == 1) {
 			model[block] = maybe[block] = *bytes;
 		} else if (model[block] == maybe[block]) {
-			if (!CHECK(full_of(bytes, model[block])))
+			if (!CHECK(filled_with(bytes, model[block])))
 				printf("block %d\n", block);
 		} else {
-			/* Of a write that was cancelled, any part may be there; each byte is one of the two. */
+			/* A cancelled write may be partial: each byte is the old or the new one. */
 			int j;
 
 			for (j = 0; j < BLOCK; j++)
 				CHECK(bytes[j] == model[block] || bytes[j] == maybe[block]);
 		}
 	}
-	done_with(task);
+	release(task);
 }
 
 static int make(struct task *task, int fd, struct ringway_operation *operation)
@@ -114,16 +115,23 @@ static int make(struct task *task, int fd, struct ringway_operation *operation)
 		task->parts[i].iov_base = task->bytes + i * BLOCK;
 		task->parts[i].iov_len = BLOCK;
 	}
-	/* A block of which two things may be true must have one before it is written with a third. */
+	/* A block with two possible contents is rewritten with one of them, not a third. */
 	for (i = 0; i < task->count; i++)
 		if (task->kind % 2 == 1 && model[task->first + i] != maybe[task->first + i])
 			memset(task->bytes + i * BLOCK, model[task->first + i], BLOCK);
 	if (task->kind < 2) {
-		*operation = task->kind == 0 ? ringway_prep_read(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task)
-		                             : ringway_prep_write(fd, task->bytes, (size_t)task->count * BLOCK, offset, came, task);
+		*operation =
+			task->kind == 0
+		                ? ringway_prep_read(fd, task->bytes, (size_t)task->count * BLOCK,
+		                                    offset, on_completion, task)
+		                : ringway_prep_write(fd, task->bytes, (size_t)task->count * BLOCK,
+		                                     offset, on_completion, task);
 	} else {
-		*operation = task->kind == 2 ? ringway_prep_readv(fd, task->parts, (size_t)task->count, offset, came, task)
-		                             : ringway_prep_writev(fd, task->parts, (size_t)task->count, offset, came, task);
+		*operation = task->kind == 2
+		                     ? ringway_prep_readv(fd, task->parts, (size_t)task->count,
+		                                          offset, on_completion, task)
+		                     : ringway_prep_writev(fd, task->parts, (size_t)task->count,
+		                                           offset, on_completion, task);
 	}
 	operation->flags = RINGWAY_EXACT;
 	if (below(20) == 0)
@@ -188,30 +196,31 @@ static void run(unsigned backend, int fd, const char *faults, unsigned rounds)
 			if (!task->busy && make(task, fd, &operation)) {
 				task->id = ringway_push(queue, &operation);
 				if (task->id == -EAGAIN) {
-					done_with(task);
+					release(task);
 					CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) > 0);
 				} else if (!CHECK(task->id > 0)) {
-					done_with(task);
+					release(task);
 				}
 			}
 		}
-		BOOKS(queue);
+		COUNTERS(queue);
 	}
 	check_drain(queue);
 	for (i = 0; i < TASKS; i++)
 		CHECK(!tasks[i].busy);
 	ringway_get_stats(queue, &stats, sizeof stats);
 	SAME(ringway_destroy(&queue), 0);
-	/* What the file holds is what the model says, read by plain calls. */
+	/* Compares the file with the model, with plain reads. */
 	for (i = 0; i < BLOCKS; i++) {
 		uint8_t *bytes = tasks[0].bytes;
 
 		NEED(pread(fd, bytes, BLOCK, (off_t)i * BLOCK) == BLOCK);
 		if (model[i] == maybe[i])
-			CHECK(full_of(bytes, model[i]));
+			CHECK(filled_with(bytes, model[i]));
 	}
-	printf("%s%s: %" PRIu64 " operations, %u reads, %u writes, %u cancelled\n", ringway_backend_name(backend),
-	       faults != NULL ? " with faults" : "", stats.pushed, counts[0], counts[1], counts[2]);
+	printf("%s%s: %" PRIu64 " operations, %u reads, %u writes, %u cancelled\n",
+	       ringway_backend_name(backend), faults != NULL ? " with faults" : "", stats.pushed,
+	       counts[0], counts[1], counts[2]);
 	CHECK(counts[0] > 0 && counts[1] > 0 && counts[2] > 0);
 	memset(counts, 0, sizeof counts);
 }
@@ -220,7 +229,9 @@ int main(void)
 {
 	const char *seed = getenv("MODEL_SEED");
 	const char *rounds = getenv("MODEL_ROUNDS");
-	unsigned many = rounds != NULL ? (unsigned)atoi(rounds) : getenv("RINGWAY_TEST_BACKENDS") != NULL ? 3000 : 20000;
+	unsigned many = rounds != NULL                            ? (unsigned)atoi(rounds)
+	                : getenv("RINGWAY_TEST_BACKENDS") != NULL ? 3000
+	                                                          : 20000;
 	int buffered = check_file("model", 0, 0);
 	int direct = check_file("model-direct", 0, O_DIRECT);
 	unsigned b;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is asked of a queue: sizes of structures of other versions, numbers out of range, names, texts of errors. */
+/* Arguments and options: structures of other versions, values out of range, defaults, names, error
+   texts. */
 #include "check.h"
 
 #include <dirent.h>
@@ -13,7 +14,7 @@ static int create(const struct ringway_options *options, struct ringway_queue **
 	return ringway_create(options, queue);
 }
 
-/* An error that leaves no queue and says something. */
+/* Checks that a queue is refused with this errno and a text that contains `word`. */
 static void refused(const struct ringway_options *options, int error, const char *word)
 {
 	struct ringway_queue *queue;
@@ -34,7 +35,7 @@ static void sizes_of_options(void)
 	struct ringway_queue *queue;
 	size_t i;
 
-	/* This is the first version, so that less is a mistake. */
+	/* This is the first version, so a smaller size is an error. */
 	for (i = 0; i < sizeof options; i++) {
 		options = check_default_options();
 		options.backend = RINGWAY_BACKEND_THREADS;
@@ -78,7 +79,7 @@ static void sizes_of_operations(struct ringway_queue *queue)
 	SAME(ringway_in_flight(queue), 0);
 }
 
-/* The processors that the kernel thread of SQPOLL may run on; 0 where there is none. */
+/* The number of processors that the kernel thread of SQPOLL may run on; 0 without one. */
 static int polling_cpus(void)
 {
 	char path[300];
@@ -105,7 +106,7 @@ static int polling_cpus(void)
 	return cpus;
 }
 
-/* A structure of which nothing was set but its size, and, so that the defaults are seen, the flags. */
+/* Options that are 0 except for the size and the flags have their defaults. */
 static void zeroed_options(void)
 {
 	struct ringway_options options;
@@ -127,7 +128,7 @@ static void zeroed_options(void)
 	CPU_ZERO(&all);
 	NEED(sched_getaffinity(0, sizeof all, &all) == 0);
 	if (polling_cpus() == 0)
-		check_skip("no SQPOLL here", 0);
+		check_skip("SQPOLL is not available", 0);
 	else
 		SAME(polling_cpus(), CPU_COUNT(&all));
 	SAME(ringway_destroy(&queue), 0);
@@ -170,7 +171,7 @@ static void invalid_options(void)
 	options.flags = RINGWAY_SQPOLL_CPU;
 	refused(&options, -EINVAL, "SQPOLL_CPU");
 	SAME(ringway_create(NULL, NULL), -EINVAL);
-	/* The environment chooses where the options do not. */
+	/* The environment chooses the backend if the options do not. */
 	setenv("RINGWAY_BACKEND", "treads", 1);
 	refused(NULL, -EINVAL, "treads");
 	options = check_default_options();
@@ -182,7 +183,7 @@ static void invalid_options(void)
 	SAME(ringway_get_backend(queue), RINGWAY_BACKEND_THREADS);
 	SAME(ringway_destroy(&queue), 0);
 	CHECK(queue == NULL);
-	/* What only a ring can do, strictly. */
+	/* RINGWAY_STRICT refuses what only a ring can do. */
 	options = check_default_options();
 	options.backend = RINGWAY_BACKEND_THREADS;
 	options.flags = RINGWAY_SQPOLL | RINGWAY_STRICT;
@@ -251,9 +252,8 @@ static void invalid_operations(struct ringway_queue *queue)
 	SAME(ringway_cancel(queue, -5), -ENOENT);
 	SAME(ringway_cancel(queue, INT64_MAX), -ENOENT);
 	SAME(ringway_cancel(queue, INT64_MIN), -ENOENT);
-	/* No buffer is needed where there is nothing to transfer. */
 	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
-	/* Every kind has a name. */
+	/* Every opcode has a name. */
 	for (kind = RINGWAY_OP_NOP; kind <= RINGWAY_OP_TIMEOUT; kind++)
 		CHECK(strcmp(ringway_opcode_name(kind), "?") != 0);
 	CHECK(strcmp(ringway_opcode_name(20), "?") == 0);
@@ -261,7 +261,7 @@ static void invalid_operations(struct ringway_queue *queue)
 	CHECK(strcmp(ringway_opcode_name(UINT32_MAX), "?") == 0);
 }
 
-static void asking(struct ringway_queue *queue, unsigned backend)
+static void queries(struct ringway_queue *queue, unsigned backend)
 {
 	char text[4096];
 	char cut[8];
@@ -290,7 +290,8 @@ static void asking(struct ringway_queue *queue, unsigned backend)
 	CHECK(larger.stats.delivered == UINT64_MAX && larger.stats.pushed != UINT64_MAX);
 	memset(&direct, 0xff, sizeof direct);
 	SAME(ringway_get_direct_io(fd, &direct, sizeof direct), 0);
-	CHECK(direct.mem_align >= 1 && direct.mem_align <= 65536 && direct.offset_align >= 1 && direct.offset_align <= 65536);
+	CHECK(direct.mem_align >= 1 && direct.mem_align <= 65536 && direct.offset_align >= 1 &&
+	      direct.offset_align <= 65536);
 	SAME(ringway_get_direct_io(1000000, &direct, sizeof direct), -EBADF);
 	SAME(ringway_get_direct_io(-1, &direct, sizeof direct), -EBADF);
 	close(fd);
@@ -320,7 +321,7 @@ static void chain_ids(struct ringway_queue *queue)
 	for (i = 0; i < 5; i++)
 		CHECK(ids[i] > 0);
 	SAME(ids[5], 77);
-	/* A member in the middle can be cancelled by its id; an error stores nothing. */
+	/* A member in the middle can be cancelled by its id; an error stores null_backend. */
 	chain[0] = ringway_prep_timeout(UINT64_C(60000000000), NULL, &ids[0]);
 	CHECK(ringway_push_chain(queue, chain, 3, ids) > 0);
 	SAME(ringway_cancel(queue, ids[1]), 0);
@@ -333,7 +334,7 @@ static void chain_ids(struct ringway_queue *queue)
 	check_drain(queue);
 }
 
-/* Whatever is asked for, it works, and what was refused is told. */
+/* A queue works with every option, also where that is refused. */
 static void works(struct ringway_queue *queue, int fd)
 {
 	uint8_t bytes[100];
@@ -354,7 +355,7 @@ static void works(struct ringway_queue *queue, int fd)
 	late = ringway_prep_timeout(UINT64_C(60000000000), NULL, NULL);
 	late.timeout_ns = 1000000;
 	SAME(check_run(queue, late), -ETIMEDOUT);
-	BOOKS(queue);
+	COUNTERS(queue);
 }
 
 static void every_option(unsigned backend)
@@ -416,8 +417,8 @@ static void every_option(unsigned backend)
 	close(fd);
 }
 
-/* The one that does nothing: all of it succeeds. */
-static void nothing(void)
+/* The null backend: everything succeeds without being performed. */
+static void null_backend(void)
 {
 	struct ringway_options options = check_default_options();
 	struct ringway_queue *queue;
@@ -431,7 +432,7 @@ static void nothing(void)
 	SAME(ringway_destroy(&queue), 0);
 }
 
-static void *of_another_thread(void *arg)
+static void *last_error_of_thread(void *arg)
 {
 	(void)arg;
 	return (void *)(uintptr_t)ringway_last_error();
@@ -447,13 +448,15 @@ int main(void)
 
 	check_watch("options", 120);
 	CHECK(strcmp(ringway_last_error(), "") == 0);
-	snprintf(version, sizeof version, "%d.%d.%d", RINGWAY_VERSION_MAJOR, RINGWAY_VERSION_MINOR, RINGWAY_VERSION_PATCH);
+	snprintf(version, sizeof version, "%d.%d.%d", RINGWAY_VERSION_MAJOR, RINGWAY_VERSION_MINOR,
+	         RINGWAY_VERSION_PATCH);
 	CHECK(strcmp(ringway_version(), version) == 0);
 	CHECK(strcmp(ringway_backend_name(RINGWAY_BACKEND_NULL), "null") == 0);
 	CHECK(strcmp(ringway_backend_name(9), "?") == 0);
 	sizes_of_options();
 	/* Each thread has its own last error. */
-	NEED(pthread_create(&thread, NULL, of_another_thread, NULL) == 0 && pthread_join(thread, &text) == 0);
+	NEED(pthread_create(&thread, NULL, last_error_of_thread, NULL) == 0 &&
+	     pthread_join(thread, &text) == 0);
 	CHECK(*ringway_last_error() != '\0');
 	for (b = 0; b < 3; b++) {
 		queue = check_queue(check_backends[b], check_default_options());
@@ -463,8 +466,8 @@ int main(void)
 		sizes_of_operations(queue);
 		invalid_operations(queue);
 		chain_ids(queue);
-		asking(queue, check_backends[b]);
-		BOOKS(queue);
+		queries(queue, check_backends[b]);
+		COUNTERS(queue);
 		SAME(ringway_destroy(&queue), 0);
 		CHECK(queue == NULL);
 		SAME(ringway_destroy(&queue), 0);
@@ -472,7 +475,7 @@ int main(void)
 	SAME(ringway_destroy(NULL), 0);
 	for (b = 0; b < 3; b++)
 		every_option(check_backends[b]);
-	nothing();
+	null_backend();
 	zeroed_options();
 	invalid_options();
 	return check_end("options");

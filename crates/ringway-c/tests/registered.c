@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Registered memory and files: the same bytes with them, without them, and where they are refused, which is explained. */
+/* Registered memory and files: the same bytes with registrations and without, and an explanation if
+   they are refused. */
 #include "check.h"
 
 enum { BLOCK = 4096, BLOCKS = 16 };
 
-/* Granted on a ring, elsewhere refused for the reason that there is none. */
-static int granted(struct ringway_queue *queue, int answer)
+/* Whether a registration succeeded. Backends without a ring must refuse it for that reason. */
+static int check_available(struct ringway_queue *queue, int answer)
 {
 	char text[4096];
 
@@ -36,13 +37,14 @@ static void buffers(struct ringway_queue *queue, int fd)
 		return;
 	}
 	SAME(ringway_register_buffers(queue, bad, 2), -EINVAL);
-	granted(queue, ringway_register_buffers(queue, two, 2));
+	check_available(queue, ringway_register_buffers(queue, two, 2));
 	for (round = 0; round < 3; round++) {
 		memset(memory, 0xee, BLOCKS * BLOCK);
 		memset(answers, 0, sizeof answers);
 		for (i = 0; i < BLOCKS; i++) {
 			struct ringway_operation operation =
-				ringway_prep_read(fd, memory + i * BLOCK, BLOCK, (uint64_t)i * BLOCK, check_answer, &answers[i]);
+				ringway_prep_read(fd, memory + i * BLOCK, BLOCK,
+				                  (uint64_t)i * BLOCK, check_answer, &answers[i]);
 
 			operation.flags = round == 1 ? RINGWAY_EXACT : 0;
 			CHECK(ringway_push(queue, &operation) > 0);
@@ -52,11 +54,13 @@ static void buffers(struct ringway_queue *queue, int fd)
 			SAME(answers[i].result, BLOCK);
 		CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
 	}
-	/* One that straddles the end of an element is read like any other; and writes. */
+	/* A buffer across the end of an element works, for reads and writes. */
 	SAME(check_run(queue, ringway_prep_read(fd, other, BLOCK, BLOCK, NULL, NULL)), BLOCK);
 	CHECK(check_filled(other, BLOCK, BLOCK));
-	SAME(check_run(queue, ringway_prep_write(fd, memory + BLOCK, BLOCK, BLOCK, NULL, NULL)), BLOCK);
-	SAME(check_run(queue, ringway_prep_read(fd, memory, BLOCKS * BLOCK, 0, NULL, NULL)), BLOCKS * BLOCK);
+	SAME(check_run(queue, ringway_prep_write(fd, memory + BLOCK, BLOCK, BLOCK, NULL, NULL)),
+	     BLOCK);
+	SAME(check_run(queue, ringway_prep_read(fd, memory, BLOCKS * BLOCK, 0, NULL, NULL)),
+	     BLOCKS * BLOCK);
 	CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
 	{
 		struct ringway_range range = {fd, 0, BLOCK, BLOCK, memory, -1};
@@ -75,7 +79,7 @@ static void files(struct ringway_queue *queue, int fd)
 	uint8_t *bytes = check_aligned(BLOCK);
 	int pipes[2];
 	struct answer answer = {0, 0};
-	int can = granted(queue, ringway_register_file(queue, fd));
+	int can = check_available(queue, ringway_register_file(queue, fd));
 	int copies[64];
 	int other;
 	int i;
@@ -87,12 +91,16 @@ static void files(struct ringway_queue *queue, int fd)
 	}
 	SAME(ringway_unregister_file(queue, 1000000), -ENOENT);
 	for (i = 0; i < 5; i++) {
-		SAME(check_run(queue, ringway_prep_read(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+		SAME(check_run(queue, ringway_prep_read(fd, bytes, BLOCK, BLOCK, NULL, NULL)),
+		     BLOCK);
 		CHECK(check_filled(bytes, BLOCK, BLOCK));
-		SAME(check_run(queue, ringway_prep_write(fd, bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+		SAME(check_run(queue, ringway_prep_write(fd, bytes, BLOCK, BLOCK, NULL, NULL)),
+		     BLOCK);
 		SAME(check_run(queue, ringway_prep_fdatasync(fd, NULL, NULL)), 0);
 		SAME(check_run(queue, ringway_prep_fallocate(fd, 0, 0, BLOCK, NULL, NULL)), 0);
-		SAME(check_run(queue, ringway_prep_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, NULL, NULL)), 0);
+		SAME(check_run(queue,
+		               ringway_prep_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, NULL, NULL)),
+		     0);
 		SAME(check_run(queue, ringway_prep_poll(fd, POLLIN, NULL, NULL)), POLLIN);
 	}
 	if (can) {
@@ -103,7 +111,8 @@ static void files(struct ringway_queue *queue, int fd)
 		SAME(ringway_unregister_file(queue, fd), -ENOENT);
 		NEED(pipe2(pipes, O_CLOEXEC) == 0);
 		SAME(ringway_register_file(queue, pipes[0]), 0);
-		operation = ringway_prep_read(pipes[0], bytes, 4, RINGWAY_CURRENT_POSITION, check_answer, &answer);
+		operation = ringway_prep_read(pipes[0], bytes, 4, RINGWAY_CURRENT_POSITION,
+		                              check_answer, &answer);
 		CHECK(ringway_push(queue, &operation) > 0);
 		CHECK(ringway_submit(queue) >= 0);
 		SAME(ringway_unregister_file(queue, pipes[0]), -EBUSY);
@@ -113,7 +122,7 @@ static void files(struct ringway_queue *queue, int fd)
 		SAME(ringway_unregister_file(queue, pipes[0]), 0);
 		close(pipes[0]);
 		close(pipes[1]);
-		/* A number that is another file's now. */
+		/* The number of a closed descriptor that now belongs to another file. */
 		other = check_file("another", BLOCK, 0);
 		SAME(check_run(queue, ringway_prep_read(other, bytes, 10, 100, NULL, NULL)), 10);
 		CHECK(check_filled(bytes, 100, 10));
@@ -126,13 +135,17 @@ static void files(struct ringway_queue *queue, int fd)
 		}
 		SAME(ringway_register_file(queue, fd), -ENOSPC);
 		for (i = 0; i < 64; i++) {
-			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), BLOCK);
+			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK,
+			                                        NULL, NULL)),
+			     BLOCK);
 			SAME(ringway_unregister_file(queue, copies[i]), 0);
 			SAME(close(copies[i]), 0);
-			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK, NULL, NULL)), -EBADF);
+			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK,
+			                                        NULL, NULL)),
+			     -EBADF);
 		}
 	}
-	BOOKS(queue);
+	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 	free(bytes);
 }
@@ -149,7 +162,8 @@ int main(void)
 		int i;
 
 		for (i = 0; i < 4; i++) {
-			struct ringway_queue *queue = check_queue(check_backends[b], check_default_options());
+			struct ringway_queue *queue =
+				check_queue(check_backends[b], check_default_options());
 
 			if (queue == NULL)
 				break;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because it makes system calls of its own where a filter or a limit refuses them */
+/* valgrind: no, because the filters and limits would affect its own system calls */
 /*
- * Where io_uring or Linux AIO is refused, or descriptors have run out: the next backend, and an explanation with the errno and the mend.
+ * If io_uring or Linux AIO is refused, or no descriptor is left, the queue falls back to the next
+ * backend and explains why, with the errno and the fix.
  */
 #include "check.h"
 
@@ -14,7 +15,7 @@
 struct refusal {
 	int calls[4];
 	int errnos[4];
-	unsigned backend; /* what is then chosen */
+	unsigned backend; /* the backend then chosen */
 	const char *words[3];
 };
 
@@ -29,8 +30,10 @@ static void forbid(const struct refusal *refusal)
 
 	filter[program.len++] = load;
 	for (i = 0; i < 4 && refusal->errnos[i] != 0; i++) {
-		struct sock_filter is = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refusal->calls[i], 0, 1);
-		struct sock_filter fails = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)refusal->errnos[i]);
+		struct sock_filter is =
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refusal->calls[i], 0, 1);
+		struct sock_filter fails =
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)refusal->errnos[i]);
 
 		filter[program.len++] = is;
 		filter[program.len++] = fails;
@@ -61,12 +64,12 @@ static void by_a_filter(void *arg)
 	ringway_explain(queue, text, sizeof text);
 	for (i = 0; i < 3 && refusal->words[i] != NULL; i++)
 		if (!CHECK(strstr(text, refusal->words[i]) != NULL))
-			printf("no %s in:\n%s\n", refusal->words[i], text);
-	CHECK(strstr(text, "mend") != NULL);
+			printf("%s is missing in:\n%s\n", refusal->words[i], text);
+	CHECK(strstr(text, "fix") != NULL);
 	SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 200, NULL, NULL)), 100);
 	CHECK(check_filled(bytes, 200, 100));
 	SAME(ringway_destroy(&queue), 0);
-	/* By name it is an error, with the errno. */
+	/* Choosing the backend by name is an error with the errno. */
 	options.backend = RINGWAY_BACKEND_URING;
 	SAME(ringway_create(&options, &queue), -refusal->errnos[0]);
 	CHECK(queue == NULL);
@@ -79,7 +82,7 @@ static void by_a_filter(void *arg)
 	close(fd);
 }
 
-/* No descriptor is left: an error or a queue that works, and nothing lost. */
+/* Without free descriptors: an error or a working queue, and no leak. */
 static void without_descriptors(void *arg)
 {
 	static int taken[4096];
@@ -107,18 +110,22 @@ static void without_descriptors(void *arg)
 			SAME(errno, EMFILE);
 			for (i = 0; i < left; i++)
 				close(taken[--count]);
-			options.backend = b; /* the best, and each by name */
+			options.backend = b; /* the best backend, and each by name */
 			error = ringway_create(&options, &queue);
 			if (error == 0) {
 				uint8_t bytes[100];
 				int told = ringway_fd(queue);
 
 				CHECK(told >= 0 || told == -EMFILE);
-				SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 100, NULL, NULL)), 100);
+				SAME(check_run(queue,
+				               ringway_prep_read(fd, bytes, 100, 100, NULL, NULL)),
+				     100);
 				CHECK(check_filled(bytes, 100, 100));
 				SAME(check_run(queue, ringway_prep_timeout(1000, NULL, NULL)), 0);
 				SAME(check_run(queue, ringway_prep_fsync(fd, NULL, NULL)), 0);
-				error = (int)check_run(queue, ringway_prep_open(AT_FDCWD, "few", O_RDONLY, 0, NULL, NULL));
+				error = (int)check_run(queue,
+				                       ringway_prep_open(AT_FDCWD, "few", O_RDONLY,
+				                                         0, NULL, NULL));
 				CHECK(error >= 0 || error == -EMFILE);
 				if (error >= 0)
 					close(error);
@@ -137,7 +144,8 @@ static void without_descriptors(void *arg)
 	}
 }
 
-/* As many locked bytes as a container often grants: something is chosen, and what was refused is named with its limit. */
+/* With as little lockable memory as containers often allow, a backend is chosen, and the
+   explanation names the limit. */
 static void with_little_memory(void *arg)
 {
 	struct rlimit limit = {0, 0};
@@ -157,7 +165,8 @@ static void with_little_memory(void *arg)
 	if (CHECK(ringway_create(&options, &queue) == 0)) {
 		SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
 		ringway_explain(queue, text, sizeof text);
-		if (ringway_get_backend(queue) != RINGWAY_BACKEND_URING && !CHECK(strstr(text, "MEMLOCK") != NULL))
+		if (ringway_get_backend(queue) != RINGWAY_BACKEND_URING &&
+		    !CHECK(strstr(text, "MEMLOCK") != NULL))
 			printf("%s\n", text);
 		SAME(ringway_destroy(&queue), 0);
 	}
@@ -165,10 +174,20 @@ static void with_little_memory(void *arg)
 
 int main(void)
 {
-	struct refusal no_uring = {{SYS_io_uring_setup}, {EPERM}, RINGWAY_BACKEND_KAIO, {"io_uring", "EPERM", "seccomp"}};
-	struct refusal hidden = {{SYS_io_uring_setup}, {ENOSYS}, RINGWAY_BACKEND_KAIO, {"io_uring", "ENOSYS"}};
-	struct refusal neither = {{SYS_io_uring_setup, SYS_io_setup}, {EPERM, EACCES}, RINGWAY_BACKEND_THREADS, {"EPERM", "EACCES", "mend"}};
-	struct refusal no_kaio = {{SYS_io_uring_setup, SYS_io_setup}, {ENOSYS, ENOSYS}, RINGWAY_BACKEND_THREADS, {"ENOSYS"}};
+	struct refusal no_uring = {{SYS_io_uring_setup},
+	                           {EPERM},
+	                           RINGWAY_BACKEND_KAIO,
+	                           {"io_uring", "EPERM", "seccomp"}};
+	struct refusal hidden = {
+		{SYS_io_uring_setup}, {ENOSYS}, RINGWAY_BACKEND_KAIO, {"io_uring", "ENOSYS"}};
+	struct refusal neither = {{SYS_io_uring_setup, SYS_io_setup},
+	                          {EPERM, EACCES},
+	                          RINGWAY_BACKEND_THREADS,
+	                          {"EPERM", "EACCES", "fix"}};
+	struct refusal no_kaio = {{SYS_io_uring_setup, SYS_io_setup},
+	                          {ENOSYS, ENOSYS},
+	                          RINGWAY_BACKEND_THREADS,
+	                          {"ENOSYS"}};
 	struct ringway_queue *probe = NULL;
 	struct ringway_options options = check_default_options();
 	int left = 8;
@@ -180,7 +199,7 @@ int main(void)
 		SAME(check_child(by_a_filter, &no_uring), 0);
 		SAME(check_child(by_a_filter, &hidden), 0);
 	} else {
-		check_skip("Linux AIO is refused already", 0);
+		check_skip("Linux AIO is not available", 0);
 	}
 	SAME(check_child(by_a_filter, &neither), 0);
 	SAME(check_child(by_a_filter, &no_kaio), 0);

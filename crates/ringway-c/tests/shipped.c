@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The library that is installed has nothing that is for tests alone, and says so. (The other tests have the library for tests.) */
+/* The installed library has no code for tests and says so. (Other tests use the library for
+   tests.) */
 #include "check.h"
 
 static void refused(const struct ringway_options *options, const char *text)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A queue may be used and ended by the destructors of a thread that ends, after the library's own have run. */
+/* Destructors of an ending thread can use and destroy a queue. */
 #include "check.h"
 
 #include <pthread.h>
 
-/* POSIX has them called at least so often (PTHREAD_DESTRUCTOR_ITERATIONS). */
+/* POSIX calls them at least this often (PTHREAD_DESTRUCTOR_ITERATIONS). */
 #define ROUNDS 4
 
 struct shared {
@@ -21,7 +21,8 @@ static pthread_key_t key;
 static void use(struct shared *shared)
 {
 	struct ringway_range range = {0, 0, 0, 16, NULL, -1};
-	struct ringway_operation operation = ringway_prep_read(shared->file, shared->bytes[0], 16, 0, NULL, NULL);
+	struct ringway_operation operation =
+		ringway_prep_read(shared->file, shared->bytes[0], 16, 0, NULL, NULL);
 
 	SAME(check_run(shared->queue, operation), 16);
 	range.fd = shared->file;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Several queues at once, each with a thread of its own; a queue that goes from one thread to another; and a single issuer's that may not. */
+/* Several queues used concurrently, each by its thread; a queue used by one thread after another;
+   and a queue with RINGWAY_SINGLE_ISSUER, which refuses other threads. */
 #include "check.h"
 
 #include <pthread.h>
@@ -22,8 +23,8 @@ struct one {
 	int busy;
 };
 
-/* Checks without CHECK, whose count of failures is one thread's. */
-static void came(struct ringway_queue *queue, const struct ringway_completion *done)
+/* Does not use CHECK, which is not thread-safe. */
+static void on_completion(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct one *one = done->user_data;
 
@@ -57,7 +58,8 @@ static void *work(void *arg)
 				ones[i].worker = worker;
 				ones[i].at = (uint64_t)(pushed * 7 + worker->number) % 60000;
 				ones[i].busy = 1;
-				operation = ringway_prep_read(worker->fd, ones[i].bytes, 100, ones[i].at, came, &ones[i]);
+				operation = ringway_prep_read(worker->fd, ones[i].bytes, 100,
+				                              ones[i].at, on_completion, &ones[i]);
 				worker->wrong += ringway_push(queue, &operation) <= 0;
 				pushed++;
 			}
@@ -66,14 +68,15 @@ static void *work(void *arg)
 			break;
 		}
 		/* Each thread has its own last error. */
-		if (ringway_cancel(queue, worker->number + 1) != -ENOENT || *ringway_last_error() == '\0')
+		if (ringway_cancel(queue, worker->number + 1) != -ENOENT ||
+		    *ringway_last_error() == '\0')
 			worker->wrong++;
 	}
 	worker->wrong += ringway_destroy(&queue) != 0;
 	return NULL;
 }
 
-static void many(unsigned backend, uint32_t flags, int fd)
+static void several_queues(unsigned backend, uint32_t flags, int fd)
 {
 	pthread_t threads[THREADS];
 	struct worker workers[THREADS];
@@ -107,11 +110,12 @@ struct passed {
 	int submitted;
 };
 
-/* Pushes on one thread; what was begun ends though that thread has ended. */
+/* Operations complete although the thread that pushed them has ended. */
 static void *pushes(void *arg)
 {
 	struct passed *passed = arg;
-	struct ringway_operation operation = ringway_prep_read(passed->fd, passed->bytes, 100, 500, check_answer, &passed->answer);
+	struct ringway_operation operation = ringway_prep_read(passed->fd, passed->bytes, 100, 500,
+	                                                       check_answer, &passed->answer);
 	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 
 	passed->reaped = ringway_push(passed->queue, &operation) > 0;
@@ -120,7 +124,7 @@ static void *pushes(void *arg)
 	return NULL;
 }
 
-static void goes_around(unsigned backend, int fd)
+static void moved_between_threads(unsigned backend, int fd)
 {
 	struct passed passed;
 	pthread_t thread;
@@ -133,7 +137,8 @@ static void goes_around(unsigned backend, int fd)
 		return;
 	for (round = 0; round < 20; round++) {
 		passed.answer.count = 0;
-		NEED(pthread_create(&thread, NULL, pushes, &passed) == 0 && pthread_join(thread, NULL) == 0);
+		NEED(pthread_create(&thread, NULL, pushes, &passed) == 0 &&
+		     pthread_join(thread, NULL) == 0);
 		SAME(passed.reaped, 2);
 		CHECK(passed.submitted >= 0);
 		check_drain(passed.queue);
@@ -144,7 +149,7 @@ static void goes_around(unsigned backend, int fd)
 	SAME(ringway_destroy(&passed.queue), 0);
 }
 
-static void *intrudes(void *arg)
+static void *uses_from_other_thread(void *arg)
 {
 	struct passed *passed = arg;
 
@@ -153,7 +158,7 @@ static void *intrudes(void *arg)
 	return NULL;
 }
 
-/* ringway.h, RINGWAY_SINGLE_ISSUER: others get EEXIST. Nothing is lost by it. */
+/* ringway.h, RINGWAY_SINGLE_ISSUER: other threads get EEXIST, and nothing is lost. */
 static void a_single_issuer(unsigned backend, int fd)
 {
 	struct ringway_options options = check_default_options();
@@ -168,7 +173,8 @@ static void a_single_issuer(unsigned backend, int fd)
 		return;
 	operation = ringway_prep_read(fd, passed.bytes, 100, 500, check_answer, &passed.answer);
 	CHECK(ringway_push(passed.queue, &operation) > 0);
-	NEED(pthread_create(&thread, NULL, intrudes, &passed) == 0 && pthread_join(thread, NULL) == 0);
+	NEED(pthread_create(&thread, NULL, uses_from_other_thread, &passed) == 0 &&
+	     pthread_join(thread, NULL) == 0);
 	SAME(passed.submitted, -EEXIST);
 	SAME(passed.reaped, -EEXIST);
 	check_drain(passed.queue);
@@ -183,9 +189,9 @@ int main(void)
 
 	check_watch("threads", 280);
 	for (b = 0; b < 3; b++) {
-		many(check_backends[b], 0, fd);
-		many(check_backends[b], RINGWAY_SINGLE_ISSUER, fd);
-		goes_around(check_backends[b], fd);
+		several_queues(check_backends[b], 0, fd);
+		several_queues(check_backends[b], RINGWAY_SINGLE_ISSUER, fd);
+		moved_between_threads(check_backends[b], fd);
 		a_single_issuer(check_backends[b], fd);
 	}
 	close(fd);

@@ -37,8 +37,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Compute and check checksums of files and trees
     ///
-    /// Reads many files at a time and far ahead in each, and hashes on all processors. It writes and
-    /// reads the lines of b3sum and sha256sum.
+    /// Reads many files at a time and far ahead in each, and hashes on all processors. It writes
+    /// and reads the lines of b3sum and sha256sum.
     Sum(Box<SumArgs>),
     /// Write man pages and shell completions into a folder, for installation
     #[command(hide = true)]

@@ -1,5 +1,4 @@
-//! `ringway bench` as a user runs it: the whole command, in tiny runs. How fast anything is, is
-//! never asserted.
+//! `ringway bench` as a user runs it: the whole command, in tiny runs. No test asserts speed.
 
 use serde_json::Value;
 use std::fs;
@@ -11,12 +10,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Ends after requests, not after a time in which a busy machine may complete none.
+/// Ends after requests, because a busy machine may complete none in a fixed time.
 const SHORT: [&str; 6] = ["--requests", "50", "--ramp", "0", "--repeat", "1"];
 
-/// The longest test takes a minute, and several on a machine that is busy; one that hangs never
-/// ends.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Much longer than any test takes, even on a busy machine; a test that hangs fails after it.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn ringway(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
@@ -30,7 +28,7 @@ fn bench(folder: &Path, args: &[&str]) -> Output {
     finish(command.spawn().expect("the command starts"))
 }
 
-/// As [`bench`], where no file may become longer than this.
+/// Like [`bench`], with a file size limit.
 fn bench_with_file_limit(folder: &Path, limit: u64, args: &[&str]) -> Output {
     let mut command = ringway(folder);
     command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,20 +40,19 @@ fn bench_with_file_limit(folder: &Path, limit: u64, args: &[&str]) -> Output {
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: between fork and exec it makes one system call and takes no lock.
+    // SAFETY: between fork and exec the closure makes one async-signal-safe call and takes no lock.
     unsafe { command.pre_exec(set_limit) };
     finish(command.spawn().expect("the command starts"))
 }
 
-/// Kills what does not end in time.
+/// Waits for the child, and kills it after the timeout.
 fn finish(child: Child) -> Output {
     let id = child.id() as i32;
     let (done, is_done) = mpsc::channel::<()>();
-    // A run that hangs should fail its own test, not stop all of them.
+    // A run that hangs fails its own test instead of blocking all tests.
     let watch = std::thread::spawn(move || {
-        if is_done.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // SAFETY: the call takes numbers; the child has not been waited for to its end, so the
-            // id is its own.
+        if is_done.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
             unsafe { libc::kill(id, libc::SIGKILL) };
         }
     });
@@ -80,16 +77,16 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// Asserts the exit status, and that all of this is said.
-fn failed(output: &Output, status: i32, told: &[&str]) {
+/// Asserts the exit status, and that standard error contains these texts.
+fn failed(output: &Output, status: i32, texts: &[&str]) {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{}\n{stderr}", text(&output.stdout));
-    for told in told {
-        assert!(stderr.contains(told), "`{told}` in: {stderr}");
+    for part in texts {
+        assert!(stderr.contains(part), "`{part}` in: {stderr}");
     }
 }
 
-/// A folder on the file system of the build, and one in memory.
+/// A folder on the file system of the build, and one on tmpfs.
 fn folders() -> Vec<tempfile::TempDir> {
     let build = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let memory = tempfile::tempdir_in("/dev/shm");
@@ -112,7 +109,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("a number, not {value}"))
 }
 
-/// Sums that hold in every report.
+/// Checks sums that are the same in every report.
 fn check_sums(report: &Value, block_size: u64) {
     for job in jobs(report) {
         for direction in ["read", "write"] {
@@ -146,7 +143,7 @@ fn every_backend_reads_and_writes_on_every_file_system() {
             &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
         );
         let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
-        // Null has no direct I/O, and so as many cells as any other.
+        // The null backend has one configuration for direct and buffered I/O, like the others here.
         assert_eq!(jobs(&report).len(), 6 * 2 * 4);
         check_sums(&report, 4096);
         for job in jobs(&report) {
@@ -158,7 +155,7 @@ fn every_backend_reads_and_writes_on_every_file_system() {
 }
 
 #[test]
-fn options_of_the_ring_run_or_say_why_not() {
+fn options_of_the_ring_run_or_have_a_reason() {
     let folder = folder();
     let args = [
         "--size",
@@ -198,7 +195,7 @@ fn all_reports_are_written() {
 }
 
 #[test]
-fn what_was_there_is_not_written_to_without_leave() {
+fn existing_files_are_not_written_to_without_overwrite() {
     let folder = folder();
     let path = folder.path().join("precious");
     let content = vec![0x5a; 1 << 20];
@@ -211,7 +208,7 @@ fn what_was_there_is_not_written_to_without_leave() {
         );
         assert!(fs::read(&path).unwrap() == content);
     }
-    // Reading is no matter, also where nobody may write, and every byte can be checked.
+    // Reading needs no permission to write, and every byte can be checked.
     let read = ["--verify", "--depth", "4", "--json", "-", "precious"];
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat())))
@@ -226,7 +223,7 @@ fn what_was_there_is_not_written_to_without_leave() {
 }
 
 #[test]
-fn reading_writes_nothing_whatever_is_allowed() {
+fn reading_writes_nothing_even_with_overwrite() {
     let folder = folder();
     let path = folder.path().join("precious");
     let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 7) as u8).collect();
@@ -255,7 +252,7 @@ fn reading_writes_nothing_whatever_is_allowed() {
 }
 
 #[test]
-fn reading_verifies_what_an_earlier_run_has_written() {
+fn reading_verifies_what_an_earlier_run_wrote() {
     let folder = folder();
     let path = folder.path().join("file");
     for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
@@ -282,7 +279,7 @@ fn reading_verifies_what_an_earlier_run_has_written() {
 }
 
 #[test]
-fn a_report_does_not_replace_what_is_measured_on() {
+fn a_report_does_not_overwrite_files_of_the_bench() {
     let folder = folder();
     let precious = folder.path().join("precious");
     fs::write(&precious, [7; 8192]).unwrap();
@@ -297,7 +294,7 @@ fn a_report_does_not_replace_what_is_measured_on() {
         &["--json", "new", "--csv", "./new", "precious"],
         &["--json", "made", "--overwrite", "--size", "8k", "made"],
     ] {
-        failed(&bench(folder.path(), args), 1, &["a report would replace it"]);
+        failed(&bench(folder.path(), args), 1, &["give another file for the report"]);
         assert!(
             fs::read(&precious).unwrap() == [7; 8192]
                 && fs::read_to_string(folder.path().join("job.fio")).unwrap() == job
@@ -306,11 +303,11 @@ fn a_report_does_not_replace_what_is_measured_on() {
 }
 
 #[test]
-fn failed_requests_give_a_status_of_their_own() {
-    // The limit is what stands for a device with bad places: every second request is beyond it.
+fn failed_requests_have_their_own_status() {
+    // The file size limit stands for a device with bad blocks: every second request exceeds it.
     let job =
         |more: &str| format!("[job]\nrw=write\nsize=1m\nfallocate=none\nioengine=psync\n{more}\n");
-    for (more, told) in [
+    for (more, expected) in [
         // As in fio, the first error ends a job.
         ("", "1 of 129 requests failed (0.775 %)"),
         ("continue_on_error=all", "128 of 256 requests failed (50.000 %)"),
@@ -319,25 +316,25 @@ fn failed_requests_give_a_status_of_their_own() {
         let folder = folder();
         fs::write(folder.path().join("job.fio"), job(more)).unwrap();
         let output = bench_with_file_limit(folder.path(), 512 << 10, &["job.fio"]);
-        failed(&output, 4, &[told]);
+        failed(&output, 4, &[expected]);
         assert!(text(&output.stdout).contains("File too large"), "{}", text(&output.stdout));
     }
 }
 
 #[test]
-fn that_only_the_harness_could_be_run_is_an_error() {
+fn running_the_harness_alone_is_an_error() {
     let folder = folder();
     fs::write(folder.path().join("file"), [7; 100]).unwrap();
     let run = |args: &[&str]| {
         bench(folder.path(), &[&SHORT[..], &["--depth", "1"], args, &["file"]].concat())
     };
-    failed(&run(&[]), 1, &["none of this could be run here"]);
-    failed(&run(&["--backend", "null,uring"]), 1, &["none of this could be run here"]);
+    failed(&run(&[]), 1, &["no configuration can run here"]);
+    failed(&run(&["--backend", "null,uring"]), 1, &["no configuration can run here"]);
     assert_eq!(run(&["--backend", "null"]).status.code(), Some(0));
 }
 
 #[test]
-fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
+fn a_file_that_becomes_shorter_is_an_error() {
     for backend in ["uring", "kaio", "threads", "psync"] {
         let folder = folder();
         let path = folder.path().join("file");
@@ -358,24 +355,21 @@ fn a_file_that_becomes_shorter_meanwhile_is_an_error() {
         command.args(["--direct", "0", "file"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
-        let mut said = Vec::new();
-        while !text(&said).contains("runs:") {
+        let mut seen = Vec::new();
+        while !text(&seen).contains("runs:") {
             let mut byte = [0];
-            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
-            said.push(byte[0]);
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
+            seen.push(byte[0]);
         }
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 18).unwrap();
-        stderr.read_to_end(&mut said).unwrap();
+        stderr.read_to_end(&mut seen).unwrap();
         let output = finish(child);
-        if output.status.code() == Some(1) && text(&said).contains("none of this could be run here")
+        if output.status.code() == Some(1) && text(&seen).contains("no configuration can run here")
         {
-            eprintln!(
-                "{backend} is refused here: nothing of it is tested\n{}",
-                text(&output.stdout)
-            );
+            eprintln!("skipped: {backend} is refused here\n{}", text(&output.stdout));
             continue;
         }
-        assert_eq!(output.status.code(), Some(4), "{backend}: {}", text(&said));
+        assert_eq!(output.status.code(), Some(4), "{backend}: {}", text(&seen));
         assert!(text(&output.stdout).contains("the end of the file"), "{}", text(&output.stdout));
     }
 }
@@ -413,21 +407,21 @@ fn psync_makes_one_system_call_for_each_request() {
 }
 
 #[test]
-fn a_job_that_cannot_be_run_gives_a_status_and_the_others_run() {
+fn a_job_that_cannot_run_has_a_status_and_the_others_run() {
     let folder = folder();
     let job = "[global]\nsize=64k\nfilename=file\n[odd]\ndirect=1\nbs=1000\n[even]\nbs=4k\n";
     fs::write(folder.path().join("job.fio"), job).unwrap();
     let output = bench(folder.path(), &["job.fio", "--json", "-"]);
     let report: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     if report["ringway"]["not_run"].as_array().unwrap().is_empty() {
-        eprintln!("this file system has no direct I/O, or takes any size: nothing is refused");
+        eprintln!("skipped: this file system refuses no size of direct I/O");
         return;
     }
     failed(&output, 1, &["not run: odd"]);
     assert_eq!(jobs(&report).len(), 1);
 }
 
-/// What fio 3.33 moves for these job files, recorded by `scripts/compare-fio-jobs.py`.
+/// The amounts that fio 3.33 moves for these job files, recorded by `scripts/compare-fio-jobs.py`.
 #[test]
 fn job_files_move_what_fio_moves() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("fio_jobs.json")).unwrap();
@@ -480,7 +474,7 @@ fn job_files_move_what_fio_moves() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn other_kinds_of_files_are_refused() {
     let folder = folder();
     failed(
         &bench(folder.path(), &["/dev/null"]),
@@ -525,7 +519,7 @@ fn verify_checks_every_backend_and_finds_nothing_wrong() {
         let at = |name| headers.iter().position(|header| header == name).unwrap();
         for row in csv.records().map(Result::unwrap).filter(|row| &row[at("backend")] != "null") {
             if row[at("verified_blocks")].is_empty() {
-                // Refused on this machine, which is said.
+                // Refused on this machine, with a note.
                 assert!(!row[at("notes")].is_empty(), "{row:?}");
                 continue;
             }
@@ -539,7 +533,7 @@ fn verify_checks_every_backend_and_finds_nothing_wrong() {
 }
 
 #[test]
-fn verify_finds_bytes_that_somebody_else_changed() {
+fn verify_detects_changed_bytes() {
     let folder = folder();
     let path = folder.path().join("file");
     let mut child = ringway(folder.path())
@@ -560,7 +554,7 @@ fn verify_finds_bytes_that_somebody_else_changed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The file is written first: a byte of it is changed until the command is done.
+    // The command fills the file first. Two bytes are changed again and again until it ends.
     let until = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "the command ends");
@@ -569,15 +563,15 @@ fn verify_finds_bytes_that_somebody_else_changed() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    failed(&child.wait_with_output().unwrap(), 3, &["were not what they should have been"]);
+    failed(&child.wait_with_output().unwrap(), 3, &["had wrong bytes"]);
 }
 
-/// Starts the command with SIGINT as a shell would have it, also where this suite itself ignores or
-/// blocks it: a child inherits both.
+/// Starts the command with the default action of SIGINT. A child inherits it, and this test may run
+/// with SIGINT ignored or blocked.
 fn start_interruptible(mut command: Command) -> Child {
     let restore = || {
-        // SAFETY: all three calls are async-signal-safe, and write one `sigset_t` that lives
-        // meanwhile.
+        // SAFETY: all three calls are async-signal-safe, and the `sigset_t` is a live local
+        // variable.
         unsafe {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             let mut none = std::mem::MaybeUninit::uninit();
@@ -586,30 +580,30 @@ fn start_interruptible(mut command: Command) -> Child {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls only, and takes no lock.
+    // SAFETY: between fork and exec the closure makes async-signal-safe calls only and takes no
+    // lock.
     unsafe { command.pre_exec(restore) };
     command.spawn().expect("the command starts")
 }
 
-/// Sends a signal when the command has said `when`, and gives what it said from then on and its
+/// Sends a signal when standard error contains `when`, and returns the rest of the output and the
 /// status.
 fn stop(mut child: Child, when: &str, signal: i32) -> Output {
     let mut stderr = child.stderr.take().unwrap();
-    let mut said = Vec::new();
-    while !text(&said).contains(when) {
+    let mut seen = Vec::new();
+    while !text(&seen).contains(when) {
         let mut byte = [0];
-        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&said));
-        said.push(byte[0]);
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
+        seen.push(byte[0]);
     }
-    // SAFETY: the call takes numbers; the child has not been waited for, so the id is still its
-    // own.
+    // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
     finish(child)
 }
 
 #[test]
-fn nothing_is_left_behind_when_it_is_stopped() {
-    // While the scratch file is written, and while the benchmark runs.
+fn nothing_is_left_behind_after_a_signal() {
+    // While the scratch file is written, and while the bench runs.
     for (size, when) in [("2g", "writing"), ("4m", "runs:")] {
         for signal in [libc::SIGINT, libc::SIGKILL] {
             let folder = folder();
@@ -643,13 +637,13 @@ fn a_fixed_rate_is_kept() {
     let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &args))).unwrap();
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
-        // 500 a second for 400 ms; those of the ramp that complete late belong to it too.
+        // 500 a second for 400 ms; requests of the ramp that complete late count too.
         assert!(ops <= 200 + 60, "{job}");
     }
 }
 
 #[test]
-fn syncs_are_no_part_of_the_rate() {
+fn syncs_do_not_count_against_the_rate() {
     let folder = folder();
     let args = [
         "--size",
@@ -668,7 +662,7 @@ fn syncs_are_no_part_of_the_rate() {
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
             .unwrap();
     for job in jobs(&report) {
-        // However slow the device is: 200 writes were due.
+        // 200 writes were due, however slow the device is.
         let due = number(&job["write"]["total_ios"]) + number(&job["ringway"]["not_started"]);
         assert!((199..=201).contains(&due), "{job}");
     }
@@ -696,19 +690,20 @@ fn syncs_follow_writes() {
     check_sums(&report, 4096);
     for job in jobs(&report) {
         assert_eq!(number(&job["write"]["total_ios"]), 40);
-        // The one behind the last writes is not needed any more.
+        // The last writes are not followed by a sync.
         assert_eq!(number(&job["sync"]["total_ios"]), 9, "{job}");
     }
 }
 
-/// The two job files of a published comparison of Linux AIO with io_uring, but for time, size and
-/// place.
+/// The two job files of a published comparison of Linux AIO with io_uring, with a shorter time, a
+/// smaller size and another folder.
 const ARTICLE: [&str; 2] = [
-    "[global]\nioengine=libaio\ndirect=0\nrandrepeat=1\nthreads=8\nruntime=1\ntime_based\nsize=1M\n\
-     directory=test-data\ngroup_reporting\n[read256B-rand]\nbs=4096\nrw=randread\nnumjobs=1\niodepth=128\n",
-    "[global]\nioengine=io_uring\nsqthread_poll=1 #开启io_uring sq_poll模式\ndirect=1\nrandrepeat=1\nthreads=8\n\
-     runtime=1\ntime_based\nsize=1M\ndirectory=test-data\ngroup_reporting\n[read256B-rand]\nbs=4096\nrw=randread\n\
+    "[global]\nioengine=libaio\ndirect=0\nrandrepeat=1\nthreads=8\nruntime=1\ntime_based\n\
+     size=1M\ndirectory=test-data\ngroup_reporting\n[read256B-rand]\nbs=4096\nrw=randread\n\
      numjobs=1\niodepth=128\n",
+    "[global]\nioengine=io_uring\nsqthread_poll=1 #开启io_uring sq_poll模式\ndirect=1\nrandrepeat=1\n\
+     threads=8\nruntime=1\ntime_based\nsize=1M\ndirectory=test-data\ngroup_reporting\n\
+     [read256B-rand]\nbs=4096\nrw=randread\nnumjobs=1\niodepth=128\n",
 ];
 
 #[test]
@@ -722,7 +717,7 @@ fn job_files_run() {
     check_sums(&report, 4096);
     assert_eq!(jobs(&report).len(), 2);
     assert!(jobs(&report).iter().all(|job| job["jobname"] == "read256B-rand"));
-    // Kept, and named as fio names it.
+    // The file is kept under the name that fio gives it.
     assert_eq!(
         fs::metadata(folder.path().join("test-data/read256B-rand.0.0")).unwrap().len(),
         1 << 20
@@ -732,8 +727,8 @@ fn job_files_run() {
 #[test]
 fn job_files_end_after_their_size_and_may_have_any_name() {
     let folder = folder();
-    let job = "[global]\nsize=256k\nioengine=io_uring\n[fill]\nrw=write\nnumjobs=2\nbs=16k\n[fill]\nrw=randread\n\
-               filename=named\n[again]\nrw=randrw\nfilename=named\n";
+    let job = "[global]\nsize=256k\nioengine=io_uring\n[fill]\nrw=write\nnumjobs=2\nbs=16k\n\
+               [fill]\nrw=randread\nfilename=named\n[again]\nrw=randrw\nfilename=named\n";
     fs::write(folder.path().join("job"), job).unwrap();
     let report: Value = serde_json::from_str(&succeeded(&bench(
         folder.path(),
@@ -746,13 +741,13 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
         entries(folder.path()).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
     names.sort();
     assert_eq!(names, ["fill.0.0", "fill.1.0", "job", "named"]);
-    // They are there now, and to be written to again only with leave.
+    // They exist now, so writing to them needs --overwrite.
     failed(&bench(folder.path(), &["job"]), 1, &["fill.0.0", "--overwrite"]);
     succeeded(&bench(folder.path(), &["job", "--overwrite"]));
 }
 
 #[test]
-fn mistakes_in_job_files_are_told_with_line_and_key() {
+fn errors_in_job_files_have_line_and_key() {
     let folder = folder();
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\niodpeth=32\n").unwrap();
     failed(&bench(folder.path(), &["job.fio"]), 1, &["job.fio", "line 3", "`iodpeth`"]);
@@ -766,9 +761,9 @@ fn mistakes_in_job_files_are_told_with_line_and_key() {
 }
 
 #[test]
-fn a_backend_that_is_refused_has_a_reason_and_the_others_run() {
+fn a_refused_configuration_has_a_reason_and_the_others_run() {
     let folder = folder();
-    // A block size that direct I/O does not take stands for any refusal.
+    // A block size that direct I/O does not support stands for any refusal.
     let args = [
         "--size",
         "1m",
@@ -785,17 +780,41 @@ fn a_backend_that_is_refused_has_a_reason_and_the_others_run() {
     ];
     let output = bench(folder.path(), &[&args[..], &SHORT].concat());
     let csv = succeeded(&output);
-    let buffered =
-        text(&output.stderr).contains("there is no direct I/O") || !csv.contains(",true,");
-    assert!(buffered || csv.contains("direct I/O on this file takes multiples of"), "{csv}");
+    let buffered = csv.contains("does not support direct I/O") || !csv.contains(",true,");
+    assert!(buffered || csv.contains("direct I/O on this file needs multiples of"), "{csv}");
 }
 
 #[test]
-fn probe_and_version_answer() {
+fn probe_and_version_work() {
     let folder = folder();
     let run = |args: &[&str]| succeeded(&ringway(folder.path()).args(args).output().unwrap());
     assert!(run(&["--version"]).starts_with("ringway "));
     assert!(run(&["probe"]).contains("kernel"));
     assert!(serde_json::from_str::<Value>(&run(&["probe", ".", "--json"])).is_ok());
     assert!(run(&["bench", "--help"]).contains("Exit status"));
+}
+
+#[test]
+fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
+    let folder = folder();
+    let job = "[a]\nsize=1m\nioengine=sync\nbs=4KiB\n[b]\nsize=1m\nrw=randrw\nrate_iops=5\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
+    for part in [
+        "a: psync batch=1, read, 4 KiB, buffered, depth 1, 1 job, 1 file a job of 1 MiB in .\n",
+        "Differences from fio\n",
+        "line 3: `ioengine`: uses pread and pwrite",
+        "line 4: `bs`: `4KiB` is 4096; in fio this unit is a power of 1000",
+        "the sections run one after another",
+        "[b]: the rate limits reads and writes together; in fio it limits each",
+    ] {
+        assert!(output.contains(part), "`{part}` in {output}");
+    }
+    assert_eq!(entries(folder.path()).len(), 1);
+    fs::write(folder.path().join("job.fio"), "[a]\nsize=1m\n").unwrap();
+    let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
+    assert!(output.contains("All keys have the meaning of fio."), "{output}");
+    assert!(
+        succeeded(&bench(folder.path(), &["--dry-run", "--size", "1m"])).contains("randread-4k-32")
+    );
 }

@@ -1,4 +1,5 @@
-//! The man pages and shell completions that `make install` installs. Each must mention every option.
+//! The man pages and shell completions that `make install` installs. Each must mention every
+//! option.
 
 use clap::CommandFactory;
 use ringway_cli::cli::Cli;

@@ -1,4 +1,4 @@
-//! `ringway sum` as a user runs it, beside sha256sum and b3sum.
+//! `ringway sum` as a user runs it, compared with sha256sum and b3sum.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -8,10 +8,9 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The default block, around which sizes matter.
+/// The default block size; files around multiples of it are tested.
 const BLOCK: usize = 512 << 10;
-/// Hashes of nothing, as published with each digest, and that of "123456789", the usual check of a
-/// CRC.
+/// The published hashes of an empty input and of test vectors.
 const KNOWN: [(&str, &[u8], &str); 7] = [
     ("blake3", b"", "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
     ("blake3", b"abc", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"),
@@ -33,7 +32,7 @@ fn run(program: impl AsRef<OsStr>, folder: &Path, args: &[&str], input: &[u8]) -
     let mut child = command.spawn().expect("the command starts");
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // Who does not read all of it is no matter.
+    // The command need not read all of it.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("the command ends");
     writer.join().unwrap();
@@ -52,9 +51,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Asserts the exit status, and all of standard output and standard error.
+/// Asserts the exit status, standard output and standard error.
 #[track_caller]
-fn says(output: &Output, status: i32, stdout: &str, stderr: &[&str]) {
+fn prints(output: &Output, status: i32, stdout: &str, stderr: &[&str]) {
     assert_eq!(text(&output.stdout), stdout, "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr).lines().collect::<Vec<_>>(), stderr);
     assert_eq!(output.status.code(), Some(status));
@@ -77,7 +76,7 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
 }
 
-/// Files of all the sizes at which something begins or ends.
+/// Files with sizes around the boundaries of blocks.
 fn sized_files(folder: &Path) -> Vec<String> {
     let blocks = [0, 1, 2, 3, 9].map(|blocks| blocks * BLOCK);
     let sizes = blocks
@@ -101,13 +100,13 @@ fn known_hashes() {
     let folder = folder();
     for (algorithm, content, hash) in KNOWN {
         fs::write(folder.path().join("file"), content).unwrap();
-        says(
+        prints(
             &sum(folder.path(), &["--algo", algorithm, "file"]),
             0,
             &format!("{hash}  file\n"),
             &[],
         );
-        says(
+        prints(
             &sum_of(folder.path(), &["--algo", algorithm], content),
             0,
             &format!("{hash}  -\n"),
@@ -117,7 +116,7 @@ fn known_hashes() {
 }
 
 #[test]
-fn sha256_is_that_of_sha256sum_whatever_the_size_and_the_way_of_reading() {
+fn sha256_matches_sha256sum_for_all_sizes_and_options() {
     let folder = folder();
     let names = sized_files(folder.path());
     let names = as_strs(&names);
@@ -135,7 +134,7 @@ fn sha256_is_that_of_sha256sum_whatever_the_size_and_the_way_of_reading() {
 }
 
 #[test]
-fn every_way_of_reading_gives_the_same() {
+fn reading_options_do_not_change_the_hash() {
     let folder = folder();
     let names = sized_files(folder.path());
     let names = as_strs(&names);
@@ -162,7 +161,7 @@ fn every_way_of_reading_gives_the_same() {
 }
 
 #[test]
-fn every_backend_gives_the_same() {
+fn backends_do_not_change_the_hash() {
     let folder = folder();
     let names = sized_files(folder.path());
     let expected = succeeded(&sum(folder.path(), &as_strs(&names)));
@@ -186,12 +185,12 @@ fn every_backend_gives_the_same() {
 }
 
 #[test]
-fn b3sum_says_and_reads_the_same() {
+fn b3sum_prints_and_reads_the_same() {
     let folder = folder();
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     if Command::new("b3sum").arg("--version").output().is_err() {
-        println!("skipped: there is no b3sum");
+        println!("skipped: b3sum is not installed");
         return;
     }
     assert_eq!(
@@ -206,7 +205,7 @@ fn b3sum_says_and_reads_the_same() {
     }
 }
 
-/// Names that need care, and one that is not UTF-8.
+/// Names that need escapes or look like other syntax, and one that is not UTF-8.
 fn odd_names(folder: &Path) -> Vec<OsString> {
     let names: [&[u8]; 9] = [
         b"new\nline",
@@ -227,7 +226,7 @@ fn odd_names(folder: &Path) -> Vec<OsString> {
 }
 
 #[test]
-fn odd_names_go_to_sha256sum_and_back() {
+fn odd_names_are_exchanged_with_sha256sum() {
     let folder = folder();
     let names = odd_names(folder.path());
     let ours = |args: &[&str]| {
@@ -256,19 +255,19 @@ fn odd_names_go_to_sha256sum_and_back() {
     for form in [&[][..], &["--tag"]] {
         let lines = ours(form).stdout;
         succeeded(&run("sha256sum", folder.path(), &["--check"], &lines));
-        let told = succeeded(&sum_of(folder.path(), &["--check", "--algo", "sha256"], &lines));
-        // On a line each, so that nothing can be taken for something else.
+        let printed = succeeded(&sum_of(folder.path(), &["--check", "--algo", "sha256"], &lines));
+        // Each is on one line.
         assert_eq!(
-            told.lines().filter(|line| line.ends_with(": OK")).count(),
+            printed.lines().filter(|line| line.ends_with(": OK")).count(),
             names.len(),
-            "{told}"
+            "{printed}"
         );
     }
     let read =
         sum_of(folder.path(), &["-cz", "--algo", "sha256", "--quiet"], &ours(&["-z"]).stdout);
-    says(&read, 0, "", &[]);
+    prints(&read, 0, "", &[]);
     let binary = theirs(&["--binary"]).stdout;
-    says(&sum_of(folder.path(), &["-c", "--algo", "sha256", "--quiet"], &binary), 0, "", &[]);
+    prints(&sum_of(folder.path(), &["-c", "--algo", "sha256", "--quiet"], &binary), 0, "", &[]);
 }
 
 #[test]
@@ -289,21 +288,21 @@ fn trees_are_sorted_and_links_left_out() {
     let output = sum(folder.path(), &["-rv", "tree"]);
     let left_out =
         ["tree/b/loop: left out: a symbolic link", "tree/dangling: left out: a symbolic link"];
-    let left_out = [&left_out[..], &["tree/fifo: left out: no regular file"]].concat();
+    let left_out = [&left_out[..], &["tree/fifo: left out: not a regular file"]].concat();
     assert_eq!(
         text(&output.stderr),
         left_out.iter().map(|line| format!("ringway: {line}\n")).collect::<String>()
     );
     assert_eq!(output.status.code(), Some(0));
 
-    // A link is followed where it is named.
+    // A link on the command line is followed.
     symlink("tree", folder.path().join("link")).unwrap();
     let linked = succeeded(&sum(folder.path(), &["-r", "--algo", "crc32c", "link", "link/a"]));
     assert_eq!(linked.lines().count(), 6);
 }
 
 #[test]
-fn many_files_come_in_order() {
+fn many_files_are_printed_in_order() {
     let folder = folder();
     fs::write(folder.path().join("0000"), bytes(20 * BLOCK)).unwrap();
     for number in 1..3000 {
@@ -315,7 +314,7 @@ fn many_files_come_in_order() {
 }
 
 #[test]
-fn each_error_is_named_and_the_rest_is_done() {
+fn unreadable_files_are_reported_and_the_rest_processed() {
     let folder = folder();
     fs::create_dir(folder.path().join("folder")).unwrap();
     symlink("nowhere", folder.path().join("dangling")).unwrap();
@@ -330,14 +329,14 @@ fn each_error_is_named_and_the_rest_is_done() {
         "ringway: round: ELOOP (Too many levels of symbolic links)",
         "ringway: a/b: ENOTDIR (Not a directory)",
     ];
-    says(&sum(folder.path(), &args), 1, &[line, line].concat(), &errors);
+    prints(&sum(folder.path(), &args), 1, &[line, line].concat(), &errors);
 }
 
 #[test]
-fn a_read_error_is_told() {
+fn a_read_error_is_reported() {
     let folder = folder();
     // Reading where nothing is mapped fails with EIO.
-    says(
+    prints(
         &sum(folder.path(), &["/proc/self/mem"]),
         1,
         "",
@@ -346,13 +345,13 @@ fn a_read_error_is_told() {
 }
 
 #[test]
-fn what_a_user_may_not_read_is_told() {
+fn files_without_permission_are_reported() {
     // SAFETY: the call takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        println!("skipped: becoming another user takes root");
+        println!("skipped: changing the user needs root");
         return;
     }
-    // One that another user can get to.
+    // A folder that another user can enter.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("ringway");
     fs::copy(env!("CARGO_BIN_EXE_ringway"), &program).unwrap();
@@ -372,7 +371,7 @@ fn what_a_user_may_not_read_is_told() {
         let args = [&user[..], &["sum", "-r", "--algo", "crc32c", "tree"], direct].concat();
         let errors = ["tree/closed", "tree/secret"]
             .map(|name| format!("ringway: {name}: EACCES (Permission denied)"));
-        says(
+        prints(
             &run("setpriv", folder.path(), &args, b""),
             1,
             "e3069283  tree/open\n",
@@ -382,7 +381,7 @@ fn what_a_user_may_not_read_is_told() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_streamed() {
+fn fifos_and_devices_are_streamed() {
     let folder = folder();
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -397,18 +396,18 @@ fn what_is_no_regular_file_is_streamed() {
 }
 
 #[test]
-fn what_has_no_direct_io_is_read_without_it() {
+fn files_without_direct_io_are_read_without_it() {
     let folder = folder();
-    // Its length is said to be 0, too.
+    // Its metadata have the length 0.
     let expected = succeeded(&run("sha256sum", folder.path(), &["/proc/version"], b""));
-    let told = ["ringway: /proc/version: not read directly: EINVAL (Invalid argument)"];
+    let message = ["ringway: /proc/version: not read directly: EINVAL (Invalid argument)"];
     let args = ["--algo", "sha256", "--direct", "/proc/version"];
-    says(&sum(folder.path(), &args), 0, &expected, &[]);
-    says(&sum(folder.path(), &[&args[..], &["-v"]].concat()), 0, &expected, &told);
+    prints(&sum(folder.path(), &args), 0, &expected, &[]);
+    prints(&sum(folder.path(), &[&args[..], &["-v"]].concat()), 0, &expected, &message);
 }
 
 #[test]
-fn standard_input_is_read_from_where_it_is_and_once() {
+fn standard_input_is_read_from_its_position_and_once() {
     let folder = folder();
     let (all, rest) = (bytes(2 * BLOCK), &bytes(2 * BLOCK)[1000..]);
     fs::write(folder.path().join("file"), &all).unwrap();
@@ -418,8 +417,8 @@ fn standard_input_is_read_from_where_it_is_and_once() {
     let output = run("sh", folder.path(), &["-c", &script], b"");
     let rest = succeeded(&sum(folder.path(), &["rest", "/dev/null"]));
     let expected = rest.replace("rest", "-").replace("/dev/null", "-");
-    // `head` reads more than it needs where it cannot seek; here it goes back to where it stopped.
-    says(&output, 0, &expected, &[]);
+    // `head` seeks back to the end of what it printed.
+    prints(&output, 0, &expected, &[]);
     let closed = format!("{} sum <&-", env!("CARGO_BIN_EXE_ringway"));
     assert!(run("sh", folder.path(), &["-c", &closed], b"").status.code().is_some());
 }
@@ -446,7 +445,7 @@ fn a_file_that_changes_its_length_is_hashed_as_read() {
     changing.join().unwrap();
 }
 
-/// A file that is right, one that is not, one that is not there, and one that nobody may read.
+/// A list of a matching file, a changed one, a missing one and one that cannot be read.
 fn checked(folder: &Path) -> String {
     for (name, content) in
         [("good", "good"), ("bad", "bad"), ("gone", "gone"), ("closed", "closed")]
@@ -463,7 +462,7 @@ fn checked(folder: &Path) -> String {
 }
 
 #[test]
-fn a_check_tells_what_sha256sum_tells() {
+fn a_check_prints_what_sha256sum_prints() {
     let folder = folder();
     let lines = checked(folder.path());
     let (good, missing) = (lines.lines().next().unwrap(), "SHA256 (missing) = ");
@@ -506,8 +505,7 @@ fn a_check_tells_what_sha256sum_tells() {
     }
 }
 
-/// What was told on standard error, but for the name of the program, that of an errno and that of
-/// the digest.
+/// Standard error without the names of the program, the errno and the digest.
 fn in_the_words_of_sha256sum(output: &Output) -> String {
     let line = |line: &str| {
         let line = line
@@ -515,9 +513,9 @@ fn in_the_words_of_sha256sum(output: &Output) -> String {
             .replace("formatted checksum line", "formatted SHA256 checksum line");
         let line = line.replace("no properly formatted SHA256", "no properly formatted");
         match line.rsplit_once(" (") {
-            Some((before, told)) => {
+            Some((before, text)) => {
                 let before = before.rsplit_once(' ').map_or(before, |(before, _)| before);
-                format!("{before} {}\n", told.trim_end_matches(')'))
+                format!("{before} {}\n", text.trim_end_matches(')'))
             }
             None => format!("{line}\n"),
         }
@@ -526,17 +524,17 @@ fn in_the_words_of_sha256sum(output: &Output) -> String {
 }
 
 #[test]
-fn a_digest_that_was_guessed_wrong_is_pointed_at() {
+fn a_wrong_guess_of_the_digest_has_a_hint() {
     let folder = folder();
     fs::write(folder.path().join("a"), "abc").unwrap();
     let lines = succeeded(&sum(folder.path(), &["--algo", "sha256", "a"]));
     let output = sum_of(folder.path(), &["--check"], lines.as_bytes());
-    let told = [
+    let expected = [
         "ringway: WARNING: 1 computed checksum did NOT match",
-        "ringway: hashes of 64 digits were taken for BLAKE3; --algo sha256 takes them for SHA-256",
+        "ringway: hashes of 64 digits were read as BLAKE3; use --algo sha256 for SHA-256",
     ];
-    says(&output, 1, "a: FAILED\n", &told);
-    says(
+    prints(&output, 1, "a: FAILED\n", &expected);
+    prints(
         &sum_of(folder.path(), &["--check", "--algo", "sha256"], lines.as_bytes()),
         0,
         "a: OK\n",
@@ -545,14 +543,14 @@ fn a_digest_that_was_guessed_wrong_is_pointed_at() {
 }
 
 #[test]
-fn our_own_lines_of_every_digest_and_form_are_checked() {
+fn lines_of_every_digest_and_format_are_checked() {
     let folder = folder();
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     for form in [&[][..], &["--tag"]] {
         let of =
             |algorithm| sum(folder.path(), &[form, &["--algo", algorithm], &names].concat()).stdout;
-        // Each line tells which digest it is.
+        // The digest follows from each line.
         let list = ["blake3", "crc32c", "xxh3"].map(of).concat();
         let checked = succeeded(&sum_of(folder.path(), &["--check", "--direct"], &list));
         assert_eq!(checked.lines().filter(|line| line.ends_with(": OK")).count(), 3 * names.len());
@@ -560,32 +558,32 @@ fn our_own_lines_of_every_digest_and_form_are_checked() {
 }
 
 #[test]
-fn lists_are_checked_one_after_the_other() {
+fn lists_are_checked_in_order() {
     let folder = folder();
     fs::write(folder.path().join("a"), "123456789").unwrap();
     fs::write(folder.path().join("list"), "e3069283  a\n").unwrap();
     fs::write(folder.path().join("wrong"), "00000000  a\n").unwrap();
     let output = sum_of(folder.path(), &["-c", "list", "none", "wrong", "-"], b"e3069283  a\n");
-    let told = [
+    let expected = [
         "ringway: none: ENOENT (No such file or directory)",
         "ringway: WARNING: 1 computed checksum did NOT match",
     ];
-    says(&output, 1, "a: OK\na: FAILED\na: OK\n", &told);
-    // A line may name standard input, when no list comes from there.
+    prints(&output, 1, "a: OK\na: FAILED\na: OK\n", &expected);
+    // A line may name standard input if no list is read from it.
     fs::write(folder.path().join("list"), "e3069283  -\n").unwrap();
-    says(&sum_of(folder.path(), &["-c", "list"], b"123456789"), 0, "-: OK\n", &[]);
+    prints(&sum_of(folder.path(), &["-c", "list"], b"123456789"), 0, "-: OK\n", &[]);
 }
 
 #[test]
-fn a_list_of_any_bytes_is_refused_in_peace() {
+fn a_list_of_random_bytes_is_refused() {
     let folder = folder();
     fs::write(folder.path().join("list"), bytes(5 << 20)).unwrap();
-    let told = ["ringway: list: no properly formatted checksum lines found"];
-    says(&sum(folder.path(), &["-c", "list"]), 1, "", &told);
+    let expected = ["ringway: list: no properly formatted checksum lines found"];
+    prints(&sum(folder.path(), &["-c", "list"]), 1, "", &expected);
 }
 
 #[test]
-fn mistakes_in_the_command_line_have_their_own_status() {
+fn errors_on_the_command_line_have_status_2() {
     let folder = folder();
     for args in
         [&["--algo", "md5"][..], &["--quiet", "a"], &["--block", "3k", "a"], &["--files", "0", "a"]]
@@ -595,7 +593,7 @@ fn mistakes_in_the_command_line_have_their_own_status() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let folder = folder();
     let paths: Vec<PathBuf> =
         (0..2000).map(|number| folder.path().join(number.to_string())).collect();

@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let (real, cpu) = (start.elapsed(), processor_time() - before);
     println!(
-        "{:.0} op/s, {:.2} us CPU an operation",
+        "{:.0} op/s, {:.2} us CPU per operation",
         done as f64 / real.as_secs_f64(),
         cpu.as_secs_f64() * 1e6 / done as f64
     );

@@ -27,18 +27,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             next += BLOCK;
         }
         for done in queue.reap(1)? {
-            let (kind, at, len) = (done.opcode, done.user_data, done.result? as usize);
-            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes hand it back"))
+            let (opcode, offset, len) = (done.opcode, done.user_data, done.result? as usize);
+            let buffer = Vec::try_from(done.into_buffer().expect("reads and writes return it"))
                 .expect("a Vec");
-            match kind {
-                op::Opcode::Read if len > 0 => read.push((buffer, at, len)),
+            match opcode {
+                op::Opcode::Read if len > 0 => read.push((buffer, offset, len)),
                 op::Opcode::Read => at_end = true,
                 _ => buffers.push(buffer),
             }
         }
-        for (buffer, at, len) in read.drain(..) {
+        for (buffer, offset, len) in read.drain(..) {
             queue.push(
-                op::write(&to, Buffer::from(buffer).slice(..len), at).exact().user_data(at),
+                op::write(&to, Buffer::from(buffer).slice(..len), offset).exact().user_data(offset),
             )?;
         }
     }

@@ -30,6 +30,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         runs.push(start.elapsed().as_nanos() as f64 / done as f64);
     }
     runs.sort_by(f64::total_cmp);
-    println!("depth {depth}: {:.1} ns an operation ({:.1} to {:.1})", runs[4], runs[0], runs[8]);
+    println!("depth {depth}: {:.1} ns per operation ({:.1} to {:.1})", runs[4], runs[0], runs[8]);
     Ok(())
 }

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for done in queue.reap(1)? {
             completed += 1;
             bytes += done.result?;
-            let buffer = done.into_buffer().expect("a read hands its buffer back");
+            let buffer = done.into_buffer().expect("a read returns its buffer");
             buffers.push(buffer.try_into().expect("the buffer that was pushed"));
         }
     }

@@ -1,6 +1,15 @@
 //! Facts about a file and its device: the alignment that direct I/O needs, and the size and number
 //! of requests that the device takes. They are read, not assumed, since a wrong assumption means
 //! EINVAL or a slow path.
+//!
+//! ```
+//! use ringway_core::device::PathFacts;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let facts = PathFacts::of_path("/etc")?;
+//! println!("{}: offsets aligned to {}", facts.file_system, facts.direct.offset_align);
+//! # Ok(()) }
+//! ```
 
 mod block;
 mod mounts;
@@ -135,7 +144,7 @@ impl PathFacts {
     /// Those of `open(2)` with `O_PATH`: ENOENT, EACCES on a directory of the path, EMFILE. Needs
     /// no permission on the file itself. Does not block on pipes and devices, but does on a network
     /// file system that does not answer.
-    pub fn of_path(path: &Path) -> io::Result<Self> {
+    pub fn of_path(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         Self::of_fd(file.as_fd())
     }
@@ -442,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_no_direct_io() {
+    fn pipes_and_character_devices_have_no_direct_io() {
         let null = PathFacts::of_path(Path::new("/dev/null")).unwrap();
         assert_eq!(null.kind, StorageKind::Character);
         assert!(!null.direct.supported);
@@ -465,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_path_is_the_callers_error() {
+    fn a_missing_path_is_an_error() {
         let error = PathFacts::of_path(Path::new("/no/such/path")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
@@ -490,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_magic_number_is_shown_as_it_is() {
+    fn an_unknown_magic_number_is_printed() {
         assert_eq!(file_system_name(0x1234_5678), "0x12345678");
         assert_eq!(file_system_name(0x5846_5342), "xfs");
     }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Remembers the process that made it, to detect use in a forked child.
 ///
 /// ```
-/// use ringway_core::Home;
-/// let home = Home::here();
-/// assert!(home.is_here()); // In a child of fork(2) it would not be.
+/// use ringway_core::OwnerProcess;
+/// let owner = OwnerProcess::current();
+/// assert!(owner.is_current()); // In a child of fork(2) it would not be.
 /// ```
 #[derive(Debug)]
 pub struct OwnerProcess {
@@ -74,19 +74,19 @@ fn set(page: &AtomicU32) -> u32 {
 /// while it is held could never take it.
 #[cold]
 fn make_page() -> &'static AtomicU32 {
-    let made = ptr::from_ref(wiped_page().unwrap_or_else(|| {
+    let new_page = ptr::from_ref(wiped_page().unwrap_or_else(|| {
         // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(clear_unwiped)) };
         &UNWIPED
     }));
     let other = PAGE.compare_exchange(
         ptr::null_mut(),
-        made.cast_mut(),
+        new_page.cast_mut(),
         Ordering::AcqRel,
         Ordering::Acquire,
     );
-    let page = other.err().unwrap_or(made.cast_mut());
-    // SAFETY: `made` or the page that another thread stored first; both live forever.
+    let page = other.err().unwrap_or(new_page.cast_mut());
+    // SAFETY: `new_page` or the page that another thread stored first; both live forever.
     unsafe { &*page }
 }
 

@@ -1,6 +1,15 @@
 //! What this machine supports: every backend and every option is tried, and each refusal is
 //! explained.
 //!
+//! ```
+//! use ringway_core::probe;
+//!
+//! match probe::machine().uring {
+//!     Ok(uring) => println!("io_uring with {} flags", uring.flags.len()),
+//!     Err(refusal) => println!("{refusal}"),
+//! }
+//! ```
+//!
 //! A kernel's version says little: distributions backport, containers filter, and sandboxes allow a
 //! ring and then fail every operation on it. So each result comes from a real trial: a ring is made
 //! with the flag, and a file is read through it. A trial releases everything it makes, except
@@ -116,7 +125,8 @@ pub struct PathProbe {
 ///
 /// Those of [`PathFacts::of_path`]. Failed reads are in the result. Blocks until the device
 /// completes.
-pub fn path(path: &Path) -> io::Result<PathProbe> {
+pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
+    let path = path.as_ref();
     let mut facts = PathFacts::of_path(path)?;
     let limits = Limits::of_this_process();
     let (direct_read, io_poll) = match open_direct(path, &facts) {
@@ -242,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_ends_with_the_answer_or_with_the_time() {
+    fn waiting_ends_with_a_result_or_at_the_timeout() {
         let mut asked = 0;
         let result = wait_for(TRIAL_TIMEOUT, || {
             asked += 1;

@@ -65,6 +65,18 @@ impl OpId {
 /// Operations that wait for another one (the rest of a chain, operations behind a barrier) are
 /// submitted by [`reap`](Self::reap).
 ///
+/// ```
+/// use ringway_core::{Options, op};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut queue = Options::new().build()?;
+/// let id = queue.push(op::timeout(std::time::Duration::from_secs(60)))?;
+/// queue.cancel(id);
+/// let done = queue.reap(1)?.next().unwrap();
+/// assert!(done.result.unwrap_err().is_cancelled());
+/// # Ok(()) }
+/// ```
+///
 /// Dropping the queue cancels all operations in flight and waits for them, up to
 /// [`Options::close_wait`]. Operations that have not ended by then are leaked, never freed, since
 /// the kernel may still touch their memory.
@@ -144,7 +156,7 @@ impl Queue {
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(chain);
         let refused = match batch.len() {
-            0 => Some(Reason::Invalid("a chain of no operations")),
+            0 => Some(Reason::Invalid("the chain is empty")),
             count => batch.iter().find_map(|one| self.table.rejection(one, count)),
         };
         if let Some(reason) = refused {
@@ -172,7 +184,7 @@ impl Queue {
     /// operation is lost by them.
     pub fn submit(&mut self) -> io::Result<usize> {
         self.advance(0, None)?;
-        self.announce();
+        self.signal_ready();
         Ok(self.table.ready)
     }
 
@@ -225,10 +237,10 @@ impl Queue {
             // matching ones or others that came first.
             let others = self.table.ready;
             self.advance(others + missing, None)?;
-            let moved = self.table.ready > others;
+            let progressed = self.table.ready > others;
             missing = missing.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
-            if missing == 0 || !moved {
-                self.announce();
+            if missing == 0 || !progressed {
+                self.signal_ready();
                 return Ok(());
             }
         }
@@ -283,16 +295,16 @@ impl Queue {
             let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
             let wait_for = if next == 0 { missing } else { missing.min(1) };
             let entered = backends.enter(wait_for, until);
-            let moved = table.process_events(backends);
+            let progressed = table.process_events(backends);
             table.clear();
             entered?;
             let enough = table.ready >= want;
             // If the backend is full and the caller does not wait, the pending operations stay
             // pending.
-            if enough && (table.pending.is_empty() || !moved) {
+            if enough && (table.pending.is_empty() || !progressed) {
                 return Ok(());
             }
-            if !moved
+            if !progressed
                 && backends.main_in_flight + backends.fallback_in_flight() == 0
                 && table.pending.is_empty()
             {
@@ -305,7 +317,7 @@ impl Queue {
     }
 
     /// Makes the polled descriptor readable for completions that no backend has signalled.
-    fn announce(&mut self) {
+    fn signal_ready(&mut self) {
         if self.backends.polled && self.table.ready > 0 {
             self.backends.main.wake();
         }
@@ -320,7 +332,7 @@ impl Queue {
     /// Errors: EOPNOTSUPP for a ring that polls for completions ([`Options::iopoll`]); EMFILE.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         self.backends.poll_fd()?;
-        self.announce();
+        self.signal_ready();
         self.backends.poll_fd()
     }
 
@@ -334,7 +346,7 @@ impl Queue {
         let known = self.table.cancel(&mut self.backends, id);
         self.table.clear();
         if known {
-            self.announce();
+            self.signal_ready();
         }
         known
     }
@@ -343,7 +355,7 @@ impl Queue {
     pub fn cancel_all(&mut self) -> usize {
         let count = self.table.cancel_all(&mut self.backends);
         self.table.clear();
-        self.announce();
+        self.signal_ready();
         count
     }
 
@@ -379,7 +391,7 @@ impl Queue {
     pub fn close(&mut self, wait: Duration) -> io::Result<usize> {
         let left = self.table.close(&mut self.backends, wait);
         self.table.clear();
-        self.announce();
+        self.signal_ready();
         left
     }
 
@@ -476,7 +488,7 @@ impl ExactSizeIterator for Completions<'_> {}
 
 impl Drop for Completions<'_> {
     fn drop(&mut self) {
-        self.queue.announce();
+        self.queue.signal_ready();
     }
 }
 

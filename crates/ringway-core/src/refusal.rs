@@ -5,6 +5,14 @@
 //! come from a sysctl, a seccomp filter or a security module. [`Refusal::new`] examines the machine
 //! while the cause still exists and stores the explanation, so that a program can show later why it
 //! fell back.
+//!
+//! ```
+//! use ringway_core::Refusal;
+//! use ringway_core::refusal::Feature;
+//!
+//! let refusal = Refusal::new(Feature::SingleIssuer, 17); // EEXIST
+//! println!("{}: {}; fix: {}", refusal.feature, refusal.meaning, refusal.fix);
+//! ```
 
 mod errno;
 pub mod limits;
@@ -249,8 +257,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "make the first ring in the process that attaches to it",
         ),
         (libc::EPERM, DirectIo) => text(
-            "the file may not be opened this way, or the container withholds the device",
-            "check the file's attributes (lsattr), or hand the device to the container (docker run --device)",
+            "the file may not be opened this way, or the container does not have the device",
+            "check the file's attributes (lsattr), or pass the device to the container (docker \
+             run --device)",
         ),
         (libc::EACCES, DirectIo) => text(
             "the file's mode or a security module refuses it",
@@ -258,114 +267,142 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
         (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
 
-        (libc::ENOSYS, Threads) => text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox"),
+        (libc::ENOSYS, Threads) => {
+            text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox")
+        }
         // The ring exists, so only this part of it is missing.
         (libc::ENOSYS, _)
-            if limits.seccomp != Some(2) && feature != Uring && feature.is_uring() && !feature.is_setup_flag() =>
+            if limits.seccomp != Some(2)
+                && feature != Uring
+                && feature.is_uring()
+                && !feature.is_setup_flag() =>
         {
             explain_unknown(feature)
         }
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
         (libc::EINVAL, Uring) => text(
-            "the kernel refused the parameters or a plain read: io_uring is too old or incomplete here",
-            "use kernel 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
+            "the kernel rejected the parameters or a read: io_uring is too old or incomplete here",
+            "use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
         (libc::EINVAL, DeferTaskrun) => text(
-            "this kernel does not know DEFER_TASKRUN, or it was asked for without SINGLE_ISSUER or with SQPOLL",
-            "nothing to do: rings work without it; kernel 6.1 or newer has it",
+            "this kernel does not support DEFER_TASKRUN, or it was requested without \
+             SINGLE_ISSUER or with SQPOLL",
+            "none needed: rings work without it; kernel 6.1 or newer supports it",
         ),
         (libc::EINVAL, AttachWq) => text(
-            "the descriptor to attach to is no ring, or this kernel does not know ATTACH_WQ",
-            "attach to a living ring; kernel 5.6 or newer has it",
+            "the descriptor to attach to is not a ring, or this kernel does not support ATTACH_WQ",
+            "attach to an open ring; kernel 5.6 or newer supports it",
         ),
         (libc::EINVAL, IoPoll) => text(
-            "the file was not opened with O_DIRECT, or the operation cannot be polled for (only reads and writes can)",
-            "open files with O_DIRECT and keep everything but reads and writes off this ring",
+            "the file was not opened with O_DIRECT, or the operation is not a read or a write",
+            "open files with O_DIRECT and use this ring for reads and writes only",
         ),
         (libc::EINVAL, Kaio) => text(
-            "the context's size is 0 or too large, or the request is not one that KAIO carries",
-            "ask for fewer requests in flight",
+            "the context's size is 0 or too large, or KAIO does not support the request",
+            "use fewer requests in flight",
         ),
         (libc::EINVAL, DirectIo) => text(
-            "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+            "this file system does not support direct I/O",
+            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
         ),
         (libc::EINVAL, FixedBuffers) => text(
-            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at once (16384)",
+            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at \
+             once (16384)",
             "register fewer or smaller buffers",
         ),
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
 
         (libc::ENOMEM, FixedBuffers) => {
-            explain_no_memory("registered buffers count", "register fewer or smaller buffers", limits)
+            explain_no_memory("registered memory counts", "register fewer buffers", limits)
         }
         (libc::ENOMEM, _) if feature.is_kaio() => text(
-            "no kernel memory or no address space for the completion ring",
-            "check the memory limit of the container (memory.max), ulimit -v and vm.max_map_count",
+            "not enough kernel memory or address space for the completion ring",
+            "check the container's memory limit (memory.max), ulimit -v and vm.max_map_count",
         ),
-        (libc::ENOMEM, Threads) => {
-            text("no memory for a thread's stack", "check the memory limit of the container (memory.max) and ulimit -v")
+        (libc::ENOMEM, Threads) => text(
+            "no memory for a thread's stack",
+            "check the memory limit of the container (memory.max) and ulimit -v",
+        ),
+        (libc::ENOMEM, _) => {
+            explain_no_memory("ring memory counts", "create fewer or smaller rings", limits)
         }
-        (libc::ENOMEM, _) => explain_no_memory("ring memory counts", "make fewer or smaller rings", limits),
 
         (libc::EMFILE, FixedFiles) => (
             format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
-            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)".to_owned(),
-        ),
-        (libc::EMFILE, _) => (
-            format!("this process has no descriptor left; RLIMIT_NOFILE is {}", limits.nofile),
-            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run --ulimit nofile=)"
+            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)"
                 .to_owned(),
         ),
-        (libc::ENFILE, _) => {
-            text("the whole machine has no descriptor left", "raise fs.file-max, or find the process that leaks (lsof)")
-        }
+        (libc::EMFILE, _) => (
+            format!("this process is out of descriptors; RLIMIT_NOFILE is {}", limits.nofile),
+            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run \
+             --ulimit nofile=)"
+                .to_owned(),
+        ),
+        (libc::ENFILE, _) => text(
+            "the machine is out of descriptors",
+            "raise fs.file-max, or find the process that leaks descriptors (lsof)",
+        ),
 
         (libc::EOPNOTSUPP, IoPoll) => text(
             "the file's device does not poll for completions",
-            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened with O_DIRECT",
+            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened \
+             with O_DIRECT",
         ),
         (libc::EOPNOTSUPP, KaioUserRing) => text(
-            "the completion ring's header is not the one known to be readable from user space",
-            "nothing to do: completions are picked up with io_getevents",
+            "the completion ring's header is not one that is known to be readable from user space",
+            "none needed: completions are fetched with io_getevents",
         ),
         (libc::EOPNOTSUPP, DirectIo) => text(
-            "this file system has no direct I/O",
-            "put the file on a file system with direct I/O (ext4, xfs, btrfs), or read through the page cache",
+            "this file system does not support direct I/O",
+            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
         ),
-        (libc::EOPNOTSUPP, _) => {
-            text("this kernel, file system or device does not have it", "nothing to do: operations work without it")
-        }
+        (libc::EOPNOTSUPP, _) => text(
+            "this kernel, file system or device does not support it",
+            "none needed: operations work without it",
+        ),
 
         (libc::ECHILD, _) => {
-            text("the queue belongs to the process that this one was forked from", "make a queue here")
+            text("the queue belongs to the parent process", "make a new queue in this process")
         }
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
-        (libc::EAGAIN, Threads) => {
-            text("no more threads are allowed", "raise ulimit -u or the container's pids.max (docker run --pids-limit)")
-        }
-        (libc::EAGAIN, _) => text("the kernel is short of a resource for now", "try again, with less in flight"),
+        (libc::EAGAIN, Threads) => text(
+            "no more threads are allowed",
+            "raise ulimit -u or the container's pids.max (docker run --pids-limit)",
+        ),
+        (libc::EAGAIN, _) => text(
+            "the kernel is temporarily short of a resource",
+            "try again with fewer requests in flight",
+        ),
 
         (libc::EEXIST, _) => text(
             "the ring belongs to the thread that made it, and another thread entered it",
             "make the queue on the thread that uses it",
         ),
 
-        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => {
-            (format!("the ring already has {feature} registered"), "unregister the earlier ones first".to_owned())
-        }
+        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
+            format!("the ring already has {feature} registered"),
+            "unregister the earlier ones first".to_owned(),
+        ),
         (libc::EBUSY, RingFd) => text(
-            "a thread registers at most 16 ring descriptors",
-            "nothing to do: rings work without it; fewer rings on one thread make room",
+            "a thread can register at most 16 ring descriptors",
+            "none needed: rings work without it; use fewer rings on one thread",
         ),
         (libc::EBUSY, Uring) => text(
             "completions overflowed and must be reaped first",
             "reap completions, or make the completion queue larger",
         ),
-        (libc::EBUSY, _) => text("it is in use", "try again once its user is gone"),
+        (libc::EBUSY, _) => text("it is in use", "try again later"),
 
-        _ => text("the kernel gave no answer that is expected here", ""),
+        (libc::ETIMEDOUT, Uring | Kaio) => text(
+            "a read through it did not complete",
+            "check whether a sandbox emulates it incompletely (gVisor)",
+        ),
+        (libc::EIO, Uring | Kaio) => text(
+            "a read through it returned wrong bytes",
+            "check whether a sandbox emulates it incompletely (gVisor)",
+        ),
+        _ => text("the kernel returned an unexpected error", ""),
     }
 }
 
@@ -378,17 +415,23 @@ fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
         1 => Some(match limits.io_uring_group {
             Some(group) if group >= 0 => (
                 format!(
-                    "kernel.io_uring_disabled is 1, and this process is not in group {group} (kernel.io_uring_group)"
+                    "kernel.io_uring_disabled is 1, and this process is not in group {group} \
+                     (kernel.io_uring_group)"
                 ),
                 format!("run it in group {group}, or sysctl -w kernel.io_uring_disabled=0"),
             ),
             _ => (
-                "kernel.io_uring_disabled is 1, which leaves io_uring to CAP_SYS_ADMIN".to_owned(),
-                "set kernel.io_uring_group to a group of this process, or sysctl -w kernel.io_uring_disabled=0"
+                "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN"
+                    .to_owned(),
+                "set kernel.io_uring_group to a group of this process, or sysctl -w \
+                 kernel.io_uring_disabled=0"
                     .to_owned(),
             ),
         }),
-        2 => Some(("kernel.io_uring_disabled is 2".to_owned(), "sysctl -w kernel.io_uring_disabled=0".to_owned())),
+        2 => Some((
+            "kernel.io_uring_disabled is 2".to_owned(),
+            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
+        )),
         _ => None,
     }
 }
@@ -398,12 +441,13 @@ fn explain_unknown(feature: Feature) -> (String, String) {
     let fix = match feature.since() {
         Some((major, minor)) => {
             format!(
-                "nothing to do: operations work without it; kernel {major}.{minor} or newer has it"
+                "none needed: operations work without it; kernel {major}.{minor} or newer \
+                 supports it"
             )
         }
         None => String::new(),
     };
-    (format!("this kernel does not know {feature}"), fix)
+    (format!("this kernel does not support {feature}"), fix)
 }
 
 /// The system calls that a seccomp profile must allow for a feature.
@@ -454,7 +498,8 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
 
 fn allow_in_seccomp(feature: Feature) -> String {
     format!(
-        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)",
+        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; \
+         SystemCallFilter=@aio in systemd)",
         system_calls(feature)
     )
 }
@@ -464,13 +509,14 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
     match limits.memlock.soft {
         Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
             format!(
-                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user together",
+                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user \
+                 together",
                 bytes_text(soft)
             ),
             format!("{smaller}, or {RAISE_MEMLOCK}"),
         ),
         _ => (
-            "the kernel found no memory for it; RLIMIT_MEMLOCK does not bind this process"
+            "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process"
                 .to_owned(),
             format!("{smaller}; check the container's memory limit (memory.max)"),
         ),
@@ -482,20 +528,20 @@ fn explain_aio_full(limits: &Limits) -> (String, String) {
     match limits.aio_max_nr {
         Some(max) => {
             let taken = match limits.aio_nr {
-                Some(taken) => format!(", of which {taken} are taken"),
+                Some(taken) => format!(", and {taken} are in use"),
                 None => String::new(),
             };
             (
                 format!("fs.aio-max-nr is {max} for the whole machine{taken}"),
                 format!(
-                    "sysctl -w fs.aio-max-nr={}, or ask for fewer requests in flight",
+                    "sysctl -w fs.aio-max-nr={}, or use fewer requests in flight",
                     max.saturating_mul(4).max(1 << 20)
                 ),
             )
         }
         None => (
-            "the machine's budget of KAIO requests (fs.aio-max-nr) is spent".to_owned(),
-            "sysctl -w fs.aio-max-nr=1048576, or ask for fewer requests in flight".to_owned(),
+            "the machine's limit of KAIO requests (fs.aio-max-nr) is reached".to_owned(),
+            "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight".to_owned(),
         ),
     }
 }
@@ -526,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sysctl_is_named_with_the_command_that_undoes_it() {
+    fn a_sysctl_is_named_with_the_command_that_resets_it() {
         let limits = Limits { io_uring_disabled: Some(2), seccomp: Some(2), ..ordinary() };
         assert_eq!(
             line(Feature::Uring, libc::EPERM, &limits),
@@ -536,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sysctls_group_is_the_mend_when_there_is_one() {
+    fn the_fix_names_the_sysctls_group_if_there_is_one() {
         let limits = Limits { io_uring_disabled: Some(1), io_uring_group: Some(27), ..ordinary() };
         assert!(line(Feature::Uring, libc::EPERM, &limits).contains("run it in group 27"));
         let limits = Limits { io_uring_group: Some(-1), ..limits };
@@ -557,34 +603,36 @@ mod tests {
     }
 
     #[test]
-    fn memlock_is_blamed_only_where_it_binds() {
+    fn memlock_is_blamed_only_where_it_applies() {
         let user = line(Feature::Uring, libc::ENOMEM, &ordinary());
         assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
         assert!(user.contains("ulimit -l"), "{user}");
         let root = Limits { capabilities: Some(Capability::IpcLock.bit()), ..ordinary() };
-        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not bind"));
+        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not apply"));
         let unlimited = Limits { memlock: Limit::UNLIMITED, ..ordinary() };
-        assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not bind"));
+        assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not apply"));
     }
 
     #[test]
-    fn kaio_s_budget_is_told_with_its_use() {
+    fn the_kaio_limit_is_reported_with_its_use() {
         let full = line(Feature::Kaio, libc::EAGAIN, &ordinary());
         assert!(full.contains("fs.aio-max-nr is 65536"), "{full}");
-        assert!(full.contains("65000 are taken"), "{full}");
+        assert!(full.contains("65000 are in use"), "{full}");
         assert!(full.contains("sysctl -w fs.aio-max-nr=1048576"), "{full}");
     }
 
     #[test]
     fn an_unknown_flag_names_the_kernel_that_has_it() {
         let old = line(Feature::NoSqArray, libc::EINVAL, &ordinary());
-        assert!(old.contains("does not know NO_SQARRAY"), "{old}");
+        assert!(old.contains("does not support NO_SQARRAY"), "{old}");
         assert!(old.contains("kernel 6.6 or newer"), "{old}");
     }
 
     #[test]
-    fn a_missing_part_does_not_mean_that_all_is_missing() {
-        assert!(line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not know EXT_ARG"));
+    fn a_missing_feature_does_not_mean_that_io_uring_is_missing() {
+        assert!(
+            line(Feature::ExtArg, libc::ENOSYS, &ordinary()).contains("does not support EXT_ARG")
+        );
         assert!(
             line(Feature::IoPoll, libc::ENOSYS, &ordinary()).contains("built without io_uring")
         );
@@ -597,15 +645,26 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_name_is_still_a_line() {
+    fn an_unknown_errno_is_still_explained() {
         assert_eq!(
             line(Feature::Uring, 9999, &ordinary()),
-            "io_uring refused: errno 9999: the kernel gave no answer that is expected here"
+            "io_uring refused: errno 9999: the kernel returned an unexpected error"
         );
     }
 
     #[test]
-    fn sizes_keep_their_exact_value() {
+    fn a_failed_trial_is_explained() {
+        for (errno, meaning) in [(libc::ETIMEDOUT, "did not complete"), (libc::EIO, "wrong bytes")]
+        {
+            for feature in [Feature::Uring, Feature::Kaio] {
+                let text = line(feature, errno, &ordinary());
+                assert!(text.contains(meaning) && text.contains("gVisor"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_exact() {
         assert_eq!(bytes_text(8 << 20), "8 MiB");
         assert_eq!(bytes_text(64 << 10), "64 KiB");
         assert_eq!(bytes_text((1 << 20) + 1), "1048577 bytes");
@@ -613,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_refusal_needs_nothing_prepared() {
+    fn a_refusal_reads_the_limits_of_the_machine() {
         let refusal = Refusal::new(Feature::SingleIssuer, libc::EEXIST);
         assert!(refusal.fix.contains("on the thread that uses it"));
     }

@@ -216,7 +216,7 @@ impl<T: Default> Slots<T> {
     /// mismatch.
     pub fn set_state(&mut self, key: Key, from: State, to: State) {
         let Some(slot) = self.slot_mut(key) else {
-            debug_assert!(false, "{key:?} is over");
+            debug_assert!(false, "{key:?} has ended");
             return;
         };
         debug_assert_eq!(slot.state, from, "{key:?} on its way to {to:?}");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_key_finds_nobody() {
+    fn a_stale_key_finds_no_slot() {
         let mut slots = Slots::new(1);
         let first = put(&mut slots, 'a').unwrap();
         assert_eq!(put(&mut slots, 'b'), None);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_runs_over_skips_zero() {
+    fn a_generation_that_overflows_skips_zero() {
         let mut slots = Slots::new(1);
         let key = put(&mut slots, ()).unwrap();
         slots.deliver(key, whole);
@@ -344,10 +344,13 @@ mod tests {
     proptest! {
         /// Compares random sequences of pushes, deliveries and orphanings with a map.
         #[test]
-        fn slots_behave_like_a_map(cap in 1u32..9, steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200)) {
+        fn slots_behave_like_a_map(
+            cap in 1u32..9,
+            steps in proptest::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200),
+        ) {
             let mut slots = Slots::new(cap);
             let mut model: HashMap<Key, u32> = HashMap::new();
-            let mut over: Vec<Key> = Vec::new();
+            let mut ended: Vec<Key> = Vec::new();
             for (number, (step, which)) in steps.into_iter().enumerate() {
                 let number = number as u32;
                 if step == 0 {
@@ -359,15 +362,19 @@ mod tests {
                     let mut keys: Vec<Key> = model.keys().copied().collect();
                     keys.sort_by_key(|key| (key.index, key.generation));
                     let key = *which.get(&keys);
-                    let value = if step == 1 { slots.deliver(key, whole) } else { slots.orphan(key, whole) };
+                    let value = match step {
+                        1 => slots.deliver(key, whole),
+                        _ => slots.orphan(key, whole),
+                    };
                     prop_assert_eq!(value, model.remove(&key));
-                    over.push(key);
+                    ended.push(key);
                 }
                 let counts = slots.counts();
-                prop_assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight);
+                let sum = counts.delivered + counts.orphaned + counts.in_flight;
+                prop_assert_eq!(counts.pushed, sum);
                 prop_assert_eq!(counts.in_flight, model.len() as u64);
                 prop_assert_eq!(slots.free_slots(), cap as usize - model.len());
-                prop_assert!(over.iter().all(|key| slots.get(*key).is_none()));
+                prop_assert!(ended.iter().all(|key| slots.get(*key).is_none()));
                 for (key, value) in &model {
                     prop_assert_eq!(slots.get(*key), Some(value));
                 }

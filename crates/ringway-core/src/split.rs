@@ -224,7 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn one_piece_is_one_round() {
+    fn one_piece_is_one_attempt() {
         let mut progress = Progress::new(100, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 100 }));
         assert_eq!(progress.next_piece(), None);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_zero_is_asked_for_once() {
+    fn a_length_of_zero_is_one_piece() {
         let mut progress = Progress::new(0, 4096);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 0 }));
         assert_eq!(progress.next_piece(), None);
@@ -244,7 +244,7 @@ mod tests {
 
     /// One piece is late: others are issued only as long as its number is unambiguous.
     #[test]
-    fn a_straggler_keeps_its_number() {
+    fn a_late_piece_keeps_its_number() {
         let mut progress = Progress::new(1000, 1);
         let first = progress.next_piece().unwrap();
         let mut newest = first;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pieces_than_can_be_counted_are_longer() {
+    fn pieces_are_longer_if_there_would_be_too_many() {
         let total = u64::from(u32::MAX) * 4096 * 3 / 2;
         let progress = Progress::new(total, 4096);
         assert_eq!(progress.limit(), 8192);
@@ -272,17 +272,21 @@ mod tests {
         /// Pieces complete in any order, some short or failed. They never overlap or leave a gap,
         /// and the result is the prefix up to the first incomplete piece.
         #[test]
-        fn a_round_is_its_unbroken_prefix(
+        fn the_result_of_an_attempt_is_its_unbroken_prefix(
             total in 1u64..100_000,
             limit in 1u64..5_000,
             order in proptest::collection::vec(any::<prop::sample::Index>(), 1..64),
-            faults in proptest::collection::hash_map(0u64..400, prop_oneof![Just(-1i64), 0..5_000i64], 0..4),
+            faults in proptest::collection::hash_map(
+                0u64..400,
+                prop_oneof![Just(-1i64), 0..5_000i64],
+                0..4,
+            ),
         ) {
             let mut progress = Progress::new(total, limit);
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut expected = (total, 0);
             let mut issued_end = 0;
-            let mut turn = 0;
+            let mut step = 0;
             let attempt = loop {
                 while let Some(piece) = progress.next_piece() {
                     prop_assert_eq!(piece.start, issued_end);
@@ -290,8 +294,8 @@ mod tests {
                     in_flight.push(piece);
                 }
                 prop_assert!(!in_flight.is_empty() && in_flight.len() <= WINDOW as usize);
-                let piece = in_flight.remove(order[turn % order.len()].index(in_flight.len()));
-                turn += 1;
+                let piece = in_flight.remove(order[step % order.len()].index(in_flight.len()));
+                step += 1;
                 let result = match faults.get(&(piece.start / limit)) {
                     Some(-1) => -5,
                     Some(short) => (*short).min(piece.len as i64),
@@ -315,7 +319,7 @@ mod tests {
         /// complete only when no other is in flight, with any result. In any order, all bytes that
         /// count as done were transferred, and a cancel reaches exactly the pieces in flight.
         #[test]
-        fn stragglers_lose_nothing(
+        fn late_pieces_lose_nothing(
             pieces in 1u64..700,
             limit in 1u64..50,
             rest in 0u64..50,
@@ -338,7 +342,7 @@ mod tests {
             };
             let window = if in_order { 1 } else { WINDOW };
             let mut in_flight: Vec<Piece> = Vec::new();
-            let mut turn = 0;
+            let mut step = 0;
             let (done, errno) = loop {
                 while let Some(piece) = progress.next_piece() {
                     in_flight.push(piece);
@@ -349,16 +353,19 @@ mod tests {
                 numbers.sort();
                 expected.sort();
                 prop_assert_eq!(numbers, expected);
-                let awake: Vec<usize> = in_flight
+                let ready: Vec<usize> = in_flight
                     .iter()
                     .enumerate()
                     .filter(|(_, piece)| !starving.contains(&(piece.start / limit)))
                     .map(|(at, _)| at)
                     .collect();
-                let index = order[turn % order.len()];
-                let at = if awake.is_empty() { index.index(in_flight.len()) } else { *index.get(&awake) };
+                let index = order[step % order.len()];
+                let at = match ready.is_empty() {
+                    true => index.index(in_flight.len()),
+                    false => *index.get(&ready),
+                };
                 let piece = in_flight.remove(at);
-                turn += 1;
+                step += 1;
                 let result = match faults.get_mut(&(piece.start / limit)) {
                     Some((result, times)) if *times > 0 => {
                         *times -= 1;
@@ -370,7 +377,8 @@ mod tests {
                 transferred[piece.start as usize..end as usize].fill(true);
                 let Some(attempt) = progress.complete(piece.number, result) else { continue };
                 prop_assert!(in_flight.is_empty());
-                prop_assert!(transferred[..attempt.done as usize].iter().all(|there| *there), "a hole before {}", attempt.done);
+                let is_done = transferred[..attempt.done as usize].iter().all(|there| *there);
+                prop_assert!(is_done, "a hole before {}", attempt.done);
                 let continues = match attempt.errno {
                     0 => attempt.done < total && attempt.gained > 0,
                     errno => RETRIED.contains(&errno),
@@ -380,26 +388,28 @@ mod tests {
                 }
                 progress.restart(attempt.done, limit);
             };
-            prop_assert!(done == total || errno != 0 || faults.values().any(|(result, _)| *result == 0));
+            let is_short = faults.values().any(|(result, _)| *result == 0);
+            prop_assert!(done == total || errno != 0 || is_short);
         }
 
         /// A cancel in the middle of an attempt: the pieces in flight complete, and the result is
         /// the unbroken prefix.
         #[test]
-        fn a_stopped_round_is_its_unbroken_prefix(
+        fn the_result_of_a_stopped_attempt_is_its_unbroken_prefix(
             pieces in 2u64..700,
             limit in 1u64..20,
-            answered in 0usize..700,
-            straggler in 0u64..700,
+            completed in 0usize..700,
+            late in 0u64..700,
             failed in any::<bool>(),
         ) {
             let total = pieces * limit;
             let mut progress = Progress::new(total, limit);
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut transferred = vec![false; total as usize];
-            for _ in 0..answered {
+            for _ in 0..completed {
                 in_flight.extend(std::iter::from_fn(|| progress.next_piece()));
-                let Some(at) = in_flight.iter().position(|piece| piece.start / limit != straggler) else { break };
+                let is_other = |piece: &Piece| piece.start / limit != late;
+                let Some(at) = in_flight.iter().position(is_other) else { break };
                 let piece = in_flight.remove(at);
                 transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
                 if progress.complete(piece.number, piece.len as i64).is_some() {
@@ -414,14 +424,16 @@ mod tests {
                 prop_assert_eq!(progress.next_piece(), None);
                 let result = if failed { -i64::from(libc::ECANCELED) } else { piece.len as i64 };
                 if !failed {
-                    transferred[piece.start as usize..(piece.start + piece.len) as usize].fill(true);
+                    let end = piece.start + piece.len;
+                    transferred[piece.start as usize..end as usize].fill(true);
                 }
                 prop_assert!(attempt.is_none());
                 attempt = progress.complete(piece.number, result);
             }
             let Attempt { done, errno, .. } = attempt.expect("all has been answered");
             let prefix = transferred.iter().take_while(|there| **there).count() as u64;
-            prop_assert_eq!((done, errno), (prefix, if prefix < total { libc::ECANCELED } else { 0 }));
+            let expected = if prefix < total { libc::ECANCELED } else { 0 };
+            prop_assert_eq!((done, errno), (prefix, expected));
         }
     }
 }

@@ -75,8 +75,8 @@ impl Offsets {
         Self { block_size, files: files.collect(), at: 0 }
     }
 
-    /// The next request. `draw` receives the bytes up to the end of the file and chooses the length:
-    /// a multiple of the block size, and no more than that.
+    /// The next request. `draw` receives the bytes up to the end of the file and chooses the
+    /// length: a multiple of the block size, and no more than that.
     #[inline]
     pub fn advance(&mut self, writes: bool, mut draw: impl FnMut(u64) -> u64) -> Place {
         let pass = match self.files[0].order {
@@ -302,8 +302,8 @@ mod tests {
     #[test]
     fn sequential_reads_and_writes_have_separate_positions() {
         let mut offsets = Offsets::new(Order::Sequential, BLOCK, &regions(&[3]), 0, 0.0);
-        // The order of fio 3.33, from its log of a job with `rw=rw`. That job ends when it has moved
-        // as many bytes as the file has.
+        // The order of fio 3.33, from its log of a job with `rw=rw`. That job ends when it has
+        // moved as many bytes as the file has.
         let writes = [false, false, false, true, true, false, true, true];
         let places = writes.map(|writes| offsets.advance(writes, |_| BLOCK).offset / BLOCK);
         assert_eq!(places, [0, 1, 2, 0, 1, 0, 2, 0]);

@@ -48,8 +48,8 @@ fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) 
     (blocks, wrong)
 }
 
-/// Splits `bytes` at block boundaries: the block's number, the offset of the piece in the block, and
-/// the piece.
+/// Splits `bytes` at block boundaries: the block's number, the offset of the piece in the block,
+/// and the piece.
 fn parts_mut(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
     let mut place = offset;
     std::iter::from_fn(move || {

@@ -24,8 +24,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << (10 * exponent))
 }
 
-/// A time: `200ms`, `1.5s`, `2m`. The units are `us`, `ms`, `s`, `m`, `h` and `d`, and fio's `usec`,
-/// `msec` and `sec`; a number without a unit has `default_unit`.
+/// A time: `200ms`, `1.5s`, `2m`. The units are `us`, `ms`, `s`, `m`, `h` and `d`, and fio's
+/// `usec`, `msec` and `sec`; a number without a unit has `default_unit`.
 pub fn parse_duration(text: &str, default_unit: &str) -> Option<Duration> {
     let text = text.to_ascii_lowercase();
     let (number, unit) = split_unit(&text);

@@ -87,7 +87,7 @@ impl Snapshot {
         }
     }
 
-    /// What happened since an earlier snapshot. Helper threads are not told apart here; see
+    /// What happened since an earlier snapshot. Helper threads are not separated here; see
     /// [`Helpers`].
     pub fn since(&self, earlier: &Self) -> Usage {
         let switches = |now: u64, then: u64| now.saturating_sub(then);
@@ -114,7 +114,8 @@ pub fn machine_cpu() -> Option<Duration> {
 }
 
 /// The measured part of a run: from the first job that starts measuring to the last that ends. Jobs
-/// take the snapshots themselves: another thread would be late by the time it takes to be scheduled.
+/// take the snapshots themselves: another thread would be late by the time it takes to be
+/// scheduled.
 #[derive(Debug)]
 pub struct Window {
     opened: OnceLock<Snapshot>,

@@ -56,8 +56,7 @@ func checkEmpty(t *testing.T, dir string) {
 func TestBenchOnAScratchFile(t *testing.T) {
 	dir := t.TempDir()
 	args := append([]string{"bench", "-scratch", dir, "-full", "-direct", "1,3", "-cached", "2",
-		"-batch", "5",
-		"-commit", "3", "-null", "9"}, tiny...)
+		"-batch", "5", "-commit", "3", "-null", "9"}, tiny...)
 	out, errs := runCommandLine(t, args...)
 	checkEmpty(t, dir)
 	if !strings.Contains(errs, "cached 2: ringway, os\n") {
@@ -114,8 +113,7 @@ func TestBenchOnAScratchFile(t *testing.T) {
 	for _, row := range all.Rows {
 		for _, r := range row.Runs {
 			if r.Requests <= 0 || r.Real < 30*time.Millisecond || r.P50 <= 0 || r.P50 > r.Max ||
-				r.Threads < 1 ||
-				r.cpu() <= 0 {
+				r.Threads < 1 || r.cpu() <= 0 {
 				t.Errorf("%v, %s: %+v", row.Workload, row.Contestant, r)
 			}
 		}
@@ -172,8 +170,7 @@ func TestMistakesAreReported(t *testing.T) {
 		{1, "no such file", []string{"bench", "-scratch", missing}},
 		{1, "nothing was written", []string{"bench", "-scratch", dir, "-size", "4000t"}},
 		{1, "nothing to measure", []string{"bench", "-scratch", dir, "-size", "1m", "-direct",
-			"9000", "-cached", "",
-			"-only", "os"}},
+			"9000", "-cached", "", "-only", "os"}},
 	} {
 		var out, errs bytes.Buffer
 		status := command(c.args, &out, &errs)
@@ -197,8 +194,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	dir := t.TempDir()
 	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
-		"1", "-only", "os",
-		"-runtime", "1h")
+		"1", "-only", "os", "-runtime", "1h")
 	// The run must not get the signal of the group.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	errs, err := child.StderrPipe()

@@ -85,8 +85,7 @@ func (r *report) writeTable(to io.Writer) error {
 	}
 	line("")
 	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use at most the first %s",
-		durationText(o.runtime),
-		sizeText(maxCached)))
+		durationText(o.runtime), sizeText(maxCached)))
 	if o.repeat > 1 {
 		line(fmt.Sprintf("Each row is the median of %d runs; spread is half the distance from the "+
 			"slowest to the fastest.", o.repeat))

@@ -179,8 +179,7 @@ func TestMediansAndRatios(t *testing.T) {
 	r.compare()
 	// The ratios of the rounds are 3, 1 and 0.5; that of the medians would be 2.
 	if mine.Against != "os" || mine.OpsRatio != 1 || math.Abs(mine.CPURatio-0.5) > 1e-6 ||
-		other.OpsRatio != 1 ||
-		other.CPURatio != 1 {
+		other.OpsRatio != 1 || other.CPURatio != 1 {
 		t.Errorf("%+v %+v", mine, other)
 	}
 	if median([]float64{1, 4}) != 2.5 || median([]float64{1, 2, 9}) != 2 {
@@ -287,16 +286,26 @@ func TestJSON(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
-		digits(0): "0", digits(0.0001): "<0.001", digits(0.99996): "1.00", digits(12.34): "12.3",
-		digits(1234.5): "1,235", digits(math.NaN()): absent,
-		durationText(7): "7 ns", durationText(81_234): "81.2 µs", durationText(999_700): "1.00 ms",
+		digits(0):                     "0",
+		digits(0.0001):                "<0.001",
+		digits(0.99996):               "1.00",
+		digits(12.34):                 "12.3",
+		digits(1234.5):                "1,235",
+		digits(math.NaN()):            absent,
+		durationText(7):               "7 ns",
+		durationText(81_234):          "81.2 µs",
+		durationText(999_700):         "1.00 ms",
 		durationText(5 * time.Second): "5.00 s",
-		sizeText(4096):                "4 KiB", sizeText(1536): "1.5 KiB",
-		sizeText(1 << 30): "1 GiB",
-		times(0.5):        "0.50×", times(150): "150×", grouped(1_234_567): "1,234,567",
-		grouped(123):     "123",
-		plural(1, "run"): "1 run", plural(1200, "run"): "1,200 runs",
-		printable("a\x1bb"): "a\uFFFDb",
+		sizeText(4096):                "4 KiB",
+		sizeText(1536):                "1.5 KiB",
+		sizeText(1 << 30):             "1 GiB",
+		times(0.5):                    "0.50×",
+		times(150):                    "150×",
+		grouped(1_234_567):            "1,234,567",
+		grouped(123):                  "123",
+		plural(1, "run"):              "1 run",
+		plural(1200, "run"):           "1,200 runs",
+		printable("a\x1bb"):           "a\uFFFDb",
 	} {
 		if got != want {
 			t.Errorf("%q, not %q", got, want)

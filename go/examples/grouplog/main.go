@@ -97,7 +97,6 @@ func run(args []string, out, messages io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(messages, "found %d records; appended %d in %d commits, %v\n", found,
-		*writers**records, j.commits,
-		time.Since(begin).Round(time.Millisecond))
+		*writers**records, j.commits, time.Since(begin).Round(time.Millisecond))
 	return nil
 }

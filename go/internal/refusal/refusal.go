@@ -230,13 +230,20 @@ func bytesText(bytes uint64) string {
 
 func errnoName(errno syscall.Errno) string {
 	names := map[syscall.Errno]string{
-		syscall.EPERM: "EPERM", syscall.EACCES: "EACCES", syscall.ENOSYS: "ENOSYS",
-		syscall.EINVAL: "EINVAL",
-		syscall.ENOMEM: "ENOMEM", syscall.EMFILE: "EMFILE", syscall.ENFILE: "ENFILE",
+		syscall.EPERM:      "EPERM",
+		syscall.EACCES:     "EACCES",
+		syscall.ENOSYS:     "ENOSYS",
+		syscall.EINVAL:     "EINVAL",
+		syscall.ENOMEM:     "ENOMEM",
+		syscall.EMFILE:     "EMFILE",
+		syscall.ENFILE:     "ENFILE",
 		syscall.EAGAIN:     "EAGAIN",
-		syscall.EOPNOTSUPP: "EOPNOTSUPP", syscall.ETIMEDOUT: "ETIMEDOUT", syscall.EIO: "EIO",
-		syscall.EBUSY:  "EBUSY",
-		syscall.EEXIST: "EEXIST", syscall.EBADF: "EBADF",
+		syscall.EOPNOTSUPP: "EOPNOTSUPP",
+		syscall.ETIMEDOUT:  "ETIMEDOUT",
+		syscall.EIO:        "EIO",
+		syscall.EBUSY:      "EBUSY",
+		syscall.EEXIST:     "EEXIST",
+		syscall.EBADF:      "EBADF",
 	}
 	if name, ok := names[errno]; ok {
 		return name

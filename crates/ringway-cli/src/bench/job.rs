@@ -70,7 +70,7 @@ pub struct JobResult {
     pub to_threads: u64,
     /// Requests that were due and not started by the end.
     pub not_started: u64,
-    /// For each file, the blocks that were written; empty where nobody checks them.
+    /// For each file, the blocks that were written; empty unless they are checked.
     pub written: Vec<Vec<bool>>,
 }
 
@@ -229,7 +229,8 @@ impl<'a> Job<'a> {
         refused.map(ToString::to_string).collect()
     }
 
-    /// Runs until the end. The queue and the kernel's helper threads exist until the job is dropped.
+    /// Runs until the end. The queue and the kernel's helper threads exist until the job is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -325,8 +326,8 @@ impl<'a> Job<'a> {
             && self.issued_bytes < self.limit_bytes
     }
 
-    /// Pushes requests that are due while there are free slots; without a queue, executes one request.
-    /// Takes and returns the current time.
+    /// Pushes requests that are due while there are free slots; without a queue, executes one
+    /// request. Takes and returns the current time.
     #[inline]
     fn fill(&mut self, mut time: u64, end: u64) -> anyhow::Result<u64> {
         let (mut gathered, group) = (0, self.workload.group());
@@ -477,8 +478,8 @@ impl<'a> Job<'a> {
         time
     }
 
-    /// Pushes a sync. It takes a slot but does not count as a request, and it does not wait for writes
-    /// in flight.
+    /// Pushes a sync. It takes a slot but does not count as a request, and it does not wait for
+    /// writes in flight.
     #[cold]
     fn push_sync(&mut self, time: u64) -> anyhow::Result<u64> {
         let slot = self.idle.pop().context("a slot is free")?;
@@ -610,8 +611,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// The current time after completions of `time` have been recorded: checking takes long enough to
-    /// read the clock again.
+    /// The current time after completions of `time` have been recorded: checking takes long enough
+    /// to read the clock again.
     #[inline]
     fn time_after(&self, time: u64) -> u64 {
         if self.checks { now() } else { time }

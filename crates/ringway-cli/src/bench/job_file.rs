@@ -1,15 +1,15 @@
 //! fio job files for `ringway bench`: a measurement that is described for fio runs here too.
 //!
-//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it opens no file, gets the
-//! text of included files from its caller, and rejects environment variables. It reads the keys of
-//! fio that a [`Workload`] can express, with their meaning and defaults in fio 3.33. Any other key is
-//! an error: a measurement without it would measure something else. (Crates for INI files lose line
-//! numbers, repeated sections and keys without a value, which job files have.)
+//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it opens no file, gets
+//! the text of included files from its caller, and rejects environment variables. It reads the keys
+//! of fio that a [`Workload`] can express, with their meaning and defaults in fio 3.33. Any other
+//! key is an error: a measurement without it would measure something else. (Crates for INI files
+//! lose line numbers, repeated sections and keys without a value, which job files have.)
 //!
 //! Some keys differ from fio. [`JobFile::differences`] lists the differences that a file meets:
 //!
-//! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000, and `ki`, `mi` as powers
-//!   of 1024.
+//! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000, and `ki`, `mi` as
+//!   powers of 1024.
 //! * Sections run one after another, as if each had `stonewall`.
 //! * `rate` and `rate_iops` of a mixed workload limit reads and writes together; in fio they limit
 //!   each.
@@ -736,7 +736,8 @@ impl Section {
     /// inherited from `[global]` they are left out, as in fio.
     fn uring_only(&self, workload: &mut Workload, notes: &mut Notes) -> Result<(), JobFileError> {
         if workload.backend == Backend::Uring {
-            // fio registers the files for SQPOLL, because the first kernels with SQPOLL required it.
+            // fio registers the files for SQPOLL, because the first kernels with SQPOLL required
+            // it.
             workload.fixed_files |= workload.sqpoll;
             return Ok(());
         }
@@ -953,9 +954,8 @@ iodepth=128
         assert_eq!(job, article());
         assert_eq!(
             notes,
-            [
-                "line 5: `threads`: has no effect: jobs are always threads; `numjobs` is their number"
-            ]
+            ["line 5: `threads`: has no effect: jobs are always threads; `numjobs` is their \
+                 number"]
         );
     }
 

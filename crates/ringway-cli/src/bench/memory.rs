@@ -51,8 +51,8 @@ fn groups(root: &Path) -> Vec<Group> {
             return None;
         }
         let (mount, mount_root) = mounts.lines().find_map(|line| mount(line, is_v1))?;
-        // In a container the mount may begin at the container's group, while the path is that of the
-        // host.
+        // In a container the mount may begin at the container's group, while the path is that of
+        // the host.
         let path = path.strip_prefix(mount_root.trim_end_matches('/')).unwrap_or(path);
         let names = if is_v1 { V1 } else { V2 };
         Some(Group { names, mount: mount.into(), path: path.trim_start_matches('/').into() })

@@ -30,8 +30,8 @@ pub enum Outcome {
     Refused(String),
 }
 
-const NO_PATTERN: &str = "the file does not have the pattern of --verify: reads are compared with plain reads at the \
-                          same offset";
+const NO_PATTERN: &str = "the file does not have the pattern of --verify: reads are compared with \
+                          plain reads at the same offset";
 
 /// How often the kernel's helper threads are sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);

@@ -2,8 +2,8 @@
 //!
 //! A file that existed before is written to only with --overwrite, and only if the workload writes
 //! or --fill is given; a block device in use never. Each file is opened once, checked, and then
-//! reopened through that descriptor (`/proc/self/fd`): the file that was checked is the file that is
-//! used, even if its name changes.
+//! reopened through that descriptor (`/proc/self/fd`): the file that was checked is the file that
+//! is used, even if its name changes.
 
 use super::workload::{Target, Workload};
 use anyhow::{Context, bail};
@@ -241,8 +241,8 @@ impl<'a> Targets<'a> {
         source
     }
 
-    /// Checks whether a file may be used so; writes nothing. `writes`: a workload or --fill will write
-    /// to it.
+    /// Checks whether a file may be used so; writes nothing. `writes`: a workload or --fill will
+    /// write to it.
     fn check(&self, path: &Path, of: Use<'_>, writes: bool) -> anyhow::Result<()> {
         let name = path.display();
         let facts = match PathFacts::of_path(path) {
@@ -264,9 +264,7 @@ impl<'a> Targets<'a> {
                 }
             }
             StorageKind::Directory => {
-                bail!(
-                    "{name} is a directory; give a file, or --scratch {name} for a scratch file there"
-                )
+                bail!("{name} is a directory; give a file, or --scratch {name} for a scratch file")
             }
             kind => bail!("{name} is neither a file nor a block device: {kind}"),
         }
@@ -389,8 +387,8 @@ impl<'a> Targets<'a> {
 
 fn too_short(path: &Path, has: u64, size: u64) -> String {
     format!(
-        "{} has {has} bytes, fewer than the {size} requested; give --fill and --overwrite to extend \
-         it, or a smaller size",
+        "{} has {has} bytes, fewer than the {size} requested; give --fill and --overwrite to \
+         extend it, or a smaller size",
         path.display()
     )
 }
@@ -688,7 +686,7 @@ mod tests {
 
     #[test]
     fn other_kinds_of_files_are_refused_with_a_fix() {
-        for (path, told) in [
+        for (path, expected) in [
             ("/dev/null", "neither a file nor"),
             ("/tmp", "--scratch"),
             ("/no/such/file", "--size"),
@@ -696,7 +694,7 @@ mod tests {
             let error =
                 prepare(true, &[workload(Access::Read, false, Target::Files(vec![path.into()]))])
                     .unwrap_err();
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }

@@ -46,15 +46,16 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         && max.saturating_sub(taken) < FEW_KAIO_REQUESTS
     {
         advice.push(format!(
-            "Raise fs.aio-max-nr before many programs use KAIO: {taken} of its {max} requests are in \
-             use."
+            "Raise fs.aio-max-nr before many programs use KAIO: {taken} of its {max} requests are \
+             in use."
         ));
     }
     if let Some(soft) = machine.limits.nofile.soft
         && soft < FEW_DESCRIPTORS
     {
         advice.push(format!(
-            "Raise the limit of open files (ulimit -n): it is {soft}, and rings need descriptors too."
+            "Raise the limit of open files (ulimit -n): it is {soft}, and rings need descriptors \
+             too."
         ));
     }
     advice
@@ -65,7 +66,7 @@ fn backend(machine: &Machine) -> String {
     match (&machine.uring, &machine.kaio, &machine.threads) {
         (Ok(_), _, _) => "Queues use io_uring here.",
         (Err(_), Ok(_), Ok(())) => {
-            "io_uring is refused: queues use KAIO for direct I/O and syncs, and threads for the rest."
+            "io_uring is refused: queues use KAIO for direct I/O and syncs, threads for the rest."
         }
         (Err(_), Ok(_), Err(_)) => {
             "io_uring and threads are refused: only direct I/O and syncs work, on KAIO."
@@ -81,8 +82,8 @@ fn fixed_buffers(uring: &UringSupport) -> Option<String> {
     let largest = uring.fixed_buffers.iter().rfind(|(_, result)| result.is_ok());
     Some(match largest {
         Some((size, _)) => format!(
-            "Register at most {} of buffers: {} were refused, and larger fixed buffers fall back to \
-             plain ones.",
+            "Register at most {} of buffers: {} were refused, and larger fixed buffers fall back \
+             to plain ones.",
             bytes_text(*size),
             bytes_text(refused.0)
         ),

@@ -231,7 +231,7 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     for ring in &machine.ring_memory {
         let fit = match ring.rings {
             Some(count) => {
-                format!("{count} fit into the locked memory of all processes of this user")
+                format!("{count} fit into the locked memory of this user")
             }
             None => "no limit on how many".to_owned(),
         };
@@ -387,8 +387,8 @@ mod tests {
         assert_eq!(
             section(&text, "io_uring: memory of rings"),
             [
-                "  64 entries   8 KiB each, 1024 fit into the locked memory of all processes of this user",
-                "  256 entries  28 KiB each, 292 fit into the locked memory of all processes of this user",
+                "  64 entries   8 KiB each, 1024 fit into the locked memory of this user",
+                "  256 entries  28 KiB each, 292 fit into the locked memory of this user",
             ]
         );
     }

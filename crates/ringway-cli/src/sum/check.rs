@@ -1,28 +1,28 @@
-//! Checks what files of hashes say.
+//! Checks files against lists of checksums.
 
 use super::hash::{Reading, hash};
 use super::in_order::in_order;
 use super::line::Entry;
-use super::list::{List, NotUnderstood, Rules};
+use super::list::{List, Malformed, Rules};
 use super::options::SumArgs;
 use super::progress::Progress;
 use super::source::{self, Input, Inputs};
-use super::tally::{Outcome, Tally};
+use super::tally::{Checked, Tally};
 use std::io;
 use tokio::sync::mpsc;
 
-/// Lines that are read ahead of the files that they name.
-const READ: usize = 256;
+/// The number of lines read ahead of their files.
+const AHEAD: usize = 256;
 
-/// A line to be looked at.
+/// A line of a list.
 enum Line {
     Entry(Entry, Input),
-    NotUnderstood(NotUnderstood),
-    /// It cannot be read, nor anything after it.
-    Broken(io::Error),
+    Malformed(Malformed),
+    /// It cannot be read, nor the lines after it.
+    Unreadable(io::Error),
 }
 
-/// Checks what all files of hashes say; whether it is so.
+/// Checks the files of all lists; returns whether all match.
 ///
 /// # Errors
 ///
@@ -35,9 +35,9 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         let (lists, progress) = (lists.clone(), progress.clone());
         tokio::spawn(async move { progress.total(total(&lists, rules).await) });
     }
-    let mut all_is_well = true;
+    let mut success = true;
     for list in lists {
-        let (send, lines) = mpsc::channel(READ);
+        let (send, lines) = mpsc::channel(AHEAD);
         tokio::spawn(feed(list.clone(), rules, inputs.clone(), send));
         let reading = Reading::new(args, progress);
         let mut tally = Tally::new(list.name(), args, progress);
@@ -45,19 +45,19 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
             lines,
             args.files.into(),
             move |line| check(line, reading.clone()),
-            |outcome| tally.add(outcome),
+            |checked| tally.add(checked),
         )
         .await?;
-        all_is_well &= tally.sum_up();
+        success &= tally.finish();
     }
-    Ok(all_is_well)
+    Ok(success)
 }
 
-/// Reads a list into `lines`. Standard input is only for a line that names it if no list has it.
+/// Reads a list into `lines`. A line may name standard input only if no list is read from it.
 async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender<Vec<Line>>) {
     let mut list = match List::open(&list, rules).await {
         Ok(list) => list,
-        Err(error) => return drop(lines.send(vec![Line::Broken(error)]).await),
+        Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
     };
     loop {
         let line = match list.next().await {
@@ -66,8 +66,8 @@ async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender
                 let input = inputs.of(&entry.path);
                 Line::Entry(entry, input)
             }
-            Ok(Some(Err(line))) => Line::NotUnderstood(line),
-            Err(error) => return drop(lines.send(vec![Line::Broken(error)]).await),
+            Ok(Some(Err(line))) => Line::Malformed(line),
+            Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
         };
         if lines.send(vec![line]).await.is_err() {
             return;
@@ -75,19 +75,19 @@ async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender
     }
 }
 
-async fn check(line: Line, reading: Reading) -> Outcome {
+async fn check(line: Line, reading: Reading) -> Checked {
     match line {
         Line::Entry(entry, input) => {
             let hashed = hash(&input, entry.algorithm, &reading).await;
-            Outcome::Read(entry, hashed)
+            Checked::Read(entry, hashed)
         }
-        Line::NotUnderstood(line) => Outcome::NotUnderstood(line),
-        Line::Broken(error) => Outcome::Broken(error),
+        Line::Malformed(line) => Checked::Malformed(line),
+        Line::Unreadable(error) => Checked::Unreadable(error),
     }
 }
 
-/// The bytes that there are to read, as far as can be told beforehand. Errors will be told when
-/// they are met again.
+/// The number of bytes to read, as far as metadata show it. Errors are ignored here: they occur
+/// again when the files are read.
 async fn total(lists: &[Input], rules: Rules) -> u64 {
     let mut total = 0;
     for list in lists.iter().filter(|list| matches!(list, Input::Path(_))) {

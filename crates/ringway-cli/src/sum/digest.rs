@@ -1,5 +1,5 @@
-//! The digests behind one interface: what can be made of a block by itself, on any core and in any
-//! order, and what is then done with these parts in order.
+//! The digests behind one interface: a part for each block, computed on any core and in any order,
+//! and the hash of the parts in order.
 
 use super::tree::Tree;
 use sha2::Sha256;
@@ -7,17 +7,17 @@ use std::hash::Hasher;
 use std::ops::Deref;
 use twox_hash::XxHash3_64;
 
-/// A digest that can be asked for.
+/// A supported digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Algorithm {
-    /// BLAKE3, 256 bits.
+    /// BLAKE3, 256 bits
     #[default]
     Blake3,
-    /// SHA-256.
+    /// SHA-256
     Sha256,
-    /// CRC-32C (Castagnoli), as iSCSI, ext4 and btrfs use it.
+    /// CRC-32C (Castagnoli), as in iSCSI, ext4 and btrfs
     Crc32c,
-    /// XXH3, 64 bits.
+    /// XXH3, 64 bits
     Xxh3,
 }
 
@@ -37,19 +37,19 @@ pub(super) trait Bytes: Deref<Target = [u8]> + Send + 'static {}
 
 impl<B: Deref<Target = [u8]> + Send + 'static> Bytes for B {}
 
-/// A digest being computed. Blocks have the same power of two as their length, but for the last
-/// one, which may be shorter.
+/// A digest being computed. All blocks have the same length, a power of two; the last may be
+/// shorter.
 pub(super) trait Digest: Default + Send + 'static {
-    /// What a block is for the digest: all that can be computed without the blocks before it.
+    /// What can be computed of a block without the blocks before it.
     type Part<B: Bytes>: Send + 'static;
 
-    /// Makes the part of the block at `offset`.
+    /// Computes the part of the block at `offset`.
     fn part<B: Bytes>(offset: u64, block: B) -> Self::Part<B>;
 
     /// Adds the next part.
     fn add<B: Bytes>(&mut self, part: Self::Part<B>);
 
-    /// The hash of all that was added.
+    /// The hash of all parts.
     fn finish(self) -> Vec<u8>;
 }
 
@@ -85,7 +85,7 @@ impl Digest for XxHash3_64 {
     }
 }
 
-/// CRC-32C: that of a whole follows from those of its parts.
+/// CRC-32C: the CRC of the whole is computed from those of the blocks.
 #[derive(Default)]
 pub(super) struct Crc32c(u32);
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_make_the_hash_of_the_whole() {
+    fn parts_combine_to_the_hash_of_the_whole() {
         let bytes: Vec<u8> = (0..300_001u32).map(|n| (n % 251) as u8).collect();
         for len in [0, 1, 1023, 1024, 1025, 2048, 4096, 65_536, 65_537, 131_072, 262_144, 300_001] {
             let bytes = &bytes[..len];

@@ -1,5 +1,5 @@
-//! The hash of one input: blocks are read ahead, made parts of the digest on whatever core has
-//! them, and added in order.
+//! The hash of one input. Blocks are read ahead, hashed into parts on any core, and combined in
+//! order.
 
 use super::digest::{Algorithm, Crc32c, Digest};
 use super::options::SumArgs;
@@ -19,26 +19,26 @@ use twox_hash::XxHash3_64;
 #[derive(Clone)]
 pub(super) struct Reading {
     pub(super) direct: bool,
-    /// Blocks on their way from each file.
+    /// Blocks in flight, for each file.
     pub(super) depth: usize,
-    /// Bytes of a block: a power of two, and at least 1024.
+    /// Bytes of a block: a power of two, at least 1024.
     pub(super) block: usize,
     pub(super) progress: Progress,
 }
 
 impl Reading {
-    /// As the options say.
+    /// The settings of the options.
     pub(super) fn new(args: &SumArgs, progress: &Progress) -> Self {
         let (depth, block) = (args.depth.into(), args.block.bytes());
         Self { direct: args.direct, depth, block, progress: progress.clone() }
     }
 }
 
-/// What came of an input.
+/// The hash of an input.
 #[derive(Debug)]
 pub(super) struct Hashed {
     pub(super) hash: Vec<u8>,
-    /// Why it was not read directly, when it should have been.
+    /// Why it was not read with direct I/O, if that was requested.
     pub(super) not_direct: Option<io::Error>,
 }
 
@@ -69,12 +69,12 @@ async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<
     }
 }
 
-/// `len` is where the end was when it was opened. It is read to where its end is found, as by those
-/// who read in order.
+/// `len` was the length when the file was opened. The file is read until its end is reached, as in
+/// a sequential read.
 async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Result<Vec<u8>> {
     let block = reading.block as u64;
     if (1..block).contains(&len) {
-        // Most files are small: one read that the page cache can answer whole, and no task for it.
+        // Most files are small: one read, often from the page cache, and no task for it.
         let (part, read) = part::<D>(&file, 0..len, reading).await?;
         if read == len && is_of_len(&file, len) {
             let mut digest = D::default();
@@ -100,7 +100,7 @@ async fn of_file<D: Digest>(file: File, len: u64, reading: &Reading) -> io::Resu
     }
 }
 
-/// The part of the digest that is in `range`, and how many bytes there were.
+/// The part of the digest in `range`, and the number of bytes read.
 async fn part<D: Digest>(
     file: &File,
     range: Range<u64>,
@@ -113,7 +113,7 @@ async fn part<D: Digest>(
     Ok((D::part(offset, block), read as u64))
 }
 
-/// Blocks on their way. What is still on its way when nobody wants it any more is given up.
+/// Reads in flight, which are cancelled when this is dropped.
 struct Ahead<T>(VecDeque<JoinHandle<T>>);
 
 impl<T> Drop for Ahead<T> {

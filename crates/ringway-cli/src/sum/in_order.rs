@@ -1,20 +1,18 @@
-//! Many jobs at a time, whose results come in the order of the jobs.
+//! Runs many jobs at a time and returns their results in the order of the jobs.
 
 use anyhow::Context;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
-/// Results that wait for an earlier one, which may be that of a file of terabytes. Jobs go on until
-/// there are so many.
+/// The maximum number of results that wait for an earlier job, which may take hours.
 const WAITING: usize = 4096;
 
-/// Does the `jobs`, `at_once` at a time, begun in their order, and hands their results to `done`,
-/// in their order. Jobs come in batches, since each that crosses from one thread to another may
-/// have to wake it.
+/// Runs the `jobs` in order, at most `at_once` at a time, and passes their results to `done` in the
+/// same order. Jobs come in batches, because each transfer to another thread may have to wake it.
 ///
 /// # Errors
 ///
-/// That of `done`, which ends it; a job that panicked.
+/// An error of `done`, which ends the loop; a job that panicked.
 pub(super) async fn in_order<J, W, F>(
     mut jobs: mpsc::Receiver<Vec<J>>,
     at_once: usize,
@@ -26,27 +24,27 @@ where
     W: FnMut(J) -> F + Send + 'static,
     F: Future<Output: Send> + Send + 'static,
 {
-    let (begun, mut results) = mpsc::channel(WAITING);
+    let (started, mut results) = mpsc::channel(WAITING);
     tokio::spawn(async move {
-        let room = Arc::new(Semaphore::new(at_once));
+        let slots = Arc::new(Semaphore::new(at_once));
         while let Some(batch) = jobs.recv().await {
             for job in batch {
                 // The semaphore is never closed.
-                let Ok(place) = room.clone().acquire_owned().await else { return };
+                let Ok(slot) = slots.clone().acquire_owned().await else { return };
                 let job = work(job);
                 let task = tokio::spawn(async move {
                     let result = job.await;
-                    drop(place);
+                    drop(slot);
                     result
                 });
-                if begun.send(task).await.is_err() {
+                if started.send(task).await.is_err() {
                     return;
                 }
             }
         }
     });
     while let Some(task) = results.recv().await {
-        done(task.await.context("a task of the program's own")?)?;
+        done(task.await.context("a task panicked")?)?;
     }
     Ok(())
 }
@@ -58,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn results_keep_the_order_and_jobs_the_bound() {
+    async fn results_are_in_order_and_jobs_within_the_limit() {
         let (send, jobs) = mpsc::channel(1);
         tokio::spawn(async move {
             for batch in 0..10u64 {
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_ends_it() {
+    async fn an_error_ends_the_loop() {
         let (send, jobs) = mpsc::channel(1);
         let feed = tokio::spawn(async move { while send.send(vec![()]).await.is_ok() {} });
         let mut left = 3;

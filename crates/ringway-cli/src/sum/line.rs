@@ -1,5 +1,4 @@
-//! A line of a file of hashes: written as coreutils and b3sum do, and read as any of them writes
-//! it.
+//! A line of a list of checksums, written and read in the formats of coreutils and b3sum.
 
 use super::digest::Algorithm;
 use std::borrow::Cow;
@@ -7,27 +6,27 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// How lines are written.
+/// The format of written lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
     pub(super) algorithm: Algorithm,
-    /// BSD's form, with the name of the digest.
+    /// The BSD format, with the name of the digest.
     pub(super) tag: bool,
-    /// Ended with NUL, and so in need of no escapes.
+    /// Lines end with NUL, so names need no escapes.
     pub(super) zero: bool,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) algorithm: Algorithm,
     pub(super) hash: Vec<u8>,
     pub(super) path: PathBuf,
-    /// The digest was told by the length of the hash alone, and there is another one as long.
+    /// The digest was guessed from the length of the hash, which another digest has too.
     pub(super) guessed: bool,
 }
 
-/// The names of the digests in tags. The first of each is the one that is written.
+/// The names of the digests in tags. The first name of each digest is the written one.
 const TAGS: [(&str, Algorithm); 6] = [
     ("BLAKE3", Algorithm::Blake3),
     ("SHA256", Algorithm::Sha256),
@@ -37,10 +36,10 @@ const TAGS: [(&str, Algorithm); 6] = [
     ("SHA2-256", Algorithm::Sha256),
 ];
 
-/// Tells XXH3 from XXH64, which is as long: xxhsum writes and wants it.
+/// Distinguishes XXH3 from XXH64, which has the same length; xxhsum writes and requires it.
 const XXH3_PREFIX: &str = "XXH3_";
 
-/// A line, with its end.
+/// Formats a line, including its end.
 pub(super) fn write(form: Form, hash: &[u8], name: &[u8]) -> Vec<u8> {
     let escaped = if form.zero { Cow::Borrowed(name) } else { escape(name) };
     let mut line = Vec::new();
@@ -56,12 +55,12 @@ pub(super) fn write(form: Form, hash: &[u8], name: &[u8]) -> Vec<u8> {
         line.extend_from_slice(b" (");
         line.extend_from_slice(&escaped);
         line.extend_from_slice(b") = ");
-        line.extend_from_slice(hex(hash).as_bytes());
+        line.extend_from_slice(hex::encode(hash).as_bytes());
     } else {
         if form.algorithm == Algorithm::Xxh3 {
             line.extend_from_slice(XXH3_PREFIX.as_bytes());
         }
-        line.extend_from_slice(hex(hash).as_bytes());
+        line.extend_from_slice(hex::encode(hash).as_bytes());
         line.extend_from_slice(b"  ");
         line.extend_from_slice(&escaped);
     }
@@ -69,8 +68,8 @@ pub(super) fn write(form: Form, hash: &[u8], name: &[u8]) -> Vec<u8> {
     line
 }
 
-/// Reads a line without its end; `None` for what is not understood. Without a tag, `algorithm` says
-/// which digest it is, or else the length of the hash does.
+/// Parses a line without its end; `None` if it is malformed. A line without a tag has the digest
+/// `algorithm`, or else the one with this length of the hash.
 pub(super) fn read(line: &[u8], algorithm: Option<Algorithm>, zero: bool) -> Option<Entry> {
     let line = line.trim_ascii_start();
     let (is_escaped, line) = match line.strip_prefix(b"\\") {
@@ -81,7 +80,7 @@ pub(super) fn read(line: &[u8], algorithm: Option<Algorithm>, zero: bool) -> Opt
         Some((algorithm, digits, name)) => (algorithm, false, digits, name),
         None => plain(line, algorithm)?,
     };
-    let hash = unhex(digits).filter(|hash| hash.len() == algorithm.hash_len())?;
+    let hash = hex::decode(digits).ok().filter(|hash| hash.len() == algorithm.hash_len())?;
     let name = if is_escaped { unescape(name)? } else { name.to_vec() };
     if name.is_empty() || name.contains(&0) {
         return None;
@@ -89,7 +88,7 @@ pub(super) fn read(line: &[u8], algorithm: Option<Algorithm>, zero: bool) -> Opt
     Some(Entry { algorithm, hash, path: OsString::from_vec(name).into(), guessed })
 }
 
-/// `TAG (name) = digits`, or `TAG(name)= digits` as OpenSSL has it.
+/// `TAG (name) = digits`, or OpenSSL's `TAG(name)= digits`.
 fn tagged(line: &[u8]) -> Option<(Algorithm, &[u8], &[u8])> {
     TAGS.iter().find_map(|(tag, algorithm)| {
         let rest = line.strip_prefix(tag.as_bytes())?;
@@ -100,7 +99,7 @@ fn tagged(line: &[u8]) -> Option<(Algorithm, &[u8], &[u8])> {
     })
 }
 
-/// `digits  name`, `digits *name` (read as binary) or, as old BSD has it, `digits name`.
+/// `digits  name`, `digits *name` (binary mode) or `digits name` (old BSD).
 fn plain(line: &[u8], algorithm: Option<Algorithm>) -> Option<(Algorithm, bool, &[u8], &[u8])> {
     let (prefixed, line) = match line.strip_prefix(XXH3_PREFIX.as_bytes()) {
         Some(rest) => (Some(Algorithm::Xxh3), rest),
@@ -119,7 +118,7 @@ fn plain(line: &[u8], algorithm: Option<Algorithm>) -> Option<(Algorithm, bool, 
     Some((algorithm, guessed, digits, name))
 }
 
-/// A name on one line, as coreutils escapes it.
+/// A name with the escapes of coreutils.
 pub(super) fn escape(name: &[u8]) -> Cow<'_, [u8]> {
     if !name.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {
         return Cow::Borrowed(name);
@@ -153,16 +152,6 @@ fn unescape(name: &[u8]) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let value = |digit: u8| (digit as char).to_digit(16);
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    pairs.iter().map(|[high, low]| Some((value(*high)? << 4 | value(*low)?) as u8)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_of_others_are_read() {
+    fn the_formats_of_other_programs_are_read() {
         for (line, algorithm, name) in [
             (format!("{HASH}  a b"), Algorithm::Blake3, "a b"),
             (format!("{HASH} *a"), Algorithm::Blake3, "a"),
@@ -203,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_line_is_refused() {
+    fn malformed_lines_are_refused() {
         let long = format!("{HASH}00  a");
         let (no_name, odd) = (format!("{HASH}  "), format!("{}g  a", &HASH[..63]));
         let (bad_escape, cut_escape) = (format!("\\{HASH}  a\\t"), format!("\\{HASH}  a\\"));
@@ -244,10 +233,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn a_written_line_is_read_back(
             form in form(),
             bytes in proptest::array::uniform32(any::<u8>()),
-            name in proptest::collection::vec(prop_oneof![1..=255u8, Just(b'\\'), Just(b'\n'), Just(b'\r'), Just(b')')], 1..20),
+            name in proptest::collection::vec(
+                prop_oneof![1..=255u8, Just(b'\\'), Just(b'\n'), Just(b'\r'), Just(b')')],
+                1..20,
+            ),
         ) {
             let hash = &bytes[..form.algorithm.hash_len()];
             let line = write(form, hash, &name);
@@ -255,11 +247,15 @@ mod tests {
             prop_assert_eq!(*end, if form.zero { 0 } else { b'\n' });
             prop_assert!(form.zero || !line.contains(&b'\n'));
             let entry = read(line, Some(form.algorithm), form.zero).unwrap();
-            prop_assert_eq!((entry.algorithm, &entry.hash[..], entry.path.as_os_str().as_bytes()), (form.algorithm, hash, &name[..]));
+            prop_assert_eq!((entry.algorithm, &entry.hash[..]), (form.algorithm, hash));
+            prop_assert_eq!(entry.path.as_os_str().as_bytes(), &name[..]);
         }
 
         #[test]
-        fn any_line_is_read_or_refused(line in proptest::collection::vec(any::<u8>(), 0..200), zero in any::<bool>()) {
+        fn any_line_is_read_or_refused(
+            line in proptest::collection::vec(any::<u8>(), 0..200),
+            zero in any::<bool>(),
+        ) {
             let _ = read(&line, None, zero);
         }
     }

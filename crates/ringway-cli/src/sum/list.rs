@@ -1,5 +1,5 @@
-//! A file of hashes, entry by entry. Something of terabytes may be given for one by mistake, so
-//! neither the file nor a line of it is held in memory whatever its length.
+//! A list of checksums, line by line. A huge file may be given by mistake, so the memory for the
+//! file and for each line is bounded.
 
 use super::digest::Algorithm;
 use super::line::{self, Entry};
@@ -7,38 +7,38 @@ use super::source::{Input, Source, Stream};
 use ringway::Block;
 use std::io;
 
-/// Longer than any line with a name that the kernel takes.
-const LONGEST: usize = 64 << 10;
+/// Longer than any line with a valid file name.
+const MAX_LINE: usize = 64 << 10;
 /// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// How lines are understood.
+/// How lines are parsed.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
-    /// The digest of lines that do not name theirs.
+    /// The digest of lines without a tag.
     pub(super) algorithm: Option<Algorithm>,
     /// Lines end with NUL.
     pub(super) zero: bool,
 }
 
-/// The number of a line that is not understood.
+/// The number of a malformed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotUnderstood(pub(super) u64);
+pub(super) struct Malformed(pub(super) u64);
 
-/// A file of hashes, read in order.
+/// An open list.
 pub(super) struct List {
     stream: Stream,
     rules: Rules,
-    /// Lines so far.
+    /// The number of lines read.
     number: u64,
     piece: Block,
-    /// Bytes of `piece` that are done with.
+    /// The bytes of `piece` that have been parsed.
     taken: usize,
     is_last: bool,
 }
 
 impl List {
-    /// Opens it.
+    /// Opens a list.
     ///
     /// # Errors
     ///
@@ -55,42 +55,42 @@ impl List {
         })
     }
 
-    /// What the next line says that is neither empty nor a comment; `None` after the last.
+    /// The next line that is neither empty nor a comment; `None` after the last.
     ///
     /// # Errors
     ///
     /// Those of reading.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Result<Entry, NotUnderstood>>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<Result<Entry, Malformed>>> {
         while let Some(line) = self.line().await? {
             self.number += 1;
-            // A list that has been on Windows.
+            // Windows ends lines with CR LF.
             let line = line.strip_suffix(b"\r").filter(|_| !self.rules.zero).unwrap_or(&line);
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
             let entry = line::read(line, self.rules.algorithm, self.rules.zero);
-            return Ok(Some(entry.ok_or(NotUnderstood(self.number))));
+            return Ok(Some(entry.ok_or(Malformed(self.number))));
         }
         Ok(None)
     }
 
-    /// The next line without its end, cut off where it is too long for any.
+    /// The next line without its end, truncated to the maximum length.
     async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let end = if self.rules.zero { 0 } else { b'\n' };
         let mut line = Vec::new();
-        let mut has_begun = false;
+        let mut has_started = false;
         loop {
             let rest = &self.piece[self.taken..];
-            has_begun |= !rest.is_empty();
+            has_started |= !rest.is_empty();
             let end = rest.iter().position(|byte| *byte == end);
             let more = &rest[..end.unwrap_or(rest.len())];
-            line.extend_from_slice(&more[..more.len().min(LONGEST - line.len())]);
+            line.extend_from_slice(&more[..more.len().min(MAX_LINE - line.len())]);
             self.taken += end.map_or(rest.len(), |end| end + 1);
             if end.is_some() {
                 return Ok(Some(line));
             }
             if self.is_last {
-                return Ok(has_begun.then_some(line));
+                return Ok(has_started.then_some(line));
             }
             self.piece = self.stream.fill(PIECE).await?;
             self.taken = 0;
@@ -115,14 +115,14 @@ mod tests {
             entries.push(
                 entry
                     .map(|entry| entry.path.display().to_string())
-                    .map_err(|NotUnderstood(number)| number),
+                    .map_err(|Malformed(number)| number),
             );
         }
         entries
     }
 
     #[tokio::test]
-    async fn lines_are_numbered_and_comments_left_out() {
+    async fn lines_are_numbered_and_comments_skipped() {
         let content = b"# a comment\n00112233  a\nnonsense\n\n00112233  b\r\n00112233  c";
         let expected = [Ok("a".into()), Err(3), Ok("b".into()), Ok("c".into())];
         assert_eq!(entries(content, false).await, expected);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_go_across_pieces_and_have_any_length() {
+    async fn lines_may_cross_pieces_and_have_any_length() {
         let mut content = vec![b'x'; 3 * PIECE + 5];
         content.push(b'\n');
         let mut expected = vec![Err(1)];
@@ -143,7 +143,7 @@ mod tests {
             expected.push(Ok(format!("a name of {number}")));
         }
         assert_eq!(entries(&content, false).await, expected);
-        // An end that is also that of a piece.
+        // A line that ends where a piece ends.
         content.truncate(2 * PIECE);
         content[2 * PIECE - 1] = b'\n';
         assert_eq!(entries(&content, false).await, [Err(1)]);

@@ -1,90 +1,95 @@
-//! What can be asked of `ringway sum` on the command line.
+//! The options of `ringway sum`.
 
 use super::digest::Algorithm;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Lines are those of b3sum and sha256sum (`HASH  name`, a backslash in front where the name is escaped), in the order of the
-arguments; trees are sorted by name, directory by directory. Symbolic links are followed when they are named on the
-command line, and left out inside trees, as are FIFOs, sockets and devices; -v names them.
+Lines have the format of b3sum and sha256sum (`HASH  name`, after a backslash if the name is
+escaped). They are in the order of the arguments; trees are sorted by name, directory by directory.
+Symbolic links on the command line are followed. In trees they are left out, as are FIFOs, sockets
+and devices; -v names them.
 
 Examples:
   ringway sum *.iso > SUMS
   ringway sum --check SUMS
   ringway sum -r --algo sha256 photos > SHA256SUMS
-      `sha256sum -c SHA256SUMS` reads it
+      For `sha256sum -c SHA256SUMS`
   ringway sum -r --direct /backup
-      Leaves the page cache to others
+      Leaves the page cache unchanged
   tar c . | ringway sum
 
 Memory for data is at most files × depth × block.
-Exit status: 0, or 1 when something could not be read or does not match, 2 for a mistake in the command line.";
+
+Exit status: 0 on success; 1 if a file could not be read or does not match; 2 for an error on the
+command line.";
 
 /// The options of `ringway sum`.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SumArgs {
-    /// Files, or directories with -r; `-` or none: standard input
+    /// Files, or directories with -r; `-` or none for standard input
     #[arg(value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
-    /// Go through directories
+    /// Read directories recursively
     #[arg(long, short)]
     pub recursive: bool,
-    /// The digest [default: blake3; with --check as each line says]
+    /// Digest [default: blake3; with --check, that of each line]
     #[arg(long, value_name = "NAME")]
     pub algo: Option<Algorithm>,
-    /// Print lines in BSD's form, which names the digest
+    /// Print lines in the BSD format, with the name of the digest
     #[arg(long, conflicts_with = "check")]
     pub tag: bool,
-    /// End lines with NUL, and escape nothing
+    /// End lines with NUL, without escapes
     #[arg(long, short)]
     pub zero: bool,
 
-    /// Read hashes from the FILEs and check them
+    /// Read checksums from the FILEs and check them
     #[arg(long, short, conflicts_with = "recursive", help_heading = CHECK)]
     pub check: bool,
-    /// Pass over files that do not exist
+    /// Ignore files that do not exist
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub ignore_missing: bool,
-    /// Print no OK
+    /// Do not print OK
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub quiet: bool,
-    /// Print nothing: the exit status tells
+    /// Print nothing; only the exit status shows the result
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub status: bool,
-    /// Fail for lines that are not understood
+    /// Fail if a line is malformed
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub strict: bool,
-    /// Name each line that is not understood
+    /// Report each malformed line
     #[arg(long, short, requires = "check", help_heading = CHECK)]
     pub warn: bool,
 
-    /// Read past the page cache (O_DIRECT), where the file system can
+    /// Bypass the page cache (O_DIRECT) where the file system supports it
     #[arg(long, help_heading = READING)]
     pub direct: bool,
     /// Files read at a time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = READING)]
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = READING)]
     pub files: u16,
-    /// Blocks on their way from each file
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = READING)]
+    /// Blocks in flight, for each file
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = READING)]
     pub depth: u16,
-    /// Bytes read at a time
+    /// Bytes of a block
     #[arg(long, value_name = "SIZE", default_value = "512k", help_heading = READING)]
     pub block: BlockSize,
 
     /// Show no progress on the terminal
     #[arg(long, help_heading = SHOWN)]
     pub no_progress: bool,
-    /// Name what is left out of trees, and what is not read directly
+    /// Report files left out of trees, and files not read with --direct
     #[arg(long, short, help_heading = SHOWN)]
     pub verbose: bool,
 }
 
-const CHECK: &str = "To check";
-const READING: &str = "How files are read";
-const SHOWN: &str = "What is shown";
+const CHECK: &str = "Checking";
+const READING: &str = "Reading";
+const SHOWN: &str = "Messages";
 
-/// The size of a block: a power of two, so that a block is a whole part of BLAKE3's tree.
+/// The size of a block. It is a power of two, so a block is a subtree of BLAKE3's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum BlockSize {
     /// 64 KiB.
@@ -134,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_as_large_as_its_name() {
+    fn a_block_has_the_size_of_its_name() {
         let size = |name| BlockSize::from_str(name, false).unwrap().bytes();
         assert_eq!(
             (size("64k"), size("512k"), size("1m"), size("4m")),
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_combinations_are_refused() {
         for line in [
             "--quiet a",
             "--status a",

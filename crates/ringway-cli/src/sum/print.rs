@@ -1,4 +1,4 @@
-//! The hashes of all inputs, a line for each.
+//! Prints the checksums of all inputs, one line each.
 
 use super::hash::{Reading, hash};
 use super::in_order::in_order;
@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-/// How many of what is found go to be read at a time.
+/// The number of inputs in a batch.
 const BATCH: usize = 64;
-/// Batches that were found and have not begun to be read.
+/// The maximum number of batches that wait to be read.
 const FOUND: usize = 4;
 
-/// Prints the hashes; whether everything could be read.
+/// Prints the checksums; returns whether all inputs could be read.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
             }
         }
     };
-    let mut all_is_well = true;
+    let mut success = true;
     in_order(jobs, args.files.into(), work, |(found, hashed)| {
         match (&found, hashed) {
             (Found::Input(input), Some(Ok(hashed))) => {
@@ -57,11 +57,11 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
             }
             (Found::Input(input), Some(Err(error))) => {
                 progress.failed(input.name(), &error);
-                all_is_well = false;
+                success = false;
             }
             (Found::Failed(path, error), _) => {
                 progress.failed(path, error);
-                all_is_well = false;
+                success = false;
             }
             (Found::LeftOut(path, what), _) if args.verbose => {
                 progress.say_of(path, &format!("left out: {what}"))
@@ -71,10 +71,10 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         Ok(())
     })
     .await?;
-    Ok(all_is_well)
+    Ok(success)
 }
 
-/// Goes through the arguments as far as there is room for what is found.
+/// Sends the inputs of the arguments, waiting while too many are unread.
 fn find(arguments: &[PathBuf], recursive: bool, found: &mpsc::Sender<Vec<Found>>) {
     let mut all = walk::all(arguments, recursive);
     loop {

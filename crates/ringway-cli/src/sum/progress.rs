@@ -1,4 +1,4 @@
-//! What the user sees: a bar on the terminal, and the lines that must not be written across it.
+//! The progress bar, and messages that must not overwrite it.
 
 use super::line::escape;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -7,21 +7,21 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Until the total is known; it may never be, as that of a pipe.
+/// While the total is unknown; that of a pipe always is.
 const UNKNOWN: &str = "{spinner} {binary_bytes}, {binary_bytes_per_sec}";
 const KNOWN: &str =
     "{wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
-/// The bar, if there is one, on standard error. Clones are the same bar.
+/// The bar on standard error, if any. Clones share the bar.
 #[derive(Clone)]
 pub(super) struct Progress {
     bar: ProgressBar,
-    /// What is printed goes to where the bar may be.
+    /// Standard output is a terminal, where the bar may be.
     prints_on_terminal: bool,
 }
 
 impl Progress {
-    /// A bar, where standard error is a terminal and `wanted`.
+    /// A bar, if it is `wanted` and standard error is a terminal.
     pub(super) fn new(wanted: bool) -> Self {
         let bar = if wanted && io::stderr().is_terminal() {
             ProgressBar::no_length().with_style(style(UNKNOWN))
@@ -31,12 +31,12 @@ impl Progress {
         Self { bar, prints_on_terminal: io::stdout().is_terminal() }
     }
 
-    /// Whether anybody sees it.
+    /// Whether the bar is visible.
     pub(super) fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// Tells how much there is to read.
+    /// Sets the total.
     pub(super) fn total(&self, bytes: u64) {
         if bytes > 0 {
             self.bar.set_style(style(KNOWN));
@@ -44,12 +44,12 @@ impl Progress {
         }
     }
 
-    /// Tells of bytes that were read.
+    /// Adds bytes that were read.
     pub(super) fn read(&self, bytes: usize) {
         self.bar.inc(bytes as u64);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn end(&self) {
         self.bar.finish_and_clear();
     }
@@ -75,12 +75,12 @@ impl Progress {
         self.say_bytes(&[&name[..], b": ", text.as_bytes()].concat());
     }
 
-    /// Writes to standard error what went wrong with a path.
+    /// Reports the error of a path on standard error.
     pub(super) fn failed(&self, path: &Path, error: &io::Error) {
         self.say_of(path, &error_text(error));
     }
 
-    /// Tells, where there is an error, that a path was not read directly because of it.
+    /// Reports the error, if any, because of which a path was not read with direct I/O.
     pub(super) fn not_direct(&self, path: &Path, error: Option<io::Error>) {
         if let Some(error) = error {
             self.say_of(path, &format!("not read directly: {}", error_text(&error)));
@@ -88,12 +88,12 @@ impl Progress {
     }
 
     fn say_bytes(&self, line: &[u8]) {
-        // Where standard error is closed, nobody can be told so.
+        // An error of writing to standard error cannot be reported.
         let _ = self.bar.suspend(|| io::stderr().write_all(&[b"ringway: ", line, b"\n"].concat()));
     }
 }
 
-/// The text of the errno, or what else it is.
+/// The errno with its text, or the text of another error.
 fn error_text(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_templates_are_right() {
+    fn the_templates_are_valid() {
         for template in [UNKNOWN, KNOWN] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }

@@ -1,6 +1,5 @@
-//! Where bytes come from: all that is opened and read goes through ringway's door here. What is
-//! already open is asked for its type and length with `fstat(2)`, which waits for nothing, while a
-//! ring would give it to a thread.
+//! The inputs: opens and reads files with `ringway::fs`. The type and length of open files come
+//! from `fstat(2)`, which does not block, while io_uring would execute it on a worker thread.
 
 use ringway::Block;
 use ringway::fs::{self, File, OpenOptions};
@@ -10,19 +9,19 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Something to read.
+/// An input.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
-    /// What has this path.
+    /// The file with this path.
     Path(PathBuf),
     /// Standard input.
     Stdin,
-    /// Standard input once more: nothing is left of it.
+    /// Standard input, named again: it is empty.
     Spent,
 }
 
 impl Input {
-    /// As it was named.
+    /// Its name on the command line.
     pub(super) fn name(&self) -> &Path {
         match self {
             Input::Path(path) => path,
@@ -31,15 +30,14 @@ impl Input {
     }
 }
 
-/// Makes inputs of names. Several are read at a time, but only the first that asks for it may have
-/// standard input.
+/// Turns names into inputs. Inputs are read concurrently, so only the first `-` is standard input.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inputs {
     stdin_is_spent: bool,
 }
 
 impl Inputs {
-    /// What this name means.
+    /// The input with this name.
     pub(super) fn of(&mut self, name: &Path) -> Input {
         if name.as_os_str() != "-" {
             Input::Path(name.to_owned())
@@ -50,7 +48,7 @@ impl Inputs {
         }
     }
 
-    /// What the arguments mean: standard input where there are none.
+    /// The inputs of the arguments; standard input without arguments.
     pub(super) fn all(&mut self, names: &[PathBuf]) -> Vec<Input> {
         if names.is_empty() {
             vec![self.of(Path::new("-"))]
@@ -60,16 +58,17 @@ impl Inputs {
     }
 }
 
-/// An input that is open.
+/// An open input.
 pub(super) enum Source {
-    /// It can be read at any offset, and had this length when it was opened.
+    /// A file that can be read at any offset, with its length when it was opened.
     File(File, u64),
-    /// It can only be read in order.
+    /// A stream that can only be read in order.
     Stream(Stream),
 }
 
 impl Source {
-    /// Opens an input; with the reason why it is not read directly, if it should be.
+    /// Opens an input. The second value is the reason why direct I/O is not used although
+    /// requested.
     ///
     /// # Errors
     ///
@@ -85,11 +84,11 @@ impl Source {
         let stat = rustix::fs::fstat(&file)?;
         let source = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
-            // Standard input begins where others have stopped.
+            // Standard input is read from its current position.
             _ if matches!(input, Input::Stdin) => Source::Stream(Stream(Some(file))),
             FileType::RegularFile => Source::File(file, stat.st_size as u64),
-            // Its metadata say nothing of its length. The position, which is moved here, is used by
-            // nobody.
+            // Its metadata do not contain its length. All reads have explicit offsets, so moving
+            // the current position has no effect.
             FileType::BlockDevice => {
                 let len = rustix::fs::seek(&file, SeekFrom::End(0))?;
                 Source::File(file, len)
@@ -101,7 +100,7 @@ impl Source {
 }
 
 async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)> {
-    // Looked at before: a FIFO that is opened and closed again has cost its writer the reader.
+    // The type is checked first: opening and closing a FIFO would disturb its writer.
     if !direct || !has_direct_io(fs::metadata(path).await?.mode()) {
         return Ok((File::open(path).await?, None));
     }
@@ -124,12 +123,12 @@ pub(super) fn is_of_len(file: &File, len: u64) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == len)
 }
 
-/// The bytes that there are to read of a path, as far as its metadata tell.
+/// The length of a file according to its metadata.
 pub(super) async fn len(path: &Path) -> u64 {
     fs::metadata(path).await.map_or(0, |metadata| metadata.len())
 }
 
-/// What is read in order, by one reader.
+/// A stream with one reader.
 pub(super) struct Stream(Option<File>);
 
 impl Stream {
@@ -141,7 +140,7 @@ impl Stream {
     pub(super) async fn fill(&mut self, len: usize) -> io::Result<Block> {
         let Some(file) = &self.0 else { return Ok(Block::default()) };
         let mut filled = Vec::with_capacity(len);
-        // A pipe gives what it has, which may be a part.
+        // A pipe returns what it has, which may be less.
         while filled.len() < len {
             let (read, piece) = file.read_at(vec![0; len - filled.len()], Position::Current).await;
             match read? {

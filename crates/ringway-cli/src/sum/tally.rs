@@ -1,38 +1,38 @@
-//! What came of the lines of one file of hashes: said line by line and summed up, in the words of
+//! The results of one list of checksums: prints each line and the totals, in the words of
 //! sha256sum.
 
 use super::hash::Hashed;
 use super::line::{Entry, escape};
-use super::list::NotUnderstood;
+use super::list::Malformed;
 use super::options::SumArgs;
 use super::progress::Progress;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What came of a line.
-pub(super) enum Outcome {
-    /// It names this file, and this is what was read.
+/// The result of a line.
+pub(super) enum Checked {
+    /// It names this file, which has this hash.
     Read(Entry, io::Result<Hashed>),
-    /// It is not understood.
-    NotUnderstood(NotUnderstood),
-    /// It cannot be read, nor anything after it.
-    Broken(io::Error),
+    /// It is malformed.
+    Malformed(Malformed),
+    /// It cannot be read, nor the lines after it.
+    Unreadable(io::Error),
 }
 
-/// The account of a file of hashes.
+/// The counts of one list.
 pub(super) struct Tally<'a> {
     list: &'a Path,
     args: &'a SumArgs,
     progress: &'a Progress,
-    understood: u64,
-    not_understood: u64,
+    well_formed: u64,
+    malformed: u64,
     matching: u64,
     mismatching: u64,
-    /// Mismatching, but their digest was a guess.
+    /// Mismatching lines whose digest was a guess.
     guessed: u64,
     unreadable: u64,
-    is_broken: bool,
+    is_unreadable: bool,
 }
 
 impl<'a> Tally<'a> {
@@ -41,26 +41,26 @@ impl<'a> Tally<'a> {
             list,
             args,
             progress,
-            understood: 0,
-            not_understood: 0,
+            well_formed: 0,
+            malformed: 0,
             matching: 0,
             mismatching: 0,
             guessed: 0,
             unreadable: 0,
-            is_broken: false,
+            is_unreadable: false,
         }
     }
 
-    /// Tells what came of the next line.
+    /// Counts and prints the result of the next line.
     ///
     /// # Errors
     ///
     /// Those of writing.
-    pub(super) fn add(&mut self, outcome: Outcome) -> anyhow::Result<()> {
-        match outcome {
-            Outcome::Read(entry, result) => self.read(&entry, result)?,
-            Outcome::NotUnderstood(NotUnderstood(number)) => {
-                self.not_understood += 1;
+    pub(super) fn add(&mut self, checked: Checked) -> anyhow::Result<()> {
+        match checked {
+            Checked::Read(entry, result) => self.read(&entry, result)?,
+            Checked::Malformed(Malformed(number)) => {
+                self.malformed += 1;
                 if self.args.warn {
                     self.progress.say_of(
                         self.list,
@@ -68,8 +68,8 @@ impl<'a> Tally<'a> {
                     );
                 }
             }
-            Outcome::Broken(error) => {
-                self.is_broken = true;
+            Checked::Unreadable(error) => {
+                self.is_unreadable = true;
                 self.progress.failed(self.list, &error);
             }
         }
@@ -77,7 +77,7 @@ impl<'a> Tally<'a> {
     }
 
     fn read(&mut self, entry: &Entry, result: io::Result<Hashed>) -> io::Result<()> {
-        self.understood += 1;
+        self.well_formed += 1;
         match result {
             Err(error) if self.args.ignore_missing && error.kind() == io::ErrorKind::NotFound => {
                 Ok(())
@@ -102,23 +102,23 @@ impl<'a> Tally<'a> {
         }
     }
 
-    fn print(&self, path: &Path, verdict: &str) -> io::Result<()> {
+    fn print(&self, path: &Path, result: &str) -> io::Result<()> {
         if self.args.status {
             return Ok(());
         }
         let name = path.as_os_str().as_bytes();
         let escaped = escape(name);
         let mark: &[u8] = if escaped == name { b"" } else { b"\\" };
-        self.progress.print(&[mark, &escaped, b": ", verdict.as_bytes(), b"\n"].concat())
+        self.progress.print(&[mark, &escaped, b": ", result.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells what there is to tell of all lines; whether everything is as the file says.
-    pub(super) fn sum_up(&self) -> bool {
-        if self.understood == 0 && !self.is_broken {
+    /// Prints the totals; returns whether all lines match.
+    pub(super) fn finish(&self) -> bool {
+        if self.well_formed == 0 && !self.is_unreadable {
             self.progress.say_of(self.list, "no properly formatted checksum lines found");
         } else if !self.args.status {
             self.warn(
-                self.not_understood,
+                self.malformed,
                 "line is improperly formatted",
                 "lines are improperly formatted",
             );
@@ -133,18 +133,19 @@ impl<'a> Tally<'a> {
                 "computed checksums did NOT match",
             );
             if self.guessed > 0 && self.matching == 0 {
-                self.progress.say("hashes of 64 digits were taken for BLAKE3; --algo sha256 takes them for SHA-256");
+                self.progress
+                    .say("hashes of 64 digits were read as BLAKE3; use --algo sha256 for SHA-256");
             }
-            if self.args.ignore_missing && self.matching == 0 && !self.is_broken {
+            if self.args.ignore_missing && self.matching == 0 && !self.is_unreadable {
                 self.progress.say_of(self.list, "no file was verified");
             }
         }
-        let all_understood = self.not_understood == 0 || !self.args.strict;
+        let all_well_formed = self.malformed == 0 || !self.args.strict;
         self.matching > 0
             && self.mismatching == 0
             && self.unreadable == 0
-            && all_understood
-            && !self.is_broken
+            && all_well_formed
+            && !self.is_unreadable
     }
 
     fn warn(&self, count: u64, one: &str, many: &str) {

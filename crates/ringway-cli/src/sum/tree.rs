@@ -1,25 +1,24 @@
-//! BLAKE3 as a tree of blocks: each becomes a subtree on whatever core has read it, and only their
-//! short chaining values are put together in order.
+//! BLAKE3 as a tree of blocks: each block is hashed into a subtree on the core that read it, and
+//! the short chaining values are combined in order.
 
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root,
 };
 use blake3::{Hash, Hasher};
 
-/// The left edge of the tree. As long as another block may follow, nobody can say where its root
-/// is.
+/// The left edge of the tree. The root is unknown until the last block.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// Whole subtrees, the largest first: one for each bit that is set in `blocks`.
+    /// Complete subtrees, the largest first: one for each bit that is set in `blocks`.
     left: Vec<ChainingValue>,
-    /// How many blocks are in `left`.
+    /// The number of blocks in `left`.
     blocks: u64,
-    /// The block after those: the root itself if it stays alone.
+    /// The block after those; the root if it is the only one.
     last: Option<Box<Hasher>>,
 }
 
 impl Tree {
-    /// The subtree of a block at an offset that is a multiple of its greatest length.
+    /// The subtree of a block, whose offset is a multiple of the block length.
     pub(super) fn subtree(offset: u64, block: &[u8]) -> Box<Hasher> {
         let mut subtree = Box::new(Hasher::new());
         subtree.set_input_offset(offset).update(block);
@@ -33,7 +32,7 @@ impl Tree {
         }
         let Some(before) = self.last.replace(subtree) else { return };
         let mut whole = before.finalize_non_root();
-        // As in a binary counter: where a bit is carried, two subtrees of the same size become one.
+        // As in a binary counter: each carry merges two subtrees of the same size.
         for _ in 0..self.blocks.trailing_ones() {
             if let Some(left) = self.left.pop() {
                 whole = merge_subtrees_non_root(&left, &whole, Mode::Hash);

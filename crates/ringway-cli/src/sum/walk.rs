@@ -1,4 +1,4 @@
-//! From the command line to the files, in a stable order.
+//! Finds the files of the command line, in a stable order.
 
 use super::source::{Input, Inputs};
 use std::fs;
@@ -6,19 +6,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// What is found on the way.
+/// A path that was found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Something to read.
+    /// An input.
     Input(Input),
-    /// What cannot be gone through.
+    /// A path that cannot be examined.
     Failed(PathBuf, io::Error),
-    /// What is not read inside a tree, and what it is.
+    /// A path in a tree that is not read, and its kind.
     LeftOut(PathBuf, &'static str),
 }
 
-/// Everything below the arguments, and the arguments that are no directories. Those are not looked
-/// at: reading them will show what they are.
+/// All files below the directories of the arguments, and the other arguments, which are examined
+/// when they are read.
 pub(super) fn all(arguments: &[PathBuf], recursive: bool) -> impl Iterator<Item = Found> {
     Inputs::default().all(arguments).into_iter().flat_map(move |input| {
         let (one, tree) = match input {
@@ -29,7 +29,7 @@ pub(super) fn all(arguments: &[PathBuf], recursive: bool) -> impl Iterator<Item 
     })
 }
 
-/// Links inside are not followed, so there are no loops.
+/// The files of a tree. Links in it are not followed, so there are no loops.
 fn tree(root: &Path) -> impl Iterator<Item = Found> + use<> {
     let root_path = root.to_owned();
     WalkDir::new(root).sort_by_file_name().into_iter().filter_map(move |entry| match entry {
@@ -37,23 +37,23 @@ fn tree(root: &Path) -> impl Iterator<Item = Found> + use<> {
         Ok(entry) if entry.file_type().is_file() => {
             Some(Found::Input(Input::Path(entry.into_path())))
         }
-        // The root is a link itself where it was named as one.
+        // The root may be a link itself.
         Ok(entry) if entry.depth() == 0 => None,
         Ok(entry) if entry.file_type().is_symlink() => {
             Some(Found::LeftOut(entry.into_path(), "a symbolic link"))
         }
-        Ok(entry) => Some(Found::LeftOut(entry.into_path(), "no regular file")),
+        Ok(entry) => Some(Found::LeftOut(entry.into_path(), "not a regular file")),
         Err(error) => {
             let path = error.path().unwrap_or(&root_path).to_owned();
-            // Without the text that walkdir puts around the kernel's error. There is one: links are
-            // not followed, so no loop can be met.
+            // The kernel's error without the text of walkdir. There always is one, since only a
+            // loop of links has none, and links are not followed.
             let error = error.into_io_error().unwrap_or_else(|| io::ErrorKind::Other.into());
             Some(Found::Failed(path, error))
         }
     })
 }
 
-/// The bytes that there are to read, as far as can be told beforehand.
+/// The number of bytes to read, as far as metadata show it.
 pub(super) fn total(arguments: &[PathBuf], recursive: bool) -> u64 {
     let size = |found| match found {
         Found::Input(Input::Path(path)) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_input_is_there_once() {
+    fn standard_input_is_read_once() {
         let inputs: Vec<Found> = all(&["-".into(), "-".into()], false).collect();
         assert!(
             matches!(inputs[..], [Found::Input(Input::Stdin), Found::Input(Input::Spent)]),

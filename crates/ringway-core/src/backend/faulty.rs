@@ -245,15 +245,15 @@ impl Faulty {
     }
 
     /// Returns up to `missing` events that are delayed by some enters, so that a caller that waits
-    /// for them does not wait in vain.
+    /// for them gets them.
     fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
         self.delayed.retain(|delayed| {
-            let stays = missing == 0 || !matches!(delayed.late, Late::Enters(_));
-            if !stays {
+            let keep = missing == 0 || !matches!(delayed.late, Late::Enters(_));
+            if !keep {
                 missing -= 1;
                 events.push(delayed.event);
             }
-            stays
+            keep
         });
     }
 
@@ -285,9 +285,9 @@ impl Backend for Faulty {
         let fault = self.steps.fault(&self.plan, job);
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
         // A close closes the descriptor whatever its result, unless it did not start.
-        let begun = job.raw.opcode() == Opcode::Close
+        let closes = job.raw.opcode() == Opcode::Close
             && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
-        if let Some(errno) = errno.filter(|_| !begun) {
+        if let Some(errno) = errno.filter(|_| !closes) {
             let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
             let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
             self.delayed.push(DelayedEvent { event, late, deadline: job.deadline });
@@ -345,12 +345,12 @@ impl Backend for Faulty {
         if events.len() > before {
             self.last_activity = Instant::now();
         } else if !self.delayed.is_empty() {
-            let rest = match (self.in_inner, missing) {
+            let idle_time = match (self.in_inner, missing) {
                 (0, 0) => IDLE_POLLED,
                 (0, _) => Duration::ZERO,
                 _ => IDLE,
             };
-            if self.last_activity.elapsed() >= rest {
+            if self.last_activity.elapsed() >= idle_time {
                 self.release_last(events);
             }
             if events.len() == before && missing > 0 && self.in_inner == 0 {
@@ -387,7 +387,7 @@ impl Backend for Faulty {
         if let Some(epoll) = &self.epoll {
             return Ok(epoll.as_raw_fd());
         }
-        let epoll = Epoll::over([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
+        let epoll = Epoll::new([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
         let fd = self.epoll.insert(epoll).as_raw_fd();
         self.signal_if_delayed();
         Ok(fd)
@@ -491,7 +491,7 @@ mod tests {
         while events.len() < jobs.len() {
             let before = events.len();
             faulty.enter(1, None, &mut events).unwrap();
-            assert!(events.len() > before, "nothing came, and nothing ever would");
+            assert!(events.len() > before, "no event came");
         }
         events.iter().map(|event| (event.token.0, result(event))).collect()
     }
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_by_itself_does_nothing() {
+    fn a_new_plan_injects_no_faults() {
         let jobs: Vec<Job> = (0..100).map(|number| job(number, read(number as usize))).collect();
         let expected: Vec<(u64, i64)> = (0..100).map(|number| (number, number as i64)).collect();
         assert_eq!(run(FaultPlan::new(1), &jobs), expected);
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_fails_in_its_own_way() {
+    fn each_opcode_fails_with_its_own_errors() {
         let always = FaultPlan::new(3).errors(1000);
         let jobs: Vec<Job> = (0..50)
             .flat_map(|number| {
@@ -558,12 +558,12 @@ mod tests {
         assert!(of(0).any(|errno| errno == libc::EIO) && of(0).any(|errno| errno == libc::ENOSPC));
         assert!(of(1).all(|errno| errno == libc::EIO));
         assert!(of(2).all(|errno| errno == 0));
-        assert!(of(3).all(|errno| errno == libc::EBADF), "carried out");
+        assert!(of(3).all(|errno| errno == libc::EBADF), "closes are done");
         assert_eq!(results(always.retryable(1000), &jobs[3..4])[&3], -i64::from(libc::EBADF));
     }
 
     #[test]
-    fn cuts_leave_something_and_keep_to_blocks() {
+    fn shortened_transfers_are_not_empty_and_keep_to_blocks() {
         let always = FaultPlan::new(5).short(1000);
         let jobs: Vec<Job> =
             (0..200).map(|number| job(number, read(number as usize % 7))).collect();
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_come_after_so_many_enters_or_when_they_are_waited_for() {
+    fn delayed_events_come_after_some_enters_or_when_waited_for() {
         let mut faulty = faulty(FaultPlan::new(0).delay(1000, 1));
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
@@ -638,14 +638,14 @@ mod tests {
         let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
-        assert_eq!(numbers[0], 1000, "what was there before stays in its place");
+        assert_eq!(numbers[0], 1000, "earlier events keep their place");
         assert!(!numbers[1..].is_sorted());
         numbers.sort();
         assert_eq!(numbers[..100], Vec::from_iter(0..100));
     }
 
     #[test]
-    fn single_steps_fail_are_cut_and_come_last() {
+    fn single_steps_fail_are_shortened_and_starve() {
         let jobs = [
             job(0, read(100)),
             job(1, Fsync { fd: -1, data_only: false }),
@@ -666,7 +666,7 @@ mod tests {
         assert_eq!(
             done[4..],
             [(4, 0), (0, 100)],
-            "the starving ones come last; one that is not carried out starves first"
+            "starving events come last, the failed job first"
         );
         let done: BTreeMap<u64, i64> = done.into_iter().collect();
         assert!((1..100).contains(&done[&2]), "{done:?}");
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starves_for_ever_waits_for_its_cancel() {
+    fn an_event_delayed_forever_is_released_by_a_cancel() {
         let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(1), Late::Forever));
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
@@ -700,7 +700,7 @@ mod tests {
             faulty.enter(3, soon(), &mut events).unwrap();
         }
         assert_eq!(events.iter().map(|event| event.token.0).collect::<Vec<_>>(), [0, 2]);
-        assert!(!readable(), "it does not come by itself");
+        assert!(!readable(), "only a cancel releases it");
         faulty.cancel(Token(1));
         assert!(readable());
         faulty.enter(1, None, &mut events).unwrap();
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_starves_beyond_its_time_limit() {
+    fn no_event_starves_beyond_its_deadline() {
         let mut faulty = faulty(FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever));
         let mut events = Vec::new();
         push(&mut faulty, &Job { deadline: Some(Instant::now() + INNER_WAIT), ..job(0, Nop) });
@@ -738,7 +738,7 @@ mod tests {
         /// With any plan and any pace each job completes exactly once, and the same plan gives the
         /// same results.
         #[test]
-        fn every_job_is_answered_once(
+        fn every_job_completes_once(
             plan in plans(),
             steps in proptest::collection::vec((0usize..20, 0usize..8), 0..30),
         ) {
@@ -753,7 +753,8 @@ mod tests {
                     }
                     let before = events.len();
                     faulty.enter(*want, None, &mut events).unwrap();
-                    assert!(plan.starve > 0 || events.len() - before >= (*want).min(pushed as usize - before));
+                    let wanted = (*want).min(pushed as usize - before);
+                    assert!(plan.starve > 0 || events.len() - before >= wanted);
                 }
                 while events.len() < pushed as usize {
                     let before = events.len();
@@ -763,7 +764,8 @@ mod tests {
                 let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
                 numbers.sort();
                 assert_eq!(numbers, Vec::from_iter(0..pushed));
-                assert!(faulty.in_inner == 0 && faulty.delayed.is_empty() && faulty.pending_faults.is_empty());
+                assert!(faulty.in_inner == 0 && faulty.delayed.is_empty());
+                assert!(faulty.pending_faults.is_empty());
                 if plan.starve > 0 {
                     // How long an event starves depends on time; its result does not.
                     events.sort_by_key(|event| event.token.0);

@@ -88,12 +88,12 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waiting_for_nothing_ends_and_waiting_for_a_watched_eventfd_waits() {
+    fn waiting_without_jobs_returns_and_a_watched_eventfd_ends_the_wait() {
         let (mut idle, mut events) = (Idle::default(), Vec::new());
         idle.enter(1, None, &mut events).unwrap();
-        let begun = Instant::now();
-        idle.enter(1, Some(begun + Duration::from_millis(5)), &mut events).unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(5));
+        let start = Instant::now();
+        idle.enter(1, Some(start + Duration::from_millis(5)), &mut events).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(5));
         let eventfd = EventFd::new().unwrap();
         idle.watch(eventfd.as_raw_fd(), true);
         eventfd.signal();

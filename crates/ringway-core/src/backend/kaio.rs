@@ -482,14 +482,14 @@ mod tests {
                 &mut events,
             )
             .unwrap();
-            assert!(!events.is_empty(), "{} of {count} answers", results.len());
+            assert!(!events.is_empty(), "{} of {count} results", results.len());
             for event in events.drain(..) {
                 let before = results.insert(event.token.0 & 0xffff_ffff, event.kind);
-                assert_eq!(before, None, "{event:?} answered twice");
+                assert_eq!(before, None, "{event:?} completed twice");
             }
         }
         kaio.enter(0, None, &mut events).unwrap();
-        assert_eq!(events, [], "more answers than jobs");
+        assert_eq!(events, [], "more events than jobs");
         assert_eq!((kaio.slab.in_kernel, kaio.slab.free.len()), (0, kaio.slab.iocbs.len()));
         results
     }
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     #[should_panic = "free, queued, with the kernel: [3, 0, 0]"]
-    fn a_lost_place_is_noticed() {
+    fn a_lost_iocb_is_detected() {
         let mut slab = Slab::new(4);
         let slot = slab.take(Iocb::default().data(1)).unwrap();
         slab.check(1);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_synced() {
+    fn writes_reads_and_syncs_work() {
         let Some(file) = direct_file(0) else { return };
         both_ways(8, |mut kaio| {
             let pages: [Page; 4] = std::array::from_fn(|number| Page([number as u8 + 1; PAGE]));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_carried() {
+    fn vectored_transfers_work() {
         let Some(file) = direct_file(3) else { return };
         both_ways(8, |mut kaio| {
             let mut pages = [Page([9; PAGE]); 2];
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_by_itself_is_carried() {
+    fn only_asynchronous_operations_are_supported() {
         let kaio = Kaio::new(1).unwrap();
         let mut page = Page([0; PAGE]);
         let read = Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
@@ -628,7 +628,9 @@ mod tests {
 
         /// Refused jobs anywhere in a batch: each completes once, and the others are submitted.
         #[test]
-        fn a_refusal_falls_on_its_own_job(cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24)) {
+        fn a_refusal_affects_only_its_own_job(
+            cases in proptest::collection::vec(prop::sample::select(&JOB_CASES[..]), 1..24),
+        ) {
             let Some(file) = direct_file(4) else { return Ok(()) };
             both_ways(24, |mut kaio| {
                 let mut pages = [Page([9; PAGE]); 24];
@@ -637,11 +639,15 @@ mod tests {
                     match case {
                         JobCase::Good => push(&mut kaio, number, good),
                         JobCase::BadDescriptor => push(&mut kaio, number, Read { fd: -1, ..good }),
-                        JobCase::BadOffset => push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good }),
+                        JobCase::BadOffset => {
+                            push(&mut kaio, number, Read { offset: u64::MAX - 5000, ..good });
+                        }
                         JobCase::BadLength => push(&mut kaio, number, Read { len: 100, ..good }),
                         // A regular file has no poll, so a poll for no events never ends and is
                         // refused.
-                        JobCase::BadPoll => push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 }),
+                        JobCase::BadPoll => {
+                            push(&mut kaio, number, Poll { fd: file.as_raw_fd(), events: 0 });
+                        }
                         JobCase::NoIocb => push(&mut kaio, number, Nop),
                     }
                 }
@@ -666,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_there_is_room_for() {
+    fn a_full_backend_takes_no_job() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(3).unwrap();
         (0..3).for_each(|number| push(&mut kaio, number, poll(&reader)));
@@ -680,7 +686,7 @@ mod tests {
 
     /// The kernel is full before the slab is: the rest is submitted after completions.
     #[test]
-    fn jobs_wait_for_the_kernel_s_room() {
+    fn jobs_wait_while_the_kernel_is_full() {
         let Some(file) = direct_file(4) else { return };
         const JOBS: usize = 2000;
         let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
@@ -694,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn room_used_up_by_polls_is_no_answer() {
+    fn polls_that_fill_the_kernel_make_others_wait() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         const JOBS: usize = 1000;
         let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
@@ -702,22 +708,23 @@ mod tests {
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert_eq!(events, []);
-        assert!(!kaio.queued.is_empty(), "the kernel had room for all of them");
+        assert!(!kaio.queued.is_empty(), "the kernel took all of them");
         writer.write_all(b"x").unwrap();
         let ready = EventKind::Result(i64::from(libc::POLLIN));
         assert!(results(&mut kaio, JOBS).values().all(|kind| *kind == ready));
     }
 
     #[test]
-    fn less_is_asked_for_by_halves() {
-        let room =
-            |room: u32| move |wanted: u32| if wanted <= room { Ok(()) } else { Err(libc::EAGAIN) };
-        assert_eq!(with_fewer_requests(1000, room(5000)), Ok(((), 1000)));
-        assert_eq!(with_fewer_requests(1000, room(999)), Ok(((), 500)));
-        assert_eq!(with_fewer_requests(1000, room(40)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(33, room(32)), Ok(((), 32)));
-        assert_eq!(with_fewer_requests(1000, room(31)), Err(libc::EAGAIN));
-        assert_eq!(with_fewer_requests(8, room(7)), Err(libc::EAGAIN));
+    fn the_number_of_requests_is_halved_until_it_fits() {
+        let available = |available: u32| {
+            move |wanted: u32| if wanted <= available { Ok(()) } else { Err(libc::EAGAIN) }
+        };
+        assert_eq!(with_fewer_requests(1000, available(5000)), Ok(((), 1000)));
+        assert_eq!(with_fewer_requests(1000, available(999)), Ok(((), 500)));
+        assert_eq!(with_fewer_requests(1000, available(40)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(33, available(32)), Ok(((), 32)));
+        assert_eq!(with_fewer_requests(1000, available(31)), Err(libc::EAGAIN));
+        assert_eq!(with_fewer_requests(8, available(7)), Err(libc::EAGAIN));
         assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
@@ -725,7 +732,7 @@ mod tests {
     /// runs on demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
-    fn a_machine_without_room_is_refused() {
+    fn a_machine_without_free_requests_is_refused() {
         let read = |path| -> u32 { std::fs::read_to_string(path).unwrap().trim().parse().unwrap() };
         let free = read("/proc/sys/fs/aio-max-nr") - read("/proc/sys/fs/aio-nr");
         let most = Context::new(free - 100).unwrap();
@@ -763,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_comes_in_the_bits_of_poll() {
+    fn a_hangup_is_reported_in_the_bits_of_poll() {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
         push(&mut kaio, 0, poll(&reader));
@@ -773,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_descriptor_tells_of_everything() {
+    fn the_poll_descriptor_signals_every_event() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(4).unwrap();
         let mut events = Vec::new();
@@ -810,7 +817,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_went_before_anybody_polled_is_told_of() {
+    fn a_transfer_submitted_before_polling_is_signalled() {
         let Some(file) = direct_file(1) else { return };
         let mut page = Page([0xff; PAGE]);
         let mut kaio = Kaio::new(4).unwrap();
@@ -882,7 +889,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_nothing_ends() {
+    fn waiting_without_jobs_returns() {
         let mut kaio = Kaio::new(1).unwrap();
         kaio.enter(1, None, &mut Vec::new()).unwrap();
     }
@@ -930,7 +937,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_does_not_wait_for_what_is_in_flight() {
+    fn dropping_does_not_wait_for_jobs_in_flight() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(1).unwrap();
         push(&mut kaio, 0, poll(&reader));

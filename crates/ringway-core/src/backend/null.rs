@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_succeeds_in_full() {
+    fn every_operation_succeeds_in_full() {
         let mut bytes = [0u8; 100];
         let buf = bytes.as_mut_ptr();
         let iov = [
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_real() {
+    fn opened_descriptors_are_real() {
         let mut null = Null::default();
         let path = c"/dev/null".as_ptr();
         let open =
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_descriptor_is_readable_when_the_queue_has_something() {
+    fn the_poll_descriptor_is_readable_after_a_wake() {
         let mut null = Null::default();
         let fd = null.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];

@@ -64,7 +64,7 @@ pub(crate) struct Uring {
     opcodes: Box<[bool]>,
     /// Jobs that are not completed.
     in_flight: usize,
-    /// Events that do not reaped from the kernel.
+    /// Events that do not come from the kernel.
     unsupported: Vec<Event>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<squeue::Entry>,
@@ -275,8 +275,8 @@ impl Uring {
         // A ring that polls for completions supports no timeouts.
         if !settings.iopoll {
             let mut limits = [0, 0];
-            let asked = self.ring.submitter().register_iowq_max_workers(&mut limits);
-            self.workers = Workers::new(asked.ok().map(|()| limits[0]));
+            let queried = self.ring.submitter().register_iowq_max_workers(&mut limits);
+            self.workers = Workers::new(queried.ok().map(|()| limits[0]));
         }
     }
 
@@ -338,7 +338,7 @@ impl Uring {
         // SAFETY: what the entry points at stays valid until its completion: for a job by the
         // contract of `push`; internal entries point at nothing, or at `sqe_data`.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        debug_assert!(pushed.is_ok(), "there was room");
+        debug_assert!(pushed.is_ok(), "the entries were reserved");
     }
 
     /// Adds linked entries together: a kernel thread that polls the queue would end a chain where
@@ -353,7 +353,7 @@ impl Uring {
             self.unsubmitted.0 += self.linked.len();
             // SAFETY: as for one entry.
             let pushed = unsafe { self.ring.submission().push_multiple(&self.linked) };
-            debug_assert!(pushed.is_ok(), "there was room");
+            debug_assert!(pushed.is_ok(), "the entries were reserved");
             self.linked.clear();
         }
     }
@@ -437,7 +437,7 @@ impl Uring {
             self.fallback_ready = true;
         }
         let taken = events.len() - before;
-        debug_assert!(taken - expired <= self.in_flight, "a job was answered twice");
+        debug_assert!(taken - expired <= self.in_flight, "a job completed twice");
         self.in_flight -= (taken - expired).min(self.in_flight);
         taken
     }
@@ -447,14 +447,14 @@ impl Uring {
         let waiting = self.ring.submission().len();
         assert!(
             waiting <= self.unsubmitted.0,
-            "{waiting} entries wait, of {} put in",
+            "{waiting} entries wait, but only {} were added",
             self.unsubmitted.0
         );
-        assert!(self.linked.is_empty(), "a chain has no end");
+        assert!(self.linked.is_empty(), "a chain is incomplete");
         let (work, unsupported) = (self.workers.jobs() as usize, self.unsupported.len());
         assert!(
             work + unsupported <= self.in_flight,
-            "{work} for workers, {unsupported} refused, {} in flight",
+            "{work} for workers, {unsupported} unsupported, {} in flight",
             self.in_flight
         );
     }
@@ -569,7 +569,7 @@ impl Backend for Uring {
             let queue = self.ring.submission();
             // Completions may need an enter: those that did not fit, and those that the owner's
             // task work makes.
-            let owed = queue.cq_overflow() || queue.taskrun();
+            let needs_enter = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
             if waiting == 0 {
@@ -577,7 +577,7 @@ impl Backend for Uring {
             }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
             let missing = if self.fallback_ready { 0 } else { want.saturating_sub(taken) };
-            if waiting == 0 && missing == 0 && !owed && !polled {
+            if waiting == 0 && missing == 0 && !needs_enter && !polled {
                 break;
             }
             let entered = self.enter_once(missing, until);
@@ -585,7 +585,7 @@ impl Backend for Uring {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok(0) if missing == 0 && (!owed || reaped == 0) && !self.ticked => break,
+                Ok(0) if missing == 0 && (!needs_enter || reaped == 0) && !self.ticked => break,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ETIME) if self.ticked => {}
@@ -764,7 +764,7 @@ impl Backend for Uring {
         let sqe_data = std::mem::take(&mut self.sqe_data);
         // The kernel cancels what is in flight on a ring without owners.
         drop(self);
-        let over = release_pipe.is_some_and(|release_pipe| {
+        let is_released = release_pipe.is_some_and(|release_pipe| {
             loop {
                 match wait_readable([release_pipe.as_raw_fd()], Some(until)) {
                     Ok([true]) => return true,
@@ -773,10 +773,10 @@ impl Backend for Uring {
                 }
             }
         });
-        if !over {
+        if !is_released {
             std::mem::forget(sqe_data);
         }
-        over
+        is_released
     }
 
     fn system_calls(&self) -> u64 {

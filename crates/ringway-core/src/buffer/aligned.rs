@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_aligned_zeroed_and_writable(
+        fn a_buffer_is_aligned_zeroed_and_writable(
             len in prop_oneof![0usize..20_000, MAPPED - 10..MAPPED + 5000],
             shift in 0u32..16,
         ) {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn large_memory_is_touched_by_its_user_only() {
+    fn large_buffers_are_not_touched_when_they_are_made() {
         for len in [MAPPED, 64 << 20, 4 << 30] {
             let mut buffer = AlignedBuffer::new(len, PAGE);
             assert_eq!(resident(&buffer), 0, "{len}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn impossible_sizes_and_alignments_are_errors() {
         for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - PAGE, 1 << 60] {
             assert_eq!(
                 AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "can be aligned to 3")]
-    fn an_alignment_that_is_none_is_refused() {
+    fn an_invalid_alignment_panics() {
         AlignedBuffer::new(8, 3);
     }
 }

@@ -200,7 +200,11 @@ mod tests {
     proptest! {
         /// Blocks never overlap, all are returned, and no more are taken than exist.
         #[test]
-        fn blocks_are_apart(size in 1usize..300, count in 1usize..20, steps in proptest::collection::vec(any::<bool>(), 0..100)) {
+        fn blocks_do_not_overlap(
+            size in 1usize..300,
+            count in 1usize..20,
+            steps in proptest::collection::vec(any::<bool>(), 0..100),
+        ) {
             let arena = Arena::new(size, count);
             let mut taken: Vec<(ArenaBuffer, u8)> = Vec::new();
             for (number, take) in steps.into_iter().enumerate() {
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_keeps_its_memory_when_the_arena_is_gone() {
+    fn a_block_keeps_the_memory_of_a_dropped_arena() {
         let block = Arena::new(64, 1).take().unwrap();
         assert_eq!(block.len(), 64);
         assert!(block.arena().take().is_none());

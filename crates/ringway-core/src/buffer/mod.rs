@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_as_what_it_was() {
+    fn a_buffer_converts_back_to_its_type() {
         let buffer = Buffer::from(vec![1u8, 2, 3, 4]).slice(1..).slice(..2);
         assert_eq!(buffer.as_slice(), [2, 3]);
         let buffer = Box::<[u8]>::try_from(buffer).unwrap_err();
@@ -264,25 +264,25 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "range 1..5 of a buffer of 4 bytes")]
-    fn a_range_outside_is_refused() {
+    fn a_range_outside_the_buffer_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice(1..5);
     }
 
     #[test]
     #[should_panic(expected = "of a buffer of 4 bytes")]
-    fn the_largest_position_is_outside_too() {
+    fn an_end_beyond_usize_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice(..=usize::MAX);
     }
 
     #[test]
     #[should_panic(expected = "of a buffer of 4 bytes")]
-    fn there_is_nothing_behind_the_largest_position() {
+    fn a_start_beyond_usize_panics() {
         let _ = Buffer::from(vec![0u8; 4]).slice((Bound::Excluded(usize::MAX), Bound::Unbounded));
     }
 
     #[cfg(feature = "bytes")]
     #[test]
-    fn shared_bytes_are_not_written_to() {
+    fn shared_bytes_are_read_only() {
         assert!(Buffer::from(bytes::Bytes::from_static(b"x")).as_mut_ptr().is_none());
         assert!(Buffer::from(bytes::BytesMut::zeroed(1)).as_mut_ptr().is_some());
     }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_custom_buffer_finds_its_way_back() {
+    fn a_custom_buffer_converts_back() {
         let mut buffer = Buffer::custom(Box::new(Frame(vec![7; 8].into(), true)));
         assert!(buffer.as_mut_ptr().is_some());
         let custom = Box::<dyn CustomBuffer>::try_from(buffer).unwrap();

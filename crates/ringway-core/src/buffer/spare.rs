@@ -166,11 +166,14 @@ mod tests {
         /// Bytes written to the spare capacity in steps follow the previous content, and nothing
         /// else does.
         #[test]
-        fn it_grows_by_what_is_filled(
+        fn a_buffer_grows_by_the_bytes_committed(
             before in proptest::collection::vec(any::<u8>(), 0..50),
             capacity in 0usize..100,
             limit in prop_oneof![Just(usize::MAX), 0usize..60],
-            steps in proptest::collection::vec((any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)), 0..10),
+            steps in proptest::collection::vec(
+                (any::<bool>(), proptest::collection::vec(any::<u8>(), 0..20)),
+                0..10,
+            ),
         ) {
             let mut vec = Vec::with_capacity(before.len() + capacity);
             vec.extend_from_slice(&before);
@@ -203,7 +206,7 @@ mod tests {
 
     #[cfg(feature = "bytes")]
     #[test]
-    fn each_kind_comes_back_as_what_it_was() {
+    fn each_type_of_buffer_converts_back() {
         let mut spare = SpareCapacity::from(BytesMut::with_capacity(10));
         spare.append(b"abc");
         let spare = Vec::try_from(spare).unwrap_err();

@@ -150,12 +150,13 @@ fn read_number<N: FromStr>(path: &Path) -> Option<N> {
 ///
 /// Those of `stat(2)` on the path; `InvalidInput` if it is not a block device; those of opening it
 /// for reading (EACCES, ENOMEDIUM) if no other use was found. Blocks as long as that open does.
-pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
+pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>> {
+    let path = path.as_ref();
     let metadata = fs::metadata(path)?;
     if !metadata.file_type().is_block_device() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} is no block device", path.display()),
+            format!("{} is not a block device", path.display()),
         ));
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -172,9 +173,9 @@ pub fn block_device_in_use(path: &Path) -> io::Result<Option<String>> {
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
     match opened {
         Ok(_) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(Some(
-            "opened exclusively by another user of it (a file system, RAID or LVM)".to_owned(),
-        )),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Ok(Some("opened exclusively (by a file system, RAID or LVM)".to_owned()))
+        }
         Err(error) => Err(error),
     }
 }
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stacked_device_has_its_own_queue_and_may_say_less() {
+    fn a_stacked_device_has_its_own_queue_and_may_report_less() {
         let root = sysfs();
         let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_held_when_its_partition_is() {
+    fn a_disk_is_held_if_its_partition_is() {
         let root = sysfs();
         let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         assert_eq!(nodes.len(), 2);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_mounted_when_its_partition_is() {
+    fn a_disk_is_mounted_if_its_partition_is() {
         let root = sysfs();
         let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
         let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");

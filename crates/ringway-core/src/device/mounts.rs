@@ -91,7 +91,7 @@ garbage
 ";
 
     #[test]
-    fn optional_fields_and_escapes_are_understood() {
+    fn optional_fields_and_escapes_are_parsed() {
         let mounts = Mounts::parse(TEXT);
         assert_eq!(mounts.iter().count(), 3);
         let root = mounts.of_file(Some(27), (0, 0)).unwrap();
@@ -103,13 +103,13 @@ garbage
     }
 
     #[test]
-    fn a_file_on_no_mount_is_on_none() {
+    fn a_file_on_an_unknown_mount_has_none() {
         assert_eq!(Mounts::parse(TEXT).of_file(Some(99), (9, 9)), None);
         assert_eq!(Mounts::parse("").of_file(None, (254, 0)), None);
     }
 
     #[test]
-    fn a_backslash_that_escapes_nothing_stays() {
+    fn a_backslash_without_an_escape_is_kept() {
         assert_eq!(unescape(r"a\134b\x\04"), r"a\b\x\04");
     }
 }

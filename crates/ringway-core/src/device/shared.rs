@@ -76,7 +76,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_device_is_asked_once_for_all_who_have_it_and_again_when_nobody_has() {
+    fn facts_are_read_once_while_a_device_is_in_use() {
         let devices = DeviceCache(Mutex::default());
         let asked = AtomicU32::new(0);
         let read = |device: &Device| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_nobody_has_take_no_memory() {
+    fn unused_devices_take_no_memory() {
         let devices = DeviceCache(Mutex::default());
         let kept = devices.of((8, 0));
         (0..1000).for_each(|minor| drop(devices.of((7, minor))));

@@ -1,11 +1,31 @@
-//! Operations: one file for each, or for each close family, with all its submission forms:
+//! Operations: the requests that a [`Queue`](crate::Queue) takes.
 //!
-//! - `sqe`: the io_uring entry; `None` if io_uring has none.
-//! - `iocb`: the Linux AIO request; `None` if Linux AIO has none.
-//! - `call`: the blocking system call that a thread makes.
-//! - `try_call`: the same call without waiting; `None` if there is none.
+//! ```
+//! use ringway_core::{File, Options, op};
 //!
-//! To add an operation, add a file here and a line to the list below; no backend changes.
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = File::open("/etc/passwd")?;
+//! let mut queue = Options::new().build()?;
+//! queue.push(op::read(&file, vec![0; 4096], 0).exact().user_data(7))?;
+//! queue.push(op::statx("/etc/passwd").user_data(8))?;
+//! for done in queue.reap(2)? {
+//!     println!("{} {}: {:?}", done.user_data, done.opcode, done.result);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Functions such as [`read()`] make an [`Operation`], and its methods modify it. Types such as
+//! [`Read`] are the same operations as numbers and addresses ([`Raw`]), for bindings to other
+//! languages.
+
+// Each operation, or close family, has one file with all its submission forms:
+//
+// - `sqe`: the io_uring entry; `None` if io_uring has none.
+// - `iocb`: the Linux AIO request; `None` if Linux AIO has none.
+// - `call`: the blocking system call that a thread makes.
+// - `try_call`: the same call without waiting; `None` if there is none.
+//
+// To add an operation, add a file here and a line to the list below; no backend changes.
 
 mod blocking;
 mod cancel;

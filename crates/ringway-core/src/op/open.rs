@@ -16,7 +16,8 @@ use std::path::Path;
 /// use ringway_core::OpenOptions;
 /// # fn main() -> std::io::Result<()> {
 /// # let dir = tempfile::tempdir()?;
-/// let file = OpenOptions::new().read(true).write(true).create(true).open(dir.path().join("table"))?;
+/// let path = dir.path().join("table");
+/// let file = OpenOptions::new().read(true).write(true).create(true).open(path)?;
 /// # drop(file);
 /// # Ok(()) }
 /// ```

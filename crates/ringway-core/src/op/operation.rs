@@ -52,11 +52,11 @@ pub(crate) enum InvalidOperation {
 impl InvalidOperation {
     pub fn text(self) -> &'static str {
         match self {
-            Self::NulInPath => "a path holds a NUL byte",
-            Self::ReadOnlyBuffer => "a read needs a buffer that can be written to",
+            Self::NulInPath => "the path contains a NUL byte",
+            Self::ReadOnlyBuffer => "a read needs a writable buffer",
             Self::NoAccess => "open needs read, write or append",
-            Self::CreateWithoutWrite => "create and truncate need write or append",
-            Self::TruncateAndAppend => "truncate and append exclude each other",
+            Self::CreateWithoutWrite => "open with create or truncate needs write or append",
+            Self::TruncateAndAppend => "open cannot both truncate and append",
         }
     }
 }

@@ -29,8 +29,8 @@ use std::os::fd::{AsRawFd, RawFd};
 /// queue.push(op::read(&file, vec![0; 4096], 0))?;
 /// for done in queue.reap(1)? {
 ///     let bytes = done.result? as usize;
-///     let text: Vec<u8> = done.into_buffer().expect("a read hands its buffer back").try_into().unwrap();
-///     println!("{}", String::from_utf8_lossy(&text[..bytes]));
+///     let buffer = done.into_buffer().expect("a read returns its buffer");
+///     println!("{}", String::from_utf8_lossy(&buffer.as_slice()[..bytes]));
 /// }
 /// # Ok(()) }
 /// ```

@@ -170,7 +170,7 @@ impl Metadata {
         match self.0.stx_mask & libc::STATX_BTIME {
             0 => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "the file system does not keep the time of creation",
+                "the file system does not record creation times",
             )),
             _ => time(&self.0.stx_btime),
         }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_clue_is_no_container() {
+    fn without_clues_no_container_is_guessed() {
         let clues = Clues {
             cgroup: "0::/user.slice\n".to_owned(),
             version: "Linux version 6.1.0".to_owned(),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outermost_name_wins() {
+    fn the_outermost_container_is_named() {
         let clues = Clues { docker_file: true, kubernetes: true, ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("kubernetes"));
         let clues = Clues {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manager_tells_is_repeated() {
+    fn the_name_given_by_the_manager_is_used() {
         let clues = Clues { announced: Some("systemd-nspawn\n".to_owned()), ..Clues::default() };
         assert_eq!(from_clues(&clues).as_deref(), Some("systemd-nspawn"));
     }

@@ -84,9 +84,9 @@ impl Trial<'_> {
         // request names until the completion, or leaks it.
         unsafe { self.context.submit(&[&raw mut request]) }
             .map_err(io::Error::from_raw_os_error)?;
-        let mut room = [MaybeUninit::<IoEvent>::uninit()];
+        let mut buffer = [MaybeUninit::<IoEvent>::uninit()];
         let result = wait_for(TRIAL_TIMEOUT, || {
-            match self.context.get_events(0, &mut room, Some(Duration::ZERO)) {
+            match self.context.get_events(0, &mut buffer, Some(Duration::ZERO)) {
                 Ok(events) => events.first().map(|event| Some(event.res)),
                 // Interrupted by a signal: not a result.
                 Err(libc::EINTR) => None,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_found() {
+    fn wrong_bytes_are_detected() {
         let executable = Sample::of(File::open("/proc/self/exe").unwrap());
         let zeros = Sample::of(File::open("/dev/zero").unwrap());
         for sample in [Sample::new(), executable, zeros].map(Result::unwrap) {

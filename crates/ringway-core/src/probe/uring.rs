@@ -461,7 +461,7 @@ mod tests {
 
     /// Measured on kernel 6.18 as an ordinary user.
     #[test]
-    fn rings_are_counted_as_the_kernel_charges_them() {
+    fn ring_memory_is_what_the_kernel_charges() {
         let usual = limits(Some(8 << 20), 0);
         let rings = |entries| ring_memory(entries, 4096, &usual).rings;
         assert_eq!(rings(64), Some(1024));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_means_no_count() {
+    fn without_a_limit_there_is_no_count() {
         let privileged = limits(Some(8 << 20), Capability::IpcLock.bit());
         assert_eq!(ring_memory(64, 4096, &privileged).rings, None);
         assert_eq!(ring_memory(64, 4096, &limits(None, 0)).rings, None);

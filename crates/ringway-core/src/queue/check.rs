@@ -56,16 +56,15 @@ impl<T: Default> Table<T> {
                 }
                 State::Done => {
                     done += 1;
-                    assert!(!flight.abandoned, "{key:?} is over, and nobody waits for it");
+                    assert!(!flight.abandoned, "{key:?} is done and abandoned");
                     continue;
                 }
                 State::Held => held += usize::from(!self.staged.contains(&key)),
-                State::Pending => assert!(
-                    self.pending.contains(&key),
-                    "{key:?} is queued, and nobody will submit it"
-                ),
+                State::Pending => {
+                    assert!(self.pending.contains(&key), "{key:?} is pending, and not in the list")
+                }
                 State::Submitted => {
-                    assert!(flight.is_active, "{key:?} is submitted, and not active")
+                    assert!(flight.is_active, "{key:?} is submitted and not active")
                 }
             }
             active += usize::from(flight.is_active);

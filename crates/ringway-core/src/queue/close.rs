@@ -152,8 +152,11 @@ impl<T: Default> Table<T> {
         backends.explanation.refusals.push(Refusal {
             feature,
             errno: errno_of(error),
-            meaning: "the backend failed while it was in use, and was closed: nothing is taken any more".into(),
-            fix: "find what refuses its system calls since (a seccomp filter, a security module), and start anew"
+            meaning: "the backend failed during use and was closed; the queue takes no more \
+            operations"
+                .into(),
+            fix: "find what refuses its system calls (a seccomp filter, a security module) and \
+            restart the program"
                 .into(),
         });
         for key in self.slots.keys().collect::<Vec<_>>() {

@@ -17,14 +17,14 @@ impl<T: Default> Table<T> {
     pub fn process_events(&mut self, backends: &mut Backends) -> bool {
         self.assert_paired(backends);
         let mut events = std::mem::take(&mut backends.events);
-        let moved = !events.is_empty();
+        let progressed = !events.is_empty();
         for event in events.drain(..) {
             self.process_event(event, backends);
         }
         backends.events = events;
         #[cfg(debug_assertions)]
         self.check_now_and_then();
-        moved
+        progressed
     }
 
     #[inline]

@@ -313,7 +313,7 @@ mod tests {
     /// Two concurrent appends must not interleave, and no bytes may follow the count of a short
     /// write.
     #[test]
-    fn writes_go_whole_or_in_order() {
+    fn writes_are_submitted_whole_or_in_order() {
         let file = File::from(std::fs::File::open("/dev/zero").unwrap());
         let long = MAX_PIECE as usize + 1;
         for (len, pieces) in

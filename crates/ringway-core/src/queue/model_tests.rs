@@ -36,7 +36,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let at = || any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
     prop_oneof![
-        4 => (1u8..4, any::<u8>(), any::<u8>()).prop_map(|(count, opcode, options)| Step::Insert(count, opcode, options)),
+        4 => (1u8..4, any::<u8>(), any::<u8>())
+            .prop_map(|(count, opcode, options)| Step::Insert(count, opcode, options)),
         4 => at().prop_map(Step::Start),
         2 => Just(Step::SubmitPending),
         2 => Just(Step::Submit),
@@ -202,7 +203,7 @@ impl Model {
             }
             Step::NextDone => {
                 if let Some(id) = self.table.next_done() {
-                    assert_eq!(self.live[&id].1, Phase::Begun, "nobody waits for it");
+                    assert_eq!(self.live[&id].1, Phase::Begun, "it is abandoned");
                 }
             }
             Step::Take(at) => {
@@ -297,14 +298,17 @@ impl Model {
         );
         assert!(
             self.owned.iter().all(|owned| Arc::strong_count(owned) == 1),
-            "a closure is left over"
+            "a closure was not dropped"
         );
     }
 }
 
 proptest! {
     #[test]
-    fn every_operation_has_one_outcome(plan in plan(), steps in proptest::collection::vec(step(), 1..300)) {
+    fn every_operation_ends_once(
+        plan in plan(),
+        steps in proptest::collection::vec(step(), 1..300),
+    ) {
         let mut model = Model::new(plan);
         for step in steps {
             model.step(step);
@@ -316,7 +320,10 @@ proptest! {
     /// The table may be shut down at any point: each operation in flight is completed or freed
     /// once.
     #[test]
-    fn it_may_end_at_any_point(plan in plan(), steps in proptest::collection::vec(step(), 1..100)) {
+    fn a_table_may_be_shut_down_at_any_point(
+        plan in plan(),
+        steps in proptest::collection::vec(step(), 1..100),
+    ) {
         let mut model = Model::new(plan);
         steps.into_iter().for_each(|step| model.step(step));
         model.table.shut_down(&mut model.backends, Duration::from_secs(60));

@@ -390,20 +390,20 @@ impl Options {
         let invalid = |text: String| Err(BuildError::Invalid(text));
         if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
             return invalid(format!(
-                "entries: {} is not within 1 to {}",
+                "entries must be 1 to {1}, not {0}",
                 self.entries,
                 Self::MAX_ENTRIES
             ));
         }
         if self.in_flight == 0 || self.in_flight > Self::MAX_IN_FLIGHT {
             return invalid(format!(
-                "in_flight: {} is not within 1 to {}",
+                "in_flight must be 1 to {1}, not {0}",
                 self.in_flight,
                 Self::MAX_IN_FLIGHT
             ));
         }
         if self.threads == 0 || self.sync_threads == 0 {
-            return invalid("threads and sync_threads: at least 1".into());
+            return invalid("threads and sync_threads must be at least 1".into());
         }
         Ok(())
     }

@@ -184,11 +184,11 @@ impl<T: Default> Table<T> {
             .offset()
             .is_some_and(|offset| offset != CURRENT_POSITION && offset > i64::MAX as u64)
         {
-            return Some(Reason::Invalid("an offset over i64::MAX"));
+            return Some(Reason::Invalid("the offset is greater than i64::MAX"));
         }
         if count > self.slots.capacity() {
             return Some(Reason::Invalid(
-                "a chain longer than the queue: more than may ever be in flight",
+                "the chain is longer than the queue: split it, or raise in_flight",
             ));
         }
         (self.slots.free_slots() < count).then_some(Reason::Full)

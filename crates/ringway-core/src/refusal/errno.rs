@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_that_the_c_library_describes_has_a_name() {
+    fn every_errno_that_the_c_library_describes_has_a_name() {
         for errno in 1..=133 {
             let text = std::io::Error::from_raw_os_error(errno).to_string();
             assert_eq!(

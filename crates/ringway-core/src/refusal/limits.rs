@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_field_is_found_by_its_whole_name() {
+    fn a_status_field_is_found_by_its_full_name() {
         let status = "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\nCapEff:\t0000000000004000\n";
         assert_eq!(status_field(status, "Seccomp"), Some("2"));
         assert_eq!(status_field(status, "Seccomp_filters"), Some("1"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_mask_is_neither_yes_nor_no() {
+    fn without_the_capability_mask_has_returns_none() {
         let limits = Limits { capabilities: None, ..Limits::of_this_process() };
         assert_eq!(limits.has(Capability::IpcLock), None);
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_readable_from_signal_to_drain() {
+    fn an_eventfd_is_readable_from_signal_to_drain() {
         let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
         let fds = [one.as_raw_fd(), two.as_raw_fd()];
         let now = Some(Instant::now());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_at_its_time() {
+    fn waiting_ends_at_the_deadline() {
         let event = EventFd::new().unwrap();
         let until = Instant::now() + Duration::from_millis(5);
         assert_eq!(wait_readable([event.as_raw_fd()], Some(until)).unwrap(), [false]);

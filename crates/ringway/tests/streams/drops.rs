@@ -69,7 +69,7 @@ fn a_writer_says_what_is_lost() {
             .args(arguments)
             .env("RINGWAY_DROP", how)
             .output();
-        String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 bytes not written")
+        String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 unwritten bytes")
     };
     assert_eq!(said("dropped"), cfg!(debug_assertions));
     assert!(!said("flushed") && !said("abandoned") && !said("panicking"));

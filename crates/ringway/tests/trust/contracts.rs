@@ -167,7 +167,7 @@ async fn everyone_is_answered(world: &World) {
     let (read, buffer) = file.read_at(room(PAGE), 0).await;
     assert!(answers(errno_of(&read)) && buffer.len() == PAGE);
     let text = world.engine.explain().to_string();
-    assert!(text.contains("failed while it was in use"), "{text}");
+    assert!(text.contains("failed during use"), "{text}");
     assert!(world.engine.stats().failures > 0);
 }
 

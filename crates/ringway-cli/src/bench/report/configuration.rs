@@ -136,7 +136,7 @@ fn target(target: &Target) -> String {
         }
         Target::Directory { path, size, files } => {
             let files = plural(u64::from(*files), "file");
-            format!("{}, {files} a job of {}", path.to_string_lossy(), bytes_text(*size))
+            format!("{files} a job of {} in {}", bytes_text(*size), path.to_string_lossy())
         }
     }
 }
@@ -180,8 +180,8 @@ fn failures(of: &Measurement) -> Vec<String> {
     failed.chain(wrong).collect()
 }
 
-/// The notes and failures of all measurements, each with the configurations that it is about. A note
-/// that several share appears once.
+/// The notes and failures of all measurements, each with the configurations that it is about. A
+/// note that several share appears once.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<(String, Vec<&Measurement>)> = Vec::new();
     for measurement in &report.measurements {

@@ -419,7 +419,7 @@ fn warnings(report: &Report) -> Vec<String> {
         warn(
             any(&exceeds),
             format!(
-                "The device's queue holds {} (nr_requests): deeper direct rows wait for free slots.",
+                "The device's queue holds {} (nr_requests): deeper direct rows wait for slots.",
                 plural(slots, "request")
             ),
         );
@@ -547,7 +547,10 @@ mod tests {
         }
         let text = flat(&samples::report(measurements));
         assert!(
-            text.contains("Fastest and least CPU time an operation: kaio at depth 1; uring at depth 32 and 128."),
+            text.contains(
+                "Fastest and least CPU time an operation: kaio at depth 1; uring at depth 32 and \
+                 128."
+            ),
             "{text}"
         );
         assert!(text.contains("Depth 32 is enough for uring: more depth adds no ops/s"), "{text}");

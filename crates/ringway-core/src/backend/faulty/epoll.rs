@@ -9,7 +9,7 @@ pub(crate) struct Epoll(OwnedFd);
 
 impl Epoll {
     /// Errors: those of `epoll_create1(2)` and `epoll_ctl(2)`.
-    pub fn over<const N: usize>(members: [RawFd; N]) -> io::Result<Self> {
+    pub fn new<const N: usize>(members: [RawFd; N]) -> io::Result<Self> {
         // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn an_epoll_is_readable_while_a_member_is() {
         let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
-        let epoll = Epoll::over([one.as_raw_fd()]).unwrap();
+        let epoll = Epoll::new([one.as_raw_fd()]).unwrap();
         epoll.add(two.as_raw_fd()).unwrap();
         epoll.add(two.as_raw_fd()).unwrap();
         let readable =

@@ -227,7 +227,12 @@ impl FromStr for FaultStep {
     /// `fdatasync`: `3`, `0.2`, `write.0`.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse::<u64>();
-        let invalid = || format!("`{text}` is no step: JOB, OPERATION.JOB or KIND.NUMBER");
+        let invalid = || {
+            format!(
+                "`{text}` is not a step; write JOB, OPERATION.JOB or \
+        OPCODE.NUMBER"
+            )
+        };
         let Some((first, last)) = text.split_once('.') else {
             return number(text).map(Self::Job).map_err(|_| invalid());
         };
@@ -261,20 +266,25 @@ impl FromStr for FaultPlan {
     type Err = String;
 
     /// Parses names with values, in any order, separated by spaces or commas:
-    /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500 enters=100`,
+    /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500`,
+    /// `enters=100`,
     /// and for single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
     /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
-            let (name, value) =
-                word.split_once('=').ok_or_else(|| format!("`{word}` is no fault: name=value"))?;
-            let invalid = |_| format!("`{value}` is no number for the fault {name}");
+            let (name, value) = word.split_once('=').ok_or_else(|| {
+                format!(
+                    "`{word}` is not a fault; write \
+                name=value"
+                )
+            })?;
+            let invalid = |_| format!("`{value}` is not a number, for the fault {name}");
             let rate = || value.parse::<u16>().map_err(invalid);
             let pair = |example: &str| {
-                value.split_once('/').ok_or_else(|| {
-                    format!("`{value}`: the fault {name} is written as {name}={example}")
-                })
+                value
+                    .split_once('/')
+                    .ok_or_else(|| format!("`{value}`: write the fault as {name}={example}"))
             };
             plan = match name {
                 "seed" => Self { seed: value.parse().map_err(invalid)?, ..plan },
@@ -296,7 +306,15 @@ impl FromStr for FaultPlan {
                         .ok()
                         .filter(|errno| *errno >= 0)
                         .or_else(|| errno_from_name(errno));
-                    plan.fail(step.parse()?, known.ok_or_else(|| format!("`{errno}` is no error"))?)
+                    plan.fail(
+                        step.parse()?,
+                        known.ok_or_else(|| {
+                            format!(
+                                "`{errno}` is not an \
+                    error"
+                            )
+                        })?,
+                    )
                 }
                 "cut" => plan.cut(value.parse()?),
                 "late" => {
@@ -305,7 +323,8 @@ impl FromStr for FaultPlan {
                 }
                 _ => {
                     return Err(format!(
-                        "`{name}` is no fault: seed, short, errors, sync_errors, retryable, delay, starve, reorder, enters, \
+                        "`{name}` is not a fault; use seed, short, errors, sync_errors, \
+                        retryable, delay, starve, reorder, enters, \
                          fail, cut or late"
                     ));
                 }
@@ -320,13 +339,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_from_text() {
+    fn a_plan_is_parsed_from_text() {
         let plan = "seed=7 short=500,errors=10 retryable=200 delay=300/4 reorder=900".parse();
         assert_eq!(
             plan,
             Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900))
         );
-        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 late=0.1/last late=9/forever,late=3/7";
+        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 \
+        late=0.1/last late=9/forever,late=3/7";
         let expected = FaultPlan::new(0)
             .sync_errors(5)
             .starve(20)

@@ -895,14 +895,14 @@ mod tests {
 
     #[test]
     #[should_panic = "1 jobs are pending"]
-    fn a_lost_job_is_noticed() {
+    fn a_lost_job_is_detected() {
         let shared = Shared::new(1, 1, Duration::ZERO);
         shared.lock().check(0);
         shared.lock().check(1);
     }
 
     #[test]
-    fn calls_hang_when_none_of_them_ends() {
+    fn calls_are_stuck_if_none_of_them_ends() {
         let mut calls = Calls::default();
         let [first, second] = [calls.begin(), calls.begin()];
         assert_eq!(calls.tick(2), 0);
@@ -916,7 +916,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_hangs_while_others_end() {
+    fn one_call_is_stuck_while_others_end() {
         let mut calls = Calls::default();
         let hangs = calls.begin();
         for tick in 1..=STUCK {
@@ -930,7 +930,7 @@ mod tests {
 
     /// Hundreds of stuck calls in a lane of a few threads are all found within some ticks.
     #[test]
-    fn there_are_as_many_threads_more_as_hang() {
+    fn stuck_threads_are_replaced() {
         let mut lane = Lane::new(4);
         let rounds = (1..).find(|_| {
             (lane.calls.running.len()..lane.limit()).for_each(|_| _ = lane.calls.begin());
@@ -941,7 +941,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_hang() {
+    fn the_number_of_stuck_calls_is_bounded() {
         let mut calls = Calls::default();
         (0..MAX_STUCK + 10).for_each(|_| _ = calls.begin());
         assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));

@@ -60,7 +60,7 @@ fn reap(threads: &mut Threads, want: usize) -> HashMap<u32, EventKind> {
     while all.len() < want {
         assert!(Instant::now() < until, "{} of {want} events came", all.len());
         for (index, kind) in enter(threads, want - all.len(), SECOND) {
-            assert_eq!(all.insert(index, kind), None, "job {index} was answered twice");
+            assert_eq!(all.insert(index, kind), None, "job {index} completed twice");
         }
     }
     all
@@ -109,7 +109,7 @@ fn readable(fd: RawFd) -> bool {
 }
 
 #[test]
-fn many_jobs_on_many_files_answer_what_the_calls_answer() {
+fn many_jobs_on_many_files_return_what_the_calls_return() {
     let files: Vec<File> = (0..8).map(|_| sample()).collect();
     let mut threads = Threads::new(options(4)).unwrap();
     for (direct, kind) in
@@ -136,7 +136,7 @@ fn many_jobs_on_many_files_answer_what_the_calls_answer() {
 }
 
 #[test]
-fn writes_and_vectors_arrive() {
+fn writes_and_vectored_reads_work() {
     let mut file = tempfile::tempfile().unwrap();
     let mut threads = Threads::new(options(2)).unwrap();
     let bytes: &[u8] = pattern(0, 8192).leak();
@@ -167,7 +167,7 @@ fn writes_and_vectors_arrive() {
 }
 
 #[test]
-fn what_is_cached_needs_no_thread() {
+fn cached_reads_need_no_thread() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let mut threads = Threads::new(options(4)).unwrap();
@@ -183,7 +183,7 @@ fn what_is_cached_needs_no_thread() {
 }
 
 #[test]
-fn misses_are_tried_less_and_less_until_there_is_a_hit() {
+fn misses_are_tried_less_often_until_a_hit() {
     let file = tempfile::tempfile().unwrap();
     (&file).write_all(&pattern(0, 4096)).unwrap();
     let (hit, miss): (Raw, Raw) = (read(&file, 512, 0).into(), read(&file, 512, 1 << 20).into());
@@ -209,7 +209,7 @@ fn misses_are_tried_less_and_less_until_there_is_a_hit() {
 }
 
 #[test]
-fn what_is_queued_is_cancelled_and_what_runs_is_not() {
+fn queued_jobs_are_cancelled_and_running_ones_are_not() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
@@ -235,7 +235,7 @@ fn what_is_queued_is_cancelled_and_what_runs_is_not() {
 }
 
 #[test]
-fn what_waits_is_cancelled() {
+fn waiting_jobs_are_cancelled() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let poll = op::Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 };
@@ -258,7 +258,7 @@ fn what_waits_is_cancelled() {
 }
 
 #[test]
-fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
+fn a_thousand_waiting_pipe_reads_delay_no_others() {
     let file = sample();
     let mut threads = Threads::new(options(4)).unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -291,7 +291,7 @@ fn a_thousand_waiting_pipe_reads_are_in_nobody_s_way() {
 }
 
 #[test]
-fn one_stream_s_reads_are_served_in_their_order() {
+fn reads_of_one_stream_complete_in_order() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     for index in 0..10 {
@@ -306,7 +306,7 @@ fn one_stream_s_reads_are_served_in_their_order() {
 
 /// Inotify has no call that does not wait: it is polled for, and a worker makes the call.
 #[test]
-fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
+fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = std::ffi::CString::new(dir.path().as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: numbers and a C string that lives during the call; the descriptor is new and has no
@@ -335,7 +335,7 @@ fn a_stream_without_nowait_is_polled_and_called_by_one_at_a_time() {
 }
 
 #[test]
-fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
+fn writes_wait_for_space_and_get_a_broken_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let bytes = memory(1 << 20);
@@ -346,10 +346,7 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
         offset: op::CURRENT_POSITION,
     };
     push(&mut threads, &job(0, read, FileKind::Stream));
-    assert!(
-        matches!(one(&mut threads).1, EventKind::Result(4096..)),
-        "as much as there is room for"
-    );
+    assert!(matches!(one(&mut threads).1, EventKind::Result(4096..)), "as much as fits");
     push(&mut threads, &job(1, read, FileKind::Stream));
     push(&mut threads, &job(2, read, FileKind::Unknown));
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
@@ -358,7 +355,7 @@ fn writes_wait_for_room_and_learn_of_a_broken_pipe() {
 }
 
 #[test]
-fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
+fn syncs_and_reads_do_not_delay_each_other() {
     let file = sample();
     let mut threads = Threads::new(options(1)).unwrap();
     let (_readers, writers) = block(&mut threads, 1);
@@ -373,7 +370,7 @@ fn syncs_and_reads_do_not_stand_in_each_other_s_way() {
 }
 
 #[test]
-fn no_more_threads_than_work_and_idle_ones_end() {
+fn there_are_no_more_threads_than_jobs_and_idle_ones_end() {
     let file = sample();
     let mut threads =
         Threads::new(ThreadOptions { idle: Duration::from_millis(50), ..options(64) }).unwrap();
@@ -399,7 +396,7 @@ fn no_more_threads_than_work_and_idle_ones_end() {
 }
 
 #[test]
-fn polls_and_timeouts_answer() {
+fn polls_and_timeouts_complete() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let poll = |fd| op::Poll { fd, events: (libc::POLLIN | libc::POLLOUT) as u16 };
@@ -428,7 +425,7 @@ fn polls_and_timeouts_answer() {
 }
 
 #[test]
-fn errors_are_answers() {
+fn errors_are_results() {
     let mut threads = Threads::new(options(2)).unwrap();
     for (index, kind) in
         [FileKind::Storage, FileKind::Stream, FileKind::Unknown].into_iter().enumerate()
@@ -470,7 +467,7 @@ fn the_descriptor_is_readable_while_there_are_events() {
         std::thread::yield_now();
     }
     let fd = threads.poll_fd().unwrap();
-    assert!(readable(fd), "there was an event before it was asked for");
+    assert!(readable(fd), "there was an event before poll_fd");
     assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
     assert!(!readable(fd));
 
@@ -504,7 +501,7 @@ fn the_descriptor_is_readable_while_there_are_events() {
 }
 
 #[test]
-fn waiting_ends_at_its_time() {
+fn waiting_ends_at_the_deadline() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let mut threads = Threads::new(options(1)).unwrap();
     let before = Instant::now();
@@ -553,7 +550,7 @@ fn timers_expire_and_do_not_pile_up() {
 
 /// Every job completes once, with any mix of jobs and cancels.
 #[test]
-fn every_job_is_answered_once() {
+fn every_job_completes_once() {
     let file = sample();
     let (reader, mut writer) = std::io::pipe().unwrap();
     for seed in 1..6u64 {
@@ -776,7 +773,7 @@ impl Random {
 }
 
 #[test]
-fn threads_that_hang_are_replaced() {
+fn stuck_threads_are_replaced_and_end_later() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);

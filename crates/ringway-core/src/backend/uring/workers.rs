@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_does_not_count() {
+    fn hung_jobs_do_not_count() {
         let mut workers = Workers::new(Some(8));
         (0..8).for_each(|slot| workers.begin(slot, &write(), false));
         assert!(workers.may_be_exhausted());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_and_others_are_not_counted() {
+    fn the_limit_is_bounded_and_other_jobs_do_not_count() {
         let mut workers = Workers::new(Some(8));
         workers.begin(0, &Raw::Nop(Nop), false);
         workers.begin(1, &Raw::Timeout(Timeout { duration: TICK }), false);
