@@ -64,8 +64,8 @@
 //! | a whole file, replaced atomically | [`fs::write_atomic`], [`fs::AtomicFile`] |
 //! | a name: a file created, renamed or removed | [`fs::sync_dir`] of its directory |
 //!
-//! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Read
-//! the file back and rewrite what is missing.
+//! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Treat
+//! everything written since the last successful sync as lost, even if it can be read.
 //!
 //! ## Executors
 //!

@@ -531,5 +531,5 @@ impl State {
 
 /// The error for appends to a log that has failed before.
 fn refused(error: &io::Error) -> io::Error {
-    io::Error::other(format!("the log failed earlier and accepts no more records: {error}"))
+    io::Error::other(format!("the log failed before and accepts no more records: {error}"))
 }
