@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// The default limit of bytes in a group.
-const GROUP: usize = 1 << 20;
+const DEFAULT_GROUP: usize = 1 << 20;
 /// The most records in a group: as many buffers as one system call writes (`IOV_MAX`).
-const RECORDS: usize = 1024;
+const MAX_RECORDS: usize = 1024;
 
 /// An append-only log with group commit, for any number of tasks.
 ///
@@ -182,7 +182,7 @@ impl LogWriter {
             is_signalled: false,
             is_gathering: false,
             end,
-            max_group: GROUP,
+            max_group: DEFAULT_GROUP,
             failed: None,
         }));
         let waker = Arc::new(CommitWaker(Arc::downgrade(&state))).into();
@@ -479,7 +479,7 @@ impl State {
         let (begin, mut records) = (self.end, Vec::new());
         self.is_gathering = false;
         while let Some(key) = self.queue.front().copied()
-            && records.len() < RECORDS
+            && records.len() < MAX_RECORDS
         {
             let offset = self.end;
             let stage = &mut self.waiting(key).stage;
