@@ -110,6 +110,8 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
 # Root may have no cargo; then what was built before is installed.
+# The command that writes the pages and completions: another one when BINARY cannot run here.
+GENERATOR ?= $(BINARY)
 COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
 COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
 # Debian's zsh reads site-functions in /usr/local only.
@@ -119,7 +121,7 @@ install-command: ## the command alone, with its man pages and shell completions
 		./scripts/setup.sh $(needs.install-command) && \
 		$(CARGO) build --release -p ringway-cli --bin ringway; fi
 	install -D -m 755 $(BINARY) $(COMMAND_TO)/bin/ringway
-	rm -rf $(TARGET)/command && $(BINARY) generate $(TARGET)/command
+	rm -rf $(TARGET)/command && $(GENERATOR) generate $(TARGET)/command
 	install -d $(COMMAND_MAN) && install -m 644 $(TARGET)/command/man1/* $(COMMAND_MAN)
 	install -D -m 644 $(TARGET)/command/completions/ringway.bash \
 		$(COMMAND_TO)/share/bash-completion/completions/ringway

@@ -801,7 +801,7 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
     fs::write(folder.path().join("job.fio"), job).unwrap();
     let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
     for part in [
-        "a: psync, read, 4 KiB, buffered, depth 1, 1 job, ",
+        "a: psync batch=1, read, 4 KiB, buffered, depth 1, 1 job, 1 file a job of 1 MiB in .\n",
         "Differences from fio\n",
         "line 3: `ioengine`: uses pread and pwrite",
         "line 4: `bs`: `4KiB` is 4096; in fio this unit is a power of 1000",

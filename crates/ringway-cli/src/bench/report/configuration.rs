@@ -136,7 +136,7 @@ fn target(target: &Target) -> String {
         }
         Target::Directory { path, size, files } => {
             let files = plural(u64::from(*files), "file");
-            format!("{}, {files} a job of {}", path.to_string_lossy(), bytes_text(*size))
+            format!("{files} a job of {} in {}", bytes_text(*size), path.to_string_lossy())
         }
     }
 }

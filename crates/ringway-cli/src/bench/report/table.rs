@@ -101,7 +101,7 @@ type Column = (&'static str, Vec<String>);
 fn setting_columns(rows: &[Row], varying: &[Setting]) -> Vec<Column> {
     let column =
         |heading, text: &dyn Fn(&Row) -> String| (heading, rows.iter().map(text).collect());
-    let mut columns: Vec<Column> = vec![column("configuration", &|row| match row.direction {
+    let mut columns: Vec<Column> = vec![column("backend", &|row| match row.direction {
         Some((name, _)) => format!("  {name}"),
         None => configuration(&row.measurement.workload),
     })];
