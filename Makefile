@@ -153,8 +153,9 @@ test: ## formatting, lints and every test: what CI runs
 	$(MAKE) -C go test
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
-check: ## formatting and lints alone
+check: ## formatting, lints and lines over 100 columns, without tests
 	@$(NEED) $(needs.check)
+	scripts/check-columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
