@@ -419,13 +419,8 @@ fn forked() {
         table.rows(&disk(), |table, row, world| {
             let before = world.engine.stats().counts;
             let answer = in_fork(|| {
-                match (row.call)(world.clone())
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                {
-                    Poll::Ready(answer) => answer,
-                    Poll::Pending => Err(io::Error::other("it waits for the parent's engine")),
-                }
+                let mut call = (row.call)(world.clone());
+                at_once(|| call.as_mut().poll(&mut Context::from_waker(Waker::noop())))
             });
             let operation = row.does.has(Does::OPERATION);
             let wanted = if operation { Want::Errno(libc::ECHILD) } else { Want::Success };
@@ -445,14 +440,22 @@ fn forked_meanwhile() {
             if let Poll::Ready(answer) = poll() {
                 return table.answer(&row, &answer, &[Want::Success]);
             }
-            let answer = in_fork(|| match poll() {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => Err(io::Error::other("it waits for the parent's engine")),
-            });
+            let answer = in_fork(|| at_once(&mut poll));
             table.answer(&row, &answer, &[Want::Errno(libc::ECHILD)]);
             table.answer(&row, &block_on(call), &[Want::Success]);
         });
     });
+}
+
+/// The result of a call that does not wait. Its first poll may yield to other tasks, because the
+/// child has its parent's allowance.
+fn at_once(mut poll: impl FnMut() -> Poll<io::Result<()>>) -> io::Result<()> {
+    let mut polls = std::iter::repeat_with(&mut poll).take(2);
+    let result = polls.find_map(|polled| match polled {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    });
+    result.unwrap_or_else(|| Err(io::Error::other("it waits for the parent's engine")))
 }
 
 /// What `work` gives in a forked child.

@@ -410,10 +410,7 @@ fn a_filter_that_comes_later() {
                     let (read, buffer) = block_on(waiting);
                     assert_eq!((errno(read), buffer.len()), (libc::ECANCELED, 64));
                     let text = engine.explain().to_string();
-                    assert!(
-                        text.contains("EPERM") && text.contains("failed during use"),
-                        "{text}"
-                    );
+                    assert!(text.contains("EPERM") && text.contains("failed during use"), "{text}");
                 } else {
                     drop(waiting);
                 }
