@@ -109,13 +109,13 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
-# Root may have no cargo; then what was built before is installed.
 # The command that writes the pages and completions: another one when BINARY cannot run here.
 GENERATOR ?= $(BINARY)
 COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
 COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
 # Debian's zsh reads site-functions in /usr/local only.
 ZSH_COMPLETIONS = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+# Root may have no cargo; then what was built before is installed.
 install-command: ## the command alone, with its man pages and shell completions
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
 		./scripts/setup.sh $(needs.install-command) && \
@@ -144,6 +144,7 @@ test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
 	$(MAKE) check
 	scripts/tests/setup.sh
+	scripts/tests/columns.sh
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc

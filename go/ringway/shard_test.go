@@ -27,7 +27,7 @@ func goroutine() string {
 // instant is a queue that completes each request when it is submitted.
 type instant struct {
 	pushed []*request
-	after  func() // Called in each submission.
+	after  func() // Called in each submission of requests.
 	short  int    // How many submissions are refused first.
 }
 
@@ -38,6 +38,9 @@ func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
 func (q *instant) cancel(*request) {}
 
 func (q *instant) submit(bool) bool {
+	if len(q.pushed) == 0 {
+		return true // The first round of the reaper.
+	}
 	q.after()
 	q.short--
 	return q.short < 0
@@ -58,7 +61,7 @@ func (q *instant) readable(uintptr) {}
 
 func (q *instant) close() error { return nil }
 
-// pipeShard makes a shard over a queue whose descriptor is a pipe.
+// pipeShard makes a shard over a queue whose descriptor is a pipe. Its reaper is idle.
 func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 	t.Helper()
 	var fds [2]int
@@ -73,6 +76,12 @@ func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The reaper must not be the combiner when the test begins.
+	eventually(t, "the first round of the reaper", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.counts.Submissions > 0 && !s.combining && !s.reaperActive
+	})
 	return s, func() {
 		if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
 			t.Error(err)

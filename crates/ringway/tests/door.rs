@@ -1,5 +1,4 @@
-//! The door in everyday use, on tokio: what is written is read, and errors are what the kernel
-//! says.
+//! Everyday use on tokio: a program reads what it wrote, and errors are those of the kernel.
 
 use ringway::fs::{self, File, OpenOptions};
 use ringway::{BackendKind, Coalesce, Engine, Position, Reaping};
@@ -67,9 +66,9 @@ async fn errors_are_the_kernels() {
     assert_eq!((read.unwrap_err().kind(), buf.len()), (io::ErrorKind::InvalidInput, 3));
 }
 
-/// Sixty-four scattered reads are one submission, and mostly their completions are found without a
-/// system call. (The best of some tries counts: completions that trickle in may be asked for once
-/// more.)
+/// Sixty-four scattered reads are one submission, and the engine finds most completions without a
+/// system call. The best of several tries counts, because completions that arrive one by one can
+/// take a further call.
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_one_submission() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -109,9 +108,9 @@ async fn ranges_are_one_submission() -> io::Result<()> {
     Ok(())
 }
 
-/// On io_uring whoever enters copies what goes through the page cache, so no enter takes many such
-/// reads, and who has entered some leaves the others to the reaper, here the test. Direct reads are
-/// entered together.
+/// On io_uring the thread that enters the ring copies data from the page cache. So one enter
+/// submits only a few buffered reads, and leaves the rest to the next reap, which this test makes.
+/// Direct reads are entered together.
 #[test]
 fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
     const READS: u64 = 64;
@@ -119,12 +118,12 @@ fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
     let path = dir.path().join("file");
     std::fs::File::create(&path)?.set_len(READS << 20)?;
     for kind in [BackendKind::Uring, BackendKind::Threads] {
-        // (How many reads of how many bytes, and how many of them an enter takes.)
+        // The length of the reads, whether they are direct, and how many of them one enter submits.
         let bounded = |some| if kind == BackendKind::Uring { some } else { READS };
         for (len, direct, most) in
             [(4096, true, READS), (4096, false, bounded(16)), (32 << 10, false, bounded(4))]
         {
-            // So that every read is an operation.
+            // Every read is to be an operation.
             let builder = Engine::builder()
                 .backend(kind)
                 .shards(1)
@@ -151,11 +150,11 @@ fn buffered_reads_are_entered_some_at_a_time() -> io::Result<()> {
             let mut reads = Box::pin(file.read_ranges(&ranges));
             let mut cx = Context::from_waker(Waker::noop());
             let mut ready = Poll::Pending;
-            // (The task gives way while it takes memory for them.)
+            // The task may yield while it allocates buffers, before it submits the reads.
             while engine.stats().counts.pushed == 0 {
                 ready = reads.as_mut().poll(&mut cx);
             }
-            // Each enter is another reap: nobody makes several in a row.
+            // Each reap enters once: no call enters several times in a row.
             let mut entered = 0;
             loop {
                 let batches = engine.stats().batches;

@@ -1,6 +1,6 @@
 //! Numbers at the ends of their ranges, in every setter and every call that takes an offset or a
-//! length: an answer or an error, as the system call's, and never a panic, a wrap-around or memory
-//! without bounds.
+//! length: each gives a result or an error like that of the system call, and never a panic, an
+//! overflow or unbounded memory.
 
 use futures::executor::block_on;
 use ringway::fs::{Advice, File, OpenOptions};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LEN: usize = 300_000;
 const LAST: u64 = i64::MAX as u64;
-/// Offsets and lengths near every end that there is.
+/// Offsets and lengths near every limit.
 const FAR: [u64; 10] = [
     LAST - 4096,
     LAST - 1,
@@ -75,7 +75,7 @@ fn chunks_and_depths() {
     on_every_file(async |file, what| {
         for chunk in [0, 1 << 20, LAST as usize, LAST as usize + 1, usize::MAX - 4095, usize::MAX] {
             for depth in [0, 1, usize::MAX] {
-                // (One byte at a time takes long.)
+                // One byte at a time takes long.
                 let range = if chunk == 0 { 0..5 } else { 0..LAST };
                 let mut reader = file.reader().chunk(chunk).read_ahead(depth).range(range.clone());
                 let mut read = Vec::new();
@@ -108,7 +108,8 @@ fn streams_that_begin_at_the_end_of_all_offsets() {
     on_every_file(async |file, what| {
         for at in FAR {
             for chunk in [4096, usize::MAX] {
-                // Nothing is there, or (a direct read's last block) nothing can be.
+                // Nothing is there; or the last block of a direct read would end beyond the last
+                // offset.
                 let nothing = |read: io::Result<Option<ringway::Block>>| match read {
                     Ok(block) => assert!(block.is_none(), "{what}: {at}"),
                     Err(error) => {
@@ -203,14 +204,14 @@ fn offsets_and_lengths() {
                 if let Ok(parts) = file.read_ranges_each(&asked, Coalesce::never()).await {
                     assert_eq!(parts[0].as_ref().unwrap().len(), 10, "{what}: {range:?}");
                 }
-                // All of it together is more than memory holds, or all that there is.
+                // One read of both ranges may exceed memory, or the largest possible range.
                 if let Ok(parts) = file.read_ranges_each(&asked, widest).await
                     && let Ok(part) = &parts[0]
                 {
                     assert_eq!(part.len(), 10, "{what}: {range:?}");
                 }
             }
-            // A memory that nobody has is an error too.
+            // A read of more memory than exists is an error too.
             assert!(direct || file.read(0..LAST).await.is_err(), "{what}");
             let _ = file.advise(at, at, Advice::DontNeed).await;
             let _ = file.sync_range(at, at).await;
@@ -219,8 +220,8 @@ fn offsets_and_lengths() {
     });
 }
 
-/// More buffers than one system call takes: a short transfer, as `std` has it, and all of them by
-/// the other forms.
+/// More buffers than one system call accepts: a short transfer, like that of `std`, and all buffers
+/// with the `all` functions.
 #[test]
 fn more_buffers_than_a_call_takes() {
     on_every_file(async |file, what| {
@@ -254,7 +255,7 @@ fn more_buffers_than_a_call_takes() {
                     "{what}: {count}"
                 );
             }
-            // Empty ones among them, and the end of the file.
+            // Some empty buffers, and the end of the file.
             let mut buffers = vec![vec![]; count];
             buffers[count - 1] = vec![0; 100];
             let (read, buffers) = file.read_all_vectored_at(buffers, LEN as u64 - 50).await;

@@ -1,6 +1,6 @@
-//! Memory of reads: what a read does not fill is not touched, and what is kept is not much larger
-//! than what was read. One test, in a process of its own, since it looks at all of the process's
-//! memory.
+//! Memory of reads: a read does not touch memory that it does not fill, and keeping a result takes
+//! little more than its bytes. The only test of this binary, because it measures the memory of the
+//! whole process.
 
 use ringway::fs::File;
 use ringway::{BackendKind, Engine};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 const MIB: usize = 1 << 20;
 
-/// Bytes of this process that are in memory now, or have been at most.
+/// Resident bytes of this process: `VmRSS` now, or `VmHWM` at most.
 fn resident(what: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(what)).unwrap();
@@ -64,7 +64,7 @@ fn of(engine: &Engine) {
         assert!(used < 20_000 * 1024 + 8 * MIB, "{used} bytes for {}", 20_000 * 100);
         assert!(kept.iter().chain(&small).all(|block| block.iter().all(|byte| *byte == 7)));
     });
-    // Its first poll has done all that it does by itself: it has not touched the memory either.
+    // The first poll of a pending read does not touch the memory either.
     let before = resident("VmHWM");
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(

@@ -1,5 +1,5 @@
-//! Functions on paths go through the engine that they are given. The global one cannot be made in
-//! these tests, so that whatever asks for it fails.
+//! Functions on paths use the engine that they are called on. The global engine cannot be built in
+//! these tests, so any use of it fails.
 
 #[path = "../../ringway-core/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the other suites use the rest")]
@@ -15,12 +15,12 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// Runs a test on each backend, where there is no global engine.
+/// Runs a test on each backend in a process that has no global engine.
 fn each(test: &str, body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
     each_after(test, || {}, body);
 }
 
-/// As `each`, with something done to the process before.
+/// Like `each`, after `before` has changed the process.
 fn each_after(
     test: &str,
     before: impl FnOnce(),
@@ -83,7 +83,7 @@ fn every_function_has_its_engine() {
     });
 }
 
-/// What each flag lets through, and with which error it refuses the rest.
+/// Which paths each flag allows, and with which error it refuses the others.
 #[test]
 fn paths_lead_only_where_they_may() {
     each("paths_lead_only_where_they_may", async |engine, dir| {
@@ -133,7 +133,8 @@ fn paths_lead_only_where_they_may() {
         assert_eq!(open("link", Resolve::NO_MAGICLINKS).await?, inside);
         assert_eq!(errno(open("/proc/self/status", Resolve::NO_XDEV).await), libc::EXDEV);
         assert_eq!(errno(open("file", Resolve::BENEATH | Resolve::IN_ROOT).await), libc::EINVAL);
-        // In the cache of names since it was opened above; another may not be.
+        // This name is in the kernel's lookup cache, since it was opened above. Others may be
+        // missing.
         assert_eq!(open("file", Resolve::CACHED).await?, inside);
         let mut making = OpenOptions::new();
         making.write(true).create(true).in_dir(&root).resolve(Resolve::CACHED);
@@ -142,8 +143,8 @@ fn paths_lead_only_where_they_may() {
     });
 }
 
-/// A kernel before 5.6, or a filter: it is said, and nothing is opened that the flags exclude.
-/// Other opens need no openat2.
+/// Without `openat2` (a kernel before 5.6, or a filter) an open with resolve flags fails with a
+/// message, and never opens a file that the flags exclude. Other opens do not need `openat2`.
 fn without_openat2(test: &str, errno: i32) {
     each_after(
         test,
@@ -156,7 +157,7 @@ fn without_openat2(test: &str, errno: i32) {
             assert_eq!(options.open("file").await?.read(0..9).await?, b"text");
             options.resolve(Resolve::BENEATH);
             match options.open("file").await {
-                // (A ring does not pass the filter.)
+                // A ring bypasses the filter.
                 Ok(_) => assert_eq!(engine.backend(), BackendKind::Uring),
                 Err(error) => {
                     assert_ne!(engine.backend(), BackendKind::Uring);
@@ -164,7 +165,7 @@ fn without_openat2(test: &str, errno: i32) {
                     assert!(error.to_string().contains("openat2"), "{error}");
                 }
             }
-            // An error of the path's own is told as it is.
+            // On a ring, an error of the path itself is reported unchanged.
             let missing = options.open("missing").await.unwrap_err();
             let expected = match engine.backend() {
                 BackendKind::Uring => io::ErrorKind::NotFound,
@@ -186,7 +187,7 @@ fn a_filter_without_openat2() {
     without_openat2("a_filter_without_openat2", libc::EPERM);
 }
 
-/// The standard library's file comes when no operation of a dropped future holds it any more.
+/// `into_std` waits until no operation of a dropped future holds the file.
 #[test]
 fn a_file_becomes_one_of_std() {
     each("a_file_becomes_one_of_std", async |engine, dir| {
@@ -194,7 +195,7 @@ fn a_file_becomes_one_of_std() {
         std::fs::write(&path, b"0123456789")?;
         let file = engine.open(&path).await?;
         file.read_at(vec![0; 3], Position::Current).await.0?;
-        // Clones and streams hold it.
+        // Clones and streams hold the file.
         let clone = file.clone();
         assert_eq!(clone.into_std().await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let reader = file.reader();
@@ -204,11 +205,11 @@ fn a_file_becomes_one_of_std() {
         let std: std::fs::File = file.try_into().expect("nobody holds it");
         assert_eq!(std.as_raw_fd(), fd, "it is the same descriptor");
         assert_eq!(io::Seek::stream_position(&mut &std)?, 3);
-        // And back.
+        // The standard library's file becomes a ringway file again.
         let file = File::from_fd(std.into(), engine);
         assert_eq!(file.read(0..4).await?, b"0123");
 
-        // A read that waits holds the file when its future is dropped, until it has been cancelled.
+        // A pending read holds the file after its future was dropped, until it is cancelled.
         let (reader, mut writer) = io::pipe()?;
         let pipe = File::from_fd(reader.into(), engine);
         let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
@@ -216,12 +217,12 @@ fn a_file_becomes_one_of_std() {
         drop(read);
         let mut std = pipe.into_std().await?;
         assert_eq!(engine.stats().counts.in_flight, 0);
-        // Nothing takes bytes away behind our back.
+        // No cancelled read takes these bytes.
         io::Write::write_all(&mut writer, b"all of it")?;
         drop(writer);
         assert_eq!(io::read_to_string(&mut std)?, "all of it");
 
-        // Dropped while it waits, it is closed.
+        // When `into_std` itself is dropped while it waits, the file is closed.
         let (reader, writer) = io::pipe()?;
         let pipe = File::from_fd(reader.into(), engine);
         let mut read = Box::pin(pipe.read_at(vec![0; 10], Position::Current));
@@ -244,8 +245,9 @@ fn a_file_becomes_one_of_std() {
     });
 }
 
-/// Where the file system has no files without a name, or /proc is not there, the new file has a
-/// name for the meantime. It goes with the write, and a forked child leaves it to its parent.
+/// Where the file system does not support unnamed files, or `/proc` is missing, the new file has a
+/// temporary name. Dropping the writer removes that file, but a forked child leaves its parent's
+/// alone.
 #[test]
 fn names_for_the_meantime_are_the_writers() {
     each_after(
@@ -280,17 +282,19 @@ fn names_for_the_meantime_are_the_writers() {
                 file.flush().await?;
                 let with_another = entries();
                 let mut file = Some(file);
-                // SAFETY: the child runs on this thread alone, and ends without returning.
+                // SAFETY: the child runs on this thread only and exits without returning from this
+                // block.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
-                    // SAFETY: the calls take numbers. This ends a child that hangs.
+                    // SAFETY: `alarm` takes a number. It ends a child that hangs.
                     unsafe { libc::alarm(20) };
                     drop(file.take());
-                    // SAFETY: likewise; nothing of the parent's is run or written out.
+                    // SAFETY: `_exit` takes a number and does not return; it runs no code of the
+                    // parent.
                     unsafe { libc::_exit(0) };
                 }
                 let mut status = 0;
-                // SAFETY: `status` is valid for writes for the length of the call.
+                // SAFETY: `status` is valid for writes during the call.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert_eq!(status, 0);
                 assert_eq!(entries(), with_another, "the child has removed its parent's");
@@ -298,7 +302,7 @@ fn names_for_the_meantime_are_the_writers() {
                 assert_eq!(entries(), ["file"]);
                 assert_eq!(std::fs::read(&path)?, b"old");
             }
-            // What cannot be committed goes.
+            // A failed commit removes the temporary file.
             let mut file = engine.fs().create_atomic(&path).await?;
             file.write_all(b"new").await?;
             std::fs::remove_file(&path)?;

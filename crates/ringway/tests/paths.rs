@@ -1,5 +1,5 @@
-//! The functions that take paths do what those of `std::fs` do, and `write_atomic` does all or
-//! nothing.
+//! Functions on paths behave like those of `std::fs`, and `write_atomic` replaces a file entirely
+//! or not at all. `std_parity` compares all shapes of paths; here are the results of single calls.
 
 use ringway::fs::{self, File, OpenOptions, Resolve};
 use std::io;
@@ -46,7 +46,7 @@ async fn files_are_written_read_copied_renamed_and_removed() -> io::Result<()> {
     Ok(())
 }
 
-/// Files that say they have no length have content all the same.
+/// Files that report a length of 0, such as those of `/proc`, are read to their end.
 #[tokio::test]
 async fn files_without_a_length_are_read() -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status").await?;
@@ -89,7 +89,7 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
     assert_ne!(after.ino(), inode, "another file has taken its place");
     assert_eq!(after.mode() & 0o777, 0o604);
     assert_eq!(names(dir.path()), ["settings"], "nothing is left beside it");
-    // A directory in its place cannot be replaced: the new file beside it goes again.
+    // A directory cannot be replaced: the call fails and removes its temporary file.
     std::fs::create_dir(dir.path().join("taken"))?;
     std::fs::write(dir.path().join("taken/full"), b"")?;
     assert!(fs::write_atomic(dir.path().join("taken"), b"x".to_vec()).await.is_err());
@@ -98,7 +98,7 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
         fs::write_atomic("/", b"x".to_vec()).await.unwrap_err().kind(),
         io::ErrorKind::InvalidInput
     );
-    // Dropped at any point it leaves the old content, or the new.
+    // Dropped at any point, the call leaves either the old content or the new.
     for polls in 0..40 {
         let content = format!("content {polls}").into_bytes();
         let before = std::fs::read(&path)?;
@@ -110,7 +110,7 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
             tokio::time::sleep(std::time::Duration::from_micros(200)).await;
         }
         drop(write);
-        // The rename may have been on its way.
+        // The rename may have been submitted already.
         let now = std::fs::read(&path)?;
         assert!(now == before || now == content, "{polls} polls: {now:?}");
     }

@@ -1,5 +1,5 @@
-//! Readers and writers: the same bytes as the standard library's, on every backend, runtime and
-//! kind of file, whatever goes wrong below.
+//! Readers, writers and range streams: they transfer the same bytes as the standard library on
+//! every backend, runtime and kind of file, whatever fails below them.
 
 #[path = "streams/common.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What waits for ever keeps no future of other files waiting, on any backend.
+//! Operations that never complete do not delay futures of other files, on any backend.
 
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Position, Reaping};
@@ -15,10 +15,11 @@ use std::process::{Child, Command, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Long enough for any machine; a hang is turned into a failure by it.
+/// Long enough for any machine. Anything slower hangs.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Opens of FIFOs that nobody reads: while they wait, and after they have been dropped.
+/// Opens of FIFOs without a reader delay no other open, neither while they wait nor after they were
+/// dropped.
 #[test]
 fn opens_of_fifos_keep_no_other_open_waiting() {
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
@@ -66,13 +67,13 @@ fn opens_of_fifos_keep_no_other_open_waiting() {
                 assert!(open.await.unwrap_err().is_cancelled());
             }
         });
-        // Whoever still waits there is let go.
+        // Ends the opens that are still blocked.
         drop(std::fs::File::options().read(true).write(true).open(&fifo).unwrap());
     }
 }
 
-/// Transfers that never come back, more than there is room for: what other files are asked for goes
-/// on, and after a while as if there were none.
+/// Transfers that never complete, more than fit in flight: other files work meanwhile, and soon
+/// without any delay.
 #[test]
 fn transfers_that_hang_keep_no_other_operation_waiting() {
     const STUCK: u64 = 300;
@@ -106,8 +107,8 @@ fn transfers_that_hang_keep_no_other_operation_waiting() {
             for _ in 0..20 {
                 all_goes_on(kind, &direct, &path).await;
             }
-            // Before long all of them are known to be stuck: no read waits until a group has
-            // gathered.
+            // After a while the engine knows that all of them are stuck, and reads no longer wait
+            // to be submitted as a group.
             let mut at_once = 0;
             let until = Instant::now() + SOON;
             while at_once < 20 {
@@ -130,7 +131,7 @@ fn transfers_that_hang_keep_no_other_operation_waiting() {
     }
 }
 
-/// The same in a program that reaps by itself, whenever the engine's descriptor is readable.
+/// The same in a program that reaps manually, whenever the engine's descriptor is readable.
 #[test]
 fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
     const STUCK: u64 = 300;
@@ -165,7 +166,7 @@ fn transfers_that_hang_keep_nothing_waiting_that_is_reaped_by_hand() {
     }
 }
 
-/// An open, a write, reads and a sync of another file.
+/// An open, writes, reads and a sync of another file.
 async fn all_goes_on(kind: BackendKind, direct: &OpenOptions, path: &Path) {
     let all = async {
         let file = direct.open(path).await.unwrap();
@@ -185,7 +186,7 @@ fn aligned() -> AlignedBuffer {
     buffer
 }
 
-/// A close that takes its time, of a file that an operation was the last to hold.
+/// A slow close of a file that only an operation still held delays nothing else.
 #[test]
 fn a_close_that_waits_keeps_no_other_operation_waiting() {
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
@@ -194,13 +195,13 @@ fn a_close_that_waits_keeps_no_other_operation_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
-        // The peer reads nothing: what is left when the socket is closed is waited for.
+        // The peer reads nothing, so closing the socket waits for the unsent data.
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 1 << 16]).is_ok() {}
         ours.set_nonblocking(false).unwrap();
         let linger = libc::linger { l_onoff: 1, l_linger: 2 * SOON.as_secs() as i32 };
         let len = size_of_val(&linger) as libc::socklen_t;
-        // SAFETY: the option is a `linger`, of that length.
+        // SAFETY: the option is a `linger` of that length.
         let set = unsafe {
             let option = (&raw const linger).cast();
             libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, len)
@@ -210,7 +211,7 @@ fn a_close_that_waits_keeps_no_other_operation_waiting() {
         let mut read = Box::pin(async move { file.read_at(vec![0; 1], Position::Current).await });
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(engine.stats().counts.in_flight, 1);
-        // Whoever closes the socket waits.
+        // This thread closes the socket and waits.
         let closes = {
             let engine = engine.clone();
             std::thread::spawn(move || {
@@ -241,12 +242,12 @@ fn a_close_that_waits_keeps_no_other_operation_waiting() {
     }
 }
 
-/// The engine, if this machine has the backend.
+/// The engine, if the backend is available on this machine.
 fn granted(kind: BackendKind, built: std::io::Result<Engine>) -> Option<Engine> {
     built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
 }
 
-/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on
+/// A frozen file system. It thaws when this is dropped, and after a while if this process hangs on
 /// it.
 struct Frozen {
     dir: PathBuf,
@@ -254,15 +255,15 @@ struct Frozen {
 }
 
 impl Frozen {
-    /// A file system on a loop device, seen by this thread and those that it starts alone; the
-    /// reason why not.
+    /// Mounts a file system from a loop device, visible only to this thread and those that it
+    /// starts. The error says why it cannot.
     fn mount(at: &Path) -> Result<PathBuf, String> {
         let (image, dir) = (at.join("image"), at.join("mounted"));
         std::fs::create_dir(&dir).unwrap();
         std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
         let root = c"/".as_ptr();
         let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-        // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
+        // SAFETY: the calls take numbers, C strings, and null pointers where those are allowed.
         let apart = unsafe {
             libc::unshare(libc::CLONE_NEWNS) == 0
                 && libc::mount(none, root, none, private, none.cast()) == 0
@@ -297,7 +298,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Runs a program of root's.
+/// Runs a program, searching root's directories too.
 fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(arguments).env("PATH", path).output();
@@ -308,8 +309,9 @@ fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// Writes that hang until a file system is thawed, direct, buffered and durable. (On kaio a direct
-/// write to a frozen file system blocks in `io_submit(2)`, which has no way around it.)
+/// Writes to a frozen file system block until it thaws, whether direct, buffered or durable. Not on
+/// kaio: there `io_submit(2)` itself blocks in a direct write to a frozen file system, which cannot
+/// be avoided.
 #[test]
 fn a_frozen_file_system_keeps_no_other_file_waiting() {
     const STUCK: u64 = 700;

@@ -1,4 +1,4 @@
-//! Copies of what is no ordinary file, and what is done with an open file.
+//! Copies of special files, atomic writes, and operations on open files, compared with `std::fs`.
 
 use crate::common::is_root;
 use crate::wait;
@@ -17,7 +17,7 @@ fn fifo(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 }
 
-/// Whatever cannot be copied, the target is as it was.
+/// When a copy cannot be made, the target is unchanged.
 #[test]
 fn a_copy_that_cannot_be_made_leaves_its_target() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -59,7 +59,7 @@ fn a_copy_to_what_is_no_file_changes_no_permissions() -> io::Result<()> {
     assert_eq!(std::fs::metadata("/dev/null")?.mode(), null);
     assert_eq!(kind(wait(fs::copy(&source, "/dev/full"))), Some(io::ErrorKind::StorageFull));
     if is_root() {
-        // A device of one's own, which root could change.
+        // A device node of the test's own, whose permissions root could change.
         let own = dir.path().join("null");
         let mode = rustix::fs::Mode::from_raw_mode(0o666);
         let made = rustix::fs::mknodat(
@@ -74,7 +74,7 @@ fn a_copy_to_what_is_no_file_changes_no_permissions() -> io::Result<()> {
                 let before = std::fs::metadata(&own)?;
                 match wait(fs::copy(&source, &own)) {
                     Ok(bytes) => assert_eq!(bytes, 7),
-                    // (The file system may be mounted without devices.)
+                    // The file system may be mounted with `nodev`.
                     Err(error) => println!("skipped: {error}"),
                 }
                 let after = std::fs::metadata(&own)?;
@@ -87,14 +87,15 @@ fn a_copy_to_what_is_no_file_changes_no_permissions() -> io::Result<()> {
     Ok(())
 }
 
-/// Files without a length, of another file system, with holes, and longer than one call copies.
+/// Copies of files that report no length, between file systems, with holes, and longer than one
+/// call copies.
 #[test]
 fn copies_are_whole() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let (source, target) = (dir.path().join("source"), dir.path().join("target"));
     assert!(wait(fs::copy("/proc/self/mountinfo", &target))? > 0);
     assert_eq!(std::fs::read(&target)?, std::fs::read("/proc/self/mountinfo")?);
-    // It may be read only, as its source.
+    // The target has the permissions of its source and may be read-only.
     std::fs::remove_file(&target)?;
     let content: Vec<u8> = (0..20_000_001u32).map(|byte| (byte ^ byte >> 9) as u8).collect();
     std::fs::write(&source, &content)?;
@@ -110,7 +111,7 @@ fn copies_are_whole() -> io::Result<()> {
         }
         Err(error) => println!("skipped: there is no other file system: {error}"),
     }
-    // One that is shorter takes the place of all of it, and no content none.
+    // A shorter file replaces all of a longer one, and so does an empty one.
     std::fs::write(&source, b"short")?;
     assert_eq!(wait(fs::copy(&source, &target))?, 5);
     assert_eq!(std::fs::read(&target)?, b"short");
@@ -120,7 +121,7 @@ fn copies_are_whole() -> io::Result<()> {
     Ok(())
 }
 
-/// The source grows and shrinks meanwhile: what is copied is a beginning of it, and no error.
+/// The source grows and shrinks during the copy: the copy holds a prefix of it, without an error.
 #[test]
 fn a_copy_of_what_changes_ends() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -162,7 +163,7 @@ fn an_atomic_write_replaces_files_only() -> io::Result<()> {
     assert_eq!(text("dir/missing/file"), Some(io::ErrorKind::NotFound));
     assert_eq!(text(&"n".repeat(256)), Some(io::ErrorKind::InvalidFilename));
     assert_eq!(text(&"n".repeat(255)), None);
-    // Links are replaced themselves, wherever they lead.
+    // A link itself is replaced, wherever it leads.
     std::fs::write(at("file"), b"old")?;
     symlink("file", at("link"))?;
     symlink("nowhere", at("dangling"))?;
@@ -174,7 +175,7 @@ fn an_atomic_write_replaces_files_only() -> io::Result<()> {
     assert_eq!(std::fs::read(at("file"))?, b"old");
     assert!(!at("nowhere").exists());
     assert!(std::fs::metadata(at("fifo"))?.file_type().is_fifo());
-    // One that was not there gets the permissions that any new file gets.
+    // A new file gets the permissions of any new file.
     std::fs::write(at("usual"), b"")?;
     assert_eq!(text("usual too"), None);
     assert_eq!(std::fs::metadata(at("usual too"))?.mode(), std::fs::metadata(at("usual"))?.mode());
@@ -240,7 +241,7 @@ fn locks() -> io::Result<()> {
         assert!(taken(file.try_lock().await));
         std.unlock()?;
         file.try_lock().await?;
-        // The lock is the open file's: it goes with the last descriptor.
+        // The lock belongs to the open file description and ends with its last descriptor.
         let other = file.try_clone()?;
         file.close().await?;
         assert!(taken(std.try_lock()));

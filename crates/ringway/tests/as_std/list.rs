@@ -1,8 +1,8 @@
-//! What `std::fs` has in Rust 1.95, name by name. A name that either side lacks does not compile.
+//! The names of `std::fs` in Rust 1.95. A name that either library lacks does not compile.
 
 use std::path::Path;
 
-/// Both have these.
+/// Names that both libraries have.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {
         mod names {
@@ -19,14 +19,14 @@ macro_rules! both {
 }
 
 both! {
-    // Functions; without `soft_link`, which is deprecated.
+    // Functions, without the deprecated `soft_link`.
     canonicalize, copy, create_dir, create_dir_all, exists, hard_link, metadata, read, read_dir, read_link,
     read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, symlink_metadata, write,
     // Types.
     DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir, TryLockError,
 }
 
-/// Methods of both, by the type.
+/// Methods of each type that both libraries have.
 macro_rules! methods {
     ($($type:ident: $($method:ident),*;)*) => {
         $($(let _ = (std::fs::$type::$method, ringway::fs::$type::$method);)*)*
@@ -46,7 +46,7 @@ fn methods() {
         DirBuilder: new, recursive;
         DirEntry: path, metadata, file_type, file_name;
     }
-    // (What takes any kind of path has no type to name.)
+    // Generic functions, which cannot be named without a type.
     let _ = |path: &Path| {
         use ringway::fs::{DirBuilder, File, OpenOptions};
         drop(File::open(path));
@@ -55,7 +55,7 @@ fn methods() {
         drop(OpenOptions::new().open(path));
         drop(DirBuilder::new().create(path));
     };
-    // What std has in traits of its own for Unix.
+    // Names from std's Unix extension traits.
     let _ = |path: &Path| {
         (drop(ringway::fs::symlink(path, path)), drop(std::os::unix::fs::symlink(path, path)))
     };

@@ -1,6 +1,5 @@
-//! The functions that take paths answer as those of `std::fs` do: each is called with paths of
-//! every shape in one directory, std's in its twin, and the results, the errors and the trees that
-//! are left are compared.
+//! Functions on paths return what those of `std::fs` return: both run with paths of every shape on
+//! equal directory trees, and the results, the errors and the trees afterwards are compared.
 
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the other suites use the rest")]
@@ -31,13 +30,13 @@ macro_rules! compare {
     };
 }
 
-/// Runs a future to its end. One that spins or hangs is a failure.
+/// Runs a future to its end. The watchdog fails a future that spins or hangs.
 fn wait<T>(work: impl Future<Output = T>) -> T {
     twins::alive();
     futures::executor::block_on(work)
 }
 
-/// Everything here uses the global engine: once more, on each backend.
+/// All tests here use the global engine. This runs them again on each backend.
 #[test]
 fn on_each_backend() {
     if std::env::var_os("RINGWAY_BACKEND").is_some() {
@@ -137,8 +136,7 @@ fn one_path() {
     );
 }
 
-/// Every way to open a file that one can ask for, on what is there, what is not, and what is no
-/// file.
+/// Every combination of open options, on an existing file, a missing one and a dangling link.
 #[test]
 fn ways_to_open() {
     let twins = Twins::new();
@@ -177,7 +175,7 @@ fn ways_to_open() {
     }
 }
 
-/// The entries of a directory, in order.
+/// The entries of a directory, sorted.
 async fn entries(path: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut entries = fs::read_dir(path).await?;
@@ -206,8 +204,8 @@ fn std_entries(path: &Path) -> io::Result<Vec<String>> {
 #[test]
 fn two_paths() {
     let twins = Twins::new();
-    // (io_uring takes both paths in before it looks at either: of two errors it may answer the
-    // other one.)
+    // io_uring reads both paths before it resolves either, so of two errors it may return the other
+    // one. Hence only paths that are neither empty nor too long.
     let others =
         shapes().into_iter().filter(|shape| (1..libc::PATH_MAX as usize).contains(&shape.len()));
     for other in others.step_by(3) {
@@ -234,7 +232,8 @@ fn two_paths() {
     }
 }
 
-/// As std's, but for one file under two names, whose content std loses.
+/// Like std's, except when source and target are the same file: std truncates it, and ringway
+/// refuses.
 #[test]
 fn copies() {
     let twins = Twins::new();

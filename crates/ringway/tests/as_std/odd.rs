@@ -1,4 +1,5 @@
-//! Working directories that may not be searched, or have gone. Each in a process of its own.
+//! Working directories that cannot be searched or no longer exist. Each test runs in a process of
+//! its own.
 
 use crate::common::{become_ordinary, in_child};
 use crate::twins::{Answer, shapes};
@@ -7,7 +8,7 @@ use ringway::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Paths from the root do not touch the working directory, and others fail as std's do.
+/// Absolute paths do not depend on the working directory, and others fail like std's.
 fn check() {
     one_path();
     let dir = tempfile::tempdir().unwrap();
@@ -18,7 +19,7 @@ fn check() {
     assert_eq!(wait(fs::copy(&there, dir.path().join("copy"))).unwrap(), 3);
     for shape in shapes() {
         use std::os::unix::ffi::OsStrExt;
-        // Where a path that climbs out leads to is anybody's.
+        // The result of a path that leads upwards is unspecified here.
         if shape.windows(2).any(|pair| pair == b"..") || shape == b"/" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Directories: reading them, and removing whole trees.
+//! Directories: listing them and removing whole trees.
 
 use crate::wait;
 use ringway::fs;
@@ -21,13 +21,15 @@ fn a_large_directory_is_read_whole_even_with_futures_dropped() -> io::Result<()>
             b"",
         )?;
     }
-    // A batch may be there with the first poll: until some were not.
+    // The first poll may already find a batch. So the listing is repeated until some futures were
+    // dropped while they waited.
     let mut dropped = 0;
     for _ in 0..100 {
         let mut found = HashSet::new();
         let mut entries = wait(fs::read_dir(dir.path()))?;
         loop {
-            // The first poll finds an entry, or sends for a batch; in any case its future goes.
+            // The first poll returns an entry or requests a batch. Either way its future is
+            // dropped.
             match pin!(entries.next_entry()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(next) => match next? {
                     Some(entry) => {
@@ -49,7 +51,8 @@ fn a_large_directory_is_read_whole_even_with_futures_dropped() -> io::Result<()>
     panic!("no future was dropped with a batch on its way");
 }
 
-/// Ended early, dropped with a batch on its way, and removed while it is read.
+/// A listing may be dropped early or while a batch is on its way, and its directory may be removed
+/// meanwhile.
 #[test]
 fn a_directory_is_not_read_to_its_end() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -74,7 +77,7 @@ fn a_directory_is_not_read_to_its_end() -> io::Result<()> {
     })
 }
 
-/// Deep, on a thread with a small stack.
+/// The tree is deeper than recursion on a small stack allows.
 #[test]
 fn a_deep_tree_is_removed() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -86,7 +89,8 @@ fn a_deep_tree_is_removed() -> io::Result<()> {
     Ok(())
 }
 
-/// Somebody exchanges directories of the tree for links to elsewhere, while it is removed.
+/// Another thread replaces directories of the tree with links to elsewhere while the tree is
+/// removed.
 #[test]
 fn links_are_not_followed_even_if_they_appear_meanwhile() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -110,7 +114,7 @@ fn links_are_not_followed_even_if_they_appear_meanwhile() -> io::Result<()> {
         for _ in 0..200 {
             let _ = std::fs::create_dir_all(tree.join("exchanged/below"));
             let _ = std::fs::write(tree.join("exchanged/file"), b"");
-            // What somebody puts there meanwhile may make it fail.
+            // Directories that the other thread creates meanwhile may make this fail.
             let _ = wait(fs::remove_dir_all(&tree));
         }
         done.store(true, Ordering::Relaxed);

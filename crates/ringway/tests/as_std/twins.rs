@@ -1,4 +1,5 @@
-//! Two directories with the same content, and the paths that are tried in them.
+//! Compares a ringway function with that of the standard library: both run with the same path on
+//! the same directory tree, one after the other. It holds the tree, the paths and the comparison.
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -11,10 +12,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nothing here takes a fraction of it.
+/// Far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Called before each step: without a further call for too long the process is ended.
+/// Called before each step. Without a further call for too long the watchdog aborts the process.
 pub fn alive() {
     static STEPS: AtomicU64 = AtomicU64::new(0);
     static WATCHDOG: std::sync::Once = std::sync::Once::new();
@@ -26,7 +27,7 @@ pub fn alive() {
                 std::thread::sleep(PATIENCE);
                 let steps = STEPS.load(Ordering::Relaxed);
                 if steps == before {
-                    // (Not captured, as what the macros print is.)
+                    // Unlike the output of the macros, this is not captured.
                     let _ = writeln!(io::stderr(), "hung: {}", lock(&STEP));
                     std::process::abort();
                 }
@@ -42,7 +43,7 @@ fn lock(step: &Mutex<String>) -> std::sync::MutexGuard<'_, String> {
     step.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a function answered, as far as both can be compared.
+/// The result of a function, in a form that is comparable between the two libraries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer(Result<String, (io::ErrorKind, Option<i32>)>);
 
@@ -56,7 +57,7 @@ impl<T: Debug> From<io::Result<T>> for Answer {
     fn from(result: io::Result<T>) -> Self {
         Self(match result {
             Ok(value) => Ok(format!("{value:?}")),
-            // What never reached the kernel has no errno with one of them, and EINVAL with the
+            // An error that never reached the kernel has no errno in one library and EINVAL in the
             // other.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err((error.kind(), None)),
             Err(error) => Err((error.kind(), error.raw_os_error())),
@@ -64,12 +65,12 @@ impl<T: Debug> From<io::Result<T>> for Answer {
     }
 }
 
-/// What is compared of metadata.
+/// The parts of the metadata that are compared.
 pub fn answer(found: fs::Metadata) -> (u32, bool) {
     (found.mode(), found.is_dir())
 }
 
-/// A path to be tried, relative to a twin.
+/// A path to be tried, relative to the tree.
 pub type Shape = Vec<u8>;
 
 /// Paths of every shape.
@@ -140,7 +141,7 @@ pub fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// The other path of a function with two, in the same twin and with the same kind of beginning.
+/// The second path of a function that takes two. It starts at the same tree as the first.
 pub fn beside(path: &Path, shape: &Shape) -> PathBuf {
     let twin = path
         .ancestors()
@@ -152,7 +153,7 @@ pub fn one_file(one: &Path, other: &Path) -> bool {
     matches!((fs::metadata(one), fs::metadata(other)), (Ok(one), Ok(other)) if (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-/// Joined as text: nothing of the shape is tidied up.
+/// Joins the path as text, so that nothing in it is normalised.
 fn join(twin: &Path, shape: &Shape) -> PathBuf {
     if shape.is_empty() {
         return PathBuf::new();
@@ -165,7 +166,7 @@ fn join(twin: &Path, shape: &Shape) -> PathBuf {
 
 pub struct Twins {
     dir: tempfile::TempDir,
-    /// What a twin is like before anything is done.
+    /// The tree before any call.
     fresh: Vec<String>,
 }
 
@@ -177,7 +178,7 @@ impl Twins {
         Self { dir, fresh }
     }
 
-    /// The tree, made anew if it is not as it was.
+    /// Describes the tree, and restores it if it has changed.
     fn look(&self, twin: &Path) -> Vec<String> {
         let found = tree(twin);
         if found != self.fresh {
@@ -196,8 +197,8 @@ impl Twins {
         self.compare_unless(name, shape, ours, std, |_, _| false);
     }
 
-    /// `allowed` is asked about a difference, before anything has been done, with std's path and
-    /// our answer.
+    /// `allowed` decides whether ringway may differ here, from the path and ringway's result. It is
+    /// called before the standard library's function.
     pub fn compare_unless(
         &self,
         name: &str,
@@ -211,7 +212,7 @@ impl Twins {
         }
         let text = String::from_utf8_lossy(shape);
         *lock(&STEP) = format!("{name}({:.80})", text);
-        // In one place, one after the other, so that error texts and lengths are the same.
+        // Both functions run on the same directory, so that error texts and lengths are equal.
         let twin = self.dir.path().join("twin-0");
         let path = join(&twin, shape);
         let ours = ours(&path);
@@ -233,7 +234,7 @@ impl Twins {
     }
 }
 
-/// Makes the content of a twin anew.
+/// Creates the content of the tree, instead of what was there.
 fn fill(twin: &Path) {
     if twin.exists() {
         fs::remove_dir_all(twin).unwrap();
@@ -255,7 +256,7 @@ fn fill(twin: &Path) {
     symlink(".", at("self")).unwrap();
 }
 
-/// Everything below a directory, in a form to compare.
+/// Everything below a directory, in a comparable form.
 fn tree(dir: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let mut left = vec![dir.to_owned()];

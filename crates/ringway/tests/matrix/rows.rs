@@ -1,5 +1,6 @@
-//! Every public function and method of the crate that does I/O, once as a call that works: the rows
-//! of the matrix. Each checks what it was answered, so that an `Ok` means that the work was done.
+//! Every public function and method of the crate that does I/O, as a call that succeeds: the rows
+//! of the matrix. Each call checks its result, so that `Ok` means that the work was done. The
+//! situations in which the calls run are elsewhere.
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -16,26 +17,26 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 pub const PAGE: usize = 4096;
-/// Pages of the file that the calls are made with.
+/// Pages of the file that the calls use.
 const PAGES: usize = 8;
-/// Where calls write that make the file longer.
+/// The offset of writes that make the file longer.
 const FAR: u64 = 1 << 20;
 /// Bytes that most calls transfer.
 const LEN: usize = 2 * PAGE;
 
-/// What a call needs or does, which decides on its answer in a situation.
+/// What a call needs or does. Its result in a situation depends on this.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Does(u8);
 
 impl Does {
     pub const NOTHING: Self = Self(0);
-    /// Goes through an engine.
+    /// Uses an engine.
     pub const OPERATION: Self = Self(1);
     /// Opens a descriptor.
     pub const OPEN: Self = Self(2);
-    /// Takes room on the disk.
+    /// Allocates space on the disk.
     pub const GROW: Self = Self(4);
-    /// Makes an engine of its own.
+    /// Builds an engine.
     pub const BUILD: Self = Self(8);
 
     const fn and(self, other: Self) -> Self {
@@ -47,43 +48,43 @@ impl Does {
     }
 }
 
-/// A call. Its name is that of the function; a variant of it follows behind a comma.
+/// A call. Its name is that of the function; a variant follows after a comma.
 pub struct Row {
     pub name: &'static str,
     pub does: Does,
     pub call: fn(World) -> BoxFuture<'static, io::Result<()>>,
 }
 
-/// What a call is made with. Clones share it.
+/// The engine and the files for a call. Clones share them.
 #[derive(Clone)]
 pub struct World {
-    /// The file's; functions that take paths use the global one.
+    /// The engine of `file`. Functions on paths use the global engine.
     pub engine: Engine,
     pub kind: BackendKind,
     pub file: File,
     pub dir: Arc<Path>,
-    /// The same file, as the standard library has it.
+    /// The same file as a file of the standard library.
     std: Arc<std::fs::File>,
-    /// What one call alone may have.
+    /// Values that only one call can use.
     pub once: Arc<Mutex<Once>>,
 }
 
 #[derive(Default)]
 pub struct Once {
-    /// A file that has no clones.
+    /// A file without clones.
     single: Option<File>,
-    /// The file, buffered.
+    /// The file, opened for buffered I/O.
     log: Option<File>,
     descriptor: Option<OwnedFd>,
     to_test: Option<(File, io::PipeReader)>,
     pipe: Option<(File, io::PipeWriter)>,
-    /// Where a listing has begun, so that a call may go on with it; otherwise it begins itself.
+    /// A listing that has begun, for calls that continue one. Without it they begin their own.
     pub entries: Option<ReadDir>,
     pub entry: Option<DirEntry>,
 }
 
 impl World {
-    /// Makes the files in an empty directory. Nothing is asked of an engine.
+    /// Makes the files in an empty directory, without using an engine.
     pub fn new(engine: &Engine, kind: BackendKind, dir: &Path, direct: bool) -> Self {
         let at = |name: &str| dir.join(name);
         std::fs::write(at("file"), pattern(0, PAGES * PAGE)).unwrap();
@@ -145,19 +146,18 @@ impl World {
         entry.ok_or_else(|| wrong("no entry"))
     }
 
-    /// Whether there is a file of this length. It is not opened: perhaps there is no descriptor for
-    /// that.
+    /// Checks the length of a file. It does not open the file, because no descriptor may be free.
     fn unopened(&self, name: &str, len: usize) -> io::Result<()> {
         check(std::fs::symlink_metadata(self.at(name))?.len() == len as u64, "another length")
     }
 
-    /// Whether nothing is there.
+    /// Checks that nothing has this name.
     fn gone(&self, name: &str) -> io::Result<()> {
         let found = std::fs::symlink_metadata(self.at(name));
         check(found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound), "still there")
     }
 
-    /// Whether the file has these bytes there.
+    /// Checks that the file has these bytes at this offset.
     fn has(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut found = vec![0; bytes.len()];
         self.std.read_exact_at(&mut found, at)?;
@@ -165,12 +165,12 @@ impl World {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that differ by their offset.
 fn pattern(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
 
-/// What calls write.
+/// The bytes that calls write.
 fn new_bytes() -> Vec<u8> {
     pattern(77, LEN)
 }
@@ -197,7 +197,7 @@ fn room() -> AlignedBuffer {
     AlignedBuffer::new(LEN, PAGE)
 }
 
-/// A buffer comes back whole, but to a forked child.
+/// Checks that the whole buffer is returned, except in a forked child.
 fn back<T>(result: io::Result<T>, len: usize) -> io::Result<T> {
     let forked = result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ECHILD));
     check(forked || len == LEN, "the buffer is not the one that was given")?;
@@ -228,7 +228,7 @@ macro_rules! rows {
     };
 }
 
-/// Calls on files: those that differ with direct I/O.
+/// Calls on files: those that differ for direct I/O.
 pub fn files() -> Vec<Row> {
     use Does as D;
     let o = D::OPERATION;
@@ -581,7 +581,7 @@ fn streams() -> Vec<Row> {
     }
 }
 
-/// Calls that take paths, on engines, and on directories.
+/// Calls on paths, engines and directories.
 pub fn paths() -> Vec<Row> {
     use Does as D;
     let o = D::OPERATION;
@@ -595,7 +595,7 @@ pub fn paths() -> Vec<Row> {
             Ok(())
         }
         "EngineBuilder::install_global" o, |w| {
-            // In all situations there is one.
+            // Every situation has a global engine.
             match Engine::builder().backend(w.kind).install_global() {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 Err(error) => Err(error),

@@ -1,6 +1,6 @@
-//! The situations that are a process's own: limits, signals, forks, drops, full disks. Each runs in
-//! a process for each backend, and in it each call with a buffered and, where that differs, with a
-//! direct file.
+//! Situations that affect a whole process: limits, signals, forks, drops, full disks. Each runs in
+//! a process of its own per backend. There each call runs with a buffered file and, where that
+//! differs, with a direct file.
 
 use crate::common::{in_child, is_root};
 use crate::rows::{self, Does, Row, World};
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// What a call may answer.
+/// A permitted result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     Success,
     Errno(i32),
-    /// The process ends by this signal.
+    /// This signal ends the process.
     Killed(i32),
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// The process of one situation on one backend.
+/// The process of one situation on one backend, and the results in it.
 struct Table {
     situation: &'static str,
     kind: BackendKind,
@@ -48,7 +48,8 @@ struct Table {
 }
 
 impl Table {
-    /// Runs `body` for each backend in a process of its own, in which the global engine has it.
+    /// Runs `body` in a process of its own for each backend, which is also that of the global
+    /// engine.
     fn each(situation: &'static str, body: impl Fn(&mut Table)) {
         for kind in KINDS {
             if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string())
@@ -68,13 +69,14 @@ impl Table {
         }
     }
 
-    /// With the global one, which no situation is to make.
+    /// An engine for the calls. It makes sure that the global engine exists before the situation
+    /// begins.
     fn engine(&self) -> Engine {
         Engine::global().unwrap();
         Engine::builder().backend(self.kind).shards(1).try_cached(false).build().unwrap()
     }
 
-    /// Each call, in a fresh directory on `disk`, with each kind of file.
+    /// Runs each call in a fresh directory on `disk`, with each kind of file.
     fn rows(&mut self, disk: &Path, mut cell: impl FnMut(&mut Self, Row, World)) {
         let engine = self.engine();
         warm_up(&engine, self.kind, disk);
@@ -95,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Notes an answer, and whether it is one of those that are wanted.
+    /// Records a result, and whether it is one of the permitted ones.
     fn answer(&mut self, row: &Row, answer: &io::Result<()>, wanted: &[Want]) {
         let is = match answer {
             Ok(()) => wanted.contains(&Want::Success),
@@ -121,7 +123,7 @@ impl Table {
     }
 }
 
-/// Has the engines open what they open at the first need.
+/// Makes the engines open the descriptors that they open on first use.
 fn warm_up(engine: &Engine, kind: BackendKind, disk: &Path) {
     for row in rows::files()
         .iter()
@@ -135,7 +137,7 @@ fn warm_up(engine: &Engine, kind: BackendKind, disk: &Path) {
     }
 }
 
-/// Begins to list the directory, so that a call may go on with that.
+/// Begins to list the directories, for calls that continue a listing.
 async fn list(world: &World) -> io::Result<()> {
     let mut other = fs::read_dir(world.at("full/of")).await?;
     let entry = other.next_entry().await?;
@@ -146,17 +148,17 @@ async fn list(world: &World) -> io::Result<()> {
     Ok(())
 }
 
-/// What this process has open.
+/// The open descriptors of this process.
 fn descriptors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
-    // That of the list itself has gone meanwhile.
+    // The descriptor of this listing is closed by now, and skipped.
     let mut open: Vec<_> =
         entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
     open.sort();
     open
 }
 
-/// Waits until nothing else is open.
+/// Waits until no more descriptors are open than before.
 fn closed(before: &[PathBuf]) {
     let mut now = Vec::new();
     for _ in 0..10_000 {
@@ -169,7 +171,7 @@ fn closed(before: &[PathBuf]) {
     panic!("left open: {now:?}; before there were {before:?}");
 }
 
-/// Nothing is in flight any more in either engine.
+/// Waits until nothing is in flight on either engine.
 fn quiet(engine: &Engine) {
     settled(engine);
     settled(Engine::global().unwrap());
@@ -188,8 +190,8 @@ fn ordinary() {
     });
 }
 
-/// The handle of the engine and all other handles of the file go while a call is on its way: it
-/// ends as ever, and then the engine goes.
+/// The engine handle and all other handles of the file are dropped while a call is in progress: the
+/// call succeeds, and the engine closes afterwards.
 #[test]
 fn engine_dropped() {
     Table::each("engine_dropped", |table| {
@@ -212,7 +214,7 @@ fn engine_dropped() {
     });
 }
 
-/// The future is dropped after so many polls. Nothing is left of it, and the next call works.
+/// The future is dropped after some polls. It leaves nothing behind, and the next call works.
 #[test]
 fn cancelled() {
     Table::each("cancelled", |table| {
@@ -250,11 +252,11 @@ fn cancelled() {
 
 #[test]
 fn descriptor_limit() {
-    // As poll(2) wants it, which takes no more descriptors than may be open.
+    // poll(2) accepts at most as many descriptors as the limit allows.
     const LIMIT: u64 = 4;
     Table::each("descriptor_limit", |table| {
-        // The numbers below the limit are taken for good, before anything is open that may be
-        // closed meanwhile. (The engine of the row before may be about to close one.)
+        // Takes the descriptors below the limit before anything else opens. A loop is needed
+        // because the engine may be closing a descriptor of the previous row.
         let mut taken: Vec<std::fs::File> = Vec::new();
         for _ in 0..1000 {
             let file = std::fs::File::open("/dev/null").unwrap();
@@ -275,13 +277,13 @@ fn descriptor_limit() {
     });
 }
 
-/// Sets the soft limit, and gives what it was.
+/// Sets the soft limit and returns the old one.
 fn set_limit(which: libc::__rlimit_resource_t, to: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is a live value, valid for writes.
+    // SAFETY: `limit` is a live value, valid for writes during the call.
     assert_eq!(unsafe { libc::getrlimit(which, &raw mut limit) }, 0);
     let before = std::mem::replace(&mut limit.rlim_cur, to);
-    // SAFETY: the limit is a live value that is only read.
+    // SAFETY: `limit` is a live value that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(which, &raw const limit) }, 0);
     before
 }
@@ -292,7 +294,7 @@ fn disk_full() {
         return skip("a full disk: mounting one takes root");
     }
     Table::each("disk_full", |table| {
-        // On a thread that has no workers of the kernel's yet, which would not see the disk.
+        // A new thread, because io-wq workers of this one would not see the mount.
         std::thread::scope(|scope| scope.spawn(|| full_disk(table)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -301,8 +303,8 @@ fn disk_full() {
 fn full_disk(table: &mut Table) {
     let at = tempfile::tempdir_in(disk()).unwrap();
     let path = std::ffi::CString::new(at.path().to_str().unwrap()).unwrap();
-    // SAFETY: the strings are alive for the length of the calls. Nobody else sees the mount: it
-    // goes with this process.
+    // SAFETY: the strings live through the calls. The mount is visible in this process only and
+    // disappears with it.
     unsafe {
         assert_eq!(
             libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS),
@@ -328,14 +330,14 @@ fn full_disk(table: &mut Table) {
     });
 }
 
-/// With SIGXFSZ as it is by default, such a write is the end of the process, as it is with the
-/// standard library, or EFBIG where it is not the caller's thread that writes.
+/// With the default SIGXFSZ action, such a write kills the process, as with the standard library;
+/// if another thread than the caller's writes, it may return EFBIG.
 #[test]
 fn file_size_limit_with_its_signal() {
     Table::each("file_size_limit_with_its_signal", |table| {
         for (index, row) in crate::all().enumerate().filter(|(_, row)| row.does.has(Does::GROW)) {
             let dir = tempfile::tempdir_in(disk()).unwrap();
-            // Built in the child: an engine is its process's own.
+            // Built in the child, because an engine belongs to the process that built it.
             let kind = table.kind;
             let answer = in_fork(|| {
                 let engine = Engine::builder().backend(kind).shards(1).build()?;
@@ -349,11 +351,11 @@ fn file_size_limit_with_its_signal() {
     });
 }
 
-/// With SIGXFSZ ignored, a write beyond the limit is EFBIG, as it is for the standard library.
+/// With SIGXFSZ ignored, a write beyond the limit returns EFBIG, as with the standard library.
 #[test]
 fn file_size_limit() {
     Table::each("file_size_limit", |table| {
-        // SAFETY: the disposition is one that takes no handler.
+        // SAFETY: SIG_IGN is a valid disposition and installs no handler.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         table.rows(&disk(), |table, row, world| {
             let before = set_limit(libc::RLIMIT_FSIZE, 0);
@@ -372,25 +374,26 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Signals all the time, with a handler that lets no system call go on by itself.
+/// Signals arrive constantly, and their handler restarts no system call.
 #[test]
 fn interrupted() {
     Table::each("interrupted", |table| {
-        // SAFETY: all zeroes are a valid action, and the handler only counts, which a handler may
-        // do.
+        // SAFETY: an all-zero `sigaction` is valid, and the handler only increments an atomic,
+        // which is async-signal-safe.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as *const () as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
         }
-        // SAFETY: the call takes nothing and cannot fail.
+        // SAFETY: `pthread_self` takes nothing and cannot fail.
         let caller = unsafe { libc::pthread_self() };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // To the process, whose engines' threads may be hit, and to the thread that calls.
+                // One signal for the process, which threads of the engines may receive, and one for
+                // the calling thread.
                 while !over.load(Ordering::Relaxed) {
-                    // SAFETY: the calls take numbers; the thread lives as long as the scope.
+                    // SAFETY: the calls take numbers, and the thread outlives the scope.
                     unsafe {
                         libc::kill(libc::getpid(), libc::SIGUSR1);
                         libc::pthread_kill(caller, libc::SIGUSR1);
@@ -411,8 +414,8 @@ fn interrupted() {
     });
 }
 
-/// Each call in a forked child: it is answered at once, and nothing happens to the parent's files
-/// and engines.
+/// Each call in a forked child: it returns at once with an error, and the parent's files and
+/// engines are unaffected.
 #[test]
 fn forked() {
     Table::each("forked", |table| {
@@ -430,7 +433,8 @@ fn forked() {
     });
 }
 
-/// Forked while each call is on its way: the child is told, and the parent's call goes on.
+/// The process forks while each call is in progress: the call fails in the child and succeeds in
+/// the parent.
 #[test]
 fn forked_meanwhile() {
     Table::each("forked_meanwhile", |table| {
@@ -458,15 +462,15 @@ fn at_once(mut poll: impl FnMut() -> Poll<io::Result<()>>) -> io::Result<()> {
     result.unwrap_or_else(|| Err(io::Error::other("it waits for the parent's engine")))
 }
 
-/// What `work` gives in a forked child.
+/// Runs `work` in a forked child and returns its result.
 fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (mut reader, writer) = io::pipe()?;
-    // SAFETY: the child goes on with this thread alone, and ends without returning.
+    // SAFETY: the child runs on this thread only and exits without returning from this function.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
-        // that hangs.
+        // SAFETY: `alarm` takes a number. It ends a child that hangs, because the watchdog's thread
+        // exists only in the parent.
         unsafe { libc::alarm(20) };
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         let text = match answer {
@@ -475,14 +479,13 @@ fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
             Err(_) => "-1 it panics".to_owned(),
         };
         let _ = io::Write::write_all(&mut &writer, text.as_bytes());
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
-        // written out.
+        // SAFETY: `_exit` takes a number and does not return; it runs no code of the parent.
         unsafe { libc::_exit(0) }
     }
     drop(writer);
     let text = io::read_to_string(&mut reader)?;
     let mut status = 0;
-    // SAFETY: `status` is valid for writes for the length of the call.
+    // SAFETY: `status` is valid for writes during the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     let Some((errno, text)) = text.split_once(' ') else {
         return Err(io::Error::other(Status(status)));

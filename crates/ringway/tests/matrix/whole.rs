@@ -1,11 +1,11 @@
-//! No public function is left out of the matrix: those that the sources declare are looked for
-//! among the rows.
+//! Checks that the matrix is complete: every public function that the sources declare is in a row
+//! or in the list of exceptions here.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What does no I/O and gives no way to it but through a row: data, and what is asked for before a
+/// Functions that do no I/O and lead to none except through a row: data, and options of a later
 /// call.
 const NO_IO: &[&str] = &[
     "AtomicFile::chunk",
@@ -78,7 +78,7 @@ fn every_public_function_is_in_a_row() {
     assert!(declared.len() > 100, "only {} were found", declared.len());
     let rows: BTreeSet<String> =
         crate::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
-    // A function of `fs` is the method of `Fs`, on the global engine.
+    // A function of `fs` is the method of `Fs` on the global engine.
     let of_global = |name: &str| {
         name.strip_prefix("Fs::").is_some_and(|name| rows.contains(&format!("fs::{name}")))
     };
@@ -103,7 +103,7 @@ fn exported(src: &Path) -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The functions and methods below a folder that a program can name, as `Type::method` and
+/// The functions and methods in a source directory that a program can name, as `Type::method` and
 /// `fs::function`.
 fn declarations(dir: &Path, exported: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -129,7 +129,7 @@ fn declarations(dir: &Path, exported: &BTreeSet<String>, found: &mut BTreeSet<St
     }
 }
 
-/// The type of an `impl` of its own methods.
+/// The type of an inherent `impl`.
 fn type_of(line: &str) -> Option<String> {
     let rest = line.strip_prefix("impl")?.trim_end_matches(" {");
     let rest = if rest.starts_with('<') { rest.split_once("> ")?.1 } else { rest };

@@ -1,4 +1,4 @@
-//! What the tests of streams have in common: files, engines, and what is to be in them.
+//! Engines and sample files for the tests of streams.
 
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Engine, FaultPlan};
@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Content that is different at every offset that a mistake is likely to confuse.
+/// Content that differs at all offsets that a mistake is likely to confuse.
 pub fn content(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// For each backend that is granted here: an engine as it is, one that carries cached reads too, so
-/// that there is something to read ahead, and one on which everything that may is late, cut short
-/// and tried again.
+/// For each available backend: a default engine; one that never tries the page cache first, so that
+/// there is something to read ahead; and one that delays, shortens and retries operations at
+/// random.
 pub fn engines() -> &'static [Engine] {
     static ENGINES: OnceLock<Vec<Engine>> = OnceLock::new();
     ENGINES.get_or_init(|| {
@@ -38,9 +38,9 @@ pub fn engines() -> &'static [Engine] {
     })
 }
 
-/// An engine on which so many of a thousand operations fail, and no read is answered out of the
-/// page cache. Of threads: what a backend hands to threads beside it, as kaio does with buffered
-/// I/O, no plan makes fail.
+/// An engine that never tries the page cache first, and on which `per_thousand` of a thousand
+/// operations fail. It uses the threads backend: on other backends faults do not reach operations
+/// that fall back to threads, such as buffered I/O on kaio.
 pub fn failing(per_thousand: u16) -> Engine {
     let plan = FaultPlan::new(5).errors(per_thousand);
     Engine::builder()
@@ -52,7 +52,7 @@ pub fn failing(per_thousand: u16) -> Engine {
         .unwrap()
 }
 
-/// A folder with a file of this content, known to the device, so that it may be read directly.
+/// A directory with a file of this content, which is synced, so that it can be read directly.
 pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -61,8 +61,8 @@ pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The file, for reading and writing, carried by this engine. (Opened by the standard library,
-/// which no plan makes fail.)
+/// Opens the file for reading and writing on this engine. The standard library opens it, so no
+/// injected fault can fail the open.
 pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
     let mut options = std::fs::OpenOptions::new();
     if direct {
@@ -71,7 +71,7 @@ pub fn open(engine: &Engine, path: &Path, direct: bool) -> File {
     File::from_fd(options.read(true).write(true).open(path).unwrap().into(), engine)
 }
 
-/// The file, opened through the engine.
+/// Opens the file through the engine.
 pub async fn open_with(options: &mut OpenOptions, path: &Path) -> File {
     options.engine(&common_engine()).open(path).await.unwrap()
 }
@@ -80,7 +80,8 @@ fn common_engine() -> Engine {
     engines()[0].clone()
 }
 
-/// Waits until the engine has nothing left to do, and checks that every push was answered.
+/// Waits until nothing is in flight on the engine, and checks that every submitted operation was
+/// answered once.
 pub fn settles(engine: &Engine) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {

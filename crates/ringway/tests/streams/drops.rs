@@ -1,5 +1,5 @@
-//! Streams that are dropped in the middle: everything is cancelled and answered, and a writer says
-//! what is lost.
+//! Streams that are dropped in the middle: every operation is cancelled and answered, and a dropped
+//! writer reports how many bytes are lost.
 
 use crate::common::{content, engines, open, sample, settles};
 use std::process::Command;
@@ -44,7 +44,7 @@ async fn a_writer_may_be_dropped_at_any_point() {
     }
 }
 
-/// The child that the next test looks at.
+/// The child process of `a_dropped_writer_reports_lost_bytes`.
 #[test]
 #[ignore = "it is the next test's"]
 fn drop_a_writer() {

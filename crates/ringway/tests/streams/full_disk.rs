@@ -1,10 +1,10 @@
-//! A disk that is full: it is told once, room is made, and nothing is lost.
+//! A full disk: the writer reports the error once, and after space is freed nothing is lost.
 
 use crate::common::{content, engines, open};
 use std::path::Path;
 use std::process::Command;
 
-/// Names the file system of 1 MiB, in the child that has one.
+/// The mount point of a file system of 1 MiB, set in the child that has one.
 const ON: &str = "RINGWAY_FULL_DISK";
 
 #[test]
@@ -13,7 +13,7 @@ fn a_full_disk_is_told_once() {
         return futures::executor::block_on(fill(Path::new(&dir)));
     }
     let dir = tempfile::tempdir().unwrap();
-    // A name space of its own has mounts of its own: nothing is left of it, and it takes no root.
+    // A user and mount namespace: the mount needs no root and disappears with the child.
     let script = r#"mount -t tmpfs -o size=1m ringway "$0" && shift 0 && exec "$@""#;
     let test = ["--exact", "full_disk::a_full_disk_is_told_once", "--nocapture"];
     let child = Command::new("unshare")
@@ -54,8 +54,8 @@ async fn fill(dir: &Path) {
         let written = writer.written() as usize;
         assert!((256 << 10..=512 << 10).contains(&written), "{written}");
         assert!(std::fs::read(&path).unwrap().starts_with(&content[..written]));
-        // Those that were on their way with it failed as well. They are not told of, but written,
-        // now that they can be.
+        // The writes that were in flight with the failed one failed as well. They are not reported,
+        // but submitted again, which succeeds now.
         std::fs::remove_file(&ballast).unwrap();
         let at = writer.position() as usize;
         writer.write_all(&content[at..]).await.unwrap();

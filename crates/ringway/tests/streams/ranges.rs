@@ -1,5 +1,5 @@
-//! Ranges as a stream: each is answered once with its bytes, the number of reads in flight is kept
-//! up and bounded, and errors and drops concern nobody else.
+//! Ranges as a stream: each is answered once with its bytes, the number of reads in flight stays at
+//! the depth and within the limits, and errors and drops affect no other range.
 
 use crate::common::{content, engines, failing, open, sample, settles};
 use futures::StreamExt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 300_000;
 
-/// What the file has of a range.
+/// The bytes of a range, as far as the file has them.
 fn of(content: &[u8], range: &Range<u64>) -> Vec<u8> {
     let end = content.len().min(range.end as usize);
     content[(range.start as usize).min(end)..end].to_vec()
@@ -41,8 +41,8 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Any ranges, on each backend, as they are and with operations that are late, short and tried
-    /// again.
+    /// Any ranges, on each backend, with and without operations that are delayed, shortened and
+    /// retried.
     #[test]
     fn each_range_is_answered_once_with_its_bytes(case in cases(), direct: bool) {
         let content = content(LEN);
@@ -62,7 +62,8 @@ proptest! {
     }
 }
 
-/// Calls back with the stream's engine and how many ranges have been yielded, after each of them.
+/// Runs a stream on engines that reap manually. Calls `look` after each range with the engine and
+/// the number of ranges so far.
 fn by_hand(
     depth: usize,
     max_bytes: usize,
@@ -108,8 +109,7 @@ fn by_hand(
 fn the_depth_is_kept_up_from_window_to_window() {
     const DEPTH: u64 = 8;
     const COUNT: u64 = 1500;
-    // Ranges that are equal and planned together share a read. So no more are planned together than
-    // are different.
+    // Equal ranges that are planned together share one read, so these ranges are all different.
     let different = |at: u64| at * 4096..at * 4096 + 512;
     let content = content(4096 * COUNT as usize);
     let (_dir, path) = sample(&content);
@@ -124,7 +124,7 @@ fn the_depth_is_kept_up_from_window_to_window() {
         if let Poll::Ready(read) = polled {
             read.unwrap().result.unwrap();
             yielded += 1;
-            // The read of what was yielded last is replaced at the next poll.
+            // The read of the last range is replaced at the next poll.
             let expected = (yielded + DEPTH - 1).min(COUNT);
             assert_eq!(engine.stats().counts.pushed, expected, "after {yielded} ranges");
         } else {
@@ -222,7 +222,7 @@ async fn a_stream_may_be_dropped_at_any_point() {
     }
 }
 
-/// The task that polled last is woken: a stream begun in one goes on in another.
+/// The task that polled last is woken: a stream that one task began continues in another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_goes_from_task_to_task() {
     let content = content(LEN);
@@ -236,7 +236,7 @@ async fn a_stream_goes_from_task_to_task() {
         let mut seen = 0;
         loop {
             {
-                // Somebody who does not come back.
+                // A poll with a waker that wakes nobody.
                 let mut next = pin!(stream.next());
                 if let Poll::Ready(read) =
                     next.as_mut().poll(&mut Context::from_waker(Waker::noop()))

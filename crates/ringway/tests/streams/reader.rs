@@ -1,4 +1,4 @@
-//! Reading: ends, growth, errors, and what a seek costs.
+//! Readers: ends of files and ranges, growing files, errors, and the cost of seeks.
 
 use crate::common::{content, engines, failing, open, open_with, sample, settles};
 use futures::stream::{FusedStream, StreamExt, TryStreamExt};
@@ -89,7 +89,7 @@ async fn what_a_file_grows_by_is_read() -> io::Result<()> {
         let mut grown = Vec::new();
         reader.read_to_end(&mut grown).await?;
         assert_eq!(grown, [7; 10_000]);
-        // Between two chunks, with the second asked for already.
+        // The file grows between two chunks, when the second has been requested already.
         let mut reader = reader.chunk(10_003).range(..);
         assert_eq!(reader.next_block().await?.unwrap().len(), 10_003);
         appended.write_all(&[8; 10])?;
@@ -122,7 +122,8 @@ async fn each_error_is_told_once_and_nothing_is_skipped() -> io::Result<()> {
         assert!(read == content);
         drop(reader);
         settles(&engine);
-        // Of those that succeeded, 98 were for bytes and one for the end; ahead there may be more.
+        // 98 of the successful reads returned bytes and one the end. With read-ahead there may be
+        // more.
         let answered = engine.stats().counts.delivered;
         assert!(
             errors > 10 && (ahead > 0 || answered == 99 + errors),
@@ -150,7 +151,7 @@ async fn an_error_can_be_gone_round() {
 async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
     let content = content(1 << 20);
     let (_dir, path) = sample(&content);
-    // Threads answer later, so that there is something to read ahead.
+    // Threads answer later than the page cache, so that there is something to read ahead.
     let engine =
         Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
     let mut reader = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4);
@@ -162,14 +163,15 @@ async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
         assert!(reader.fill_buf().await? == &content[offset as usize..128 << 10]);
     }
     assert_eq!(engine.stats().counts.pushed, pushed);
-    // Into the fourth, which was read ahead: the one before it goes, and others follow.
+    // A seek into the fourth chunk, which was read ahead: the one before it is dropped, and more
+    // are requested.
     reader.seek_to(200_000);
     assert!(reader.fill_buf().await? == &content[200_000..256 << 10]);
     assert!(
         engine.stats().counts.pushed <= 8,
         "the chunk that is read and the four behind it, each once"
     );
-    // Outside: all go.
+    // A seek outside of the chunks drops all of them.
     reader.seek_to(10);
     assert!(reader.fill_buf().await? == &content[10..64 << 10]);
     drop(reader);
@@ -185,7 +187,7 @@ async fn a_seek_that_is_dropped_is_over() -> io::Result<()> {
     let mut seek = Box::pin(reader.seek(SeekFrom::End(-10)));
     let _ = futures::poll!(&mut seek);
     drop(seek);
-    // It has been asked for, so it takes place before anything is read.
+    // The seek was requested, so it takes effect before the next read.
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).await?;
     assert_eq!(rest, content(9_000)[8_990..]);
@@ -221,7 +223,7 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
                 }
                 assert!(read == content && blocks.is_terminated());
                 assert!(blocks.next().await.is_none());
-                // Dropped in the middle, with some on their way.
+                // Dropped in the middle, with some reads in flight.
                 let mut blocks =
                     open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
                 assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
@@ -236,7 +238,7 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
     Ok(())
 }
 
-/// An error is the last item; the reader can go on from there.
+/// The stream ends with its first error; its reader can continue.
 #[tokio::test]
 async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
     let content = content(400_000);
@@ -267,8 +269,8 @@ async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
     Ok(())
 }
 
-/// While the first chunk has not come, some behind it are asked for; dropped, all of them are
-/// cancelled.
+/// While the first chunk is pending, the chunks after it are requested as well. Dropping the stream
+/// cancels all of them.
 #[tokio::test]
 async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
     let (_dir, path) = sample(&content(1 << 20));
@@ -284,7 +286,7 @@ async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
     Ok(())
 }
 
-/// What the stream has asked for and not given is there for the reader: each chunk is read once.
+/// The reader continues with the chunks that its stream has requested: each chunk is read once.
 #[tokio::test]
 async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()> {
     let content = content(1 << 20);
@@ -298,7 +300,7 @@ async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()
         read.extend_from_slice(&reader.next_block().await?.unwrap());
     }
     assert!(read == content);
-    // (Ahead there may be reads behind the end.)
+    // With read-ahead there may be reads beyond the end.
     let pushed = engine.stats().counts.pushed;
     assert!((16..=16 + 4).contains(&pushed), "{pushed} reads");
     Ok(())

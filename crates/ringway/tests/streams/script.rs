@@ -1,18 +1,18 @@
-//! Random scripts: what a stream does, and what the standard library does with the same bytes.
+//! Random scripts: a stream does the same as the standard library does on the same bytes in memory.
 
 use crate::common::{content, engines, open, sample, settles};
 use proptest::prelude::*;
 use std::io::{self, SeekFrom};
 use tokio::io::AsyncBufReadExt;
 
-/// Bytes of the file, and a little more than the largest chunk.
+/// Bytes of the file; the largest chunk is a little longer.
 const LEN: usize = 70_000;
 
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
     Block,
-    /// Looks at what there is, and uses this share of it, in percent.
+    /// Fills the buffer and consumes this percentage of it.
     Consume(usize),
     Seek(SeekFrom),
 }
@@ -36,10 +36,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Debug)]
 enum Put {
     All(usize),
-    /// In slices.
+    /// Slices of these lengths.
     Some(Vec<usize>),
     Seek(SeekFrom),
-    /// Begun, and dropped: it takes place before the next byte.
+    /// A seek that is polled once and dropped. It takes effect before the next byte.
     DropSeek(SeekFrom),
     Flush,
 }
@@ -62,12 +62,12 @@ fn puts() -> impl Strategy<Value = Vec<Put>> {
     proptest::collection::vec(put, 1..30)
 }
 
-/// Nothing at all lengthens no file, as it does bytes in memory.
+/// An empty write does not lengthen a file, although it lengthens a `Cursor`.
 fn write_model(model: &mut io::Cursor<Vec<u8>>, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() { Ok(()) } else { io::Write::write_all(model, bytes) }
 }
 
-/// The same step of a writer and of bytes in memory.
+/// Runs one step on a writer and on the model, and compares them.
 async fn put(
     writer: &mut ringway::Writer,
     model: &mut io::Cursor<Vec<u8>>,
@@ -98,7 +98,7 @@ async fn put(
             let begun = futures::poll!(std::pin::pin!(writer.seek(*to)));
             match io::Seek::seek(model, *to) {
                 Ok(_) => writer.write_all(&[mark]).await?,
-                // It is refused at once, or by the next write.
+                // The seek fails at once, or the next write fails.
                 Err(_) if begun.is_ready() => writer.write_all(&[mark]).await?,
                 Err(_) => {
                     assert!(writer.write_all(&[mark]).await.is_err());
@@ -113,12 +113,12 @@ async fn put(
     Ok(())
 }
 
-/// Sizes of chunks: small ones, blocks, and more than the file.
+/// Chunk sizes: small ones, blocks, and more than the file.
 fn chunks() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..3_000, Just(4096usize), Just(8192), 1usize..80_000]
 }
 
-/// Runs a future on tokio, or where there is no runtime.
+/// Runs a future on tokio or without a runtime.
 fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
     match on_tokio {
         true => tokio::runtime::Builder::new_multi_thread()
@@ -131,7 +131,7 @@ fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The same step of a file's bytes in memory, which ends where the range does.
+/// Runs one step on a reader and on the model, which ends where the range does, and compares them.
 async fn agree(
     reader: &mut ringway::Reader,
     model: &mut io::Cursor<&[u8]>,
@@ -218,7 +218,7 @@ proptest! {
     ) {
         let all: usize = pieces.iter().map(|(len, _)| len).sum();
         let bytes = content(all);
-        // A direct file must not go on behind what is written.
+        // A direct file must not extend beyond the data that is written.
         let start = blocks * 4096;
         let old = vec![0xee; if direct { before.min(start as usize) } else { before }];
         let (_dir, path) = sample(&old);

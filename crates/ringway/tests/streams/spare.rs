@@ -1,5 +1,5 @@
-//! Reads into spare capacity: the buffer grows by what was read, and by nothing else, whatever goes
-//! wrong.
+//! Reads into spare capacity: the buffer grows by exactly the bytes that were read, also after an
+//! error.
 
 use crate::common::{content, engines, failing, open, sample, settles};
 use bytes::BytesMut;
@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 
 const LEN: usize = 700_000;
 
-/// A buffer of either kind.
+/// A growing buffer, for tests that run with each type.
 trait Grows: SpareBuffer + AsRef<[u8]> {
     fn with(capacity: usize, before: &[u8]) -> Self;
     fn spare(&self) -> usize;
@@ -41,7 +41,7 @@ impl Grows for BytesMut {
     }
 }
 
-/// Both ways to read, compared with the file's content.
+/// Reads with both functions and compares the result with the content of the file.
 fn check<B: Grows>(file: &File, content: &[u8], before: &[u8], room: usize, offset: usize) {
     let buffer = || B::with(before.len() + room, before);
     let rest = &content[offset.min(content.len())..];
@@ -113,7 +113,7 @@ fn a_read_may_be_dropped_at_any_point() {
     }
 }
 
-/// A backend that reads nothing shows no memory that was never written.
+/// Memory that a backend did not fill reads as zeros, never as uninitialised bytes.
 #[test]
 fn what_was_not_read_is_zero() {
     let (_dir, path) = sample(&content(LEN));

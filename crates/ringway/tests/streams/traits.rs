@@ -1,4 +1,4 @@
-//! The traits of both worlds, as programs use them.
+//! The I/O traits of tokio and futures, used as programs use them.
 
 use crate::common::{content, engines, open, sample};
 use futures::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ async fn tokio_copies() -> io::Result<()> {
         for direct in [false, true] {
             let mut reader = open(engine, &from, direct).reader().chunk(30_000);
             let mut writer = open(engine, &into, direct).writer().chunk(50_000);
-            // In a task: everything is `Send`.
+            // In a task, because everything is `Send`.
             let copied = tokio::spawn(async move {
                 let copied = tokio::io::copy(&mut reader, &mut writer).await?;
                 assert_eq!(writer.written(), copied);
@@ -30,7 +30,7 @@ async fn tokio_copies() -> io::Result<()> {
             });
             assert_eq!(copied.await??, 700_003);
             assert!(std::fs::read(&into)? == content);
-            // Some bytes in the middle again, slice by slice.
+            // Overwrites some bytes in the middle, from slices.
             let mut writer = open(engine, &into, false).writer();
             assert!(tokio::io::AsyncWrite::is_write_vectored(&writer));
             assert_eq!(
@@ -84,8 +84,8 @@ fn futures_copy() -> io::Result<()> {
     Ok(())
 }
 
-/// Whatever writes to a tokio or a futures writer can write to an atomic one, which is given back
-/// to be committed.
+/// Code that writes to a tokio or futures writer can write to an atomic file, and the caller then
+/// commits it.
 #[tokio::test]
 async fn an_atomic_file_is_a_writer() -> io::Result<()> {
     let content = content(300_003);
@@ -106,7 +106,7 @@ async fn an_atomic_file_is_a_writer() -> io::Result<()> {
             std::fs::read(&path)?
                 == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat()
         );
-        // And one that is not committed.
+        // Dropping an atomic file discards it.
         let mut file = engine.fs().create_atomic(&path).await?;
         tokio::io::copy(&mut &b"new"[..], &mut file).await?;
         drop(file);

@@ -1,4 +1,4 @@
-//! Writing: errors, direct I/O, and files that cannot be written in order.
+//! Writers: errors, direct I/O, seeks, and files that cannot be written in order.
 
 use crate::common::{content, engines, failing, open, open_with, sample, settles};
 use ringway::fs::OpenOptions;
@@ -39,8 +39,8 @@ async fn what_is_written_is_there() -> io::Result<()> {
     Ok(())
 }
 
-/// Every operation fails: each call that tries is told of it once, and without a try nobody is told
-/// anything.
+/// Every operation fails: each call that submits one reports the error once, and no call reports an
+/// error without submitting.
 #[tokio::test]
 async fn each_error_is_told_once() -> io::Result<()> {
     let (_dir, path) = sample(b"");
@@ -76,7 +76,8 @@ async fn each_error_is_told_once() -> io::Result<()> {
     Ok(())
 }
 
-/// Some fail: who goes on has all of it in the end, and what is said to be written is.
+/// Some operations fail: a caller that continues writes all of it in the end, and bytes that count
+/// as written are in the file.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_by_an_error() -> io::Result<()> {
     let content = content(300_001);
@@ -116,7 +117,7 @@ async fn a_direct_file_is_cut_only_where_it_ends() -> io::Result<()> {
     for engine in engines() {
         let (_dir, path) = sample(&old);
         let file = open(engine, &path, true);
-        // Whole blocks: nothing is cut, and what is behind stays.
+        // Whole blocks need no truncation, and the data after them stays.
         let mut writer = file.writer();
         writer.write_all(&[1; 4096]).await?;
         writer.flush().await?;
@@ -128,11 +129,11 @@ async fn a_direct_file_is_cut_only_where_it_ends() -> io::Result<()> {
         }
         assert_eq!((writer.written(), writer.position()), (4096, 4100));
         assert!(std::fs::read(&path)? == [&[1; 4096], &old[4096..]].concat());
-        // The whole block is another matter.
+        // Once the block is complete it can be written.
         writer.write_all(&[2; 4092]).await?;
         writer.flush().await?;
         assert!(std::fs::read(&path)?[4096..] == [&b"rest"[..], &[2; 4092]].concat());
-        // At the end of the file there is nothing to lose.
+        // At the end of the file nothing can be lost.
         let mut writer = file.writer().at(8192);
         writer.write_all(b"end").await?;
         writer.flush().await?;
@@ -189,7 +190,7 @@ async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result
             assert_eq!(writer.position(), 4, "{to:?}");
             writer.flush().await?;
             assert_eq!(std::fs::read(&path)?, b"01ab45678", "{to:?}");
-            // Another one is made in its place.
+            // A later seek replaces a dropped one.
             let mut seek = Box::pin(writer.seek(SeekFrom::Start(100)));
             let _ = futures::poll!(&mut seek);
             drop(seek);
@@ -203,7 +204,7 @@ async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result
     Ok(())
 }
 
-/// The length counts that the file has when a seek begins, whatever one before it was told.
+/// A seek from the end uses the length at its own beginning, not that of an earlier, dropped seek.
 #[tokio::test]
 async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Result<()> {
     for engine in engines() {
@@ -212,7 +213,7 @@ async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Res
         let mut seek = Box::pin(writer.seek(SeekFrom::End(0)));
         let _ = futures::poll!(&mut seek);
         drop(seek);
-        // By then it has had its answer.
+        // Gives the dropped seek time to receive its result.
         for _ in 0..10 {
             writer.file().metadata().await?;
         }
@@ -222,7 +223,7 @@ async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Res
     Ok(())
 }
 
-/// What was taken in is written where it belongs, or the seek fails and everything is as it was.
+/// Buffered bytes are written to their place, or the seek fails and changes nothing.
 #[tokio::test]
 async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
     let content = content(60_000);
@@ -231,8 +232,7 @@ async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
         let engine = failing(500);
         let mut writer = open(&engine, &path, direct).writer().chunk(4096).write_behind(2);
         let mut errors = 0;
-        // Back to front, in pieces of two blocks, each at its own place: a failed call is made
-        // again.
+        // Writes pieces of two blocks from the last to the first, and repeats each failed call.
         for at in (0..60_000).step_by(8192).rev() {
             let piece = &content[at..content.len().min(at + 8192)];
             for to in [SeekFrom::Start(at as u64), SeekFrom::Current(0)] {
@@ -282,7 +282,7 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
             assert_eq!(kind(&mut writer, to).await, io::ErrorKind::InvalidInput, "{to:?}");
             assert_eq!(writer.position(), 0);
         }
-        // Direct: where a block begins, or where the writer is.
+        // Direct: only to the beginning of a block, or to the current position.
         let mut writer = open(engine, &path, true).writer().at(100);
         assert_eq!(kind(&mut writer, SeekFrom::Start(100 + 1)).await, io::ErrorKind::InvalidInput);
         assert_eq!(kind(&mut writer, SeekFrom::End(0)).await, io::ErrorKind::InvalidInput);
@@ -292,7 +292,7 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
         writer.write_all(&[9; 2]).await?;
         assert_eq!(writer.seek(SeekFrom::Start(0)).await?, 0);
         assert!(std::fs::read(&path)? == [&[7; 4096][..], &[8; 904], &[9; 2]].concat());
-        // A block in the middle cannot be written in part; it can be gone on with.
+        // A partial block in the middle of the file cannot be written, but it can be completed.
         writer.write_all(&[1; 100]).await?;
         assert_eq!(kind(&mut writer, SeekFrom::Start(4096)).await, io::ErrorKind::InvalidInput);
         writer.write_all(&[2; 3996]).await?;
@@ -308,7 +308,7 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
     Ok(())
 }
 
-/// Beyond the end there is a gap, which reads as zeroes.
+/// A seek beyond the end leaves a gap, which reads as zeros.
 #[tokio::test]
 async fn a_gap_reads_as_zeroes() -> io::Result<()> {
     for engine in engines() {
@@ -326,8 +326,8 @@ async fn a_gap_reads_as_zeroes() -> io::Result<()> {
     Ok(())
 }
 
-/// Slices are taken in one after the other, as far as there is room, and none is lost with an
-/// error.
+/// Slices are buffered one after the other as far as there is capacity, and an error loses none of
+/// them.
 #[tokio::test]
 async fn slices_are_taken_in_together() -> io::Result<()> {
     let content = content(50_000);

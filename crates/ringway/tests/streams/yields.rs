@@ -1,5 +1,5 @@
-//! Giving way: whoever copies what is in the page cache lets other tasks run about every 256 KiB,
-//! whichever way it is asked.
+//! Yielding: an operation that copies from the page cache lets other tasks run about every 256 KiB,
+//! whichever function copies.
 
 use super::common::{content, engines, open, sample};
 use ringway::Engine;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const KIB: usize = 1 << 10;
 const LEN: usize = 8 << 20;
-/// The most bytes that one poll may copy: less than a step was left, and a step was made.
+/// The most bytes that one poll may copy: the rest of one step, and one more step.
 const MOST: usize = 512 * KIB;
 
 struct Counting {
@@ -28,10 +28,11 @@ impl Wake for Counting {
     }
 }
 
-/// What a future has copied so far, as far as it says so itself.
+/// The bytes that a future has copied so far, as it reports them.
 type Progress = Rc<Cell<usize>>;
 
-/// Polls a future to its end: how many polls that took, and the most that it copied in one of them.
+/// Polls a future to its end. Returns its output, the number of polls, and the most bytes that one
+/// poll copied.
 fn polls<T>(make: impl FnOnce(Progress) -> T) -> (T::Output, usize, usize)
 where
     T: Future,
@@ -58,9 +59,9 @@ where
     }
 }
 
-/// Engines that copy out of the page cache at once.
+/// Engines that copy from the page cache at once.
 fn copying() -> impl Iterator<Item = &'static Engine> {
-    // The first of each three.
+    // The first engine of each backend.
     engines().iter().step_by(3)
 }
 
@@ -163,7 +164,7 @@ fn loops_give_way() {
                     progress.set(progress.get() + read.unwrap());
                 }
             });
-            // One that is longer than a step counts at its end.
+            // A read that is longer than a step is counted at its end.
             assert!(
                 most <= MOST.max(len) && polls >= LEN / MOST,
                 "read_at of {len}: {most} bytes, {polls} polls"
@@ -235,7 +236,7 @@ fn one_call_gives_way() {
         });
         taken.unwrap();
         enough("tokio's AsyncWrite", times);
-        // Direct, and not aligned: read elsewhere, and copied.
+        // An unaligned direct read copies from an aligned buffer.
         let direct = open(engine, &path, true);
         let ((read, bytes), times, _) = polls(|_| direct.read_at(vec![0; LEN], 1));
         assert!(read.unwrap() == LEN - 1 && bytes[..LEN - 1] == content[1..]);
@@ -244,13 +245,13 @@ fn one_call_gives_way() {
     let (bytes, times, _) = polls(|_| ringway::fs::read(&path));
     assert!(bytes.unwrap() == content);
     enough("fs::read", times);
-    // A thread copies: there is nothing to give way for.
+    // A thread copies the file, so the task need not yield.
     let (copied, ..) = polls(|_| ringway::fs::copy(&path, dir.path().join("copy")));
     assert_eq!(copied.unwrap(), LEN as u64);
     assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
 }
 
-/// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not
+/// On tokio a task that yields lets the driver run timers and I/O, as `yield_now` does, and not
 /// only other tasks.
 #[test]
 fn timers_run_beside_a_stream() {
@@ -270,10 +271,10 @@ fn timers_run_beside_a_stream() {
                     }
                 }
             });
-            // (Where the machine is busy, it may have no time to run while a timer goes by.)
+            // On a busy machine the stream may get no time before the timer fires.
             let mut ran = 0;
             for _ in 0..20 {
-                // A runtime that is never idle looks at its timers every 61 polls only.
+                // A runtime that is never idle checks its timers only every 61 polls.
                 let sleep = tokio::time::sleep(Duration::from_millis(2));
                 let begun = passes.load(Ordering::Relaxed);
                 sleep.await;
@@ -293,7 +294,7 @@ fn timers_run_beside_a_stream() {
     }
 }
 
-/// What has used tokio's budget up gives way before it copies.
+/// A task that has used up tokio's budget yields before it copies.
 #[test]
 fn tokios_budget_is_heeded() {
     use futures::FutureExt;
@@ -323,8 +324,7 @@ fn tokios_budget_is_heeded() {
     }
 }
 
-/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being
-/// polled.
+/// Outside of its workers tokio wakes a yielding task at once, during its poll.
 #[test]
 fn a_long_range_gives_way_outside_of_workers() {
     let content = content(LEN);
@@ -340,7 +340,7 @@ fn a_long_range_gives_way_outside_of_workers() {
             let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
             let mut next = pin!(stream.next());
             let first = std::future::poll_fn(|cx| {
-                // Not enough is left for all of it.
+                // Leaves too little budget for the whole range.
                 for _ in 0..120 {
                     if let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
                         unit.made_progress();

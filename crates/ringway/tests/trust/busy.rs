@@ -1,8 +1,8 @@
-//! A worker that computes delays nobody else: what another thread waits for is found by a thread
-//! that is awake.
+//! A worker that computes delays nobody else: another thread that is awake picks up the
+//! completions.
 //!
-//! Proven by order: the worker computes until the reader has its result, and the reader's limit is
-//! one that only a hang reaches.
+//! Proven by order: the worker computes until the reader has its result, and gives up only after a
+//! time that nothing but a hang reaches.
 
 use crate::guarded::PAGE;
 use crate::watchdog::Watchdog;
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// Rounds of each case: which worker has the driver is for tokio to decide.
+/// Rounds of each case, because tokio decides which worker has the driver.
 const ROUNDS: usize = 20;
-/// How long a worker computes at most, in vain.
+/// The longest time that a worker computes without success.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Computes until it is told that there is a result; true if it was.
+/// Computes until `done` is set. Returns false if that takes too long.
 fn compute_until(done: &AtomicBool) -> bool {
     let until = Instant::now() + LIMIT;
     while !done.load(Ordering::Acquire) {
@@ -52,7 +52,7 @@ fn each(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
     }
 }
 
-/// The main thread waits in `block_on`; every worker computes.
+/// The main thread waits in `block_on` while every worker computes.
 #[test]
 fn a_read_in_block_on() {
     each("a_read_in_block_on", |kind, file, runtime| {
@@ -69,8 +69,8 @@ fn a_read_in_block_on() {
                 })
                 .collect();
             while computing.load(Ordering::Acquire) < 2 {
-                // A worker may have taken both tasks with no other worker notified: a further task
-                // notifies one, which steals the second.
+                // One worker may have taken both tasks without notifying the other. A further task
+                // notifies it, and it steals the second.
                 runtime.spawn(async {});
                 std::thread::sleep(MS);
             }
@@ -86,8 +86,7 @@ fn a_read_in_block_on() {
     });
 }
 
-/// A task waits, and a worker, which may be the one with tokio's driver, computes when what it
-/// waits for comes.
+/// A task waits for a read while a worker computes, perhaps the one that has tokio's driver.
 #[test]
 fn a_read_in_a_task() {
     each("a_read_in_a_task", |kind, file, runtime| {
@@ -126,7 +125,7 @@ fn a_read_in_a_task() {
     });
 }
 
-/// The worker that computes is the one that submitted the read; somebody else waits for it.
+/// The worker that submitted the read computes, and another thread waits for the read.
 #[test]
 fn a_read_that_the_busy_worker_submitted() {
     each("a_read_that_the_busy_worker_submitted", |kind, file, runtime| {
@@ -156,9 +155,9 @@ fn a_read_that_the_busy_worker_submitted() {
     });
 }
 
-/// Beside a worker that computes 20 ms at a time, most reads are over before another thread has
-/// slept twice for a millisecond. (What reads take, and `spawn_blocking` in the same runtime, is
-/// printed for who compares.)
+/// Next to a worker that computes 20 ms at a time, most reads complete before another thread has
+/// slept twice for a millisecond. The times of the reads, and of `spawn_blocking` on the same
+/// runtime, are printed for comparison.
 #[test]
 fn reads_beside_a_busy_worker_are_in_time() {
     each("reads_beside_a_busy_worker_are_in_time", |kind, file, runtime| {

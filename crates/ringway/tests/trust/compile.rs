@@ -1,9 +1,9 @@
-//! What the compiler sees to: no borrowed buffer gets in, none that is not `Send`, and every future
-//! and every type is `Send`.
+//! What the compiler checks: borrowed buffers and those that are not `Send` are rejected, and every
+//! future and type is `Send`.
 //!
-//! That something does *not* compile is said as a trait that a type does not have: that holds for
-//! the right reason, whatever the compiler's words for it are. (The documentation of the crate has
-//! the same as a program that does not compile.)
+//! A test here shows that something does *not* compile by a trait that a type does not implement.
+//! Unlike a test of error messages, this holds for the right reason. The documentation of the crate
+//! has the same as programs that fail to compile.
 
 use bytes::{Bytes, BytesMut};
 use ringway::fs::{self, Advice, File, OpenOptions};
@@ -14,7 +14,7 @@ use ringway::{
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Does not compile when the type has the trait: then either of two implementations fits.
+/// Does not compile if the type implements the trait, because then two implementations match.
 macro_rules! never {
     ($($type:ty: $bound:path;)*) => {$(
         const _: fn() = || {
@@ -43,7 +43,7 @@ never! {
 
 fn is_send_and_sync<T: Send + Sync + 'static>() {}
 
-/// A buffer of the program's own may be used by the kernel and dropped by any thread.
+/// The kernel may use a custom buffer, and any thread may drop it.
 fn a_custom_buffer<B: CustomBuffer>() {
     is_send_and_sync::<B>();
 }
@@ -54,7 +54,7 @@ fn is_spare<B: SpareBuffer>() {}
 
 fn is_send<T: Send>(_: T) {}
 
-/// One of each kind of future. Never run.
+/// One of each kind of future. This function never runs.
 #[expect(dead_code, reason = "to be compiled")]
 fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &LogWriter) {
     is_send(File::open("path"));
@@ -128,10 +128,10 @@ fn types_go_to_other_threads() {
     a_custom_buffer::<Nothing>();
 }
 
-/// The least of buffers.
+/// The smallest custom buffer.
 struct Nothing;
 
-// SAFETY: no bytes at an address that may be that of none.
+// SAFETY: the buffer has no bytes, so its dangling address is never read or written.
 unsafe impl CustomBuffer for Nothing {
     fn as_ptr(&self) -> *const u8 {
         std::ptr::dangling()

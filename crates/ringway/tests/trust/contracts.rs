@@ -1,4 +1,5 @@
-//! Contracts 1 to 10 through this door: one list of cases, run for each backend with each executor.
+//! Guarantees 1 to 10 through the Rust API: one list of cases, run on each backend with each
+//! executor. The number in the name of a case is that of its guarantee.
 
 use crate::executor::{Executor, Work};
 use crate::guarded::{PAGE, Pages};
@@ -109,7 +110,7 @@ async fn poll_and_drop<T>(future: impl Future<Output = T>) -> Option<T> {
     poll_immediate(pin!(future)).await
 }
 
-/// Memory for direct I/O.
+/// A buffer for direct I/O.
 fn room(len: usize) -> AlignedBuffer {
     AlignedBuffer::new(len, PAGE)
 }
@@ -132,8 +133,8 @@ async fn seven_a_backend_that_fails_later(world: World) {
     everyone_is_answered(&world).await;
 }
 
-/// Tasks on an engine whose backend fails meanwhile: what waits for ever is answered too, and what
-/// comes later.
+/// Tasks on an engine whose backend fails in the middle: operations in flight are answered, even
+/// those that wait forever, and later ones too.
 async fn everyone_is_answered(world: &World) {
     let answers =
         |errno: Option<i32>| matches!(errno, None | Some(libc::ECANCELED | libc::ESHUTDOWN));
@@ -142,7 +143,7 @@ async fn everyone_is_answered(world: &World) {
         .map(|number| {
             let (file, (pipe, writer)) = (file.clone(), world.pipe());
             world.spawn(async move {
-                // One after the other: more than the backend carries out before it fails.
+                // One read after the other: more than the backend completes before it fails.
                 let reads = async {
                     let mut read = (Ok(0), room(PAGE));
                     for _ in 0..10 {
@@ -163,7 +164,7 @@ async fn everyone_is_answered(world: &World) {
         assert!(errnos.into_iter().all(answers) && errnos[1].is_some(), "{errnos:?}");
         assert_eq!((aligned, plain), (PAGE, 64), "the buffers come back");
     }
-    // One that could not be entered by any of its shards.
+    // A read that no shard can submit any more.
     let (read, buffer) = file.read_at(room(PAGE), 0).await;
     assert!(answers(errno_of(&read)) && buffer.len() == PAGE);
     let text = world.engine.explain().to_string();
@@ -185,7 +186,8 @@ async fn one_dropped_transfers_keep_their_memory(world: World) {
         for read in &mut reads {
             _ = poll_immediate(read).await;
         }
-        // Some are dropped at once, some are waited for, and some dropped after others have run.
+        // Some reads are dropped at once, some are awaited, and some are dropped after others have
+        // run.
         reads.truncate(round as usize % 8);
         for mut read in reads.split_off(round as usize % 8 / 2) {
             read.as_mut().await;
@@ -203,22 +205,21 @@ async fn one_dropped_transfers_keep_their_memory(world: World) {
     assert_eq!((out, inspected), (0, 320), "every buffer was freed, in the end");
 }
 
-/// The descriptor of a dropped file is that file's until its operations are over; so a write never
-/// goes to another file. A device cannot be called off: it writes after the future of a direct read
-/// has gone. By then the pool has given its memory to others, of whom none may be written to.
+/// The device cannot cancel a direct read: it writes to the buffer after the future was dropped.
+/// The pool must not reuse that memory for others before then.
 async fn one_a_dropped_pooled_read_leaves_others_memory_alone(world: World) {
     let late = drop_pooled_reads(&world).await;
     assert!(late > 0, "no read was on its way when its future went");
 }
 
-/// The same with answers that are late, and memory of an arena, which has only so many blocks: each
-/// comes back once.
+/// The same with delayed completions and an arena with few buffers: each buffer is returned exactly
+/// once.
 async fn one_a_dropped_pooled_read_comes_back_late(world: World) {
     drop_pooled_reads(&world).await;
 }
 
-/// Drops reads that have begun, takes memory of the same size for cached data, and looks at that
-/// when the device is done. How many reads were on their way when that memory was taken.
+/// Drops reads in flight, takes memory of the same size for cached data, and checks that data when
+/// the device is done. Returns how often reads were in flight when the memory was taken.
 async fn drop_pooled_reads(world: &World) -> usize {
     const LEN: u64 = 4 * PAGE as u64;
     let device = world.file("device", &vec![0x3c; 256 * PAGE], true).await;
@@ -259,7 +260,7 @@ async fn one_dropped_files_stay_open_for_the_kernel(world: World) {
         let file = world.file(&name, &[], true).await;
         let written = poll_and_drop(file.write_at(filled(&[7; PAGE]), 0)).await;
         drop(file);
-        // These take the number of the descriptor, if it is free.
+        // These take the number of the descriptor if it is free.
         let others: Vec<_> = (0..4)
             .map(|_| std::fs::File::options().write(true).open(world.path("innocent")).unwrap())
             .collect();
@@ -289,7 +290,7 @@ async fn three_a_dropped_read_takes_nothing(world: World) {
         (4, &b"text"[..]),
         "none of the dropped ones took it"
     );
-    // A future that was never polled has asked for nothing.
+    // A future that was never polled has submitted nothing.
     drop(reader.read_at(vec![0; 100], Position::Current));
     assert_eq!(world.counts().pushed, after.pushed + 1);
 }
@@ -298,9 +299,9 @@ async fn three_a_dropped_open_leaves_nothing_open(world: World) {
     let path = world.path("fifo");
     fifo(&path);
     let options = OpenOptions::new().read(true).engine(&world.engine).clone();
-    // It waits for a writer, and is given up. A thread that is in open(2) cannot be called back:
-    // there the writer must come. (io_uring opens it at once, without a writer: see
-    // `an_open_of_a_fifo_waits_for_its_other_end`.)
+    // The open waits for a writer and is dropped. A thread in open(2) cannot be cancelled, so there
+    // a writer must come. On io_uring the open succeeds at once, without a writer; see
+    // `an_open_of_a_fifo_waits_for_its_other_end`.
     let opened = poll_and_drop(options.open(&path)).await;
     assert!(
         opened.is_none() || world.kind == BackendKind::Uring,
@@ -315,7 +316,7 @@ async fn three_a_dropped_open_leaves_nothing_open(world: World) {
     .await;
     until("what an open that nobody waited for has opened to be closed", || !has_reader(&path))
         .await;
-    // At once or not, what is given up is closed: a writer never finds a reader.
+    // A dropped open closes its descriptor, sooner or later: no writer finds a reader then.
     let nonblocking = options.clone().custom_flags(libc::O_NONBLOCK).clone();
     for _ in 0..50 {
         drop(poll_and_drop(nonblocking.open(&path)).await);
@@ -324,7 +325,7 @@ async fn three_a_dropped_open_leaves_nothing_open(world: World) {
     until("the reader to be closed", || !has_reader(&path)).await;
 }
 
-/// Futures of several steps, dropped after each number of polls that they may take.
+/// Futures of several steps, dropped after each possible number of polls.
 async fn three_dropping_at_any_poll(world: World) {
     let file = world.file("any", &pattern(0, 64 * PAGE), true).await;
     let (reader, _writer) = world.pipe();
@@ -354,8 +355,8 @@ async fn three_dropping_at_any_poll(world: World) {
     world.quiet().await;
 }
 
-/// Polls an operation once: how many operations were pushed (none if the task had to yield first)
-/// and whether it was ready.
+/// Polls an operation once. Returns how many operations were submitted (none if the task had to
+/// yield first) and whether it was ready.
 async fn polled_once<F: Future + Unpin>(world: &World, operation: &mut F) -> (u64, u64) {
     let before = world.counts().pushed;
     let was_ready = u64::from(poll_immediate(operation).await.is_some());
@@ -402,7 +403,7 @@ async fn four_every_push_is_answered_once(world: World) {
     assert_eq!(after.orphaned - before.orphaned, pushed - awaited);
 }
 
-/// What is dropped makes room for others, to which its answer must not go.
+/// A dropped read frees its slot for another operation, which must not get the late completion.
 async fn four_a_late_answer_finds_nobody(world: World) {
     let file = world.file("late", &pattern(0, 256 * PAGE), true).await;
     for round in 0..60u64 {
@@ -505,7 +506,7 @@ async fn five_errors_are_the_kernels(world: World) {
     clone.close().await.unwrap();
 }
 
-/// Functions of paths use the global engine, on whatever executor.
+/// Functions on paths use the global engine, on any executor.
 async fn five_paths_are_the_kernels(world: World) {
     use ringway::fs;
     let (one, two) = (world.path("one"), world.path("two"));
@@ -526,8 +527,8 @@ async fn five_paths_are_the_kernels(world: World) {
     assert_eq!(fs::symlink_metadata(world.path("link")).await.unwrap().len(), "one".len() as u64);
 }
 
-/// Cut at any place, interrupted and out of order: the forms that say `all` and `exact` move all of
-/// it.
+/// Operations are cut short, interrupted and reordered: the `all` and `exact` functions still
+/// transfer everything.
 async fn six_short_transfers_are_continued(world: World) {
     let content = pattern(0, 400_000);
     for direct in [false, true] {
@@ -577,8 +578,7 @@ async fn six_a_trickling_pipe_fills_a_buffer(world: World) {
     );
 }
 
-/// One at a time, each is a wake-up that could be lost; and many at a time, with more to each as
-/// another one ends.
+/// First one read at a time, where each depends on its wakeup; then many at a time.
 async fn seven_no_wake_up_is_lost(world: World) {
     let file = world.file("wake", &pattern(0, 64 * PAGE), true).await;
     for number in 0..200u64 {
@@ -601,7 +601,7 @@ async fn seven_no_wake_up_is_lost(world: World) {
     join_all(tasks.collect::<Vec<_>>()).await;
 }
 
-/// Tasks that hand a byte round through pipes: each waits for another one's completion.
+/// Tasks pass a byte around through pipes: each waits for the completion of another.
 async fn seven_tasks_wake_each_other(world: World) {
     const ROUND: usize = 8;
     let (readers, mut writers): (Vec<_>, Vec<_>) = (0..ROUND).map(|_| world.pipe()).unzip();
@@ -618,7 +618,7 @@ async fn seven_tasks_wake_each_other(world: World) {
                 }
                 for _ in 0..25 {
                     let (read, buffer) = reader.read_exact_at(vec![0; 1], Position::Current).await;
-                    // The last of all finds that the others have gone.
+                    // The last task finds that the others have ended.
                     if read.is_err()
                         || writer
                             .write_all_at(vec![buffer[0] + 1], Position::Current)
@@ -637,7 +637,7 @@ async fn seven_tasks_wake_each_other(world: World) {
     assert!(rounds >= 25 * (ROUND as u32 - 1), "{rounds}");
 }
 
-/// Polled by one task and then by another, a future wakes the one that polled it last.
+/// When two tasks poll a future one after the other, the second one is woken.
 async fn seven_a_future_may_move_to_another_task(world: World) {
     for _ in 0..20 {
         let (reader, writer) = world.pipe();
@@ -656,15 +656,15 @@ async fn seven_a_future_may_move_to_another_task(world: World) {
 
 async fn eight_room_comes_back_at_the_completion(world: World) {
     let (reader, writer) = world.pipe();
-    // Two may wait at a time. These have the room, and the third has not.
+    // Two pipe reads fit in flight. These two do, and the third waits.
     let mut waiting: Vec<_> =
         (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current))).collect();
     for read in &mut waiting {
         assert!(poll_immediate(read).await.is_none());
     }
-    // (Another thread may be at work on the shard, and do it a moment later.)
+    // Another thread may be combining for the shard and submit them a moment later.
     until("two of them to have room", || world.engine.stats().queued == 1).await;
-    // Dropped, the first has its place until the kernel has answered; then it is the third's.
+    // A dropped read keeps its slot until the kernel has answered. Then the third read gets it.
     drop(waiting.remove(0));
     until("the third to have the room", || {
         world.engine.reap();
@@ -680,7 +680,7 @@ async fn eight_room_comes_back_at_the_completion(world: World) {
         .collect();
     bytes.sort();
     assert_eq!(bytes, b"ab");
-    // One that is dropped before its turn gives nothing back, for it has nothing.
+    // A read that is dropped before it was submitted frees no slot, because it has none.
     let mut waiting: Vec<_> =
         (0..3).map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current))).collect();
     for read in &mut waiting {
@@ -727,9 +727,9 @@ async fn ten_descriptors_are_closed_on_exec(world: World) {
     }
 }
 
-/// Contract 5, where the kernel does otherwise: io_uring tries an open without waiting first, and
-/// takes that for `O_NONBLOCK`. For reading it is opened at once there, which is documented; for
-/// writing the open waits as elsewhere.
+/// Guarantee 5, where the kernel itself differs: io_uring first tries an open as if with
+/// `O_NONBLOCK`. So an open for reading succeeds at once on io_uring, which is documented; an open
+/// for writing waits as elsewhere.
 #[test]
 fn an_open_of_a_fifo_waits_for_its_other_end() {
     for kind in crate::world::granted() {

@@ -1,5 +1,5 @@
-//! A write with the sync behind it: on every backend, with faults in each of its steps, and dropped
-//! at any moment.
+//! Durable writes, each with its sync: on every backend, with faults in each step, and dropped at
+//! any moment.
 
 use crate::executor::Executor;
 use crate::guarded::PAGE;
@@ -20,8 +20,8 @@ fn page(mark: u8) -> AlignedBuffer {
     page
 }
 
-/// Whether the faults of a plan reach a write to this file: a buffered one on kaio goes to the
-/// threads.
+/// Whether injected faults reach a write to this file. On kaio, buffered writes fall back to
+/// threads, which faults do not reach.
 fn faults_reach(world: &World, file: &File) -> bool {
     let reach = world.kind != BackendKind::Kaio || file.is_direct();
     if !reach {
@@ -30,7 +30,7 @@ fn faults_reach(world: &World, file: &File) -> bool {
     reach
 }
 
-/// Runs a test on each backend, with a file of 64 pages, buffered and direct.
+/// Runs a test on each backend with a file of 64 pages, buffered and direct.
 fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&World, File)) {
     for kind in granted() {
         for direct in [false, true] {
@@ -67,8 +67,7 @@ fn it_writes_all_of_it() {
         |builder| builder,
         |world, file| {
             block_on(async {
-                // A short one, one of many requests, and several at once, more than there is room
-                // for.
+                // A short write, one that is split, and several at once, more than fit in flight.
                 file.write_durable_at(page(1), 0).await.0.unwrap();
                 let mut long = AlignedBuffer::new(4 << 20, PAGE);
                 long.fill(2);
@@ -119,7 +118,7 @@ fn what_cannot_be_synced_is_not_written() {
     );
 }
 
-/// An error of the sync reaches the caller, and nothing is tried again that would hide it.
+/// An error of the sync reaches the caller. No retry hides it.
 #[test]
 fn an_error_of_the_sync_reaches_the_caller() {
     let faults = |builder: EngineBuilder| {
@@ -129,14 +128,14 @@ fn an_error_of_the_sync_reaches_the_caller() {
     each("an_error_of_the_sync_reaches_the_caller", faults, |world, file| {
         let (result, buffer) = block_on(file.write_durable_at(page(1), 0));
         assert_eq!((errno(result), buffer.len()), (Some(libc::EIO), PAGE));
-        // The next one is the next one's.
+        // The error affects no later write.
         block_on(file.write_durable_at(page(2), 0)).0.unwrap();
         assert_eq!(world.counts().orphaned, 0);
     });
 }
 
-/// The write fails, at once or in its rest: its error is the caller's, and the sync, which would
-/// succeed, does not begin.
+/// An error of the write, in its first part or its rest, reaches the caller, and the sync does not
+/// begin.
 #[test]
 fn an_error_of_the_write_reaches_the_caller() {
     fn no_dsync(plan: FaultPlan) -> FaultPlan {
@@ -151,7 +150,7 @@ fn an_error_of_the_write_reaches_the_caller() {
             return;
         }
         assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::ENOSPC));
-        // The first sync that is begun is the next one's.
+        // This call makes the first sync, which fails.
         assert_eq!(errno(block_on(file.write_durable_at(page(1), 0)).0), Some(libc::EIO));
     });
     let in_its_rest = |builder: EngineBuilder| {
@@ -171,8 +170,8 @@ fn an_error_of_the_write_reaches_the_caller() {
     });
 }
 
-/// A short write is continued before the sync begins, and what is refused with `RWF_DSYNC` is done
-/// with a sync.
+/// A short write is continued before the sync begins. Where `RWF_DSYNC` is refused, a sync follows
+/// the write.
 #[test]
 fn a_short_write_is_continued() {
     let faults = |builder: EngineBuilder| {
@@ -193,8 +192,7 @@ fn a_short_write_is_continued() {
     });
 }
 
-/// Dropped after any number of looks, with a sync that is late: the counts agree, and nothing is
-/// left.
+/// Dropped after any number of polls, with a delayed sync: the counts add up, and nothing is left.
 #[test]
 fn dropped_at_any_moment() {
     let late = |builder: EngineBuilder| {

@@ -1,4 +1,4 @@
-//! The examples do what they say, on every backend.
+//! The examples work as documented, on every backend.
 
 use crate::watchdog::Watchdog;
 use crate::world::{fifo, granted, has_reader, pattern, scratch, wait_for};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Cargo builds the examples with the tests, and puts them beside them.
+/// Cargo builds the examples with the tests, in a directory next to theirs.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -55,7 +55,8 @@ fn select_timeout_goes_on_after_a_time_out() {
         let dir = scratch();
         let path = dir.path().join("fifo");
         fifo(&path);
-        // Open for both, it lets the example in, and keeps the FIFO from ending before it is to.
+        // Open for reading and writing, so that the example's open succeeds and the FIFO does not
+        // end early.
         let mut writer = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let mut command = Command::new(example("select_timeout"));
         let mut child = command
@@ -66,7 +67,7 @@ fn select_timeout_goes_on_after_a_time_out() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         for text in ["hello", "again"] {
-            // None of the reads that were given up takes what comes later.
+            // No timed-out read takes the next line.
             assert_eq!(lines.next().as_deref(), Some("nothing for 200 ms"));
             writeln!(writer, "{text}").unwrap();
             assert_eq!(lines.find(|line| line != "nothing for 200 ms").as_deref(), Some(text));

@@ -1,5 +1,4 @@
-//! The executors that the same cases run on, and what a case needs of one: to run it, and to spawn
-//! further tasks.
+//! The executors that a case can run on: running its future and spawning further tasks.
 
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -11,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::{Builder, LocalOptions};
 
-/// Who polls the futures.
+/// The executor that polls the futures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
     /// tokio with worker threads.
@@ -22,20 +21,20 @@ pub enum Executor {
     TokioLocal,
     /// smol's global executor, and `smol::block_on`.
     Smol,
-    /// `futures::executor::block_on`, one thread for each task.
+    /// `futures::executor::block_on`, with one thread per task.
     BlockOn,
-    /// A program with a loop of its own, which polls the engine's descriptor and reaps by hand.
+    /// A program with its own loop, which polls the engine's descriptor and reaps manually.
     OwnLoop,
 }
 
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tasks for [`Executor::OwnLoop`] that its loop has not taken up yet.
+/// Tasks for [`Executor::OwnLoop`] that its loop has not taken yet.
 #[derive(Clone, Default)]
 pub struct Spawned(Arc<Mutex<Vec<Work>>>);
 
 impl Executor {
-    /// How an engine for it picks up completions.
+    /// How an engine for this executor reaps completions.
     pub fn reaping(self) -> Reaping {
         match self {
             Self::OwnLoop => Reaping::Manual,
@@ -43,7 +42,7 @@ impl Executor {
         }
     }
 
-    /// Runs `work` to its end; `engine` is what a loop of one's own looks at.
+    /// Runs `work` to its end. Only a loop of the program's own uses `engine`.
     pub fn run(
         self,
         engine: &Engine,
@@ -54,7 +53,7 @@ impl Executor {
             Self::TokioThreads => {
                 let runtime =
                     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-                // As a task, so that it runs on a worker, and moves among them.
+                // As a task, so that it runs on a worker and moves between workers.
                 if let Err(error) = runtime.block_on(runtime.spawn(work)) {
                     resume_unwind(error.into_panic());
                 }
@@ -75,7 +74,7 @@ impl Executor {
         }
     }
 
-    /// A task beside the one that calls, and its result.
+    /// Spawns a task and returns a future of its result.
     pub fn spawn<T: Send + 'static>(
         self,
         spawned: &Spawned,
@@ -105,14 +104,14 @@ impl Bell {
         Arc::new(Self(reader, Mutex::new(writer)))
     }
 
-    /// Waits for a wake-up, or for the engine to have something; true when it was woken.
+    /// Waits for a wakeup or for a completion. Returns true after a wakeup.
     pub fn wait(&self, engine: BorrowedFd<'_>) -> bool {
         let mut fds = [self.0.as_raw_fd(), engine.as_raw_fd()].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
         });
-        // SAFETY: two entries, on this stack, for the length of the call.
+        // SAFETY: `fds` has two entries and lives through the call.
         let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
         assert!(ready > 0, "{}", std::io::Error::last_os_error());
         if fds[0].revents != 0 {
@@ -127,13 +126,13 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // One that is full rings already.
+        // A full pipe is readable already.
         let _ = std::io::Write::write(&mut *self.1.lock().unwrap(), &[1]);
     }
 }
 
-/// Polls what was woken, waits in `poll(2)` for a wake-up or a completion, reaps, and begins again.
-/// No other thread helps.
+/// Polls woken tasks, waits in `poll(2)` for a wakeup or a completion, reaps, and repeats. No other
+/// thread helps.
 fn own_loop(engine: &Engine, spawned: &Spawned, work: Work) {
     let bell = Bell::new();
     let waker = Waker::from(bell.clone());
@@ -146,7 +145,7 @@ fn own_loop(engine: &Engine, spawned: &Spawned, work: Work) {
     };
     tasks.push(Box::pin(work) as Work);
     loop {
-        // A task that panics takes none of the others with it.
+        // A task that panics must not end the others.
         while let Poll::Ready(Some(())) =
             catch_unwind(AssertUnwindSafe(|| tasks.poll_next_unpin(&mut cx)))
                 .unwrap_or(Poll::Ready(Some(())))

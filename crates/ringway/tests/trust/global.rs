@@ -1,5 +1,5 @@
-//! The global engine is made once, and before its first use the program and the environment say
-//! what it is to be.
+//! The global engine is built once. Before its first use, the program and the environment configure
+//! it.
 
 use crate::common::in_child;
 use crate::process::forked;
@@ -19,7 +19,7 @@ fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
     result.map(drop).expect_err("an error").kind()
 }
 
-/// Runs `body` in a process of its own, with this in its environment.
+/// Runs `body` in a process of its own with these variables in its environment.
 fn with(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     let prepare = |command: &mut std::process::Command| {
         for name in ["RINGWAY_BACKEND", "RINGWAY_IN_FLIGHT", "RINGWAY_POOL"] {
@@ -34,7 +34,7 @@ fn with(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
 fn what_is_installed_is_the_global_one() {
     with("what_is_installed_is_the_global_one", &[], || {
         let _watch = Watchdog::new("what_is_installed_is_the_global_one");
-        // What fails installs nothing.
+        // A failed build installs nothing.
         assert_eq!(kind(threads().in_flight(0).install_global()), io::ErrorKind::InvalidInput);
         let installed = threads().install_global().unwrap();
         assert_eq!(installed.backend(), BackendKind::Threads);
@@ -87,7 +87,7 @@ fn one_of_many_installs_it() {
 #[test]
 fn a_forked_child_installs_none_over_its_parents() {
     with("a_forked_child_installs_none_over_its_parents", &[], || {
-        // Before there is one, each process may install its own.
+        // While there is no global engine, each process may install its own.
         let status = forked(|| {
             let installed = threads().install_global().unwrap();
             assert!(std::ptr::eq(installed, Engine::global().unwrap()));
@@ -104,7 +104,7 @@ fn a_forked_child_installs_none_over_its_parents() {
     });
 }
 
-/// How many of many reads an engine enters together.
+/// The size of the largest batch that an engine makes of forty reads.
 fn entered_together(builder: EngineBuilder) -> u64 {
     let engine = builder.reaping(Reaping::Manual).try_cached(false).build().unwrap();
     let file = tempfile::tempfile().unwrap();
@@ -112,7 +112,7 @@ fn entered_together(builder: EngineBuilder) -> u64 {
     let file = File::from_fd(file.into(), &engine);
     let ranges: Vec<_> = (0..40).map(|at| at << 20..(at << 20) + 4096).collect();
     let mut reads = Box::pin(file.read_ranges(&ranges));
-    // (The task gives way while it takes memory for them.)
+    // The task may yield while it allocates buffers, before it submits the reads.
     while engine.stats().counts.pushed == 0 {
         let _ = reads.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -127,7 +127,7 @@ fn the_environment_decides_on_the_depth() {
     with("the_environment_decides_on_the_depth", &[("RINGWAY_IN_FLIGHT", "3")], || {
         let _watch = Watchdog::new("the_environment_decides_on_the_depth");
         assert!(entered_together(threads()) <= 3);
-        // What the program chooses stands.
+        // The program's choice takes precedence.
         assert!(entered_together(threads().in_flight(30)) > 3);
     });
 }
@@ -149,13 +149,13 @@ fn the_environment_decides_on_the_pool() {
             drop(blocks);
             resident().saturating_sub(before)
         };
-        // The other way round, what the first engine keeps would be the second one's.
+        // In the opposite order, the second engine would reuse memory that the first one keeps.
         assert!(kept(threads().pool_bytes(0)) < LEN / 2, "the program has chosen to keep nothing");
         assert!(kept(threads()) > LEN / 2, "1 GiB is room for it");
     });
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -176,7 +176,7 @@ fn values_that_cannot_be_are_refused() {
         refused(threads().in_flight(9).build(), "RINGWAY_POOL", "64 MB");
         assert_eq!(kind(Engine::global()), io::ErrorKind::InvalidInput);
         threads().in_flight(9).pool_bytes(0).build().unwrap();
-        // The next try is another one.
+        // After a failure the next attempt may succeed.
         threads().in_flight(9).pool_bytes(0).install_global().unwrap();
     });
 }

@@ -1,33 +1,34 @@
-//! Buffers that tell when the kernel writes to them after they were freed, which no sanitizer sees.
+//! Buffers that detect when the kernel writes to them after they were freed, which no sanitizer
+//! sees.
 //!
-//! Their memory is a pool's, and never unmapped. What is let go of is filled with a mark and set
-//! apart; a mark that has changed by the time it is looked at was overwritten after its buffer had
-//! been freed. (That this is seen with a program that frees too early, the core's `contract_one`
-//! shows.) What is leaked never comes back, and harms nobody.
+//! Their pages come from a pool and are never unmapped. A freed page is filled with a mark and set
+//! aside; if the mark has changed when the page is inspected, something wrote to the page after it
+//! was freed. The core's test `contract_one` shows that this detects a program that frees too
+//! early. Leaked buffers never return, which is harmless.
 
 use ringway::{Buffer, CustomBuffer};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const PAGE: usize = 4096;
-/// What a freed page is filled with.
+/// The fill byte of a freed page.
 const MARK: u8 = 0xc3;
 
-/// Pages that outlive everything.
+/// A pool of pages that outlive everything.
 #[derive(Clone, Default)]
 pub struct Pages(Arc<Mutex<Stock>>);
 
 #[derive(Default)]
 struct Stock {
-    /// Addresses of pages that are free and safe to use again.
+    /// Addresses of pages that were inspected and can be reused.
     clean: Vec<usize>,
-    /// Freed and marked; since when.
+    /// Marked pages and when they were freed.
     freed: Vec<(usize, Instant)>,
     out: usize,
     inspected: usize,
 }
 
-/// One page, lent.
+/// One page, borrowed from the pool.
 struct Page {
     address: usize,
     pages: Pages,
@@ -36,14 +37,14 @@ struct Page {
 #[repr(align(4096))]
 struct Aligned(#[expect(dead_code, reason = "it is used by its address")] [u8; PAGE]);
 
-/// Fills a page that nobody uses.
+/// Fills a page that is not in use.
 fn fill(address: usize, with: u8) {
-    // SAFETY: a page of the pool is leaked memory of this length, and the caller's alone.
+    // SAFETY: a page of the pool is leaked memory of this length, and only the caller uses it.
     unsafe { (address as *mut u8).write_bytes(with, PAGE) };
 }
 
 impl Pages {
-    /// A page, zeroed.
+    /// Borrows a zeroed page.
     pub fn lend(&self) -> Buffer {
         let mut stock = self.0.lock().unwrap();
         stock.out += 1;
@@ -55,7 +56,7 @@ impl Pages {
         Buffer::custom(Box::new(Page { address, pages: self.clone() }))
     }
 
-    /// Looks at what was freed at least so long ago; it is as it was marked, or this panics.
+    /// Inspects the pages that were freed at least `age` ago. Panics if one of them was written to.
     pub fn inspect(&self, age: Duration) {
         let mut stock = self.0.lock().unwrap();
         let freed = std::mem::take(&mut stock.freed);
@@ -65,8 +66,8 @@ impl Pages {
         stock.inspected += old.len();
         for (address, _) in old {
             let byte = |at: usize| {
-                // SAFETY: within a page that is never unmapped; what the kernel does is done behind
-                // the compiler's back.
+                // SAFETY: the address is within a page that is never unmapped. The read is volatile
+                // because the kernel may write there at any time.
                 unsafe { (address as *const u8).add(at).read_volatile() }
             };
             if let Some(at) = (0..PAGE).step_by(64).find(|at| byte(*at) != MARK) {
@@ -76,7 +77,7 @@ impl Pages {
         }
     }
 
-    /// How many are lent out, and how many were looked at after they had been freed.
+    /// How many pages are borrowed, and how many were inspected after they were freed.
     pub fn tally(&self) -> (usize, usize) {
         let stock = self.0.lock().unwrap();
         (stock.out, stock.inspected)
@@ -92,8 +93,8 @@ impl Drop for Page {
     }
 }
 
-// SAFETY: the page is never unmapped, was initialised when it was lent, and is this value's alone
-// while it lives.
+// SAFETY: the page is never unmapped, was initialised when it was borrowed, and belongs to this
+// value alone while it lives.
 unsafe impl CustomBuffer for Page {
     fn as_ptr(&self) -> *const u8 {
         self.address as *const u8

@@ -1,5 +1,5 @@
-//! An idle program makes no system call: what waits to be looked at, and what may wait for ever,
-//! wakes no thread.
+//! An idle program makes no system calls: results that nobody has looked at, and operations that
+//! may wait forever, wake no thread.
 
 use crate::common::in_child;
 use crate::guarded::PAGE;
@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Context switches of all threads of this process, of those that waited and those that were
-/// interrupted. The watchdog's are not counted: it wakes by a clock.
+/// Voluntary context switches of all threads of this process, except the watchdog's, which wakes
+/// periodically.
 fn switches() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let of_a_task = |task: std::io::Result<fs::DirEntry>| {
@@ -34,11 +34,10 @@ fn switches() -> u64 {
     tasks.filter_map(of_a_task).sum()
 }
 
-/// Nothing wakes up for a second, but for what ends after an operation: threads of a pool that go,
-/// say.
+/// Asserts that within ten seconds there is one with fewer than 20 wakeups.
 fn sleeps(what: &str) {
     let mut last = 0;
-    // Threads of the pool, and workers of the kernel, end some time after their last operation.
+    // Pool threads and kernel workers end some time after their last operation.
     for _ in 0..10 {
         let before = switches();
         std::thread::sleep(Duration::from_secs(1));
@@ -69,17 +68,17 @@ fn idle(test: &str, runtime: fn() -> Option<Runtime>) {
                 let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
                 let file = direct(&engine, dir.path(), 256);
                 run(&mut || {
-                    // Completed, and nobody has looked.
+                    // A completed read that nobody has looked at.
                     let mut read = Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
                     _ = block_on(async { poll_immediate(&mut read).await.is_some() });
                     sleeps(&format!("{kind}, a result that nobody has looked at"));
                     drop(read);
-                    // A reader that has read ahead, and whose program does something else.
+                    // A reader that has read ahead and is not used for a while.
                     let mut reader = file.reader().chunk(4 * PAGE);
                     block_on(async { reader.next_block().await.unwrap() });
                     sleeps(&format!("{kind}, a paused reader"));
                     drop(reader);
-                    // May wait for ever.
+                    // A read that may wait forever.
                     let (end, writer) = std::io::pipe().unwrap();
                     let end = File::from_fd(OwnedFd::from(end), &engine);
                     let mut read = Box::pin(end.read_at(vec![0; 4], Position::Current));

@@ -1,9 +1,9 @@
-//! The life of an operation against a model, from several threads: futures on the null backend,
-//! with answers that are late, cut, failed, asked for again and out of order, are polled by tasks
-//! whose wakers change, awaited and dropped in any order.
+//! The life of operations, on several threads: futures on the null backend, whose completions are
+//! delayed, shortened, failed, retried and reordered, are polled by tasks with changing wakers,
+//! awaited and dropped in any order.
 //!
-//! Each has one outcome, and its own buffer comes back as it went; what is dropped is let go of
-//! once; the counts add up whenever one looks. A wake-up that is lost is a hang.
+//! Each operation completes once and returns its own buffer unchanged. Each dropped one is freed
+//! once. The counts always add up. A lost wakeup would hang.
 
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::Watchdog;
@@ -22,10 +22,10 @@ use std::thread::Thread;
 
 const THREADS: u64 = 4;
 const STEPS: usize = 400;
-/// Of one thread at a time.
+/// Per thread, at a time.
 const MOST_TASKS: usize = 30;
 
-/// Notes that a task has been woken, and wakes the thread that polls it.
+/// Records that a task was woken, and unparks the thread that polls it.
 struct Note {
     is_woken: AtomicBool,
     thread: Thread,
@@ -47,7 +47,7 @@ type Outcome = (io::Result<usize>, Buffer);
 struct Task {
     future: Pin<Box<dyn Future<Output = Outcome>>>,
     number: u64,
-    /// What it was polled with last.
+    /// The waker of the last poll.
     note: Arc<Note>,
 }
 
@@ -81,7 +81,7 @@ impl Life {
         Task { future, number, note: note() }
     }
 
-    /// True if it is over.
+    /// Returns true when the task is over.
     fn poll(&self, task: &mut Task) -> bool {
         task.note.is_woken.store(false, Ordering::SeqCst);
         let waker = Waker::from(task.note.clone());
@@ -117,7 +117,7 @@ impl Life {
                     }
                 }
                 (0..4, _) | (_, None) => std::thread::yield_now(),
-                // It has moved to another task, or this one looks for nothing.
+                // The task moves to another waker, or is polled without a wakeup.
                 (choice @ 4..6, Some(at)) => {
                     if choice == 4 {
                         tasks[at].note = note();
@@ -137,7 +137,7 @@ impl Life {
             let before = tasks.len();
             self.poll_woken(&mut tasks);
             if tasks.len() == before {
-                // Only a wake-up of one of them ends this.
+                // Only a wakeup of one of the tasks ends this.
                 std::thread::park();
             }
         }
@@ -181,7 +181,7 @@ fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let (rng, life, runtime) = (rng.fork(), &life, &runtime);
-                // Half of them are polled in a runtime, whose driver reaps for them.
+                // Half of the threads poll within a runtime, whose driver reaps for them.
                 scope.spawn(move || {
                     let _entered = (number % 2 == 0).then(|| runtime.enter());
                     life.thread(rng);
@@ -197,7 +197,7 @@ fn life(seed: u64, plan: FaultPlan, may_fail: bool) {
     settled(&life.engine);
     let (counts, given_up) = (counts(&life.engine), life.given_up.load(Ordering::Relaxed));
     assert_eq!(counts.delivered, life.told.load(Ordering::Relaxed), "{counts:?}");
-    // (One that gave way to other tasks had not been pushed.)
+    // A dropped future may have yielded before it submitted anything.
     assert!(counts.orphaned <= given_up, "{counts:?}, {given_up} given up");
     life.pages.inspect(std::time::Duration::ZERO);
     assert_eq!(life.pages.tally().0, 0, "buffers are left over");

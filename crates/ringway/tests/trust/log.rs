@@ -1,4 +1,5 @@
-//! Group commit: records stand in order and without gaps, whoever is dropped and whatever fails.
+//! Group commit: records are written in order and without gaps, whichever futures are dropped and
+//! whatever fails.
 
 use crate::executor::Executor;
 use crate::watchdog::Watchdog;
@@ -26,7 +27,7 @@ fn each(name: &str, change: fn(EngineBuilder) -> EngineBuilder, test: impl Fn(&W
     each_of(&granted(), name, change, test);
 }
 
-/// On those backends where faults reach buffered writes and syncs.
+/// Like `each`, on the backends where faults reach buffered writes and syncs.
 fn each_faulty(
     name: &str,
     change: fn(EngineBuilder) -> EngineBuilder,
@@ -67,8 +68,8 @@ fn by_hand(builder: EngineBuilder) -> EngineBuilder {
 
 type Append<'a> = Pin<Box<dyn Future<Output = io::Result<u64>> + Send + 'a>>;
 
-/// An append that has been polled once. (It may be over then, where completions come by
-/// themselves.)
+/// An append that was polled once. Where completions are reaped automatically it may be over
+/// already.
 fn begun(log: &LogWriter, record: Vec<u8>) -> Append<'_> {
     let mut append: Append = Box::pin(log.append(record));
     match poll(&mut append) {
@@ -145,7 +146,8 @@ fn those_that_wait_are_one_group() {
         for (at, append) in appends.iter_mut().enumerate() {
             assert_eq!(end(world, append).unwrap(), at as u64 * 100);
         }
-        // The first, which found nothing under way, and all that came meanwhile.
+        // One group for the first record, which found nothing in progress, and one for all that
+        // came meanwhile.
         assert_eq!(world.counts().pushed, 2 * OPERATIONS);
         assert_eq!(content(world), (0..10).flat_map(|mark| record(mark, 100)).collect::<Vec<_>>());
     });
@@ -162,8 +164,8 @@ fn a_group_has_its_most_bytes() {
             assert_eq!(end(world, append).unwrap(), offset);
             offset += len as u64;
         }
-        // The first alone, two, one with a long one behind it, that one with nothing, one of 250,
-        // and the last.
+        // The first record alone, two records, one record and then the long one alone, the empty
+        // record with that of 250 bytes, and the last.
         assert_eq!(world.counts().pushed, 6 * OPERATIONS);
     });
 }
@@ -196,8 +198,8 @@ fn short_writes_go_on() {
     });
 }
 
-/// An error of a step is that of each record of its group. The log has ended: nothing more is asked
-/// of the kernel.
+/// Every record of a group gets the error of its write or sync. Then the log has failed and submits
+/// nothing more.
 fn an_error_ends_the_log(world: &World, log: &LogWriter, errno: i32) {
     let mut appends: Vec<_> = (0..4).map(|mark| begun(log, record(mark, 100))).collect();
     assert_eq!(end(world, &mut appends[0]).unwrap_err().raw_os_error(), Some(errno));
@@ -271,8 +273,7 @@ impl Drop for Nosy {
     }
 }
 
-// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody
-// writes to them.
+// SAFETY: the bytes are part of the boxed value, so they stay in place, and nothing writes to them.
 unsafe impl CustomBuffer for Nosy {
     fn as_ptr(&self) -> *const u8 {
         self.1.as_ptr()
@@ -310,7 +311,7 @@ fn a_record_may_use_the_log_when_it_is_dropped() {
     });
 }
 
-/// A task that is polled within its own wake-up.
+/// A task that is polled from within its wakeup.
 struct Inline(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Inline {
@@ -330,8 +331,8 @@ impl Wake for Inline {
     }
 }
 
-/// The log lets go of its file when it is dropped, also while the engine is still waking the task
-/// that drops it.
+/// A dropped log releases its file, even when the task that drops it is still being woken by the
+/// engine.
 #[test]
 fn the_file_is_free_when_the_log_is_dropped() {
     each("the_file_is_free_when_the_log_is_dropped", by_hand, |world, log| {
@@ -353,7 +354,8 @@ fn the_file_is_free_when_the_log_is_dropped() {
     });
 }
 
-/// A log that is dropped while a group is being written lets go of its file when the kernel does.
+/// A log that is dropped during the write of a group releases its file when the operation
+/// completes.
 #[test]
 fn a_log_dropped_meanwhile_frees_its_file() {
     each(
@@ -369,8 +371,7 @@ fn a_log_dropped_meanwhile_frees_its_file() {
     );
 }
 
-/// Those that wait go on when the one that has moved the log on so far is dropped, at each of its
-/// steps.
+/// When the append that drives the log is dropped, at any of its steps, the others continue.
 #[test]
 fn somebody_else_goes_on() {
     each(
@@ -385,7 +386,7 @@ fn somebody_else_goes_on() {
                         std::thread::spawn(move || block_on(log.append(record(round, 10))))
                     })
                     .collect();
-                // It may be over meanwhile, with nobody told.
+                // The append may complete meanwhile, unnoticed.
                 for _ in 0..round % 6 {
                     std::thread::yield_now();
                     if poll(&mut first).is_ready() {
@@ -395,14 +396,14 @@ fn somebody_else_goes_on() {
                 drop(first);
                 others.into_iter().for_each(|other| _ = other.join().unwrap().unwrap());
             }
-            // The first of a round may have been taken out.
+            // The first record of each round may have been removed before it was written.
             let len = content(world).len();
             assert!((60 * 20..=60 * 30).contains(&len) && len.is_multiple_of(10), "{len} bytes");
         },
     );
 }
 
-/// A future that was polled once and then left alone keeps nobody else waiting.
+/// A future that was polled once and then ignored delays no other append.
 #[test]
 fn an_append_that_is_not_polled_keeps_nobody_waiting() {
     each(
@@ -423,7 +424,7 @@ fn an_append_that_is_not_polled_keeps_nobody_waiting() {
     );
 }
 
-/// The same of several, of which some wait for the next group.
+/// The same for several ignored appends, some of which wait for the next group.
 #[test]
 fn appends_that_are_not_polled_keep_nobody_waiting() {
     each("appends_that_are_not_polled_keep_nobody_waiting", by_hand, |world, log| {
@@ -449,7 +450,7 @@ fn appends_that_are_not_polled_keep_nobody_waiting() {
     });
 }
 
-/// Notes that it was woken.
+/// Records a wakeup.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -459,8 +460,7 @@ impl Wake for Woken {
     }
 }
 
-/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being
-/// polled.
+/// Outside of its workers tokio wakes a yielding task at once, during its poll.
 #[test]
 fn a_task_without_budget_gives_way() {
     for kind in granted() {
@@ -516,8 +516,7 @@ impl Drop for Fragile {
     }
 }
 
-// SAFETY: the bytes are the box's that the value lies in, so they stay where they are, and nobody
-// writes to them.
+// SAFETY: the bytes are part of the boxed value, so they stay in place, and nothing writes to them.
 unsafe impl CustomBuffer for Fragile {
     fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()
@@ -541,7 +540,8 @@ fn a_record_that_panics_when_it_is_dropped() {
         assert!(poll(&mut first).is_pending());
         let mut others: Vec<_> = (0..3).map(|mark| begun(&log, record(mark, 10))).collect();
         let mut unlucky = others.remove(0);
-        // Whoever ends the group has the panic, as whoever drops a buffer has.
+        // The caller that ends the group gets the panic, like any caller that drops a panicking
+        // buffer.
         wait_for("the panic", || {
             catch_unwind(AssertUnwindSafe(|| {
                 world.engine.reap();
@@ -590,7 +590,7 @@ fn files_that_cannot_be_logs() {
     );
 }
 
-/// What is done next in a random life of a log.
+/// A step in the random life of a log.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize),
@@ -612,9 +612,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Appends that begin, are polled and dropped in any order: each that is acknowledged has its
-    /// record where it was told, in the order in which they began, and between them there is
-    /// nothing but records of dropped ones.
+    /// Appends are begun, polled and dropped in any order. Each acknowledged record is at its
+    /// reported offset, in the order in which the appends began, and only records of dropped
+    /// appends lie between.
     #[test]
     fn any_order_of_polls_and_drops(steps in steps()) {
         let _watch = Watchdog::new("any_order_of_polls_and_drops");
@@ -649,13 +649,13 @@ proptest! {
             for (number, mut append) in waiting {
                 over.push((number, end(&world, &mut append).unwrap()));
             }
-            // Behind all that was begun and dropped.
+            // A last record, after everything that was begun and dropped.
             records.push(record(255, 1));
             over.push((records.len() - 1, end(&world, &mut begun(&log, record(255, 1))).unwrap()));
             drop(log);
             settled(&world.engine);
             let content = content(&world);
-            // The file is whole records in order, some of which nobody was told of.
+            // The file consists of whole records in order, including those of dropped appends.
             let mut found = Vec::new();
             let mut rest = &content[..];
             for (number, record) in records.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! What a program may trust in, whatever its executor, its backend and its luck: the contracts of
-//! the design through the Rust door, several runtimes at once, cancels at random moments, panics,
-//! shutdowns, forks, refusals, and too much of everything.
+//! Tests of the guarantees of the design through the Rust API: on every backend and executor, with
+//! several runtimes at once, cancels at random moments, panics, shutdowns, forks, refusals and
+//! overload.
 //!
-//! `RINGWAY_CASE=part-of-a-name` runs those of the contracts' cases alone. `RINGWAY_STORM=60` has
-//! the cancel storm last that many seconds. What cannot be tested here prints `skipped: why`; where
-//! `CI` is set, a skip that is not expected fails.
+//! `RINGWAY_CASE=part-of-a-name` runs only the cases of `contracts` whose names contain that text.
+//! `RINGWAY_STORM=60` runs the cancel storm for that many seconds. A test that cannot run here
+//! prints `skipped: why`; where `CI` is set, an unexpected skip fails.
 
 mod busy;
 #[path = "../../../ringway-core/tests/common/mod.rs"]

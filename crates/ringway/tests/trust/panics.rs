@@ -1,4 +1,4 @@
-//! What panics harms nobody else: wakers, tasks, buffers, threads.
+//! A panic in a waker, a task, a buffer or a thread affects nothing else.
 
 use crate::common::in_child;
 use crate::guarded::PAGE;
@@ -22,7 +22,7 @@ struct Scene {
     _dir: tempfile::TempDir,
 }
 
-/// In a process of its own: should it hang, the others have their say.
+/// Each test runs in a process of its own, so that the others still run if it hangs.
 fn on_each_backend(name: &str, test: impl Fn(Scene)) {
     in_child(
         &format!("panics::{name}"),
@@ -46,7 +46,7 @@ impl Scene {
         Self { engine, reader, writer, file, _dir: dir }
     }
 
-    /// Everybody else goes on as if nothing had been.
+    /// Checks that the engine works for everybody else.
     fn goes_on(&self) {
         block_on(async {
             for number in 0..20u64 {
@@ -110,8 +110,8 @@ fn a_waker_that_panics() {
     });
 }
 
-/// A waker may own the task that it wakes, and that task the future that keeps the waker. What is
-/// dropped with a waker may be a future of the same engine.
+/// A waker may own the task that it wakes, and that task the future that holds the waker. Dropping
+/// a waker may thus drop a future of the same engine.
 #[test]
 fn a_waker_that_owns_a_future() {
     struct Owns(
@@ -129,7 +129,7 @@ fn a_waker_that_owns_a_future() {
         let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(owned)))));
         let mut read = Box::pin(reader.read_at(vec![0; 1], Position::Current));
         assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        // The engine has the only one now.
+        // Now only the engine holds the first waker; the next poll replaces and drops it.
         drop(waker);
         assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         scene.goes_on();
@@ -164,13 +164,13 @@ fn a_task_that_panics_with_its_read_in_flight() {
             }
         }
         settled(&scene.engine);
-        // None of them took anything.
+        // No read of a panicked task takes bytes.
         put(&scene.writer, b"x");
         assert_eq!(block_on(scene.reader.read_at(vec![0; 1], Position::Current)).1, b"x");
     });
 }
 
-/// A buffer of the program's own that panics when it is dropped, by whoever drops it.
+/// A custom buffer that panics when it is dropped.
 struct Fragile(Box<[u8]>);
 
 impl Drop for Fragile {
@@ -181,7 +181,8 @@ impl Drop for Fragile {
     }
 }
 
-// SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has them.
+// SAFETY: the bytes of a boxed slice stay in place when the box moves, and only this value owns
+// them.
 unsafe impl CustomBuffer for Fragile {
     fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()
@@ -204,7 +205,7 @@ fn a_buffer_that_panics_when_it_is_dropped() {
             let buffer = Buffer::custom(Box::new(Fragile(vec![0; 8].into())));
             let mut read = Box::pin(scene.reader.read_at(buffer, Position::Current));
             assert!(block_on(poll_immediate(&mut read)).is_none());
-            // It is dropped with the completion, by whoever picks that up: this thread or another.
+            // The thread that picks up the completion drops the buffer: this one or another.
             _ = catch_unwind(AssertUnwindSafe(|| drop(read)));
             std::thread::sleep(MS);
             _ = catch_unwind(AssertUnwindSafe(|| scene.engine.reap()));
@@ -214,8 +215,7 @@ fn a_buffer_that_panics_when_it_is_dropped() {
     });
 }
 
-/// A thread of the blocking pool dies in the middle of a read; and so does a thread without any
-/// runtime.
+/// A thread dies in the middle of a read, on the blocking pool and without a runtime.
 #[test]
 fn a_thread_that_dies() {
     on_each_backend("a_thread_that_dies", |scene| {
@@ -230,8 +230,8 @@ fn a_thread_that_dies() {
         scene.goes_on();
         std::thread::spawn(dies).join().unwrap_err();
         scene.goes_on();
-        // A thread that only ends: the kernel gives up what it had begun for it, and the engine
-        // tries again.
+        // A thread that merely exits: the kernel cancels the operations that it submitted, and the
+        // engine retries them.
         let reader = scene.reader.clone();
         let mut read = std::thread::spawn(move || {
             let mut read: futures::future::BoxFuture<'static, _> =

@@ -1,5 +1,5 @@
-//! Too much at once: more operations than there is room for, some that never end, and futures that
-//! nobody polls again.
+//! Overload: more operations than fit in flight, operations that never complete, and futures that
+//! are never polled again.
 
 use crate::executor::Executor;
 use crate::guarded::PAGE;
@@ -44,9 +44,8 @@ impl Wake for Order {
     }
 }
 
-/// Of a thousand reads with room for four, each has its turn in the order of the first polls. So
-/// when one has completed, all before it have been begun, and no more than three of them can still
-/// be on their way.
+/// A thousand reads with four in flight start in the order of their first polls. So when one has
+/// completed, all before it have started, and at most three of those can still be in flight.
 #[test]
 fn waiting_for_room_is_fair() {
     worlds(
@@ -89,7 +88,7 @@ fn waiting_for_room_is_fair() {
     );
 }
 
-/// Reads of pipes that never end, by the hundred, on every way to reap.
+/// Hundreds of pipe reads that never complete, with each way to reap.
 #[test]
 fn what_never_ends_keeps_nothing_from_its_turn() {
     for executor in [Executor::TokioThreads, Executor::OwnLoop] {
@@ -120,8 +119,7 @@ fn what_never_ends_keeps_nothing_from_its_turn() {
     }
 }
 
-/// Reads of pipes in any number, with the room that there is by default, keep no open, sync or look
-/// at metadata from its turn.
+/// Any number of pipe reads, with the default limits, delay no open, sync or metadata call.
 #[test]
 fn idle_pipes_keep_no_other_kind_from_its_turn() {
     for (executor, pipes) in
@@ -149,7 +147,7 @@ fn idle_pipes_keep_no_other_kind_from_its_turn() {
                     assert_eq!(read.unwrap(), PAGE);
                     file.close().await.unwrap();
                     assert!(world.counts().in_flight >= pipes);
-                    // And they are served when there is something.
+                    // The waiting reads still complete when there is data.
                     put(&writer, &vec![7; pipes as usize]);
                     for (read, _) in join_all(waiting).await {
                         assert_eq!(read.unwrap(), 1);
@@ -160,8 +158,7 @@ fn idle_pipes_keep_no_other_kind_from_its_turn() {
     }
 }
 
-/// Opens of FIFOs that nobody reads, more than a shard has room for opens, keep no open of a file
-/// from its turn.
+/// Opens of FIFOs without a reader, more than a shard can have in flight, delay no open of a file.
 #[test]
 fn opens_of_fifos_keep_no_other_open_from_its_turn() {
     worlds(
@@ -176,7 +173,7 @@ fn opens_of_fifos_keep_no_other_open_from_its_turn() {
                 let mut opens: Vec<_> = (0..1500).map(|_| Box::pin(options.open(&path))).collect();
                 for open in &mut opens {
                     if let Some(early) = poll_immediate(open).await {
-                        // The queue has a bound of its own for those.
+                        // The queue limits those separately.
                         assert_eq!(early.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
                     }
                 }
@@ -194,7 +191,7 @@ fn opens_of_fifos_keep_no_other_open_from_its_turn() {
     );
 }
 
-/// A disk that hangs: syncs that never answer keep no open, no read and no metadata from its turn.
+/// Syncs that never complete, as on a hung disk, delay no open, read or metadata call.
 #[test]
 fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
     for executor in [Executor::TokioThreads, Executor::OwnLoop] {
@@ -230,8 +227,7 @@ fn syncs_that_hang_keep_no_other_kind_from_its_turn() {
     }
 }
 
-/// The room that a future's operation has comes back when it completes, whether or not anybody
-/// looks.
+/// An operation frees its slot when it completes, whether or not anything polls its future.
 #[test]
 fn futures_that_nobody_polls_again_hold_nobody_up() {
     for executor in [Executor::TokioCurrent, Executor::Smol, Executor::OwnLoop] {
@@ -258,7 +254,7 @@ fn futures_that_nobody_polls_again_hold_nobody_up() {
                         join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE)
                     );
                     file.metadata().await.unwrap();
-                    // They are as well off as before.
+                    // The forgotten futures have their results too.
                     for mut read in forgotten {
                         read.as_mut().await;
                         assert_eq!(read.as_mut().take_output().unwrap().0.unwrap(), PAGE);
@@ -269,7 +265,7 @@ fn futures_that_nobody_polls_again_hold_nobody_up() {
     }
 }
 
-/// One future with more reads than there is room for, beside others.
+/// One future has more reads than fit in flight, next to other futures.
 #[test]
 fn more_ranges_than_there_is_room_for() {
     worlds(
@@ -288,7 +284,7 @@ fn more_ranges_than_there_is_room_for() {
                         assert_eq!(part.unwrap()[..], pattern(range.start, 90));
                     }
                 }
-                // Given up in the middle.
+                // Dropped in the middle.
                 _ = poll_immediate(Box::pin(file.read_ranges_each(&ranges, never))).await;
                 world.quiet().await;
             });
@@ -296,8 +292,8 @@ fn more_ranges_than_there_is_room_for() {
     );
 }
 
-/// Opens of FIFOs wait for somebody else, too; fewer of them than an engine has threads leave room
-/// for others.
+/// Opens of FIFOs wait for another process, too. Fewer of them than the engine has threads leave
+/// threads for others.
 #[test]
 fn opens_that_wait_leave_room_for_others() {
     worlds(
@@ -331,11 +327,12 @@ fn opens_that_wait_leave_room_for_others() {
 }
 
 thread_local! {
-    /// Futures of others that this thread has woken since it began its poll.
+    /// Futures of other threads that this thread has woken during its current poll.
     static WOKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A task that waits by looking: so that others come while one thread is at work.
+/// A waker for threads that wait by polling a flag, so that other threads submit while one is
+/// combining.
 struct Looks(AtomicBool);
 
 impl Wake for Looks {
@@ -345,12 +342,12 @@ impl Wake for Looks {
     }
 }
 
-/// Several threads submit one operation after the other. Whoever submits and hands out for the
-/// others does so a bounded number of times: each of them can be woken once in each round.
+/// Several threads submit one operation after the other. The thread that submits and wakes for the
+/// others does so for a bounded number of rounds: in each round it can wake each of them once.
 #[test]
 fn nobody_works_for_others_without_a_bound() {
     const THREADS: usize = 4;
-    /// Operations of each thread.
+    /// Operations per thread.
     const EACH: usize = 30_000;
     const MOST_ROUNDS: usize = 16;
     for reaping in [Reaping::Thread, Reaping::Manual] {
@@ -387,7 +384,7 @@ fn nobody_works_for_others_without_a_bound() {
         };
         let most = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(submitter)).collect();
-            // What is left over comes to whoever reaps, and by itself.
+            // Completions that remain go to the thread that reaps.
             if reaping == Reaping::Manual {
                 scope.spawn(|| {
                     while left.load(Ordering::Acquire) > 0 {

@@ -1,4 +1,4 @@
-//! The process around an engine: its forks, its limits, its filters. Each in a process of its own.
+//! The process around an engine: forks, limits, filters. Each test runs in a process of its own.
 
 use crate::common::{KAIO, URING, become_ordinary, in_child, limit_memlock, refuse};
 use crate::guarded::PAGE;
@@ -18,22 +18,22 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// Runs `body` in a forked child, and gives its exit status: 0 unless it panicked or hung.
+/// Runs `body` in a forked child and returns its wait status: 0 unless it panicked or hung.
 pub fn forked(body: impl FnOnce()) -> i32 {
-    // SAFETY: the child runs `body` on this thread alone, and ends without returning.
+    // SAFETY: the child runs `body` on this thread only and exits without returning from this
+    // function.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
-        // that hangs.
+        // SAFETY: `alarm` takes a number. It ends a child that hangs, because the watchdog's thread
+        // exists only in the parent.
         unsafe { libc::alarm(20) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
-        // written out.
+        // SAFETY: `_exit` takes a number and does not return; it runs no code of the parent.
         unsafe { libc::_exit(i32::from(!right)) }
     }
     let mut status = 0;
-    // SAFETY: `status` is valid for writes for the length of the call.
+    // SAFETY: `status` is valid for writes during the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
 }
@@ -42,7 +42,7 @@ fn errno<T>(result: io::Result<T>) -> i32 {
     result.map(drop).expect_err("an error").raw_os_error().unwrap_or(0)
 }
 
-/// A future's result, which must be there at once.
+/// The result of a future that must be ready at its first poll.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
@@ -102,7 +102,7 @@ fn a_forked_child_is_told() {
                     assert!(!format!("{engine:?} {}", engine.explain()).is_empty());
                     engine.stats();
                     drop(copies.take());
-                    // An engine of the child's own works.
+                    // An engine that the child builds works.
                     let own = Engine::builder().backend(kind).build().unwrap();
                     assert_eq!(
                         block_on(direct(&own, dir.path(), 16).read(3..8)).unwrap()[..],
@@ -111,7 +111,7 @@ fn a_forked_child_is_told() {
                 });
                 assert_eq!(status, 0, "the child found something wrong, or hung");
                 assert_eq!(counts(&engine), before);
-                // And the parent goes on.
+                // The parent continues.
                 put(&writer, b"texttext");
                 let (read, buffer) = block_on(begun.take().unwrap());
                 assert_eq!((read.unwrap(), &buffer[..]), (4, &b"text"[..]));
@@ -123,8 +123,8 @@ fn a_forked_child_is_told() {
     );
 }
 
-/// At the moment of the fork other threads hold the engine's locks, and nobody will ever release
-/// them in the child.
+/// At the moment of the fork other threads hold locks of the engine, which nobody releases in the
+/// child.
 #[test]
 fn a_child_forked_in_the_middle_of_things() {
     in_child(
@@ -177,7 +177,7 @@ fn a_child_forked_in_the_middle_of_things() {
     );
 }
 
-/// Every descriptor of an engine, and of files that it opens.
+/// Every descriptor of an engine, and of files that it opens, is closed on exec.
 #[test]
 fn a_program_that_is_run_gets_none_of_the_descriptors() {
     let open = || -> Vec<i32> {
@@ -201,7 +201,7 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
                     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 let (reader, writer) = std::io::pipe().unwrap();
                 let reader = File::from_fd(OwnedFd::from(reader), &engine);
-                // With a driver in the runtime.
+                // The runtime has a driver.
                 runtime.block_on(async {
                     assert!(
                         poll_immediate(Box::pin(reader.read_at(vec![0; 1], Position::Current)))
@@ -211,9 +211,10 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
                 });
                 let mut looked_at = 0;
                 for number in open().into_iter().filter(|number| !before.contains(number)) {
-                    // SAFETY: whether the descriptor is still open is found out by the call itself.
+                    // SAFETY: the descriptor is used for this call only, which fails if it is
+                    // closed.
                     let fd = unsafe { BorrowedFd::borrow_raw(number) };
-                    // That of the list itself has gone meanwhile.
+                    // The descriptor of the listing itself is closed by now.
                     if rustix::io::fcntl_getfd(fd).is_ok() {
                         assert!(
                             is_cloexec(fd),
@@ -230,8 +231,8 @@ fn a_program_that_is_run_gets_none_of_the_descriptors() {
     );
 }
 
-/// A signal of the program's that a thread of the engine's took would interrupt nobody, or run a
-/// handler there.
+/// A signal for the program that a thread of the engine received would not interrupt the program,
+/// and would run its handler on that thread.
 #[test]
 fn threads_take_no_signals() {
     in_child(
@@ -244,7 +245,7 @@ fn threads_take_no_signals() {
                 let mut seen = Vec::new();
                 for task in std::fs::read_dir("/proc/self/task").unwrap() {
                     let task = task.unwrap().path();
-                    // One may end while it is looked at.
+                    // A thread may end meanwhile.
                     let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
                     let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
                     if !name.starts_with("ringway") {
@@ -272,7 +273,7 @@ fn threads_take_no_signals() {
     );
 }
 
-/// What every engine must do, however little it was granted.
+/// What every engine must be able to do, on any backend.
 fn works(engine: &Engine) {
     let dir = scratch_here();
     let path = dir.path().join("file");
@@ -294,12 +295,13 @@ fn works(engine: &Engine) {
     settled(engine);
 }
 
-/// An ordinary user may not walk down to the target directory.
+/// In the working directory, because an ordinary user may not be able to access the target
+/// directory.
 fn scratch_here() -> tempfile::TempDir {
     tempfile::tempdir_in(".").unwrap()
 }
 
-/// Runs a leg in a process without `RINGWAY_BACKEND`, in a folder in which every user may write.
+/// Runs a test in a process without `RINGWAY_BACKEND`, in a directory that every user can write to.
 fn leg(name: &str, body: impl FnOnce()) {
     let mut dir = None;
     let prepare = |command: &mut Command| {
@@ -314,8 +316,7 @@ fn leg(name: &str, body: impl FnOnce()) {
     });
 }
 
-/// The engine that is made without any wish, and what it says of the backends that it could not
-/// have.
+/// Checks the backend that is chosen by default, and how the engine explains each refused backend.
 fn refused(expected: BackendKind, gone: &[(BackendKind, i32)]) {
     let engine = Engine::builder().build().unwrap();
     assert_eq!(engine.backend(), expected);
@@ -362,8 +363,8 @@ fn a_filter_that_leaves_threads_only() {
     });
 }
 
-/// A filter may come when the engine is at work: for the thread that enters, which then finds the
-/// backend useless.
+/// A filter may be installed while the engine works. It applies to the thread that enters, which
+/// then finds that the backend fails.
 #[test]
 fn a_filter_that_comes_later() {
     in_child(
@@ -401,7 +402,7 @@ fn a_filter_that_comes_later() {
                     let (read, buffer) = block_on(file.read_at(room, number % 16 * PAGE as u64));
                     let errno = read.err().map(|error| error.raw_os_error().unwrap());
                     assert_eq!(buffer.len(), PAGE, "{kind}: the buffer comes back");
-                    // The others read without the system calls.
+                    // The other backends read without those system calls.
                     let allowed = *kind == BackendKind::Uring;
                     let answers = matches!(errno, Some(libc::ECANCELED | libc::ESHUTDOWN));
                     assert!(if allowed { answers } else { errno.is_none() }, "{kind}: {errno:?}");
@@ -420,14 +421,15 @@ fn a_filter_that_comes_later() {
     );
 }
 
-/// 64 KiB is what containers and older systems give an ordinary user: too little for several rings.
+/// 64 KiB is what containers and older systems allow an ordinary user: too little for several
+/// rings.
 #[test]
 fn an_ordinary_user_with_little_lockable_memory() {
     leg("an_ordinary_user_with_little_lockable_memory", || {
         become_ordinary();
         limit_memlock(64 << 10);
         works(&Engine::builder().shards(1).build().unwrap());
-        // Some shards have a ring, and the rest do without and say why.
+        // Some shards have a ring; the others fall back and explain why.
         let engine = Engine::builder().shards(16).entries(1024).build().unwrap();
         works(&engine);
         let text = engine.explain().to_string();
@@ -439,13 +441,13 @@ fn an_ordinary_user_with_little_lockable_memory() {
     });
 }
 
-/// With fewer and fewer descriptors to be had an engine is made and works, or says what is missing;
-/// and leaves none behind.
+/// With ever fewer free descriptors, an engine is built and works, or names the error, and leaks
+/// nothing.
 #[test]
 fn no_descriptors_left() {
     leg("no_descriptors_left", || {
         let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
-        // SAFETY: the limit is a live value that is only read.
+        // SAFETY: `limit` is a live value that the call only reads.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let read = |engine: &Engine| {
@@ -498,8 +500,8 @@ fn no_descriptors_left() {
     });
 }
 
-/// The engine and a runtime were there before descriptors ran out: the engine's thread does what a
-/// task of the runtime cannot.
+/// The engine and a runtime exist before descriptors run out: the engine's own thread reaps for
+/// tasks of the runtime.
 #[test]
 fn no_descriptor_left_for_a_task() {
     leg("no_descriptor_left_for_a_task", || {
@@ -510,7 +512,7 @@ fn no_descriptor_left_for_a_task() {
                 File::from_fd(std::fs::File::open("/proc/self/exe").unwrap().into(), &engine);
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            // What the backend itself opens at its first use, it has.
+            // The backend has opened what it opens on first use.
             block_on(file.read_at(vec![0; 4], 0)).0.unwrap();
             block_on(file.sync_all()).unwrap();
             let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -518,7 +520,7 @@ fn no_descriptor_left_for_a_task() {
                 rlim_cur: 3,
                 rlim_max: before.maximum.unwrap_or(libc::RLIM_INFINITY),
             };
-            // SAFETY: the limit is a live value that is only read.
+            // SAFETY: `none` is a live value that the call only reads.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
             assert!(std::fs::File::open("/dev/null").is_err());
             runtime.block_on(async {
@@ -528,7 +530,7 @@ fn no_descriptor_left_for_a_task() {
             });
             let back =
                 libc::rlimit { rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY), ..none };
-            // SAFETY: as above.
+            // SAFETY: `back` is a live value that the call only reads.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &back) }, 0);
             std::thread::sleep(MS);
             settled(&engine);

@@ -1,5 +1,5 @@
-//! Several runtimes in one process, on one engine: driven, not driven, without I/O, inside one
-//! another, and gone.
+//! Several runtimes in one process on one engine: driven, not driven, without I/O, nested, and
+//! dropped.
 
 use crate::common::in_child;
 use crate::executor::{Bell, Executor};
@@ -63,8 +63,8 @@ fn runtimes_of_every_kind_share_an_engine() {
     });
 }
 
-/// What each `#[tokio::test]` is: a runtime of its own, on the global engine, at the same time as
-/// others.
+/// Like several `#[tokio::test]` functions: each runs its own runtime on the global engine, at the
+/// same time as the others.
 mod on_the_global_engine {
     use super::*;
 
@@ -99,8 +99,8 @@ mod on_the_global_engine {
     }
 }
 
-/// A runtime that nobody drives has promised to pick up completions. Others on the shard get theirs
-/// all the same, and so does who polls its futures elsewhere.
+/// A runtime that nobody drives does not reap, although it is registered to. Others on the shard
+/// get their completions all the same, as does its own future when polled elsewhere.
 #[test]
 fn a_runtime_that_is_not_driven_holds_nobody_up() {
     on_each_backend("a_runtime_that_is_not_driven_holds_nobody_up", |kind| {
@@ -118,7 +118,7 @@ fn a_runtime_that_is_not_driven_holds_nobody_up() {
                 _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             }
         }
-        // Nobody has looked at that runtime since, and nobody does.
+        // Nothing drives that runtime from here on.
         current_thread().block_on(read_some(&file, 20));
         block_on(read_some(&file, 20));
         {
@@ -149,7 +149,7 @@ fn a_runtime_that_blocks_holds_nobody_up() {
                     let mut read = Box::pin(other.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
                     let early = poll_immediate(&mut read).await;
                     begun.send(()).unwrap();
-                    // A task that blocks: its runtime's reaper cannot run.
+                    // The task blocks, so its runtime cannot reap.
                     wait.recv().unwrap();
                     if early.is_none() {
                         assert_eq!(read.await.0.unwrap(), PAGE);
@@ -182,8 +182,8 @@ fn a_runtime_without_io() {
     });
 }
 
-/// A runtime without I/O is found out without a panic that anybody is told of: many programs have a
-/// panic hook that ends them. Afterwards the hook is the program's own again.
+/// Detecting a runtime without I/O must not call the program's panic hook, because many programs
+/// abort in theirs. The hook stays the program's own.
 #[test]
 fn a_runtime_without_io_disturbs_no_panic_hook() {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -214,7 +214,7 @@ fn a_runtime_without_io_disturbs_no_panic_hook() {
                 threads
                     .block_on(threads.spawn(async move { read_some(&other, 20).await }))
                     .unwrap();
-                // In a thread that panics, where hooks cannot be changed.
+                // In a panicking thread, where hooks cannot be changed.
                 struct Reads(File);
                 impl Drop for Reads {
                     fn drop(&mut self) {
@@ -254,13 +254,13 @@ fn one_executor_inside_another() {
     on_each_backend("one_executor_inside_another", |kind| {
         let dir = scratch();
         let file = direct(&engine(kind), dir.path(), 16);
-        // In the context of a runtime, polled by another executor.
+        // In the context of a runtime, but polled by another executor.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         {
             let _inside = runtime.enter();
             block_on(read_some(&file, 20));
         }
-        // On a thread of its blocking pool, and on a worker of it that blocks.
+        // On a thread of its blocking pool, and on a worker that blocks.
         let other = file.clone();
         runtime.block_on(runtime.spawn_blocking(move || block_on(read_some(&other, 20)))).unwrap();
         let other = file.clone();
@@ -277,7 +277,7 @@ fn one_executor_inside_another() {
     });
 }
 
-/// A future begun in one runtime is ended in another one, when the first is gone.
+/// A future that was begun in one runtime completes in another, after the first was dropped.
 #[test]
 fn a_future_outlives_the_runtime_that_polled_it() {
     on_each_backend("a_future_outlives_the_runtime_that_polled_it", |kind| {
@@ -322,15 +322,15 @@ fn a_runtime_is_dropped_with_operations_in_flight() {
                 _ => runtime.shutdown_timeout(MS),
             }
             counts(file.engine());
-            // Others go on meanwhile.
+            // Others continue meanwhile.
             block_on(read_some(&file, 5));
         }
         settled(file.engine());
     });
 }
 
-/// Each test of a test suite makes a runtime: what they leave in an engine that outlives them must
-/// not add up.
+/// Every test of a suite creates a runtime: dropped runtimes must not accumulate in an engine that
+/// outlives them.
 #[test]
 fn runtimes_that_have_gone_leave_nothing_behind() {
     in_child(
@@ -352,8 +352,8 @@ fn runtimes_that_have_gone_leave_nothing_behind() {
     );
 }
 
-/// A program may poll the engine's descriptor and its own wake-ups in one `poll(2)`, and no other
-/// thread ever runs for it.
+/// A program may wait for the engine's descriptor and its own wakeups in one `poll(2)`, without any
+/// other thread.
 #[test]
 fn an_engine_that_is_reaped_by_hand_has_no_thread() {
     in_child(
@@ -372,13 +372,13 @@ fn an_engine_that_is_reaped_by_hand_has_no_thread() {
                     let file = world.file("file", &pattern(0, 16 * PAGE), true).await;
                     read_some(&file, 50).await;
                 });
-                // (There are workers of the kernel's, `iou-wrk`, that the ring has.)
+                // Kernel workers of the ring (`iou-wrk`) do not count.
                 let tasks = std::fs::read_dir("/proc/self/task").unwrap();
                 let names = tasks.filter_map(|task| {
                     std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
                 });
                 assert!(names.into_iter().all(|name| name.trim() != "ringway"));
-                // A descriptor that is readable is a hint; without work it does not stay so.
+                // Readability is a hint, and without completions it does not persist.
                 let bell = Bell::new();
                 (0..5).for_each(|_| _ = world.engine.reap());
                 std::task::Wake::wake(bell.clone());
@@ -388,7 +388,7 @@ fn an_engine_that_is_reaped_by_hand_has_no_thread() {
     );
 }
 
-/// An engine by hand, of which two threads reap at the same time.
+/// With manual reaping, two threads may reap at the same time.
 #[test]
 fn several_threads_may_reap() {
     on_each_backend("several_threads_may_reap", |kind| {
@@ -401,7 +401,8 @@ fn several_threads_may_reap() {
                     std::thread::yield_now();
                 }
             });
-            // Polled by another executor, for the loop picks up completions whoever waits for them.
+            // Polled by another executor, because the reaping loop picks up completions for all
+            // futures.
             block_on(async {
                 let path = world.path("file");
                 std::fs::write(&path, pattern(0, 16 * PAGE)).unwrap();

@@ -1,5 +1,5 @@
-//! The end: engines, files and futures dropped in every order, with and without operations in
-//! flight. Nothing hangs, and descriptors and threads are as many as before.
+//! Shutdown: engines, files and futures dropped in every order, with and without operations in
+//! flight. Nothing hangs, and descriptors and threads return to their earlier number.
 
 use crate::common::in_child;
 use crate::guarded::{PAGE, Pages};
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// What one round leaves to be dropped.
+/// What a round makes and drops.
 struct Parts {
     engine: Engine,
     file: File,
@@ -36,7 +36,7 @@ impl Parts {
         Self { engine, file, pipe: (reader, writer), pages: Pages::default() }
     }
 
-    /// Begins reads of both kinds, and gives them up.
+    /// Submits reads of the file and of the pipe, and drops them.
     fn leave_some_in_flight(&self) {
         block_on(async {
             for number in 0..20 {
@@ -50,7 +50,8 @@ impl Parts {
     }
 }
 
-/// Runs `round` again and again; after that descriptors and threads are as many as before.
+/// Runs `round` several times, and checks that descriptors and threads return to their number after
+/// the first.
 fn as_before(name: &'static str, round: impl Fn(BackendKind, Reaping, &Path) -> Option<Pages>) {
     in_child(
         &format!("shutdown::{name}"),
@@ -65,8 +66,8 @@ fn as_before(name: &'static str, round: impl Fn(BackendKind, Reaping, &Path) -> 
                     let before = descriptors_and_threads();
                     for _ in 0..5 {
                         if let Some(pages) = round(kind, reaping, dir.path()) {
-                            // Cancelled, waited for and freed; and after that nobody writes to
-                            // them.
+                            // Each buffer was cancelled and freed; the kernel must not write to it
+                            // any more.
                             wait_for("every buffer", || pages.tally().0 == 0);
                             std::thread::sleep(20 * MS);
                             pages.inspect(Duration::ZERO);
@@ -98,7 +99,7 @@ fn an_engine_before_its_files() {
     as_before("an_engine_before_its_files", |kind, reaping, dir| {
         let parts = Parts::new(kind, reaping, dir);
         drop(parts.engine);
-        // The files have it still.
+        // The files still hold the engine.
         if reaping != Reaping::Manual {
             assert_eq!(block_on(parts.file.read(5..9)).unwrap()[..], pattern(5, 4));
         }
@@ -151,7 +152,7 @@ fn in_a_runtime_that_goes_first() {
     });
 }
 
-/// The last of an engine goes with a task, on a worker of its runtime.
+/// The last handle of an engine is dropped with a task, on a worker of its runtime.
 #[test]
 fn in_a_task() {
     as_before("in_a_task", |kind, reaping, dir| {

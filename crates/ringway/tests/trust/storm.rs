@@ -1,15 +1,15 @@
-//! The cancel storm: a thousand tasks that drop their reads and writes at random moments.
+//! The cancel storm: a thousand tasks drop their reads and writes at random moments.
 //!
-//! It comes in waves. In a wave each task does one thing after the other: reads and writes of a
-//! file on disk, direct and buffered, and reads of a pipe; each is waited for, given up after a
-//! random time or number of polls, or aborted with its task. After a wave nothing may be left in
-//! flight, and the file must hold what it was told: every block whose write was reported has what
-//! was written; a block whose write was given up has, in each of its sectors, that or what was
-//! there before. No buffer is written to after it was freed. And at any moment pushed = delivered +
-//! orphaned + in flight.
+//! The storm comes in waves. In a wave each task runs one operation after the other: direct and
+//! buffered reads and writes of a file on disk, and reads of a pipe. Each operation is awaited,
+//! dropped after a random time or number of polls, or aborted with its task. After a wave nothing
+//! may be in flight, and the file must be consistent: a block whose write was reported has the new
+//! content; a block whose write was dropped has, in each sector, the new content or the old. No
+//! buffer is written to after it was freed. At any moment pushed = delivered + orphaned + in
+//! flight.
 //!
-//! `RINGWAY_STORM=60 cargo test -p ringway --test trust storm` has it last a minute on each
-//! backend; `RINGWAY_SEED` repeats the decisions of a run, though not its timing.
+//! `RINGWAY_STORM=60 cargo test -p ringway --test guarantees storm` lasts a minute on each backend.
+//! `RINGWAY_SEED` repeats the decisions of a run, but not its timing.
 
 use crate::guarded::{PAGE, Pages};
 use crate::watchdog::{PATIENCE, Watchdog};
@@ -26,37 +26,38 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const TASKS: usize = 1000;
-/// Blocks of the file that are one task's own.
+/// Blocks of the file per task.
 const BLOCKS: usize = 8;
 const SECTOR: usize = 512;
 const WAVE: Duration = Duration::from_millis(500);
 
-/// What is known of one block.
+/// The known state of one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Block {
-    /// The number of the last write that was reported, or what was found there after a wave.
+    /// The number of the last write that was reported or, after a wave, found in the file.
     written: u64,
-    /// A write that was given up in this wave.
+    /// A write that was dropped in this wave.
     attempted: Option<u64>,
 }
 
 struct Storm {
     engine: Engine,
-    /// The same file, direct and buffered, which all tasks write to.
+    /// The file that all tasks write to, direct and buffered.
     files: [File; 2],
-    /// Only read; and what it holds.
+    /// A file that is only read, direct and buffered.
     still: [File; 2],
     pattern: Vec<u8>,
     pipe: File,
     pages: Pages,
-    /// By task and block. A task changes its own only.
+    /// By task and block. Each task changes only its own.
     blocks: Vec<Mutex<[Block; BLOCKS]>>,
     writes: AtomicU64,
     given_up: AtomicU64,
     over: AtomicBool,
 }
 
-/// What a block has after a write: its number and its place, in every eight bytes.
+/// The content of a block after a write: the number of the write and the place of the block, in
+/// every eight bytes.
 fn content(place: usize, write: u64) -> Vec<u8> {
     let word = if write == 0 { 0 } else { write << 24 | place as u64 };
     word.to_le_bytes().repeat(PAGE / 8)
@@ -66,7 +67,7 @@ fn content(place: usize, write: u64) -> Vec<u8> {
 #[derive(Clone, Copy)]
 enum Fate {
     Awaited,
-    /// Dropped after so many polls.
+    /// Dropped after this number of polls.
     Polls(u32),
     /// Dropped after this time.
     Time(Duration),
@@ -80,7 +81,7 @@ fn fate(rng: &mut Rng) -> Fate {
     }
 }
 
-/// The operation's result, or `None` when it was given up.
+/// The operation's result, or `None` if it was dropped.
 async fn meet<T>(operation: impl Future<Output = T>, fate: Fate) -> Option<T> {
     let mut operation = pin!(operation);
     match fate {
@@ -117,7 +118,7 @@ impl Storm {
         };
         let (reader, writer) = std::io::pipe().unwrap();
         let pattern = pattern(0, 256 * PAGE);
-        // Its other end stays open for as long as the process.
+        // The other end of the pipe stays open until the process ends.
         std::mem::forget(writer);
         Self {
             files: open("storm", &vec![0; TASKS * BLOCKS * PAGE]),
@@ -139,7 +140,7 @@ impl Storm {
             let fate = fate(&mut rng);
             let given_up = match rng.u32(..8) {
                 0 => {
-                    // Nothing is ever written to it: it is dropped, sooner or later.
+                    // Nothing is ever written to the pipe, so this read is always dropped.
                     let fate = if let Fate::Awaited = fate { Fate::Time(MS) } else { fate };
                     let read =
                         meet(self.pipe.read_at(self.pages.lend(), Position::Current), fate).await;
@@ -191,18 +192,18 @@ impl Storm {
     async fn write(&self, task: usize, rng: &mut Rng, fate: Fate) -> bool {
         let block = rng.usize(..BLOCKS);
         if self.blocks[task].lock().unwrap()[block].attempted.is_some() {
-            // A write that was given up may come late: this block is left alone until the wave is
-            // over.
+            // A dropped write may take effect late, so this block is not written again in this
+            // wave.
             return false;
         }
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
         let place = task * BLOCKS + block;
         let mut buffer = self.pages.lend();
         buffer.as_mut_slice().unwrap().copy_from_slice(&content(place, write));
-        // Before it begins, for the task may be aborted at any moment.
+        // Recorded before the write begins, because the task may be aborted at any moment.
         self.blocks[task].lock().unwrap()[block].attempted = Some(write);
-        // A block is written directly by some tasks and through the cache by others, never both
-        // ways at a time.
+        // Half of the tasks write directly and half through the page cache; no block is written
+        // both ways.
         let file = &self.files[task % 2];
         let Some((written, back)) =
             meet(file.write_all_at(buffer, (place * PAGE) as u64), fate).await
@@ -215,7 +216,7 @@ impl Storm {
         false
     }
 
-    /// A wave, in runtimes of its own, one of which is dropped as it is.
+    /// Runs one wave on its own runtimes. One of them is dropped while operations are in flight.
     fn wave(self: &Arc<Self>, rng: &mut Rng) {
         self.over.store(false, Ordering::Relaxed);
         let threads = tokio::runtime::Builder::new_multi_thread()
@@ -237,12 +238,12 @@ impl Storm {
             while Instant::now() < until {
                 std::thread::sleep(MS);
                 counts(&self.engine);
-                // In the middle of whatever it does.
+                // Aborts a task in the middle of an operation.
                 let task = aborts.usize(..tasks.len());
                 tasks[task].abort();
             }
         });
-        // This one goes with everything in flight.
+        // Drops this runtime with everything in flight.
         drop(one);
         self.over.store(true, Ordering::Relaxed);
         for task in tasks {
@@ -256,7 +257,7 @@ impl Storm {
         self.check();
     }
 
-    /// Nothing is in flight: the file holds what it was told.
+    /// Checks the buffers and the file, while nothing is in flight.
     fn check(&self) {
         self.pages.inspect(Duration::ZERO);
         assert_eq!(self.pages.tally().0, 0, "buffers are left over");
@@ -277,8 +278,8 @@ impl Storm {
                     Some(attempted) if is(attempted) => block.written = attempted,
                     Some(_) if is(block.written) => {}
                     Some(attempted) => {
-                        // Torn: sector by sector one or the other. It is written anew, to have one
-                        // content again.
+                        // A torn block: each sector has one of the two contents. It is rewritten,
+                        // so that the block has one content again.
                         for (at, sector) in found.chunks(SECTOR).enumerate() {
                             let of = |write: u64| {
                                 content(place, write)[at * SECTOR..][..SECTOR] == *sector
@@ -314,7 +315,7 @@ fn storm(kind: BackendKind) {
     let mut rng = Rng::with_seed(seed);
     let begin = Instant::now();
     let mut waves = 0;
-    // Where the machine is busy, one wave may not be much.
+    // On a busy machine one wave may cancel too little.
     let (counts, given_up) = loop {
         storm.wave(&mut rng);
         waves += 1;

@@ -1,16 +1,17 @@
-//! Ends a test that hangs, and says which: the only thing here that looks at a clock to judge.
+//! Aborts the process when a test hangs, and names the test.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any case takes, on a machine that is busy with others and under a sanitizer too.
+/// Longer than any case takes, even on a busy machine and under a sanitizer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// While this lives, what it is named after must end within [`PATIENCE`] (or what it was given).
+/// Limits the time of a named piece of work: unless this is dropped within [`TEST_TIMEOUT`] (or the
+/// given time), the process aborts.
 pub struct Watchdog(u64);
 
-/// What runs, by number, and when it must be over.
+/// The work in progress: its name and deadline, by number.
 type Running = BTreeMap<u64, (String, Instant)>;
 
 static RUNNING: Mutex<Running> = Mutex::new(BTreeMap::new());

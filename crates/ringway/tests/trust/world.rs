@@ -1,5 +1,5 @@
-//! What a case is given: the backend and the executor that it runs on, an engine for them, and
-//! places for its files.
+//! The set-up of a case: the backend and the executor that it runs on, an engine for them, and a
+//! directory for its files.
 
 use crate::executor::{Executor, Spawned};
 use crate::guarded::PAGE;
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 
 pub const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
-/// Reasons for which a case may be skipped where `CI` is set; any other one fails there.
+/// Skips that are allowed where `CI` is set. Any other skip fails there.
 const EXPECTED_SKIPS: &[&str] = &[];
 
-/// Says why something is not tested.
+/// Prints why something is not tested.
 pub fn skip(why: &str) {
     println!("skipped: {why}");
     let expected = EXPECTED_SKIPS.iter().any(|expected| why.contains(expected));
     assert!(expected || std::env::var_os("CI").is_none(), "a skip that CI does not expect: {why}");
 }
 
-/// The backends that this machine grants.
+/// The backends that are available on this machine.
 pub fn granted() -> Vec<BackendKind> {
     KINDS.into_iter().filter(|kind| is_granted(*kind)).collect()
 }
@@ -41,7 +41,7 @@ pub fn is_granted(kind: BackendKind) -> bool {
     }
 }
 
-/// Where a case runs.
+/// The environment of one case. Clones share it.
 #[derive(Clone)]
 pub struct World {
     pub kind: BackendKind,
@@ -52,13 +52,13 @@ pub struct World {
 }
 
 impl World {
-    /// A world of its own, with an engine by `change` of the usual one.
+    /// Makes a directory and an engine. `change` changes the engine's usual options.
     pub fn new(
         kind: BackendKind,
         executor: Executor,
         change: fn(EngineBuilder) -> EngineBuilder,
     ) -> Self {
-        // More than one shard, so that what a thread begins is found by another.
+        // More than one shard, so that threads reap each other's operations.
         let builder = Engine::builder().shards(2).backend(kind).reaping(executor.reaping());
         let engine = change(builder).build().unwrap();
         Self { kind, executor, engine, spawned: Spawned::default(), dir: Arc::new(scratch()) }
@@ -91,7 +91,7 @@ impl World {
         options.open(&path).await.expect("the target directory is on a disk")
     }
 
-    /// Both ends of a pipe; the reading end is the engine's.
+    /// Both ends of a pipe. The reading end is a file of the engine.
     pub fn pipe(&self) -> (File, std::io::PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
         (File::from_fd(OwnedFd::from(reader), &self.engine), writer)
@@ -101,19 +101,18 @@ impl World {
         counts(&self.engine)
     }
 
-    /// Waits, without blocking the executor for long, until nothing is in flight.
+    /// Waits until nothing is in flight. Other tasks run meanwhile.
     pub async fn quiet(&self) {
         until("in_flight to return to 0", || self.counts().in_flight == 0).await;
     }
 }
 
-/// A folder on a real disk.
+/// A temporary directory on a real disk.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A file of this many pages with the [`pattern`] in it, open for direct I/O, so that every read is
-/// an operation.
+/// A file of `pages` pages of [`pattern`], open for direct I/O, so that every read is an operation.
 pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     let path = dir.join("direct");
     fs::write(&path, pattern(0, pages * PAGE)).unwrap();
@@ -121,14 +120,14 @@ pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     File::from_fd(file.expect("the target directory is on a disk").into(), engine)
 }
 
-/// The engine's counts, which must add up whenever one looks.
+/// The engine's counts. Asserts that they add up.
 pub fn counts(engine: &Engine) -> Counts {
     let counts = engine.stats().counts;
     assert_eq!(counts.pushed, counts.delivered + counts.orphaned + counts.in_flight, "{counts:?}");
     counts
 }
 
-/// Waits until nothing is in flight: what was dropped is over, and counted.
+/// Waits until nothing is in flight: every dropped operation has completed and is counted.
 pub fn settled(engine: &Engine) {
     wait_for("in_flight to return to 0", || {
         engine.reap();
@@ -136,7 +135,7 @@ pub fn settled(engine: &Engine) {
     });
 }
 
-/// Blocks until `ready`.
+/// Blocks until `ready` returns true.
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE / 2;
     while !ready() {
@@ -145,7 +144,7 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// As [`wait_for`], in a task: others run meanwhile.
+/// Like [`wait_for`], in a task: other tasks run meanwhile.
 pub async fn until(what: &str, mut ready: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE / 2;
     while !ready() {
@@ -168,7 +167,7 @@ pub async fn give_way() {
     .await;
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that differ by their offset, so that a test notices data from the wrong place.
 pub fn pattern(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(byte).collect()
 }
@@ -177,7 +176,7 @@ pub fn byte(at: u64) -> u8 {
     (at ^ at >> 8 ^ at >> 16 ^ at >> 24) as u8
 }
 
-/// A blocking write to a pipe, in whole.
+/// Writes all of `content` to a pipe and blocks meanwhile.
 pub fn put(mut writer: &std::io::PipeWriter, content: &[u8]) {
     std::io::Write::write_all(&mut writer, content).unwrap();
 }
@@ -194,18 +193,19 @@ pub fn fifo(path: &Path) {
     .unwrap();
 }
 
-/// Whether a FIFO is open for reading anywhere.
+/// Whether any process has a FIFO open for reading.
 pub fn has_reader(path: &Path) -> bool {
     use rustix::fs::{Mode, OFlags, open};
     open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
-/// Whether a descriptor is closed when another program is run.
+/// Whether a descriptor is closed on exec.
 pub fn is_cloexec(fd: impl AsFd) -> bool {
     rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
 }
 
-/// Descriptors and threads of this process; the watchdog's among them once it is there.
+/// The number of descriptors and of threads of this process. The watchdog's thread counts once it
+/// has started.
 pub fn descriptors_and_threads() -> (usize, usize) {
     let count = |dir: &str| fs::read_dir(dir).unwrap().count();
     (count("/proc/self/fd"), count("/proc/self/task"))
