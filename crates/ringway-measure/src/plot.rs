@@ -85,6 +85,9 @@ const BAR: i32 = 24;
 const TITLE: i32 = 34;
 /// Pixels for a letter, on average.
 const LETTER: i32 = 8;
+/// The width of a chart with lines.
+const CHART: i32 = 560;
+const LEGEND_ROW: i32 = 24;
 
 /// Draws panels of bars below each other. The longest bar of each column and panel fills its
 /// column.
@@ -150,8 +153,10 @@ pub fn lines(plot: &Lines) -> anyhow::Result<String> {
         true => logarithmic_ticks(low, high).into_iter().map(place).collect(),
         false => linear_ticks(high),
     });
-    draw((560, 360), |area| {
-        let (upper, legend) = area.split_vertically(310);
+    let legend = legend(&plot.lines);
+    let rows = legend.last().map_or(0, |(_, row)| *row);
+    draw((CHART as u32, (360 + LEGEND_ROW * rows) as u32), |area| {
+        let (upper, below) = area.split_vertically(310);
         let mut builder = ChartBuilder::on(&upper);
         builder.margin(12).x_label_area_size(42).y_label_area_size(70);
         let mut chart = builder.build_cartesian_2d(x, y)?;
@@ -166,18 +171,33 @@ pub fn lines(plot: &Lines) -> anyhow::Result<String> {
             .x_label_formatter(&|x| tick(x).map_or(String::new(), |(_, text)| text.clone()))
             .y_label_formatter(&|y| (plot.unit)(if plot.logarithmic { 10f64.powf(*y) } else { *y }))
             .draw()?;
-        let mut left = 70;
-        for line in &plot.lines {
+        for (line, (left, row)) in plot.lines.iter().zip(legend) {
+            let top = 22 + LEGEND_ROW * row;
             let colour = colour(line.colour);
             let points = || line.points.iter().map(|(x, y)| (*x, place(*y)));
             chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
             chart.draw_series(points().map(|at| Circle::new(at, 4, colour.filled())))?;
-            legend.draw(&Circle::new((left, 22), 5, colour.filled()))?;
-            legend.draw_text(&line.label, &text(16, HPos::Left, VPos::Center), (left + 9, 22))?;
-            left += LETTER * (line.label.chars().count() as i32 + 4);
+            below.draw(&Circle::new((left, top), 5, colour.filled()))?;
+            let at = (left + 9, top);
+            below.draw_text(&line.label, &text(16, HPos::Left, VPos::Center), at)?;
         }
         Ok(())
     })
+}
+
+/// The left edge and the row of each line's name: as many in a row as fit.
+fn legend(lines: &[Line]) -> Vec<(i32, i32)> {
+    const LEFT: i32 = 70;
+    let (mut left, mut row) = (LEFT, 0);
+    let place = |line: &Line| {
+        let width = LETTER * (line.label.chars().count() as i32 + 4);
+        if left > LEFT && left + width > CHART {
+            (left, row) = (LEFT, row + 1);
+        }
+        left += width;
+        (left - width, row)
+    };
+    lines.iter().map(place).collect()
 }
 
 /// Steps of 1, 2 or 5 from zero to above the greatest value.
@@ -315,6 +335,43 @@ mod tests {
             assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend\n{svg}");
             is_well_formed(&svg);
         }
+    }
+
+    #[test]
+    fn the_legend_has_as_many_rows_as_it_needs() {
+        let line = |number: usize| Line {
+            label: format!("uring +sqpoll +fixed {number}"),
+            colour: Some(number),
+            points: vec![(0.0, 1.0)],
+        };
+        let plot = Lines {
+            x_label: String::new(),
+            ticks: vec![(0.0, "1".into())],
+            logarithmic: false,
+            unit: text::rate,
+            lines: (0..8).map(line).collect(),
+        };
+        let svg = lines(&plot).unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let pixels = |node: roxmltree::Node, name| node.attribute(name).unwrap().parse().unwrap();
+        let height: i32 = pixels(document.root_element(), "height");
+        let mut places = Vec::new();
+        for node in document.descendants().filter(|node| node.has_tag_name("text")) {
+            let label = node.text().unwrap_or_default().trim();
+            if label.starts_with("uring") {
+                let (x, y): (i32, i32) = (pixels(node, "x"), pixels(node, "y"));
+                let right = x + LETTER * label.len() as i32;
+                assert!(right <= CHART && y < height, "{label} is outside\n{svg}");
+                places.push((x, y));
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 8, "{svg}");
+    }
+
+    #[test]
+    fn a_chart_has_a_point() {
         let nothing = Lines {
             x_label: String::new(),
             ticks: Vec::new(),
