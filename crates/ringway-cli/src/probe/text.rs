@@ -68,7 +68,7 @@ impl Section {
             Err(Refusal { errno, meaning, fix, .. }) => {
                 let mut notes = vec![format!("meaning: {meaning}")];
                 if !fix.is_empty() {
-                    notes.push(format!("fix:    {fix}"));
+                    notes.push(format!("fix:     {fix}"));
                 }
                 Row {
                     label: label.into(),
@@ -356,7 +356,7 @@ mod tests {
             [
                 "  io_uring    refused: EPERM (Operation not permitted)",
                 "              meaning: what it means",
-                "              fix:    what to do",
+                "              fix:     what to do",
                 "  Linux KAIO  available",
                 "  threads     available",
             ]
@@ -430,7 +430,7 @@ mod tests {
                 "  EXT_ARG                available",
                 "  fixed buffers, 64 KiB  refused: ENOMEM (Cannot allocate memory)",
                 "                         meaning: what it means",
-                "                         fix:    what to do",
+                "                         fix:     what to do",
                 "  fixed buffers, 1 MiB   refused: ENOMEM (Cannot allocate memory)",
             ]
         );
