@@ -61,8 +61,12 @@ def long_lines(path, text):
 
 
 def tracked(repository):
-    listed = subprocess.run(["git", "-C", repository, "ls-files", "-z"], check=True,
-                            stdout=subprocess.PIPE).stdout
+    # git refuses to read a checkout that belongs to another user.
+    git = ["git", "-c", "safe.directory=*", "-C", repository]
+    try:
+        listed = subprocess.run([*git, "ls-files", "-z"], check=True, stdout=subprocess.PIPE).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(f"{error}: name the files if this is not a git checkout")
     return [os.fsdecode(name) for name in listed.split(b"\0") if name]
 
 

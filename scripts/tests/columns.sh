@@ -55,5 +55,17 @@ expect() {
 { line 120; echo; } | expect Cargo.lock ""
 { line 120; echo; } | expect testdata/words ""
 { printf '\0'; line 120; echo; } | expect binary ""
+# A checkout of another user, as in a container that runs as root.
+{ line 101; echo; } | expect owner.rs "owner.rs:1: 101 columns"
+GIT_TEST_ASSUME_DIFFERENT_OWNER=1
+export GIT_TEST_ASSUME_DIFFERENT_OWNER
+! git ls-files >/dev/null 2>&1 || fail owner.rs "git reads a checkout of another user"
+found=$(python3 "$check" --repository . 2>err || true)
+unset GIT_TEST_ASSUME_DIFFERENT_OWNER
+[ "$found" = "owner.rs:1: 101 columns" ] || fail owner.rs "another user's: \"$found\""
+# Without a repository, a message and no traceback.
+mkdir "$work/none"
+! GIT_CEILING_DIRECTORIES=$work python3 "$check" --repository "$work/none" >out 2>err || fail none "it succeeds"
+[ "$(grep -c Traceback err)" -eq 0 ] || fail none "a traceback"
 
-echo "columns: 15 tests passed"
+echo "columns: 17 tests passed"
