@@ -30,7 +30,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # everything at once, also what the Makefiles below need.
 
 BUILD_NEEDS := rust cc
-CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3
+CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)
@@ -53,11 +53,11 @@ needs.compare := $(BUILD_NEEDS)
 needs.go-bench := go
 needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
-needs.dist := $(BUILD_NEEDS) binutils pkg-config
+needs.dist := $(BUILD_NEEDS) binutils pkg-config git
 needs.reproducible := $(needs.dist)
-needs.deb := deb rust cc
+needs.deb := deb rust cc git
 ifneq ($(SUITE),)
-needs.deb := dpkg-source mmdebstrap
+needs.deb := dpkg-source mmdebstrap rust git
 endif
 
 NEED := ./scripts/setup.sh

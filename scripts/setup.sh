@@ -108,6 +108,7 @@ for need in "$@"; do
         go) need_go ;;
         cc) cc_works || package "a C compiler" gcc libc6-dev ;;
         c++) has c++ || package "a C++ compiler" g++ ;;
+        git) has git || package git git ;;
         python3) has python3 || package python3 python3 ;;
         # Only tests that run as root make file systems.
         mkfs) [ "$(id -u)" -ne 0 ] || has_mkfs || package mkfs.ext4 e2fsprogs mount ;;

@@ -65,7 +65,8 @@ unset GIT_TEST_ASSUME_DIFFERENT_OWNER
 [ "$found" = "owner.rs:1: 101 columns" ] || fail owner.rs "another user's: \"$found\""
 # Without a repository, a message and no traceback.
 mkdir "$work/none"
-! GIT_CEILING_DIRECTORIES=$work python3 "$check" --repository "$work/none" >out 2>err || fail none "it succeeds"
+! GIT_CEILING_DIRECTORIES=$work python3 "$check" --repository "$work/none" >out 2>err ||
+    fail none "it succeeds"
 [ "$(grep -c Traceback err)" -eq 0 ] || fail none "a traceback"
 
 echo "columns: 17 tests passed"

@@ -230,4 +230,18 @@ for target in $(sed -n 's/^\([a-z-]*\):.*## .*/\1/p' Makefile); do
         done
 done
 
+start "targets whose scripts call git or cargo list them"
+lists() {
+    case " $(make -s --no-print-directory print-needs GOALS="$1" SUITE="$3") " in
+        *" $2 "*) ;;
+        *) fail "make $1 SUITE=$3 needs $2, which its list lacks" ;;
+    esac
+}
+for target in check test dist reproducible deb; do
+    lists $target git ""
+    lists $target rust ""
+done
+lists deb git bookworm
+lists deb rust bookworm
+
 echo "setup: $count tests passed"
