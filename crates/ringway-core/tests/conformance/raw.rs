@@ -128,11 +128,8 @@ pub fn those_alone(world: &World) {
             revents: 0,
         };
         // SAFETY: `fd` is one entry, for the length of the call.
-        assert_eq!(
-            unsafe { libc::poll(&raw mut fd, 1, 10_000) },
-            1,
-            "the nop's completion is to be told of"
-        );
+        let ready = unsafe { libc::poll(&raw mut fd, 1, 10_000) };
+        assert_eq!(ready, 1, "the completion of the nop is signalled");
         assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1001]);
         op_write(&writer);
         assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
