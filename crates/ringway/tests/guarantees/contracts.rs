@@ -37,7 +37,9 @@ macro_rules! cases {
 const CASES: &[Case] = cases! {
     one_dropped_transfers_keep_their_memory,
     one_a_dropped_pooled_read_touches_no_other_memory,
-    one_late_pooled_buffers_return_once on |builder| builder.fixed_buffers(4 * PAGE, 4).faults(FaultPlan::new(8).delay(500, 3).reorder(300)),
+    one_late_pooled_buffers_return_once on |builder| {
+        builder.fixed_buffers(4 * PAGE, 4).faults(FaultPlan::new(8).delay(500, 3).reorder(300))
+    },
     one_dropped_files_stay_open_for_the_kernel,
     three_a_dropped_read_consumes_nothing,
     three_a_dropped_open_leaves_nothing_open,
@@ -47,14 +49,20 @@ const CASES: &[Case] = cases! {
     five_results_match_the_kernel,
     five_errors_match_the_kernel,
     five_paths_match_the_kernel,
-    six_short_transfers_are_continued on |builder| builder.faults(FaultPlan::new(6).short(500).retryable(200).delay(200, 3).reorder(300)),
+    six_short_transfers_are_continued on |builder| {
+        builder.faults(FaultPlan::new(6).short(500).retryable(200).delay(200, 3).reorder(300))
+    },
     six_a_trickling_pipe_fills_a_buffer,
     seven_no_wakeup_is_lost,
     seven_tasks_wake_each_other,
     seven_a_future_may_move_to_another_task,
     seven_a_backend_that_fails_at_once on |builder| builder.faults(FaultPlan::new(0).enters(0)),
-    seven_a_backend_that_fails_later on |builder| builder.shards(1).faults(FaultPlan::new(0).enters(5)),
-    eight_a_completion_frees_its_slot on |builder| builder.shards(1).in_flight(4).in_flight_pipes(2),
+    seven_a_backend_that_fails_later on |builder| {
+        builder.shards(1).faults(FaultPlan::new(0).enters(5))
+    },
+    eight_a_completion_frees_its_slot on |builder| {
+        builder.shards(1).in_flight(4).in_flight_pipes(2)
+    },
     eight_more_than_fit_in_flight on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
     ten_descriptors_are_closed_on_exec,
@@ -83,7 +91,7 @@ macro_rules! pairs {
         $(mod $module {
             $(#[test]
             fn $name() {
-                super::run(ringway::BackendKind::$kind, crate::common::executor::Executor::$executor);
+                super::run(super::BackendKind::$kind, super::Executor::$executor);
             })*
         })*
     };

@@ -610,7 +610,9 @@ proptest! {
                             acknowledged.push((waiting.remove(at).0, result.unwrap()));
                         }
                     }
-                    Step::Drop(which) if !waiting.is_empty() => drop(waiting.remove(which.index(waiting.len()))),
+                    Step::Drop(which) if !waiting.is_empty() => {
+                        drop(waiting.remove(which.index(waiting.len())));
+                    }
                     Step::Reap => _ = setup.engine.reap(),
                     Step::Poll(_) | Step::Drop(_) => {}
                 }
@@ -620,7 +622,8 @@ proptest! {
             }
             // A last record, after everything that was begun and dropped.
             records.push(record(255, 1));
-            acknowledged.push((records.len() - 1, end(&setup, &mut begun(&log, record(255, 1))).unwrap()));
+            let last = end(&setup, &mut begun(&log, record(255, 1))).unwrap();
+            acknowledged.push((records.len() - 1, last));
             drop(log);
             reap_until_idle(&setup.engine);
             let content = content(&setup);
@@ -631,7 +634,8 @@ proptest! {
                 if !record.is_empty() && rest.first() == record.first() {
                     let offset = (content.len() - rest.len()) as u64;
                     let torn = rest.len() < record.len();
-                    prop_assert!(!torn && rest[..record.len()] == record[..], "record {} is torn", number);
+                    let is_whole = !torn && rest[..record.len()] == record[..];
+                    prop_assert!(is_whole, "record {} is torn", number);
                     rest = &rest[record.len()..];
                     found.push((number, offset));
                 }

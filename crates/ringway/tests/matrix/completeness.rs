@@ -75,7 +75,7 @@ fn every_public_function_is_in_a_row() {
     let exported = exported(&src);
     let mut declared = BTreeSet::new();
     declarations(&src, &exported, &mut declared);
-    assert!(declared.len() > 100, "only {} were found", declared.len());
+    assert!(declared.len() > 100, "only {} functions were found", declared.len());
     let rows: BTreeSet<String> =
         crate::all().map(|row| row.name.split(',').next().unwrap_or_default().to_owned()).collect();
     // A function of `fs` is the method of `Fs` on the global engine.

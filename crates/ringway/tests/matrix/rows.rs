@@ -238,19 +238,29 @@ pub fn files() -> Vec<Row> {
     rows.extend(rows! {
         "File::from_fd" D::NOTHING, |f| {
             let descriptor = f.take(|once| &mut once.descriptor).unwrap();
-            check(File::from_fd(descriptor, &f.engine).engine().backend() == f.kind, "another backend")
+            check(
+                File::from_fd(descriptor, &f.engine).engine().backend() == f.kind,
+                "another backend",
+            )
         }
         "File::from_std" o, |f| {
             let descriptor = f.take(|once| &mut once.descriptor).unwrap();
             let file = File::from_std(descriptor.into())?;
             same(&file.read(5..50).await?, &pattern(5, 45))
         }
-        "File::engine" D::NOTHING, |f| { check(f.file.engine().backend() == f.kind, "another backend") }
+        "File::engine" D::NOTHING, |f| {
+            check(f.file.engine().backend() == f.kind, "another backend")
+        }
         "File::is_direct" D::NOTHING, |f| {
             let flags = rustix::fs::fcntl_getfl(&f.file)?;
-            check(f.file.is_direct() == flags.contains(rustix::fs::OFlags::DIRECT), "not as it was opened")
+            check(
+                f.file.is_direct() == flags.contains(rustix::fs::OFlags::DIRECT),
+                "not as it was opened",
+            )
         }
-        "File::alignment" D::NOTHING, |f| { check(f.file.alignment().offset_align <= PAGE as u32, "more than a page") }
+        "File::alignment" D::NOTHING, |f| {
+            check(f.file.alignment().offset_align <= PAGE as u32, "more than a page")
+        }
         "File::sync_all" o, |f| { f.file.sync_all().await }
         "File::sync_data" o, |f| { f.file.sync_data().await }
         "File::sync_range" o, |f| { f.file.sync_range(0, 0).await }
@@ -267,7 +277,9 @@ pub fn files() -> Vec<Row> {
             check(f.std.metadata()?.len() == FAR + LEN as u64, "another length")
         }
         "File::advise" o, |f| { f.file.advise(0, 0, Advice::WillNeed).await }
-        "File::metadata" o, |f| { check(f.file.metadata().await?.len() == (PAGES * PAGE) as u64, "another length") }
+        "File::metadata" o, |f| {
+            check(f.file.metadata().await?.len() == (PAGES * PAGE) as u64, "another length")
+        }
         "File::set_permissions" o, |f| {
             f.file.set_permissions(PermissionsExt::from_mode(0o604)).await?;
             check(f.std.metadata()?.permissions().mode() & 0o777 == 0o604, "other permissions")
@@ -293,14 +305,20 @@ pub fn files() -> Vec<Row> {
         }
         "File::into_std" D::NOTHING, |f| {
             let refused = f.file.clone().into_std().await;
-            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "converted despite a clone")?;
+            check(
+                refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
+                "converted despite a clone",
+            )?;
             let file = f.take(|once| &mut once.single).unwrap().into_std().await?;
             check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
         }
         "File::close" o, |f| { f.take(|once| &mut once.single).unwrap().close().await }
         "File::close, with clones" D::NOTHING, |f| {
             let refused = f.file.clone().close().await;
-            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "closed despite a clone")
+            check(
+                refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
+                "closed despite a clone",
+            )
         }
     });
     rows
@@ -318,14 +336,16 @@ fn transfers() -> Vec<Row> {
             blocks.iter().zip(&expected).try_for_each(|(block, expected)| same(block, expected))
         }
         "File::read_ranges_each" o, |f| {
-            let blocks = f.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
+            let blocks =
+                f.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
             let expected = [pattern(5, 45), pattern(20_000, 1)];
             check(blocks.len() == 2, "another number of results")?;
-            blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))
+            blocks
+                .into_iter()
+                .zip(&expected)
+                .try_for_each(|(block, expected)| same(&block?, expected))
         }
-        "File::read_exact" o, |f| {
-            same(&f.file.read_exact(5..5000).await?, &pattern(5, 4995))
-        }
+        "File::read_exact" o, |f| { same(&f.file.read_exact(5..5000).await?, &pattern(5, 4995)) }
         "File::read_ranges_stream" Does::NOTHING, |f| {
             let range = 0..9;
             drop(f.file.read_ranges_stream([range]));
@@ -333,7 +353,8 @@ fn transfers() -> Vec<Row> {
         }
         "RangeStream::next" o, |f| {
             let ranges = [5..50, 4090..5000, 20_000..20_001, 9..9, 6..60];
-            let mut stream = f.file.read_ranges_stream(ranges.clone()).depth(2).coalesce(Coalesce::never());
+            let mut stream =
+                f.file.read_ranges_stream(ranges.clone()).depth(2).coalesce(Coalesce::never());
             let mut seen = [false; 5];
             while let Some(read) = stream.next().await {
                 check(read.range == ranges[read.index], "another range")?;
@@ -437,13 +458,15 @@ fn transfers() -> Vec<Row> {
             f.has(FAR, &bytes)
         }
         "File::read_vectored_at" o, |f| {
-            let (read, buffers) = f.file.read_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
+            let (read, buffers) =
+                f.file.read_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
             let read = back(read, sizes(&buffers) / 2)?;
             check(read > 0, "the end of the file")?;
             same(&[&buffers[0][..], &buffers[1][..]].concat()[..read], &pattern(0, read))
         }
         "File::read_all_vectored_at" o, |f| {
-            let (read, buffers) = f.file.read_all_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
+            let (read, buffers) =
+                f.file.read_all_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
             let read = back(read, sizes(&buffers) / 2)?;
             check(read == 2 * LEN, "less than all")?;
             same(&[&buffers[0][..], &buffers[1][..]].concat(), &pattern(0, read))
@@ -483,11 +506,16 @@ fn streams() -> Vec<Row> {
         "LogWriter::append, several" grow, |f| {
             let log = LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR)?;
             let appends = (0..3).map(|at| log.append(pattern(at, 1000)));
-            let offsets = futures::future::join_all(appends).await.into_iter().collect::<io::Result<Vec<_>>>()?;
+            let offsets = futures::future::join_all(appends)
+                .await
+                .into_iter()
+                .collect::<io::Result<Vec<_>>>()?;
             check(offsets == [FAR, FAR + 1000, FAR + 2000], "other offsets")?;
             f.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
         }
-        "File::reader" Does::NOTHING, |f| { check(f.file.reader().position() == 0, "not at the beginning") }
+        "File::reader" Does::NOTHING, |f| {
+            check(f.file.reader().position() == 0, "not at the beginning")
+        }
         "Reader::read" o, |f| {
             let mut reader = f.file.reader().chunk(PAGE).read_ahead(3);
             let (mut all, mut bytes) = (Vec::new(), [0; 1000]);
@@ -509,16 +537,26 @@ fn streams() -> Vec<Row> {
         }
         "Reader::seek" o, |f| {
             let mut reader = f.file.reader().chunk(PAGE);
-            check(reader.seek(SeekFrom::End(-9)).await? == (PAGES * PAGE - 9) as u64, "another position")?;
-            same(&reader.next_block().await?.unwrap_or_default(), &pattern((PAGES * PAGE - 9) as u64, 9))
+            check(
+                reader.seek(SeekFrom::End(-9)).await? == (PAGES * PAGE - 9) as u64,
+                "another position",
+            )?;
+            same(
+                &reader.next_block().await?.unwrap_or_default(),
+                &pattern((PAGES * PAGE - 9) as u64, 9),
+            )
         }
         "Reader::seek_to" Does::NOTHING, |f| {
             let mut reader = f.file.reader();
             reader.seek_to(7);
             check(reader.position() == 7, "another position")
         }
-        "Reader::position" Does::NOTHING, |f| { check(f.file.reader().range(5..).position() == 5, "another position") }
-        "Reader::file" Does::NOTHING, |f| { check(f.file.reader().file().engine().backend() == f.kind, "another file") }
+        "Reader::position" Does::NOTHING, |f| {
+            check(f.file.reader().range(5..).position() == 5, "another position")
+        }
+        "Reader::file" Does::NOTHING, |f| {
+            check(f.file.reader().file().engine().backend() == f.kind, "another file")
+        }
         "Reader::blocks" o, |f| {
             let blocks = f.file.reader().chunk(PAGE).range(7..20_000).blocks();
             let blocks: Vec<_> = blocks.map_ok(|block| block.to_vec()).try_collect().await?;
@@ -527,9 +565,14 @@ fn streams() -> Vec<Row> {
         "Blocks::into_reader" o, |f| {
             let mut blocks = f.file.reader().chunk(PAGE).read_ahead(0).blocks();
             same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
-            same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
+            same(
+                &blocks.into_reader().next_block().await?.unwrap_or_default(),
+                &pattern(PAGE as u64, PAGE),
+            )
         }
-        "File::writer" Does::NOTHING, |f| { check(f.file.writer().position() == 0, "not at the beginning") }
+        "File::writer" Does::NOTHING, |f| {
+            check(f.file.writer().position() == 0, "not at the beginning")
+        }
         "Writer::write_all" grow, |f| {
             let mut writer = f.file.writer().chunk(PAGE).write_behind(2).at(FAR);
             writer.write_all(&pattern(1, 5 * PAGE + 5)).await?;
@@ -557,13 +600,19 @@ fn streams() -> Vec<Row> {
         }
         "Writer::write_vectored" grow, |f| {
             let mut writer = f.file.writer().at(FAR);
-            check(writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            check(
+                writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
+                "another count",
+            )?;
             writer.flush().await?;
             f.has(FAR, b"onetwo")
         }
         "Writer::seek" grow, |f| {
             let mut writer = f.file.writer();
-            check(writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64, "another position")?;
+            check(
+                writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64,
+                "another position",
+            )?;
             writer.write_all(&pattern(1, PAGE)).await?;
             check(writer.seek(SeekFrom::Start(FAR)).await? == FAR, "another position")?;
             f.has((PAGES * PAGE) as u64, &pattern(1, PAGE))?;
@@ -575,9 +624,15 @@ fn streams() -> Vec<Row> {
             f.file.writer().abandon();
             Ok(())
         }
-        "Writer::position" Does::NOTHING, |f| { check(f.file.writer().at(FAR).position() == FAR, "another position") }
-        "Writer::written" Does::NOTHING, |f| { check(f.file.writer().at(FAR).written() == 0, "another count") }
-        "Writer::file" Does::NOTHING, |f| { check(f.file.writer().file().engine().backend() == f.kind, "another file") }
+        "Writer::position" Does::NOTHING, |f| {
+            check(f.file.writer().at(FAR).position() == FAR, "another position")
+        }
+        "Writer::written" Does::NOTHING, |f| {
+            check(f.file.writer().at(FAR).written() == 0, "another count")
+        }
+        "Writer::file" Does::NOTHING, |f| {
+            check(f.file.writer().file().engine().backend() == f.kind, "another file")
+        }
     }
 }
 
@@ -588,7 +643,10 @@ pub fn paths() -> Vec<Row> {
     let open = o.and(D::OPEN);
     rows! {
         "EngineBuilder::build" D::BUILD, |f| {
-            check(Engine::builder().backend(f.kind).shards(1).build()?.backend() == f.kind, "another backend")
+            check(
+                Engine::builder().backend(f.kind).shards(1).build()?.backend() == f.kind,
+                "another backend",
+            )
         }
         "Engine::builder" D::NOTHING, |f| {
             drop(Engine::builder());
@@ -603,13 +661,20 @@ pub fn paths() -> Vec<Row> {
             }
         }
         "Engine::global" o, |f| { check(Engine::global()?.backend() == f.kind, "another backend") }
-        "Engine::open" open, |f| { same(&f.engine.open(f.at("text")).await?.read(0..9).await?, b"text") }
+        "Engine::open" open, |f| {
+            same(&f.engine.open(f.at("text")).await?.read(0..9).await?, b"text")
+        }
         "Engine::fs" o, |f| { check(f.engine.fs().exists(f.at("text")).await?, "not found") }
         "Engine::backend" D::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
-        "Engine::explain" D::NOTHING, |f| { check(!f.engine.explain().to_string().is_empty(), "no explanation") }
+        "Engine::explain" D::NOTHING, |f| {
+            check(!f.engine.explain().to_string().is_empty(), "no explanation")
+        }
         "Engine::stats" D::NOTHING, |f| {
             let counts = f.engine.stats().counts;
-            check(counts.pushed == counts.delivered + counts.orphaned + counts.in_flight, "an operation is lost")
+            check(
+                counts.pushed == counts.delivered + counts.orphaned + counts.in_flight,
+                "an operation is lost",
+            )
         }
         "Engine::readable" D::NOTHING, |f| {
             let error = f.engine.readable().map(drop).expect_err("reaping is automatic");
@@ -634,18 +699,28 @@ pub fn paths() -> Vec<Row> {
         }
         "OpenOptions::open" open, |f| {
             let file = OpenOptions::new().read(true).engine(&f.engine).open(f.at("link")).await?;
-            check(rustix::io::fcntl_getfd(file.as_fd())?.contains(rustix::io::FdFlags::CLOEXEC), "not CLOEXEC")
+            check(
+                rustix::io::fcntl_getfd(file.as_fd())?.contains(rustix::io::FdFlags::CLOEXEC),
+                "not CLOEXEC",
+            )
         }
         "OpenOptions::open, in a directory" open, |f| {
             let dir = f.engine.open(&*f.dir).await?;
-            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(Resolve::BENEATH).open("full/of").await?;
+            let file = OpenOptions::new()
+                .read(true)
+                .in_dir(&dir)
+                .resolve(Resolve::BENEATH)
+                .open("full/of")
+                .await?;
             check(file.metadata().await?.is_dir(), "another file")
         }
         "fs::read" open, |f| { same(&fs::read(f.at("file")).await?, &pattern(0, PAGES * PAGE)) }
         "fs::read, without a length" open, |f| {
             check(!fs::read("/proc/self/status").await?.is_empty(), "nothing")
         }
-        "fs::read_to_string" open, |f| { check(fs::read_to_string(f.at("link")).await? == "text", "another text") }
+        "fs::read_to_string" open, |f| {
+            check(fs::read_to_string(f.at("link")).await? == "text", "another text")
+        }
         "fs::write" open.and(D::GROW), |f| {
             fs::write(f.at("new"), new_bytes()).await?;
             f.unopened("new", LEN)
@@ -667,14 +742,18 @@ pub fn paths() -> Vec<Row> {
             f.gone("new")
         }
         "AtomicFile::write_all" open.and(D::GROW), |f| {
-            let mut file = f.engine.fs().create_atomic(f.at("text")).await?.chunk(PAGE).write_behind(2);
+            let mut file =
+                f.engine.fs().create_atomic(f.at("text")).await?.chunk(PAGE).write_behind(2);
             file.write_all(&pattern(1, 5 * PAGE + 5)).await?;
             file.commit().await?;
             f.unopened("text", 5 * PAGE + 5)
         }
         "AtomicFile::write_vectored" open.and(D::GROW), |f| {
             let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
-            check(file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+            check(
+                file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
+                "another count",
+            )?;
             file.commit().await?;
             f.unopened("text", 6)
         }
@@ -705,10 +784,16 @@ pub fn paths() -> Vec<Row> {
             check(file.position() == 3, "another position")
         }
         "AtomicFile::file" open, |f| {
-            check(f.engine.fs().create_atomic(f.at("new")).await?.file().engine().backend() == f.kind, "another file")
+            check(
+                f.engine.fs().create_atomic(f.at("new")).await?.file().engine().backend() == f.kind,
+                "another file",
+            )
         }
         "fs::copy" open.and(D::GROW), |f| {
-            check(fs::copy(f.at("file"), f.at("new")).await? == (PAGES * PAGE) as u64, "another count")?;
+            check(
+                fs::copy(f.at("file"), f.at("new")).await? == (PAGES * PAGE) as u64,
+                "another count",
+            )?;
             f.unopened("new", PAGES * PAGE)
         }
         "fs::rename" o, |f| {
@@ -735,21 +820,28 @@ pub fn paths() -> Vec<Row> {
             fs::symlink("text", f.at("new")).await?;
             check(std::fs::read_link(f.at("new"))? == Path::new("text"), "another link")
         }
-        "fs::metadata" o, |f| { check(fs::metadata(f.at("link")).await?.len() == 4, "another length") }
+        "fs::metadata" o, |f| {
+            check(fs::metadata(f.at("link")).await?.len() == 4, "another length")
+        }
         "fs::symlink_metadata" o, |f| {
             check(!fs::symlink_metadata(f.at("link")).await?.is_file(), "the link was followed")
         }
         "fs::exists" o, |f| { check(fs::exists(f.at("text")).await?, "not found") }
         "fs::exists, of nothing" o, |f| { check(!fs::exists(f.at("nothing")).await?, "found") }
         "fs::try_exists" o, |f| { check(fs::try_exists(f.at("text")).await?, "not found") }
-        "fs::read_link" o, |f| { check(fs::read_link(f.at("link")).await? == Path::new("text"), "another link") }
+        "fs::read_link" o, |f| {
+            check(fs::read_link(f.at("link")).await? == Path::new("text"), "another link")
+        }
         "fs::canonicalize" o, |f| {
             let expected = std::fs::canonicalize(f.at("text"))?;
             check(fs::canonicalize(f.at("full/../link")).await? == expected, "another path")
         }
         "fs::set_permissions" o, |f| {
             fs::set_permissions(f.at("text"), PermissionsExt::from_mode(0o604)).await?;
-            check(std::fs::metadata(f.at("text"))?.permissions().mode() & 0o777 == 0o604, "other permissions")
+            check(
+                std::fs::metadata(f.at("text"))?.permissions().mode() & 0o777 == 0o604,
+                "other permissions",
+            )
         }
         "fs::create_dir" o, |f| {
             fs::create_dir(f.at("new")).await?;
@@ -762,7 +854,10 @@ pub fn paths() -> Vec<Row> {
         "fs::sync_dir" open, |f| { fs::sync_dir(&f.dir).await }
         "DirBuilder::create" o, |f| {
             DirBuilder::new().mode(0o700).create(f.at("new")).await?;
-            check(std::fs::metadata(f.at("new"))?.permissions().mode() & 0o777 == 0o700, "other permissions")
+            check(
+                std::fs::metadata(f.at("new"))?.permissions().mode() & 0o777 == 0o700,
+                "other permissions",
+            )
         }
         "fs::read_dir" open, |f| { fs::read_dir(f.at("full")).await.map(drop) }
         "ReadDir::next_entry" o, |f| {
@@ -773,12 +868,18 @@ pub fn paths() -> Vec<Row> {
             }
             check(names == ["of"], "other names")
         }
-        "DirEntry::metadata" o, |f| { check(f.entry().await?.metadata().await?.len() == 5, "another length") }
+        "DirEntry::metadata" o, |f| {
+            check(f.entry().await?.metadata().await?.len() == 5, "another length")
+        }
         "DirEntry::file_type" D::NOTHING, |f| {
             check(f.entry().await?.file_type().await?.is_file(), "another type")
         }
-        "DirEntry::path" D::NOTHING, |f| { check(f.entry().await?.path() == f.at("full/of/things"), "another path") }
-        "DirEntry::file_name" D::NOTHING, |f| { check(f.entry().await?.file_name() == "things", "another name") }
+        "DirEntry::path" D::NOTHING, |f| {
+            check(f.entry().await?.path() == f.at("full/of/things"), "another path")
+        }
+        "DirEntry::file_name" D::NOTHING, |f| {
+            check(f.entry().await?.file_name() == "things", "another name")
+        }
         "DirEntry::ino" D::NOTHING, |f| { check(f.entry().await?.ino() > 0, "no inode number") }
     }
 }

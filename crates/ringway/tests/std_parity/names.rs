@@ -20,10 +20,12 @@ macro_rules! both {
 
 both! {
     // Functions, without the deprecated `soft_link`.
-    canonicalize, copy, create_dir, create_dir_all, exists, hard_link, metadata, read, read_dir, read_link,
-    read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, symlink_metadata, write,
+    canonicalize, copy, create_dir, create_dir_all, exists, hard_link, metadata, read, read_dir,
+    read_link, read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions,
+    symlink_metadata, write,
     // Types.
-    DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir, TryLockError,
+    DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir,
+    TryLockError,
 }
 
 /// Methods of each type that both libraries have.
@@ -37,10 +39,11 @@ macro_rules! methods {
 fn methods() {
     methods! {
         // Without `lock` and `lock_shared`, which wait for another program.
-        File: options, sync_all, sync_data, set_len, metadata, try_clone, set_permissions, set_times, set_modified,
-            try_lock, try_lock_shared, unlock;
+        File: options, sync_all, sync_data, set_len, metadata, try_clone, set_permissions,
+            set_times, set_modified, try_lock, try_lock_shared, unlock;
         OpenOptions: new, read, write, append, truncate, create, create_new;
-        Metadata: file_type, is_dir, is_file, is_symlink, len, permissions, modified, accessed, created;
+        Metadata: file_type, is_dir, is_file, is_symlink, len, permissions, modified, accessed,
+            created;
         FileType: is_dir, is_file, is_symlink;
         FileTimes: new, set_accessed, set_modified;
         DirBuilder: new, recursive;

@@ -54,8 +54,10 @@ proptest! {
             let mut seen = vec![false; case.ranges.len()];
             for read in block_on(stream.collect::<Vec<_>>()) {
                 prop_assert_eq!(&read.range, &case.ranges[read.index]);
-                prop_assert!(!std::mem::replace(&mut seen[read.index], true), "range {} was answered twice", read.index);
-                prop_assert!(read.result.unwrap() == expected(&content, &read.range), "range {}", read.index);
+                let was_seen = std::mem::replace(&mut seen[read.index], true);
+                prop_assert!(!was_seen, "range {} was answered twice", read.index);
+                let block = read.result.unwrap();
+                prop_assert!(block == expected(&content, &read.range), "range {}", read.index);
             }
             prop_assert!(!seen.contains(&false), "a range is missing");
             wait_until_idle(engine);

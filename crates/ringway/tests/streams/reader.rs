@@ -128,7 +128,7 @@ async fn each_error_is_reported_once_and_skips_nothing() -> io::Result<()> {
         let answered = engine.stats().counts.delivered;
         assert!(
             errors > 10 && (ahead > 0 || answered == 99 + errors),
-            "{errors} errors, {answered} answers"
+            "{errors} errors, {answered} completions"
         );
     }
     Ok(())
@@ -168,10 +168,7 @@ async fn a_seek_within_buffered_data_reads_nothing() -> io::Result<()> {
     // are requested.
     reader.seek_to(200_000);
     assert!(reader.fill_buf().await? == &content[200_000..256 << 10]);
-    assert!(
-        engine.stats().counts.pushed <= 8,
-        "the chunk that is read and the four behind it, each once"
-    );
+    assert!(engine.stats().counts.pushed <= 8, "a chunk was read twice");
     // A seek outside of the chunks drops all of them.
     reader.seek_to(10);
     assert!(reader.fill_buf().await? == &content[10..64 << 10]);
@@ -281,7 +278,7 @@ async fn a_block_stream_reads_ahead() -> io::Result<()> {
     let engine = builder.faults(plan).try_cached(false).build()?;
     let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
     assert!(futures::poll!(blocks.next()).is_pending());
-    assert_eq!(engine.stats().counts.pushed, 4, "the chunk that is waited for is one of them");
+    assert_eq!(engine.stats().counts.pushed, 4, "the pending chunk counts as one of the four");
     drop(blocks);
     wait_until_idle(&engine);
     Ok(())

@@ -119,6 +119,12 @@ fn chunks() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..3_000, Just(4096usize), Just(8192), 1usize..80_000]
 }
 
+/// Lengths of writes, some of them followed by a flush.
+fn pieces() -> impl Strategy<Value = Vec<(usize, bool)>> {
+    let flush = prop_oneof![6 => Just(false), 1 => Just(true)];
+    proptest::collection::vec((0usize..30_000, flush), 0..20)
+}
+
 /// Runs a future on tokio or without a runtime.
 fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
     match on_tokio {
@@ -203,7 +209,7 @@ proptest! {
 
     #[test]
     fn a_writer_writes_all_pieces(
-        pieces in proptest::collection::vec((0usize..30_000, prop_oneof![6 => Just(false), 1 => Just(true)]), 0..20),
+        pieces in pieces(),
         before in 0usize..20_000,
         blocks in 0u64..4,
         chunk in chunks(),
@@ -232,7 +238,8 @@ proptest! {
                     writer.flush().await.unwrap();
                     prop_assert_eq!(writer.written(), at as u64);
                     let there = std::fs::read(&path).unwrap();
-                    prop_assert!(there.get(start as usize..start as usize + at).unwrap_or_default() == &bytes[..at]);
+                    let there = there.get(start as usize..start as usize + at);
+                    prop_assert!(there.unwrap_or_default() == &bytes[..at]);
                 }
             }
             writer.sync_all().await.unwrap();

@@ -50,7 +50,7 @@ async fn each_write_error_is_reported_once() -> io::Result<()> {
         let pushed = || engine.stats().counts.pushed;
         let mut writer = open(&engine, &path, false).writer().chunk(1000).write_behind(behind);
         while writer.write_all(&[1; 100]).await.is_ok() {
-            assert!(writer.position() < 100_000, "nothing fails");
+            assert!(writer.position() < 100_000, "no write failed");
         }
         let taken = writer.position();
         assert!((1000..=1000 * (behind as u64 + 1)).contains(&taken), "{taken}");
@@ -60,14 +60,14 @@ async fn each_write_error_is_reported_once() -> io::Result<()> {
                 writer.flush().await.unwrap_err().raw_os_error(),
                 Some(libc::EIO | libc::ENOSPC)
             ));
-            assert!(pushed() > before, "told again without a try");
+            assert!(pushed() > before, "the error was reported without a new attempt");
             let before = pushed();
-            assert!(writer.write_all(&[2]).await.is_err(), "there is no room for it");
-            assert!(pushed() > before, "told again without a try");
+            assert!(writer.write_all(&[2]).await.is_err(), "a byte was accepted without capacity");
+            assert!(pushed() > before, "the error was reported without a new attempt");
             assert_eq!(
                 (writer.written(), writer.position()),
                 (0, taken),
-                "a call that fails takes nothing in"
+                "a failed call accepted bytes"
             );
         }
         writer.abandon();
@@ -317,7 +317,7 @@ async fn a_gap_reads_as_zeros() -> io::Result<()> {
         let mut writer = open(engine, &path, false).writer();
         writer.write_all(b"head").await?;
         assert_eq!(writer.seek(SeekFrom::End(10_000)).await?, 10_004);
-        assert_eq!(std::fs::metadata(&path)?.len(), 4, "nothing has been written there");
+        assert_eq!(std::fs::metadata(&path)?.len(), 4, "the seek wrote something");
         writer.write_all(b"tail").await?;
         assert_eq!(writer.written(), 0);
         writer.flush().await?;
@@ -360,7 +360,7 @@ async fn slices_are_written_together() -> io::Result<()> {
                 }
                 assert_eq!(writer.position(), at as u64);
             }
-            assert!(together > 0 || size > chunk, "one slice at a time");
+            assert!(together > 0 || size > chunk, "no call accepted several slices");
             while let Err(error) = writer.flush().await {
                 assert!(fails, "{error}");
             }
