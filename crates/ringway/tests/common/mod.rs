@@ -11,7 +11,7 @@ pub mod setup;
 pub mod watchdog;
 
 use ringway::fs::File;
-use ringway::{BackendKind, Counts, Engine, EngineBuilder};
+use ringway::{AlignedBuffer, BackendKind, Counts, Engine, EngineBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
-use watchdog::TEST_TIMEOUT;
+use watchdog::{TEST_TIMEOUT, Watchdog};
 
 pub const BACKENDS: [BackendKind; 3] =
     [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
@@ -55,6 +55,14 @@ pub fn is_available(kind: BackendKind) -> bool {
 /// The backends that are available on this machine.
 pub fn available() -> Vec<BackendKind> {
     BACKENDS.into_iter().filter(|kind| is_available(*kind)).collect()
+}
+
+/// Runs a test on each available backend, under the watchdog.
+pub fn on_each_backend(name: &str, test: impl Fn(BackendKind)) {
+    for kind in available() {
+        let _watch = Watchdog::new(&format!("{kind} {name}"));
+        test(kind);
+    }
 }
 
 /// A tokio runtime on the calling thread.
@@ -97,6 +105,13 @@ pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     let path = dir.join("direct");
     fs::write(&path, pattern(0, pages * PAGE)).unwrap();
     open(engine, &path, true)
+}
+
+/// Reads a page of a file of [`direct`] with at least 16 pages, and checks its content.
+pub async fn read_page(file: &File, number: u64) {
+    let offset = number % 16 * PAGE as u64;
+    let (read, buffer) = file.read_at(AlignedBuffer::new(PAGE, PAGE), offset).await;
+    assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(offset, PAGE)[..]));
 }
 
 /// A pipe whose reading end is a file of the engine.

@@ -6,18 +6,18 @@
 
 use crate::common::watchdog::Watchdog;
 use crate::common::{
-    MS, PAGE, available, current_thread, direct, multi_thread, pattern, pipe, put, scratch,
+    MS, available, current_thread, direct, multi_thread, pipe, put, read_page, scratch,
 };
 use futures::future::poll_immediate;
 use ringway::fs::File;
-use ringway::{AlignedBuffer, BackendKind, Engine, Position, Reaping};
+use ringway::{BackendKind, Engine, Position, Reaping};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// Rounds of each case, because tokio decides which worker has the driver.
-const ROUNDS: usize = 20;
+const ROUNDS: u64 = 20;
 /// The longest time that a worker computes without success.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -33,13 +33,7 @@ fn compute_until(done: &AtomicBool) -> bool {
     true
 }
 
-async fn read_one(file: &File, number: usize) {
-    let at = (number % 16 * PAGE) as u64;
-    let (read, buffer) = file.read_at(AlignedBuffer::new(PAGE, PAGE), at).await;
-    assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
-}
-
-fn on_each_backend(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
+fn on_each_file(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
     for kind in available() {
         let _watch = Watchdog::with_timeout(&format!("{kind} {name}"), Duration::from_secs(120));
         let dir = scratch();
@@ -52,7 +46,7 @@ fn on_each_backend(name: &str, test: impl Fn(BackendKind, File, Runtime)) {
 /// The main thread waits in `block_on` while every worker computes.
 #[test]
 fn a_read_in_block_on() {
-    on_each_backend("a_read_in_block_on", |kind, file, runtime| {
+    on_each_file("a_read_in_block_on", |kind, file, runtime| {
         for number in 0..ROUNDS {
             let (done, computing) =
                 (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -71,7 +65,7 @@ fn a_read_in_block_on() {
                 runtime.spawn(async {});
                 std::thread::sleep(MS);
             }
-            runtime.block_on(read_one(&file, number));
+            runtime.block_on(read_page(&file, number));
             done.store(true, Ordering::Release);
             for worker in workers {
                 assert!(
@@ -86,7 +80,7 @@ fn a_read_in_block_on() {
 /// A task waits for a read while a worker computes, perhaps the one that has tokio's driver.
 #[test]
 fn a_read_in_a_task() {
-    on_each_backend("a_read_in_a_task", |kind, file, runtime| {
+    on_each_file("a_read_in_a_task", |kind, file, runtime| {
         for number in 0..ROUNDS {
             let (end, writer) = pipe(file.engine());
             let (submitted, is_submitted) = std::sync::mpsc::channel();
@@ -124,14 +118,14 @@ fn a_read_in_a_task() {
 /// The worker that submitted the read computes, and another thread waits for the read.
 #[test]
 fn a_read_submitted_by_the_busy_worker() {
-    on_each_backend("a_read_submitted_by_the_busy_worker", |kind, file, runtime| {
+    on_each_file("a_read_submitted_by_the_busy_worker", |kind, file, runtime| {
         for number in 0..ROUNDS {
             let done = Arc::new(AtomicBool::new(false));
             let (sender, receiver) = tokio::sync::oneshot::channel();
             let worker = {
                 let (done, file) = (done.clone(), file.clone());
                 runtime.spawn(async move {
-                    let mut read = Box::pin(async move { read_one(&file, number).await });
+                    let mut read = Box::pin(async move { read_page(&file, number).await });
                     let early = poll_immediate(&mut read).await.is_some();
                     _ = sender.send((!early).then_some(read));
                     compute_until(&done)
@@ -156,7 +150,7 @@ fn a_read_submitted_by_the_busy_worker() {
 /// runtime, are printed for comparison.
 #[test]
 fn reads_next_to_a_busy_worker_are_on_time() {
-    on_each_backend("reads_next_to_a_busy_worker_are_on_time", |kind, file, runtime| {
+    on_each_file("reads_next_to_a_busy_worker_are_on_time", |kind, file, runtime| {
         let stop = Arc::new(AtomicBool::new(false));
         let worker = {
             let stop = stop.clone();
@@ -182,9 +176,9 @@ fn reads_next_to_a_busy_worker_are_on_time() {
                     })
                 };
                 let begun = Instant::now();
-                read_one(&file, number).await;
+                read_page(&file, number).await;
                 reads.push(begun.elapsed());
-                on_time += usize::from(!slept.load(Ordering::Acquire));
+                on_time += u64::from(!slept.load(Ordering::Acquire));
                 let begun = Instant::now();
                 tokio::task::spawn_blocking(|| std::fs::metadata("/")).await.unwrap().unwrap();
                 blocking.push(begun.elapsed());
@@ -197,7 +191,8 @@ fn reads_next_to_a_busy_worker_are_on_time() {
         blocking.sort();
         println!(
             "{kind}: p50 of reads {:?}, of spawn_blocking {:?}",
-            reads[ROUNDS], blocking[ROUNDS]
+            reads[reads.len() / 2],
+            blocking[blocking.len() / 2]
         );
         assert!(
             on_time >= ROUNDS,
@@ -226,7 +221,7 @@ fn a_read_in_another_runtime() {
                 let (done, file) = (done.clone(), file.clone());
                 std::thread::spawn(move || {
                     current_thread().block_on(async {
-                        let mut read = Box::pin(read_one(&file, 3));
+                        let mut read = Box::pin(read_page(&file, 3));
                         let early = poll_immediate(&mut read).await.is_some();
                         submitted.send(()).unwrap();
                         let found = compute_until(&done);
@@ -239,8 +234,8 @@ fn a_read_in_another_runtime() {
             };
             is_submitted.recv().unwrap();
             let runtime = current_thread();
-            (0..ROUNDS).for_each(|number| runtime.block_on(read_one(&file, number)));
-            smol::block_on(read_one(&file, 5));
+            (0..ROUNDS).for_each(|number| runtime.block_on(read_page(&file, number)));
+            smol::block_on(read_page(&file, 5));
             done.store(true, Ordering::Release);
             assert!(busy.join().unwrap(), "{kind}: a runtime saw no result");
         }

@@ -142,7 +142,7 @@ async fn seven_a_backend_that_fails_later(setup: Setup) {
 /// Tasks on an engine whose backend fails in the middle: operations in flight are answered, even
 /// those that wait forever, and later ones too.
 async fn all_operations_are_answered(setup: &Setup) {
-    let answers =
+    let is_permitted =
         |errno: Option<i32>| matches!(errno, None | Some(libc::ECANCELED | libc::ESHUTDOWN));
     let file = direct(&setup.engine, setup.dir.path(), 16);
     let tasks: Vec<_> = (0..40u64)
@@ -167,12 +167,12 @@ async fn all_operations_are_answered(setup: &Setup) {
         })
         .collect();
     for (errnos, aligned, plain) in join_all(tasks).await {
-        assert!(errnos.into_iter().all(answers) && errnos[1].is_some(), "{errnos:?}");
+        assert!(errnos.into_iter().all(is_permitted) && errnos[1].is_some(), "{errnos:?}");
         assert_eq!((aligned, plain), (PAGE, 64), "a buffer was not returned");
     }
     // A read that no shard can submit any more.
     let (read, buffer) = file.read_at(aligned(PAGE), 0).await;
-    assert!(answers(errno_of(&read)) && buffer.len() == PAGE);
+    assert!(is_permitted(errno_of(&read)) && buffer.len() == PAGE);
     let text = setup.engine.explain().to_string();
     assert!(text.contains("failed during use"), "{text}");
     assert!(setup.engine.stats().failures > 0);

@@ -1,7 +1,6 @@
 //! The examples work as documented, on every backend.
 
-use crate::common::watchdog::Watchdog;
-use crate::common::{available, fifo, has_reader, pattern, scratch, wait_for};
+use crate::common::{fifo, has_reader, on_each_backend, pattern, scratch, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,8 +21,7 @@ fn own_loop_prints_sums() {
         paths.push(dir.path().join(number.to_string()));
         std::fs::write(&paths[number], pattern(0, len)).unwrap();
     }
-    for kind in available() {
-        let _watch = Watchdog::new("own_loop");
+    on_each_backend("own_loop", |kind| {
         let output = Command::new(example("own_loop"))
             .env("RINGWAY_BACKEND", kind.name())
             .args(&paths)
@@ -41,13 +39,12 @@ fn own_loop_prints_sums() {
             .collect();
         expected.sort();
         assert_eq!(lines, expected, "{kind}");
-    }
+    });
 }
 
 #[test]
 fn select_timeout_continues_after_a_timeout() {
-    for kind in available() {
-        let _watch = Watchdog::new("select_timeout");
+    on_each_backend("select_timeout", |kind| {
         let dir = scratch();
         let path = dir.path().join("fifo");
         fifo(&path);
@@ -72,5 +69,5 @@ fn select_timeout_continues_after_a_timeout() {
         assert!(lines.all(|line| line == "nothing for 200 ms"));
         assert!(child.wait().unwrap().success());
         wait_for("the FIFO to be closed", || !has_reader(&path));
-    }
+    });
 }

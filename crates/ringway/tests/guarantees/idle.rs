@@ -1,4 +1,4 @@
-//! An idle program makes no system calls: results that nobody has looked at, and operations that
+//! An idle program makes no system calls: unused results, and operations that
 //! may wait forever, wake no thread.
 
 use crate::common::process::in_child;
@@ -67,7 +67,7 @@ fn check_idle(test: &str, runtime: fn() -> Option<Runtime>) {
                 let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
                 let file = direct(&engine, dir.path(), 256);
                 run(&mut || {
-                    // A completed read that nobody has looked at.
+                    // A completed read whose future is not polled again.
                     let mut read = Box::pin(file.read_at(AlignedBuffer::new(PAGE, PAGE), 0));
                     _ = block_on(async { poll_immediate(&mut read).await.is_some() });
                     assert_idle(&format!("{kind}, an unused result"));

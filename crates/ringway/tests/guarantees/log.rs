@@ -5,7 +5,9 @@ use crate::common::buffers::PanickingBuffer;
 use crate::common::executor::Executor;
 use crate::common::setup::Setup;
 use crate::common::watchdog::Watchdog;
-use crate::common::{WakeCounter, available, multi_thread, poll_once, reap_until_idle, wait_for};
+use crate::common::{
+    WakeCounter, available, multi_thread, on_each_backend, poll_once, reap_until_idle, wait_for,
+};
 use futures::executor::block_on;
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -24,38 +26,36 @@ use std::task::{Context, Poll, Wake};
 const OPERATIONS: u64 = 2;
 
 /// Runs a test on each backend with an empty log.
-fn on_each_backend(
+fn on_each_log(
     name: &str,
     change: fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(&Setup, LogWriter),
 ) {
-    on_backends(&available(), name, change, test);
+    on_each_backend(name, |kind| with_log(kind, change, &test));
 }
 
-/// Like `on_each_backend`, on the backends where faults reach buffered writes and syncs.
-fn on_each_faulty_backend(
+/// Like `on_each_log`, on the backends where faults reach buffered writes and syncs.
+fn on_each_faulty_log(
     name: &str,
     change: fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(&Setup, LogWriter),
 ) {
-    let mut kinds = available();
-    kinds.retain(|kind| *kind != BackendKind::Kaio);
-    println!("skipped: kaio: injected faults do not reach buffered writes");
-    on_backends(&kinds, name, change, test);
+    on_each_backend(name, |kind| match kind {
+        BackendKind::Kaio => {
+            println!("skipped: kaio: injected faults do not reach buffered writes");
+        }
+        kind => with_log(kind, change, &test),
+    });
 }
 
-fn on_backends(
-    kinds: &[BackendKind],
-    name: &str,
+fn with_log(
+    kind: BackendKind,
     change: fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(&Setup, LogWriter),
 ) {
-    for kind in kinds {
-        let _watch = Watchdog::new(&format!("{kind} {name}"));
-        let setup = Setup::new(*kind, Executor::BlockOn, change);
-        test(&setup, empty_log(&setup));
-        reap_until_idle(&setup.engine);
-    }
+    let setup = Setup::new(kind, Executor::BlockOn, change);
+    test(&setup, empty_log(&setup));
+    reap_until_idle(&setup.engine);
 }
 
 fn empty_log(setup: &Setup) -> LogWriter {
@@ -108,8 +108,7 @@ fn record(mark: u8, len: usize) -> Vec<u8> {
 fn many_tasks_append() {
     const TASKS: usize = 32;
     const RECORDS: usize = 20;
-    for kind in available() {
-        let _watch = Watchdog::new(&format!("{kind} many_tasks_append"));
+    on_each_backend("many_tasks_append", |kind| {
         let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
         setup.run(async |setup: Setup| {
             let log = empty_log(&setup);
@@ -141,12 +140,12 @@ fn many_tasks_append() {
         });
         let groups = setup.counts().pushed / OPERATIONS;
         assert!(groups < (TASKS * RECORDS) as u64, "{groups} groups: none had several records");
-    }
+    });
 }
 
 #[test]
 fn waiting_appends_are_one_group() {
-    on_each_backend("waiting_appends_are_one_group", manual_reaping, |setup, log| {
+    on_each_log("waiting_appends_are_one_group", manual_reaping, |setup, log| {
         let mut appends: Vec<_> = (0..10).map(|mark| begun(&log, record(mark, 100))).collect();
         for (at, append) in appends.iter_mut().enumerate() {
             assert_eq!(end(setup, append).unwrap(), at as u64 * 100);
@@ -160,7 +159,7 @@ fn waiting_appends_are_one_group() {
 
 #[test]
 fn groups_are_limited_in_bytes() {
-    on_each_backend("groups_are_limited_in_bytes", manual_reaping, |setup, log| {
+    on_each_log("groups_are_limited_in_bytes", manual_reaping, |setup, log| {
         let log = log.max_group(250);
         let lens = [100, 100, 100, 100, 900, 0, 250, 1];
         let mut appends: Vec<_> = lens.iter().map(|len| begun(&log, record(7, *len))).collect();
@@ -177,7 +176,7 @@ fn groups_are_limited_in_bytes() {
 
 #[test]
 fn an_empty_record_waits_its_turn() {
-    on_each_backend(
+    on_each_log(
         "an_empty_record_waits_its_turn",
         |builder| builder,
         |setup, log| {
@@ -193,7 +192,7 @@ fn an_empty_record_waits_its_turn() {
 fn short_writes_are_continued() {
     let short =
         |builder: EngineBuilder| builder.faults(FaultPlan::new(3).short(700).retryable(200));
-    on_each_backend("short_writes_are_continued", short, |setup, log| {
+    on_each_log("short_writes_are_continued", short, |setup, log| {
         let records: Vec<_> = (0..40).map(|mark| record(mark, 3000)).collect();
         let offsets = block_on(join_all(records.iter().map(|record| log.append(record.clone()))));
         assert!(
@@ -224,7 +223,7 @@ fn a_sync_error_ends_the_log() {
     let faults = |builder: EngineBuilder| {
         manual_reaping(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
     };
-    on_each_faulty_backend("a_sync_error_ends_the_log", faults, |setup, log| {
+    on_each_faulty_log("a_sync_error_ends_the_log", faults, |setup, log| {
         an_error_ends_the_log(setup, &log, libc::EIO);
     });
 }
@@ -235,7 +234,7 @@ fn a_write_error_ends_the_log() {
         manual_reaping(builder)
             .faults(FaultPlan::new(0).fail(FaultStep::Opcode(Opcode::Writev, 0), libc::ENOSPC))
     };
-    on_each_faulty_backend("a_write_error_ends_the_log", faults, |setup, log| {
+    on_each_faulty_log("a_write_error_ends_the_log", faults, |setup, log| {
         an_error_ends_the_log(setup, &log, libc::ENOSPC);
     });
 }
@@ -245,7 +244,7 @@ fn a_failed_group_fails_every_record() {
     let faults = |builder: EngineBuilder| {
         manual_reaping(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(1), libc::EIO))
     };
-    on_each_faulty_backend("a_failed_group_fails_every_record", faults, |setup, log| {
+    on_each_faulty_log("a_failed_group_fails_every_record", faults, |setup, log| {
         let mut appends: Vec<_> = (0..4).map(|mark| begun(&log, record(mark, 100))).collect();
         assert_eq!(end(setup, &mut appends[0]).unwrap(), 0);
         for append in &mut appends[1..] {
@@ -256,7 +255,7 @@ fn a_failed_group_fails_every_record() {
 
 #[test]
 fn dropped_appends_are_removed_unless_begun() {
-    on_each_backend("dropped_appends_are_removed_unless_begun", manual_reaping, |setup, log| {
+    on_each_log("dropped_appends_are_removed_unless_begun", manual_reaping, |setup, log| {
         let mut appends: Vec<_> = (0..5).map(|mark| begun(&log, record(mark, 10))).collect();
         let mut last = appends.pop().unwrap();
         drop(appends.remove(2));
@@ -299,7 +298,7 @@ fn a_record_may_use_the_log_when_it_is_dropped() {
     let faults = |builder: EngineBuilder| {
         manual_reaping(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
     };
-    on_each_faulty_backend("a_record_may_use_the_log_when_it_is_dropped", faults, |setup, log| {
+    on_each_faulty_log("a_record_may_use_the_log_when_it_is_dropped", faults, |setup, log| {
         let record_with_log = || Buffer::custom(Box::new(UsesLog(log.clone(), *b"uses")));
         let mut first = begun(&log, record(1, 10));
         let mut removed: Append = Box::pin(log.append(record_with_log()));
@@ -343,7 +342,7 @@ impl Wake for Inline {
 /// engine.
 #[test]
 fn a_dropped_log_releases_its_file() {
-    on_each_backend("a_dropped_log_releases_its_file", manual_reaping, |setup, log| {
+    on_each_log("a_dropped_log_releases_its_file", manual_reaping, |setup, log| {
         let free = Arc::new(Mutex::new(None));
         let result = free.clone();
         let task = async move {
@@ -366,7 +365,7 @@ fn a_dropped_log_releases_its_file() {
 /// completes.
 #[test]
 fn a_log_dropped_during_a_write_releases_its_file() {
-    on_each_backend(
+    on_each_log(
         "a_log_dropped_during_a_write_releases_its_file",
         |builder| builder,
         |_, log| {
@@ -382,7 +381,7 @@ fn a_log_dropped_during_a_write_releases_its_file() {
 /// When the append that drives the log is dropped, at any of its steps, the others continue.
 #[test]
 fn others_continue_after_a_drop() {
-    on_each_backend(
+    on_each_log(
         "others_continue_after_a_drop",
         |builder| builder,
         |setup, log| {
@@ -414,7 +413,7 @@ fn others_continue_after_a_drop() {
 /// A future that was polled once and then ignored delays no other append.
 #[test]
 fn an_unpolled_append_delays_no_other() {
-    on_each_backend(
+    on_each_log(
         "an_unpolled_append_delays_no_other",
         |builder| builder,
         |setup, log| {
@@ -435,7 +434,7 @@ fn an_unpolled_append_delays_no_other() {
 /// The same for several ignored appends, some of which wait for the next group.
 #[test]
 fn unpolled_appends_delay_no_other() {
-    on_each_backend("unpolled_appends_delay_no_other", manual_reaping, |setup, log| {
+    on_each_log("unpolled_appends_delay_no_other", manual_reaping, |setup, log| {
         for round in 0..4 {
             let mut first = begun(&log, record(1, 10));
             let mut ignored: Vec<_> = (0..4).map(|_| begun(&log, record(2, 10))).collect();
@@ -463,8 +462,7 @@ fn unpolled_appends_delay_no_other() {
 /// Outside of its workers tokio wakes a yielding task at once, during its poll.
 #[test]
 fn a_task_without_budget_yields() {
-    for kind in available() {
-        let _watch = Watchdog::new(&format!("{kind} a_task_without_budget_yields"));
+    on_each_backend("a_task_without_budget_yields", |kind| {
         let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
         let log = empty_log(&setup);
         let runtime = multi_thread(1);
@@ -480,12 +478,12 @@ fn a_task_without_budget_yields() {
             assert_eq!(append.await.unwrap(), 0);
         });
         reap_until_idle(&setup.engine);
-    }
+    });
 }
 
 #[test]
 fn an_append_works_after_all_others_were_dropped() {
-    on_each_backend(
+    on_each_log(
         "an_append_works_after_all_others_were_dropped",
         |builder| builder,
         |setup, log| {
@@ -503,7 +501,7 @@ fn an_append_works_after_all_others_were_dropped() {
 
 #[test]
 fn a_record_that_panics_in_drop() {
-    on_each_backend("a_record_that_panics_in_drop", manual_reaping, |setup, log| {
+    on_each_log("a_record_that_panics_in_drop", manual_reaping, |setup, log| {
         let panicking = PanickingBuffer::buffer(b"record");
         let mut first: Append = Box::pin(log.append(panicking));
         assert!(poll(&mut first).is_pending());
@@ -531,7 +529,7 @@ fn a_record_that_panics_in_drop() {
 
 #[test]
 fn unsuitable_files_are_refused() {
-    on_each_backend(
+    on_each_log(
         "unsuitable_files_are_refused",
         |builder| builder,
         |setup, _| {

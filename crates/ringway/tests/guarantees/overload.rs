@@ -5,8 +5,8 @@ use crate::common::executor::Executor;
 use crate::common::setup::Setup;
 use crate::common::watchdog::Watchdog;
 use crate::common::{
-    MS, PAGE, available, direct, fifo, has_reader, pattern, put, reap_until_idle, until, wait_for,
-    wait_readable,
+    MS, PAGE, direct, fifo, has_reader, on_each_backend, pattern, put, reap_until_idle, until,
+    wait_for, wait_readable,
 };
 use futures::future::{join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
@@ -22,16 +22,13 @@ fn page_buffer() -> AlignedBuffer {
     AlignedBuffer::new(PAGE, PAGE)
 }
 
-fn on_each_backend(
+fn on_each_setup(
     name: &str,
     executor: Executor,
     engine: fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(Setup),
 ) {
-    for kind in available() {
-        let _watch = Watchdog::new(&format!("{kind} {name}"));
-        test(Setup::new(kind, executor, engine));
-    }
+    on_each_backend(name, |kind| test(Setup::new(kind, executor, engine)));
 }
 
 struct CompletionOrder {
@@ -49,7 +46,7 @@ impl Wake for CompletionOrder {
 /// completed, all before it have started, and at most three of those can still be in flight.
 #[test]
 fn waiting_for_a_free_slot_is_fair() {
-    on_each_backend(
+    on_each_setup(
         "waiting_for_a_free_slot_is_fair",
         Executor::OwnLoop,
         |builder| builder.shards(1).in_flight(4),
@@ -95,7 +92,7 @@ fn waiting_for_a_free_slot_is_fair() {
 #[test]
 fn endless_reads_do_not_delay_others() {
     for executor in [Executor::TokioThreads, Executor::OwnLoop] {
-        on_each_backend(
+        on_each_setup(
             "endless_reads_do_not_delay_others",
             executor,
             |builder| builder.shards(1).in_flight(4),
@@ -128,7 +125,7 @@ fn idle_pipe_reads_do_not_delay_other_operations() {
     for (executor, pipes) in
         [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
     {
-        on_each_backend(
+        on_each_setup(
             "idle_pipe_reads_do_not_delay_other_operations",
             executor,
             |builder| builder.shards(1),
@@ -164,7 +161,7 @@ fn idle_pipe_reads_do_not_delay_other_operations() {
 /// Opens of FIFOs without a reader, more than a shard can have in flight, delay no open of a file.
 #[test]
 fn blocked_opens_do_not_delay_other_opens() {
-    on_each_backend(
+    on_each_setup(
         "blocked_opens_do_not_delay_other_opens",
         Executor::TokioThreads,
         |builder| builder.shards(1).close_wait(MS),
@@ -198,7 +195,7 @@ fn blocked_opens_do_not_delay_other_opens() {
 #[test]
 fn hung_syncs_do_not_delay_other_operations() {
     for executor in [Executor::TokioThreads, Executor::OwnLoop] {
-        on_each_backend(
+        on_each_setup(
             "hung_syncs_do_not_delay_other_operations",
             executor,
             |builder| {
@@ -234,7 +231,7 @@ fn hung_syncs_do_not_delay_other_operations() {
 #[test]
 fn unpolled_futures_do_not_delay_others() {
     for executor in [Executor::TokioCurrent, Executor::Smol, Executor::OwnLoop] {
-        on_each_backend(
+        on_each_setup(
             "unpolled_futures_do_not_delay_others",
             executor,
             |builder| builder.shards(1).in_flight(4).in_flight_pipes(4),
@@ -272,7 +269,7 @@ fn unpolled_futures_do_not_delay_others() {
 /// One future has more reads than fit in flight, next to other futures.
 #[test]
 fn more_ranges_than_fit_in_flight() {
-    on_each_backend(
+    on_each_setup(
         "more_ranges_than_fit_in_flight",
         Executor::TokioCurrent,
         |builder| builder.shards(1).in_flight(4),
@@ -300,7 +297,7 @@ fn more_ranges_than_fit_in_flight() {
 /// threads for others.
 #[test]
 fn waiting_opens_leave_threads_for_others() {
-    on_each_backend(
+    on_each_setup(
         "waiting_opens_leave_threads_for_others",
         Executor::TokioThreads,
         |builder| builder.shards(1),

@@ -2,10 +2,9 @@
 
 use crate::common::buffers::PanickingBuffer;
 use crate::common::process::in_child;
-use crate::common::watchdog::Watchdog;
 use crate::common::{
-    MS, PAGE, WakeCounter, available, counts, current_thread, direct, multi_thread, pattern, pipe,
-    poll_once, put, reap_until_idle, scratch, wait_for,
+    MS, PAGE, WakeCounter, counts, current_thread, direct, multi_thread, on_each_backend, pipe,
+    poll_once, put, read_page, reap_until_idle, scratch, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
@@ -25,15 +24,12 @@ struct Fixture {
 }
 
 /// Each test runs in a process of its own, so that the others still run if it hangs.
-fn on_each_backend(name: &str, test: impl Fn(Fixture)) {
+fn on_each_fixture(name: &str, test: impl Fn(Fixture)) {
     in_child(
         &format!("panics::{name}"),
         |_| {},
         || {
-            for kind in available() {
-                let _watch = Watchdog::new(&format!("{kind} {name}"));
-                test(Fixture::new(kind));
-            }
+            on_each_backend(name, |kind| test(Fixture::new(kind)));
         },
     );
 }
@@ -50,15 +46,8 @@ impl Fixture {
     /// Checks that the engine works for everybody else.
     fn assert_works(&self) {
         block_on(async {
-            for number in 0..20u64 {
-                let (read, buffer) = self
-                    .file
-                    .read_at(AlignedBuffer::new(PAGE, PAGE), number % 16 * PAGE as u64)
-                    .await;
-                assert_eq!(
-                    (read.unwrap(), &buffer[..]),
-                    (PAGE, &pattern(number % 16 * PAGE as u64, PAGE)[..])
-                );
+            for number in 0..20 {
+                read_page(&self.file, number).await;
             }
         });
         counts(&self.engine);
@@ -76,7 +65,7 @@ impl Wake for Panics {
 
 #[test]
 fn a_waker_that_panics() {
-    on_each_backend("a_waker_that_panics", |fixture| {
+    on_each_fixture("a_waker_that_panics", |fixture| {
         let panics = Arc::new(Panics(AtomicU32::new(0)));
         let counter = WakeCounter::new();
         let mut reads: Vec<_> = (0..10)
@@ -127,12 +116,12 @@ fn a_waker_that_owns_a_future() {
         drop(read);
         reap_until_idle(&fixture.engine);
     };
-    on_each_backend("a_waker_that_owns_a_future", test);
+    on_each_fixture("a_waker_that_owns_a_future", test);
 }
 
 #[test]
 fn a_task_that_panics_with_its_read_in_flight() {
-    on_each_backend("a_task_that_panics_with_its_read_in_flight", |fixture| {
+    on_each_fixture("a_task_that_panics_with_its_read_in_flight", |fixture| {
         for runtime in [multi_thread(1), current_thread()] {
             for _ in 0..10 {
                 let (reader, file) = (fixture.reader.clone(), fixture.file.clone());
@@ -156,7 +145,7 @@ fn a_task_that_panics_with_its_read_in_flight() {
 
 #[test]
 fn a_buffer_that_panics_in_drop() {
-    on_each_backend("a_buffer_that_panics_in_drop", |fixture| {
+    on_each_fixture("a_buffer_that_panics_in_drop", |fixture| {
         for _ in 0..5 {
             let buffer = PanickingBuffer::buffer(&[0; 8]);
             let mut read = Box::pin(fixture.reader.read_at(buffer, Position::Current));
@@ -174,7 +163,7 @@ fn a_buffer_that_panics_in_drop() {
 /// A thread dies in the middle of a read, on the blocking pool and without a runtime.
 #[test]
 fn a_thread_that_dies() {
-    on_each_backend("a_thread_that_dies", |fixture| {
+    on_each_fixture("a_thread_that_dies", |fixture| {
         let runtime = current_thread();
         let reader = fixture.reader.clone();
         let dies = move || {

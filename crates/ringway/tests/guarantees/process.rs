@@ -4,7 +4,7 @@ use crate::common::process::{KAIO, URING, become_ordinary, in_child, limit_memlo
 use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, available, counts, current_thread, descriptors_and_threads, direct, errno, in_fork,
-    is_cloexec, pattern, pipe, poll_once, put, reap_until_idle, scratch, wait_for,
+    is_cloexec, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle, scratch, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
@@ -30,8 +30,7 @@ fn a_forked_child_gets_errors() {
         "process::a_forked_child_gets_errors",
         |_| {},
         || {
-            for kind in available() {
-                let _watch = Watchdog::new(&format!("{kind} a_forked_child_gets_errors"));
+            on_each_backend("a_forked_child_gets_errors", |kind| {
                 let dir = scratch();
                 let engine = Engine::builder().backend(kind).build().unwrap();
                 let file = direct(&engine, dir.path(), 16);
@@ -91,7 +90,7 @@ fn a_forked_child_gets_errors() {
                 assert_eq!(block_on(dropped.take().unwrap()).0.unwrap(), 4);
                 assert_eq!(block_on(file.read(3..8)).unwrap()[..], pattern(3, 5));
                 reap_until_idle(&engine);
-            }
+            });
         },
     );
 }
@@ -104,8 +103,7 @@ fn a_child_forked_while_locks_are_held() {
         "process::a_child_forked_while_locks_are_held",
         |_| {},
         || {
-            for kind in available() {
-                let _watch = Watchdog::new(&format!("{kind} a_child_forked_while_locks_are_held"));
+            on_each_backend("a_child_forked_while_locks_are_held", |kind| {
                 let dir = scratch();
                 let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
                 let file = direct(&engine, dir.path(), 16);
@@ -144,7 +142,7 @@ fn a_child_forked_while_locks_are_held() {
                     assert_eq!(failed, None, "a child panicked or hung");
                 });
                 reap_until_idle(&engine);
-            }
+            });
         },
     );
 }
@@ -372,9 +370,9 @@ fn a_filter_installed_later() {
                     let errno = read.err().map(|error| error.raw_os_error().unwrap());
                     assert_eq!(buffer.len(), PAGE, "{kind}: the buffer was not returned");
                     // The other backends read without those system calls.
-                    let allowed = *kind == BackendKind::Uring;
-                    let answers = matches!(errno, Some(libc::ECANCELED | libc::ESHUTDOWN));
-                    assert!(if allowed { answers } else { errno.is_none() }, "{kind}: {errno:?}");
+                    let enters = *kind == BackendKind::Uring;
+                    let is_stopped = matches!(errno, Some(libc::ECANCELED | libc::ESHUTDOWN));
+                    assert!(if enters { is_stopped } else { errno.is_none() }, "{kind}: {errno:?}");
                 }
                 if *kind == BackendKind::Uring {
                     let (read, buffer) = block_on(waiting);

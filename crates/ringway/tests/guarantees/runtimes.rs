@@ -7,7 +7,7 @@ use crate::common::setup::Setup;
 use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, available, counts, current_thread, descriptors_and_threads, direct, multi_thread,
-    pattern, pipe, poll_once, put, reap_until_idle, scratch, wait_for,
+    on_each_backend, pattern, pipe, poll_once, put, read_page, reap_until_idle, scratch, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
@@ -18,16 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 
 async fn read_some(file: &File, count: u64) {
     for number in 0..count {
-        let at = number % 16 * PAGE as u64;
-        let (read, buffer) = file.read_at(AlignedBuffer::new(PAGE, PAGE), at).await;
-        assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
-    }
-}
-
-fn on_each_backend(name: &str, test: impl Fn(BackendKind)) {
-    for kind in available() {
-        let _watch = Watchdog::new(&format!("{kind} {name}"));
-        test(kind);
+        read_page(file, number).await;
     }
 }
 
@@ -89,7 +80,7 @@ mod on_the_global_engine {
     }
 }
 
-/// A runtime that nobody drives does not reap, although it is registered to. Others on the shard
+/// An undriven runtime does not reap, although the shard relies on its driver. Others on the shard
 /// get their completions all the same, as does its own future when polled elsewhere.
 #[test]
 fn an_undriven_runtime_delays_no_other() {

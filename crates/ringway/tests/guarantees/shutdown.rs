@@ -5,8 +5,8 @@ use crate::common::buffers::Pages;
 use crate::common::process::in_child;
 use crate::common::watchdog::Watchdog;
 use crate::common::{
-    MS, PAGE, available, descriptors_and_threads, direct, multi_thread, pattern, pipe, scratch,
-    wait_for,
+    MS, PAGE, available, descriptors_and_threads, direct, multi_thread, on_each_backend, pattern,
+    pipe, scratch, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
@@ -170,12 +170,11 @@ fn the_last_handle_in_a_task() {
 
 #[test]
 fn a_block_outlives_its_engine() {
-    for kind in available() {
-        let _watch = Watchdog::new("a_block_outlives_its_engine");
+    on_each_backend("a_block_outlives_its_engine", |kind| {
         let dir = scratch();
         let parts = Parts::new(kind, Reaping::Automatic, dir.path());
         let block: Block = block_on(parts.file.read(100..200)).unwrap();
         drop(parts);
         assert_eq!(block[..], pattern(100, 100));
-    }
+    });
 }

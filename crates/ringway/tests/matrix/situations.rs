@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A permitted result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
+enum Expected {
     Success,
     Errno(i32),
     /// This signal ends the process.
@@ -43,8 +43,8 @@ impl std::error::Error for Status {}
 struct Table {
     situation: &'static str,
     kind: BackendKind,
-    cells: usize,
-    wrong: Vec<String>,
+    results: usize,
+    unexpected: Vec<String>,
 }
 
 impl Table {
@@ -61,10 +61,14 @@ impl Table {
                 _ = command.env("RINGWAY_BACKEND", kind.to_string())
             };
             in_child(&format!("situations::{situation}"), prepare, || {
-                let mut table = Table { situation, kind, cells: 0, wrong: Vec::new() };
+                let mut table = Table { situation, kind, results: 0, unexpected: Vec::new() };
                 body(&mut table);
-                println!("{situation}, {kind}: {} cells", table.cells);
-                assert!(table.wrong.is_empty(), "{situation}, {kind}:\n{}", table.wrong.join("\n"));
+                println!("{situation}, {kind}: {} results", table.results);
+                assert!(
+                    table.unexpected.is_empty(),
+                    "{situation}, {kind}:\n{}",
+                    table.unexpected.join("\n")
+                );
             });
         }
     }
@@ -77,7 +81,7 @@ impl Table {
     }
 
     /// Runs each call in a fresh directory in `parent`, with each kind of file.
-    fn rows(&mut self, parent: &Path, mut cell: impl FnMut(&mut Self, Row, Fixture)) {
+    fn rows(&mut self, parent: &Path, mut run: impl FnMut(&mut Self, Row, Fixture)) {
         let engine = self.engine();
         warm_up(&engine, self.kind, parent);
         for direct in [false, true] {
@@ -90,7 +94,7 @@ impl Table {
                 let fixture = Fixture::new(&engine, self.kind, dir.path(), direct);
                 block_on(list(&fixture)).unwrap();
                 wait_for_both(&engine);
-                cell(self, row, fixture);
+                run(self, row, fixture);
                 wait_for_both(&engine);
                 wait_until_closed(&before);
             }
@@ -98,27 +102,27 @@ impl Table {
     }
 
     /// Records a result, and whether it is one of the permitted ones.
-    fn answer(&mut self, row: &Row, answer: &io::Result<()>, wanted: &[Want]) {
-        let is = match answer {
-            Ok(()) => wanted.contains(&Want::Success),
+    fn record(&mut self, row: &Row, result: &io::Result<()>, expected: &[Expected]) {
+        let is_expected = match result {
+            Ok(()) => expected.contains(&Expected::Success),
             Err(error) => {
                 match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref()))
                 {
-                    (Some(errno), _) => wanted.contains(&Want::Errno(errno)),
+                    (Some(errno), _) => expected.contains(&Expected::Errno(errno)),
                     (None, Some(Status(status))) => {
-                        wanted.contains(&Want::Killed(libc::WTERMSIG(*status)))
+                        expected.contains(&Expected::Killed(libc::WTERMSIG(*status)))
                     }
                     (None, None) => false,
                 }
             }
         };
-        let text = answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
+        let text = result.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
         let line =
             format!("{:46} {:28} {:8} {text}", row.name, self.situation, self.kind.to_string());
         println!("{line}");
-        self.cells += 1;
-        if !is {
-            self.wrong.push(format!("{line}: expected {wanted:?}"));
+        self.results += 1;
+        if !is_expected {
+            self.unexpected.push(format!("{line}: expected {expected:?}"));
         }
     }
 }
@@ -185,7 +189,7 @@ fn scratch_parent() -> PathBuf {
 fn normal() {
     Table::each("normal", |table| {
         table.rows(&scratch_parent(), |table, row, fixture| {
-            table.answer(&row, &block_on((row.call)(fixture)), &[Want::Success]);
+            table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
         });
     });
 }
@@ -203,11 +207,11 @@ fn engine_dropped() {
             let fixture = Fixture::new(&table.engine(), table.kind, dir.path(), false);
             let mut call = (row.call)(fixture);
             let first = poll_once(call.as_mut());
-            let answer = match first {
-                Poll::Ready(answer) => answer,
+            let result = match first {
+                Poll::Ready(result) => result,
                 Poll::Pending => block_on(call),
             };
-            table.answer(&row, &answer, &[Want::Success]);
+            table.record(&row, &result, &[Expected::Success]);
             reap_until_idle(Engine::global().unwrap());
             wait_until_closed(&before);
         }
@@ -222,10 +226,10 @@ fn cancelled() {
             table.rows(&scratch_parent(), |table, row, fixture| {
                 let (dir, engine) = (fixture.dir.clone(), fixture.engine.clone());
                 let mut call = (row.call)(fixture);
-                let mut answer = None;
+                let mut result = None;
                 for poll in 0..polls {
                     if let Poll::Ready(done) = poll_once(call.as_mut()) {
-                        answer = Some(done);
+                        result = Some(done);
                         break;
                     }
                     if poll + 1 < polls {
@@ -238,11 +242,11 @@ fn cancelled() {
                     let name = entry.unwrap().file_name().into_string().unwrap();
                     name.ends_with(".tmp").then_some(name)
                 });
-                let answer = match leftover {
+                let result = match leftover {
                     Some(name) => Err(io::Error::other(format!("{name} was left behind"))),
-                    None => answer.unwrap_or(Ok(())),
+                    None => result.unwrap_or(Ok(())),
                 };
-                table.answer(&row, &answer, &[Want::Success]);
+                table.record(&row, &result, &[Expected::Success]);
             });
         }
     });
@@ -266,11 +270,11 @@ fn descriptor_limit() {
         }
         table.rows(&scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_NOFILE, LIMIT);
-            let answer = block_on((row.call)(fixture));
+            let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_NOFILE, before);
             let opens = row.does.has(Does::OPEN) || row.does.has(Does::BUILD);
-            let wanted = if opens { Want::Errno(libc::EMFILE) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
+            let expected = if opens { Expected::Errno(libc::EMFILE) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
         });
     });
 }
@@ -321,11 +325,11 @@ fn full_disk(table: &mut Table) {
         let full =
             std::fs::write(&filling, vec![0; 1 << 20]).expect_err("the file system has 512 KiB");
         assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
-        let answer = block_on((row.call)(fixture));
+        let result = block_on((row.call)(fixture));
         std::fs::remove_file(&filling).unwrap();
         let grows = row.does.has(Does::GROW);
-        let wanted = if grows { Want::Errno(libc::ENOSPC) } else { Want::Success };
-        table.answer(&row, &answer, &[wanted]);
+        let expected = if grows { Expected::Errno(libc::ENOSPC) } else { Expected::Success };
+        table.record(&row, &result, &[expected]);
     });
 }
 
@@ -338,14 +342,18 @@ fn file_size_limit_with_default_signal() {
             let dir = tempfile::tempdir_in(scratch_parent()).unwrap();
             // Built in the child, because an engine belongs to the process that built it.
             let kind = table.kind;
-            let answer = result_in_fork(|| {
+            let result = result_in_fork(|| {
                 let engine = Engine::builder().backend(kind).shards(1).build()?;
                 let fixture = Fixture::new(&engine, kind, dir.path(), false);
                 set_limit(libc::RLIMIT_FSIZE, 0);
                 let row = crate::all().nth(index).ok_or(io::ErrorKind::NotFound)?;
                 block_on((row.call)(fixture))
             });
-            table.answer(&row, &answer, &[Want::Errno(libc::EFBIG), Want::Killed(libc::SIGXFSZ)]);
+            table.record(
+                &row,
+                &result,
+                &[Expected::Errno(libc::EFBIG), Expected::Killed(libc::SIGXFSZ)],
+            );
         }
     });
 }
@@ -358,11 +366,11 @@ fn file_size_limit_with_ignored_signal() {
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         table.rows(&scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_FSIZE, 0);
-            let answer = block_on((row.call)(fixture));
+            let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_FSIZE, before);
             let grows = row.does.has(Does::GROW) || row.name == "File::set_len, longer";
-            let wanted = if grows { Want::Errno(libc::EFBIG) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
+            let expected = if grows { Expected::Errno(libc::EFBIG) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
         });
     });
 }
@@ -402,7 +410,7 @@ fn interrupted() {
             });
             let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 table.rows(&scratch_parent(), |table, row, fixture| {
-                    table.answer(&row, &block_on((row.call)(fixture)), &[Want::Success]);
+                    table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
                 });
             }));
             over.store(true, Ordering::Relaxed);
@@ -420,13 +428,14 @@ fn forked_child() {
     Table::each("forked_child", |table| {
         table.rows(&scratch_parent(), |table, row, fixture| {
             let before = fixture.engine.stats().counts;
-            let answer = result_in_fork(|| match poll_once((row.call)(fixture.clone()).as_mut()) {
-                Poll::Ready(answer) => answer,
+            let result = result_in_fork(|| match poll_once((row.call)(fixture.clone()).as_mut()) {
+                Poll::Ready(result) => result,
                 Poll::Pending => Err(io::Error::other("the child waits for the parent's engine")),
             });
             let operation = row.does.has(Does::OPERATION);
-            let wanted = if operation { Want::Errno(libc::ECHILD) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
+            let expected =
+                if operation { Expected::Errno(libc::ECHILD) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
             assert_eq!(fixture.engine.stats().counts, before);
         });
     });
@@ -440,15 +449,15 @@ fn forked_during_a_call() {
         table.rows(&scratch_parent(), |table, row, fixture| {
             let mut call = (row.call)(fixture);
             let mut poll = || poll_once(call.as_mut());
-            if let Poll::Ready(answer) = poll() {
-                return table.answer(&row, &answer, &[Want::Success]);
+            if let Poll::Ready(result) = poll() {
+                return table.record(&row, &result, &[Expected::Success]);
             }
-            let answer = result_in_fork(|| match poll() {
-                Poll::Ready(answer) => answer,
+            let result = result_in_fork(|| match poll() {
+                Poll::Ready(result) => result,
                 Poll::Pending => Err(io::Error::other("the child waits for the parent's engine")),
             });
-            table.answer(&row, &answer, &[Want::Errno(libc::ECHILD)]);
-            table.answer(&row, &block_on(call), &[Want::Success]);
+            table.record(&row, &result, &[Expected::Errno(libc::ECHILD)]);
+            table.record(&row, &block_on(call), &[Expected::Success]);
         });
     });
 }
