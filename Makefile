@@ -109,17 +109,19 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
-# Root may have no cargo; then what was built before is installed.
+# The command that writes the pages and completions: another one when BINARY cannot run here.
+GENERATOR ?= $(BINARY)
 COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
 COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
 # Debian's zsh reads site-functions in /usr/local only.
 ZSH_COMPLETIONS = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+# Root may have no cargo; then what was built before is installed.
 install-command: ## the command alone, with its man pages and shell completions
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
 		./scripts/setup.sh $(needs.install-command) && \
 		$(CARGO) build --release -p ringway-cli --bin ringway; fi
 	install -D -m 755 $(BINARY) $(COMMAND_TO)/bin/ringway
-	rm -rf $(TARGET)/command && $(BINARY) generate $(TARGET)/command
+	rm -rf $(TARGET)/command && $(GENERATOR) generate $(TARGET)/command
 	install -d $(COMMAND_MAN) && install -m 644 $(TARGET)/command/man1/* $(COMMAND_MAN)
 	install -D -m 644 $(TARGET)/command/completions/ringway.bash \
 		$(COMMAND_TO)/share/bash-completion/completions/ringway
@@ -142,6 +144,7 @@ test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
 	$(MAKE) check
 	scripts/tests/setup.sh
+	scripts/tests/columns.sh
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
@@ -150,8 +153,9 @@ test: ## formatting, lints and every test: what CI runs
 	$(MAKE) -C go test
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
-check: ## formatting and lints alone
+check: ## formatting, lints and lines over 100 columns, without tests
 	@$(NEED) $(needs.check)
+	scripts/check-columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings

@@ -5,8 +5,8 @@
 #     scripts/deb.sh --source    only the source package
 #     scripts/deb.sh SUITE       as root, in a new, minimal Debian of that release; runs lintian
 #
-# Rust comes from this machine in each case; debian/README.source says why. MMDEBSTRAP is the command
-# that makes the minimal Debian, with further options of mmdebstrap if you need some.
+# Rust comes from this machine in each case; debian/README.source says why. MMDEBSTRAP is the
+# command that makes the minimal Debian, if mmdebstrap needs further options.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -69,8 +69,12 @@ build() {
 --remap-path-prefix=$root=/ringway"
         export CFLAGS="-O2 -ffile-prefix-map=$home=/cargo -ffile-prefix-map=$out=/build \
 -ffile-prefix-map=$root=/ringway"
-        make -s --no-print-directory install BUILD="$out/c-$target" PREFIX=/usr/local \
-            DESTDIR="$stage.staged"
+        # Man pages and completions are written by the host's command; the target's cannot run here.
+        if [ -n "$prefix" ] && ! [ -x "$out/build/$host/release/ringway" ]; then
+            CARGO_BUILD_TARGET=$host cargo build --release -p ringway-cli --bin ringway
+        fi
+        make -s --no-print-directory install GENERATOR="$out/build/$host/release/ringway" \
+            BUILD="$out/c-$target" PREFIX=/usr/local DESTDIR="$stage.staged"
         make --no-print-directory -C crates/ringway-c exports BUILD="$out/c-$target"
     )
     mv "$stage.staged/usr/local" "$stage"

@@ -46,7 +46,7 @@ func firstError(batch []Transfer) error {
 // result. ReadBatch returns the first of their errors that is not io.EOF.
 func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(background, batch) }
 
-// ReadBatchContext is ReadBatch with a context, as [File.ReadAtContext] has it. When the context
+// ReadBatchContext is like ReadBatch, with a context as for [File.ReadAtContext]. When the context
 // ends, transfers without a result have its cause as their error.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 	return f.useBatch(ctx, opRead, batch, func() error {
@@ -97,9 +97,9 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 	return f.WriteBatchContext(background, batch, end)
 }
 
-// WriteBatchContext is WriteBatch with a context, as [File.WriteAtContext] has it. When the context
-// ends, all transfers have its cause as their error. They may be written or not, and durable or
-// not, also after the return.
+// WriteBatchContext is like WriteBatch, with a context as for [File.WriteAtContext]. When the
+// context ends, all transfers have its cause as their error. They may be written or not, and
+// durable or not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
 	return f.useBatch(ctx, opWrite, batch, func() error {
 		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {

@@ -41,8 +41,8 @@ func NewBuffer(n int) *Buffer {
 	return newBuffer(block, n)
 }
 
-// NewBuffer is [NewBuffer] that takes the memory from the engine's registered buffers
-// ([Options.FixedBuffers]) while those last.
+// NewBuffer is like the function [NewBuffer], but takes the memory from the engine's registered
+// buffers ([Options.FixedBuffers]) while those last.
 func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.borrow(n), n) }
 
 func newBuffer(block block, n int) *Buffer { return &Buffer{p: block.memory[:n:n], block: block} }

@@ -88,7 +88,7 @@ func (f *File) tryCached(p []byte, off int64) (n int, ok bool) {
 	return f.probeCache(p, off)
 }
 
-// tryCachedNow is tryCached that never blocks.
+// tryCachedNow is like tryCached, but never blocks.
 func (f *File) tryCachedNow(p []byte, off int64) int {
 	if !f.storage || f.direct || f.engine.options.AlwaysRing || !cachedReads ||
 		f.cache.next() == skipCache {

@@ -378,11 +378,12 @@ func (d *fileBinding) openFile(op *operation) error {
 // useHelper does an operation that File has no method for, on a ring of the test.
 func (d *fileBinding) useHelper(op *operation) error {
 	if d.helper == nil {
-		d.helper = new(ringBinding)
-		if err := d.helper.open(&caseRun{}); err != nil {
+		helper := new(ringBinding)
+		if err := helper.open(&caseRun{}); err != nil {
 			return &skipped{err.Error()}
 		}
-		d.helper.run = d.run
+		helper.run = d.run
+		d.helper = helper
 	}
 	if err := d.helper.push(op); err != nil {
 		return err

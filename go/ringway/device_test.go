@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // run runs a command, and skips the test if it fails.
@@ -63,10 +61,7 @@ func TestDeviceFails(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{Direct, 0} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend})
-				if err != nil {
-					skip.Test(t, err)
-				}
+				e := newOrSkip(t, Options{Backend: backend})
 				defer e.Close()
 				f, err := e.OpenFile(device, os.O_RDWR|direct, 0)
 				if err != nil {
@@ -111,10 +106,7 @@ func TestFrozenFileSystem(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
 		for _, direct := range []int{0, Direct} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e, err := New(Options{Backend: backend, closeWait: 200 * time.Millisecond})
-				if err != nil {
-					skip.Test(t, err)
-				}
+				e := newOrSkip(t, Options{Backend: backend, closeWait: 200 * time.Millisecond})
 				name := filepath.Join(dir, "file")
 				if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
 					t.Fatal(err)

@@ -132,7 +132,7 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Stat returns the result of [os.File.Stat].
+// Stat describes the file as [os.File.Stat] does.
 func (f *File) Stat() (info fs.FileInfo, err error) {
 	err = f.use("stat", func() (err error) { info, err = f.file.Stat(); return })
 	return info, err
@@ -257,8 +257,8 @@ func (f *File) Advise(off, n int64, advice Advice) error {
 // Sync makes the file's data and metadata durable, as [os.File.Sync] and fsync(2) do.
 func (f *File) Sync() error { return f.SyncContext(background) }
 
-// SyncContext is Sync that returns the context's cause when the context ends. The sync then
-// continues, and its result is lost: the caller does not know what is on the disk.
+// SyncContext is like Sync, but returns the context's cause as soon as the context ends. The sync
+// then continues, and its result is lost: the caller does not know what is on the disk.
 func (f *File) SyncContext(ctx context.Context) error {
 	return f.use("sync", func() error {
 		if ctx.Err() != nil {

@@ -36,8 +36,7 @@ func TestAppendBatch(t *testing.T) {
 			defer f.Close()
 			// A small limit: a batch that is larger than a request of the device still is one
 			// write.
-			f.directLimits()
-			f.limits.largest = 16 << 10
+			setLargestRequest(f, 16<<10)
 			files = append(files, f)
 		}
 		const writers, rounds = 8, 6
@@ -203,8 +202,7 @@ func TestWritesAreOrdered(t *testing.T) {
 			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: backend})
 				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
-				f.directLimits()
-				f.limits.largest = 64 << 10
+				setLargestRequest(f, 64<<10)
 				now, most := 0, 0
 				s.onPush(func(r *request) bool {
 					if r.opcode == opWrite || r.opcode == opWritev {
@@ -231,9 +229,7 @@ func TestWritesAreOrdered(t *testing.T) {
 				if most > 1 {
 					t.Errorf("%d writes in flight at once", most)
 				}
-				if err := errors.Join(f.Close(), e.Close()); err != nil {
-					t.Error(err)
-				}
+				closeAll(t, e, f)
 			})
 		}
 	}
@@ -281,8 +277,7 @@ func TestWriteFailsHalfWay(t *testing.T) {
 			e, s := scriptedEngine(t, Options{Backend: backend})
 			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
 			f := openIn(t, e, before, os.O_RDWR|Direct)
-			f.directLimits()
-			f.limits.largest = 64 << 10
+			setLargestRequest(f, 64<<10)
 			s.onPush(func(r *request) bool {
 				switch {
 				case r.opcode != opWrite:
@@ -302,9 +297,7 @@ func TestWriteFailsHalfWay(t *testing.T) {
 				!bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
 				t.Error("data behind the counted bytes was written", err)
 			}
-			if err := errors.Join(f.Close(), e.Close()); err != nil {
-				t.Error(err)
-			}
+			closeAll(t, e, f)
 		})
 	}
 }
@@ -315,8 +308,7 @@ func TestAppendFlagSetLater(t *testing.T) {
 		const blocks = 1024
 		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
 		if direct != 0 {
-			f.directLimits()
-			f.limits.largest = 64 << 10
+			setLargestRequest(f, 64<<10)
 		}
 		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL,
 			uintptr(syscall.O_APPEND|direct)); errno != 0 {
@@ -351,13 +343,8 @@ func TestLatePieces(t *testing.T) {
 					e, s := scriptedEngine(t, Options{Backend: backend})
 					content := numbered(1, 2, 1024)
 					f := openIn(t, e, content, os.O_RDWR|Direct)
-					defer func() {
-						if err := errors.Join(f.Close(), e.Close()); err != nil {
-							t.Error(err)
-						}
-					}()
-					f.directLimits()
-					f.limits.largest = 64 << 10
+					defer closeAll(t, e, f)
+					setLargestRequest(f, 64<<10)
 					// Held back until all other pieces are complete, so that nothing else is in
 					// flight.
 					lateCount := 0
@@ -374,11 +361,7 @@ func TestLatePieces(t *testing.T) {
 								for e.Stats().InFlight > 1 {
 									time.Sleep(100 * time.Microsecond)
 								}
-								s.mu.Lock()
-								held := s.held
-								s.held = nil
-								s.mu.Unlock()
-								s.complete(held)
+								s.complete(s.takeHeld())
 							}()
 							return true
 						}

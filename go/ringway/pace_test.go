@@ -69,10 +69,7 @@ func TestLoad(t *testing.T) {
 // go to the queue, and so do all others until only a few run again.
 func TestFewTransfersArePlainCalls(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		e, err := New(Options{Backend: backend, Rings: 1})
-		if err != nil {
-			skip.Test(t, err)
-		}
+		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
 		name := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
 			t.Fatal(err)
@@ -110,11 +107,6 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		if again := pushed(); again != n {
 			t.Errorf("%s: long after high load, one transfer goes through the queue", backend)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closeAll(t, e, f)
 	}
 }

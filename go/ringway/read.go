@@ -31,8 +31,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ReadAtContext is ReadAt that returns the context's cause as soon as the context ends. When it
-// returns, p belongs to the caller again.
+// ReadAtContext is like ReadAt, but returns the context's cause as soon as the context ends. When
+// it returns, p belongs to the caller again.
 //
 // A context that can end has a price. The kernel may write to the buffer after the context ends,
 // so data that is not in the page cache is read into memory of the package by another goroutine,

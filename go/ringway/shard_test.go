@@ -27,7 +27,7 @@ func goroutine() string {
 // instant is a queue that completes each request when it is submitted.
 type instant struct {
 	pushed []*request
-	after  func() // Called in each submission.
+	after  func() // Called in each submission of requests.
 	short  int    // How many submissions are refused first.
 }
 
@@ -38,6 +38,9 @@ func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
 func (q *instant) cancel(*request) {}
 
 func (q *instant) submit(bool) bool {
+	if len(q.pushed) == 0 {
+		return true // The first round of the reaper.
+	}
 	q.after()
 	q.short--
 	return q.short < 0
@@ -57,6 +60,34 @@ func (q *instant) refusedWith() syscall.Errno { return 0 }
 func (q *instant) readable(uintptr) {}
 
 func (q *instant) close() error { return nil }
+
+// pipeShard makes a shard over a queue whose descriptor is a pipe. Its reaper is idle.
+func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
+	t.Helper()
+	var fds [2]int
+	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Close(fds[0])
+		_ = syscall.Close(fds[1])
+	})
+	s, err := newShard(q, fds[0], 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The reaper must not be the combiner when the test begins.
+	eventually(t, "the first round of the reaper", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.counts.Submissions > 0 && !s.combining && !s.reaperActive
+	})
+	return s, func() {
+		if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // While other goroutines submit without end, a combiner makes a bounded number of rounds, in which
 // it moves a bounded number of operations. Another goroutine takes over from there. The combiner
@@ -103,16 +134,7 @@ func combinerIsBounded(t *testing.T, group, most, short int) {
 			submit()
 		}
 	}}
-	fds := make([]int, 2)
-	if err := syscall.Pipe(fds); err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[1])
-	defer syscall.Close(fds[0])
-	s, err := newShard(q, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ = pipeShard(t, q)
 	submit()
 	mu.Lock()
 	mine := rounds[goroutine()]
@@ -162,14 +184,11 @@ func (q *narrow) reap(done []*request) []*request {
 func TestSmallQueue(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		q := &narrow{most: 32}
-		e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192,
+		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192,
 			wrap: func(inner queue) queue {
 				q.queue = inner
 				return q
 			}})
-		if err != nil {
-			skip.Test(t, err)
-		}
 		name := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
 			t.Fatal(err)
@@ -197,12 +216,7 @@ func TestSmallQueue(t *testing.T) {
 		if n > 2*readers*each {
 			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closeAll(t, e, f)
 	}
 }
 
@@ -225,16 +239,7 @@ func (q *quietQueue) reap(done []*request) []*request {
 // With very many goroutines, the reaper may wait long for a processor. Completions are reaped all
 // the same, and requests that wait for capacity do not count as stuck.
 func TestLateReaper(t *testing.T) {
-	fds := make([]int, 2)
-	if err := syscall.Pipe(fds); err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[1])
-	defer syscall.Close(fds[0])
-	s, err := newShard(&quietQueue{}, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, becomeReadable := pipeShard(t, &quietQueue{})
 	all := make([]*request, 40)
 	for i := range all {
 		all[i] = newRequest(opRead, 0, nil, 0)
@@ -243,9 +248,7 @@ func TestLateReaper(t *testing.T) {
 	s.submit(true, all...)
 	for i, r := range all {
 		if i == len(all)-4 { // No request waits for capacity behind the last ones.
-			if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
-				t.Fatal(err)
-			}
+			becomeReadable()
 		}
 		<-r.own.done
 		if r.result == unsupported {

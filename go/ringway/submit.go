@@ -161,8 +161,8 @@ const maxPieces = 8
 
 // readSplit reads a range with several requests at once. The result counts the unbroken prefix, and
 // has the error of the first piece that failed.
-func (f *File) readSplit(ctx context.Context, l directLimits, p []byte, off int64) (n int,
-	err error) {
+func (f *File) readSplit(ctx context.Context, l directLimits, p []byte,
+	off int64) (n int, err error) {
 	p = p[:min(len(p), maxPieces*l.largest)]
 	all := make([]*request, 0, maxPieces)
 	for at := 0; at < len(p); at += l.largest {
@@ -253,8 +253,8 @@ func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 
 // writeTogether writes as much of a batch as possible with one submission or system call. done
 // reports that nothing is left to do: the batch is written and synced, or has failed.
-func (f *File) writeTogether(ctx context.Context, batch []Transfer, end Durability) (done bool,
-	err error) {
+func (f *File) writeTogether(ctx context.Context, batch []Transfer,
+	end Durability) (done bool, err error) {
 	e := f.engine
 	adjacent := f.adjacent(batch) && !e.closed.Load()
 	switch {
@@ -351,8 +351,8 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 // commit writes a batch that is one range with a vectored write and links the sync behind it: one
 // submission. It returns false if a part was not done: the batch then tells how much was written,
 // and a sync has to follow.
-func (f *File) commit(ctx context.Context, batch []Transfer, end Durability) (done bool,
-	err error) {
+func (f *File) commit(ctx context.Context, batch []Transfer,
+	end Durability) (done bool, err error) {
 	r := f.request(opWritev, nil, batch[0].Off)
 	r.extra = new(writevRequest)
 	total := 0

@@ -18,9 +18,9 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return f.WriteAtContext(background, p, off)
 }
 
-// WriteAtContext is WriteAt that returns the context's cause as soon as the context ends. Parts
-// that were in progress then may be written or not, also after the return. A context that can end
-// has a price: another goroutine writes a copy of p.
+// WriteAtContext is like WriteAt, but returns the context's cause as soon as the context ends.
+// Parts that were in progress then may be written or not, also after the return. A context that can
+// end has a price: another goroutine writes a copy of p.
 func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
 	switch {
 	case f == nil:

@@ -76,9 +76,9 @@ bool AsyncRead::Submit(ThreadQueue* queue, const std::shared_ptr<Queues>& queues
 	if (queue->get() == nullptr)
 		return false;
 	int64_t id = ringway_push(queue->get(), &operation);
+	// -EAGAIN: the queue is full.
 	if (id == -EAGAIN && ringway_reap(queue->get(), 1, kFullQueueWaitNs) > 0)
-		id = ringway_push(queue->get(),
-		                  &operation); // the queue was full; now a slot is free
+		id = ringway_push(queue->get(), &operation);
 	if (id < 0)
 		return false;
 	id_ = id;

@@ -35,8 +35,8 @@ IOStatus FileSystem::NewRandomAccessFile(const std::string& path, const FileOpti
 		return status;
 
 	// The base does not expose its descriptor, so open a second one. If that fails (no
-	// descriptor left, or the file was removed meanwhile), the base's file does every read. So
-	// does it for a mapped file, whose reads need no system call.
+	// descriptor left, or the file was removed meanwhile), the base's file does every read. It
+	// also reads mapped files, which need no system call.
 	std::shared_ptr<Descriptor> descriptor;
 	if (!options.use_mmap_reads) {
 		const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;

@@ -39,8 +39,8 @@ Status FileSystemFromUri(const std::string& uri, std::unique_ptr<rocksdb::FileSy
 Status SharedEnv(const std::string& uri, Env** result)
 {
 	static std::mutex lock;
-	static auto* const envs =
-	    new std::map<std::string, std::unique_ptr<Env>>; // never destroyed
+	// A pointer, so that no destructor runs at exit.
+	static auto* const envs = new std::map<std::string, std::unique_ptr<Env>>;
 	std::lock_guard<std::mutex> guard(lock);
 	std::unique_ptr<Env>& env = (*envs)[uri];
 

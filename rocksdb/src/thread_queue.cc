@@ -130,7 +130,7 @@ void ThreadQueue::Fail()
 		return;
 	const std::string why = ringway_last_error();
 	// ringway_destroy() completes every read in flight. If the kernel still owns some of their
-	// memory, the only safe action is to abort: RocksDB frees that memory once it is told that
+	// memory, the only safe action is to abort: RocksDB frees that memory once it learns that
 	// the read has completed. (RocksDB's own file system also aborts when its ring fails.)
 	if (ringway_destroy(&queue_) > 0) {
 		std::fprintf(stderr,

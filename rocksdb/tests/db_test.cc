@@ -379,8 +379,8 @@ TEST_EACH_BACKEND(db_errors_affect_only_their_own_keys)
 
 	const Counts counts = CheckMultiGet(db, fixture.model, Shuffled(12, 6000), false, true);
 	CHECK(counts.bad > 0);
-	CHECK(counts.good > 5 * counts.bad); // one read may serve several keys, and then its error
-	                                     // affects all of them
+	// One read may serve several keys, and then its error affects all of them.
+	CHECK(counts.good > 5 * counts.bad);
 
 	// Keys that failed can be read again.
 	std::vector<uint64_t> missing = Shuffled(13, 2000);

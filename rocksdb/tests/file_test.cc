@@ -203,8 +203,8 @@ TEST_EACH_BACKEND(multi_read_matches_rocksdbs_file)
 	for (const bool direct : {true, false}) {
 		for (int round = 0; round < 20; round++) {
 			Ranges ranges;
-			const size_t count =
-			    2 + random.Below(60); // including more than RocksDB passes
+			// Including more than RocksDB passes.
+			const size_t count = 2 + random.Below(60);
 
 			for (size_t i = 0; i < count; i++)
 				ranges.emplace_back(random.Below(kBlocks + 4) * kBlock,
@@ -280,8 +280,8 @@ TEST_EACH_BACKEND(injected_errors_affect_only_their_own_requests)
 			}
 		}
 	}
-	CHECK(good > 400 &&
-	      bad > 20); // of 640, with an error rate of 20 %, or more for reads that are continued
+	// Of 640, with an error rate of 20 %, or more for reads that are continued.
+	CHECK(good > 400 && bad > 20);
 }
 
 TEST_EACH_BACKEND(short_reads_are_continued)
@@ -636,8 +636,8 @@ TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
 				read->CheckDone(fixture.contents);
 		}
 	}
-	CHECK_EQUAL(test::Stats(fs).queues,
-	            uint64_t{1}); // each thread took over the queue of the one before
+	// Each thread took over the queue of the one before.
+	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{1});
 }
 
 TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
@@ -728,8 +728,8 @@ TEST_ONCE(a_thread_without_a_queue_falls_back)
 
 	if (!status.ok())
 		throw test::Skip(status.ToString());
-	CompareWithBase(fs, fixture, true,
-	                {{0, kBlock}, {kBlock, kBlock}}); // this thread takes the first queue
+	// This thread takes the first queue.
+	CompareWithBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
 
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 	std::string failure;
@@ -1180,8 +1180,8 @@ TEST_ONCE(mapped_files_are_read_by_rocksdbs_file)
 	batch.Add(200, 100);
 	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
 	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
-	CHECK(batch.requests[1].result.data() !=
-	      batch.requests[1].scratch); // it points into the mapping
+	// The result points into the mapping.
+	CHECK(batch.requests[1].result.data() != batch.requests[1].scratch);
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 

@@ -175,8 +175,8 @@ TEST_ONCE(uri_that_is_wrong_is_rejected)
 	}
 	ConfigOptions strict;
 	strict.ignore_unsupported_options = false;
-	CHECK(FileSystem::CreateFromString(strict, "ringways://", &fs)
-	          .IsNotSupported()); // RocksDB's own error: no factory has this name
+	// RocksDB's own error: no factory has this name.
+	CHECK(FileSystem::CreateFromString(strict, "ringways://", &fs).IsNotSupported());
 }
 
 } // namespace

@@ -6,12 +6,14 @@ set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for directory in a another-directory-with-a-longer-name; do
-    git clone -q . "$work/$directory"
+# The same commit for both, whatever is committed meanwhile.
+other=another-directory-with-a-longer-name
+git clone -q . "$work/a"
+git clone -q "$work/a" "$work/$other"
+for directory in a $other; do
     (cd "$work/$directory" && unset CARGO_TARGET_DIR && scripts/dist.sh "$@")
 done
 cd "$work"
-other=another-directory-with-a-longer-name
 failed=0
 for file in a/target/dist/*.tar.gz; do
     name=$(basename "$file")

@@ -102,7 +102,7 @@ struct ringway_queue;
 enum ringway_backend {
 	RINGWAY_BACKEND_BEST = 0,    /* the first of uring, kaio, threads that passes a real read */
 	RINGWAY_BACKEND_URING = 1,   /* io_uring */
-	RINGWAY_BACKEND_KAIO = 2,    /* Linux AIO for direct I/O and syncs; threads for the rest */
+	RINGWAY_BACKEND_KAIO = 2,    /* Linux AIO; buffered I/O and metadata on threads */
 	RINGWAY_BACKEND_THREADS = 3, /* threads that make blocking calls */
 	/* Completes every operation successfully without performing it: measures the cost of the
 	   queue itself. Only in a library built for tests; see ringway_create(3). */
@@ -128,8 +128,8 @@ enum {
 	RINGWAY_IOPOLL = 1u << 4,
 	/* With RINGWAY_SQPOLL: binds its kernel thread to the processor sqpoll_cpu. */
 	RINGWAY_SQPOLL_CPU = 1u << 5,
-	/* ringway_destroy() cancels what is in flight and does not wait for it: close_wait_ms is 0
-	   milliseconds rather than the default, and must be 0. */
+	/* ringway_destroy() cancels operations and does not wait for them. close_wait_ms must be 0,
+	   which would otherwise mean the default. */
 	RINGWAY_NO_CLOSE_WAIT = 1u << 6
 };
 
@@ -421,10 +421,10 @@ int ringway_cancel_all(struct ringway_queue *queue);
 
 /* ---- Reading many ranges at once ------------------------------------------------------------ */
 
-/* Flags of struct ringway_range: how the descriptor is open. With neither, it is looked up. */
+/* Flags of struct ringway_range: how the descriptor is open. With neither flag it is looked up. */
 enum {
 	RINGWAY_RANGE_DIRECT = 1u << 0,  /* for direct I/O (O_DIRECT) */
-	RINGWAY_RANGE_BUFFERED = 1u << 1 /* not so: cached data is copied without being queued */
+	RINGWAY_RANGE_BUFFERED = 1u << 1 /* without: cached data is copied, not queued */
 };
 
 /* One range of a file to read. */

@@ -12,6 +12,7 @@
 
 #include <ringway.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -232,6 +233,19 @@ static inline int check_descriptors(void)
 	return count;
 }
 
+/* Counts the threads of this process. */
+static inline int check_threads(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	int count = -2; /* without "." and ".." */
+
+	NEED(directory != NULL);
+	while (readdir(directory) != NULL)
+		count++;
+	closedir(directory);
+	return count;
+}
+
 /* Checks that no descriptor leaked. A thread of a destroyed queue may hold one for a moment
    longer. */
 static inline int check_no_more_descriptors(int before)
@@ -288,6 +302,21 @@ static inline void check_drain(struct ringway_queue *queue)
 			return;
 		COUNTERS(queue);
 	}
+}
+
+/* A range to read, with a result that no read has. */
+static inline struct ringway_range check_range(int fd, uint64_t offset, uint64_t length,
+                                               void *buffer)
+{
+	struct ringway_range range;
+
+	memset(&range, 0, sizeof range);
+	range.fd = fd;
+	range.offset = offset;
+	range.length = length;
+	range.buf = buffer;
+	range.result = INT64_MIN;
+	return range;
 }
 
 /* The result that check_answer() stores. */

@@ -629,7 +629,7 @@ static int64_t call(const struct ringway_operation *it)
 {
 	int64_t result = -1;
 	off_t offset = (off_t)it->offset;
-	int cursor = it->offset == RINGWAY_CURRENT_POSITION;
+	int at_current = it->offset == RINGWAY_CURRENT_POSITION;
 	const struct iovec *parts = it->buf;
 
 	errno = 0;
@@ -637,27 +637,27 @@ static int64_t call(const struct ringway_operation *it)
 	case RINGWAY_OP_NOP:
 		return 0;
 	case RINGWAY_OP_READ:
-		if (!cursor)
+		if (!at_current)
 			result = pread(it->fd, (void *)(uintptr_t)it->buf, it->length, offset);
-		if (cursor || (result < 0 && errno == ESPIPE)) /* pipes have no offsets */
+		if (at_current || (result < 0 && errno == ESPIPE)) /* pipes have no offsets */
 			result = read(it->fd, (void *)(uintptr_t)it->buf, it->length);
 		break;
 	case RINGWAY_OP_WRITE:
-		if (!cursor)
+		if (!at_current)
 			result = pwrite(it->fd, it->buf, it->length, offset);
-		if (cursor || (result < 0 && errno == ESPIPE))
+		if (at_current || (result < 0 && errno == ESPIPE))
 			result = write(it->fd, it->buf, it->length);
 		break;
 	case RINGWAY_OP_READV:
-		if (!cursor)
+		if (!at_current)
 			result = preadv(it->fd, parts, (int)it->length, offset);
-		if (cursor || (result < 0 && errno == ESPIPE))
+		if (at_current || (result < 0 && errno == ESPIPE))
 			result = readv(it->fd, parts, (int)it->length);
 		break;
 	case RINGWAY_OP_WRITEV:
-		if (!cursor)
+		if (!at_current)
 			result = pwritev(it->fd, parts, (int)it->length, offset);
-		if (cursor || (result < 0 && errno == ESPIPE))
+		if (at_current || (result < 0 && errno == ESPIPE))
 			result = writev(it->fd, parts, (int)it->length);
 		break;
 	case RINGWAY_OP_FSYNC:

@@ -28,14 +28,6 @@ static int break_rings(void)
 	return found;
 }
 
-static struct ringway_range range(int fd, uint64_t offset, void *buffer)
-{
-	struct ringway_range one = {fd, 0, offset, BLOCK, NULL, INT64_MIN};
-
-	one.buf = buffer;
-	return one;
-}
-
 /* The failure: a fault plan that limits the number of enters; or, with NULL, a ring that is
    gone. */
 static const char *const failures[] = {"enters=0", "enters=1", NULL, "enters=2"};
@@ -77,8 +69,8 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 			goto destroy;
 	}
 	for (i = 0; i < RANGES; i++)
-		ranges[i] = range(with_pipe && i == 5 ? pipes[0] : file, (uint64_t)i * BLOCK,
-		                  bytes + i * BLOCK);
+		ranges[i] = check_range(with_pipe && i == 5 ? pipes[0] : file, (uint64_t)i * BLOCK,
+		                        BLOCK, bytes + i * BLOCK);
 	returned = ringway_multi_read(queue, ranges, RANGES);
 	SAME(returned, -EIO);
 	CHECK(*ringway_last_error() != '\0');

@@ -1,30 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the tests of ioqueue.h share: checks, a file to read, and running each test in a process of its own, on each backend, with a
- * limit to its time. Compiled with IOQUEUE_THREADS for libioqueuemt, as ioqueue.c is.
+ * Shared code of the tests of ioqueue.h: a file to read, and running each test in a process of its
+ * own on each backend. Compiled with IOQUEUE_THREADS for libioqueuemt, as ioqueue.c is.
  */
 #ifndef IOQUEUE_CHECK_H
 #define IOQUEUE_CHECK_H
 
-#define _GNU_SOURCE
-
+#include "check.h"
 #include "ioqueue.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #ifdef IOQUEUE_THREADS
 #define LIBRARY "libioqueuemt"
@@ -37,96 +25,50 @@ static const char *const backends[] = { "uring", "kaio", "threads", NULL };
 /* Longer than any test takes, even under valgrind. */
 #define LIMIT_SECONDS 300
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			int error_ = errno;                                                                  \
-			printf("%s:%d: not so: %s (errno: %s)\n", __FILE__, __LINE__, #what, strerror(error_)); \
-			fflush(stdout);                                                                      \
-			_exit(1);                                                                            \
-		}                                                                                            \
-	} while (0)
-
-/* A call that fails, and with which errno. */
+/* A call must fail with this errno. */
 #define CHECK_FAILS(error, call)        \
 	do {                            \
 		errno = 0;              \
-		CHECK((call) == -1);    \
-		CHECK(errno == (error)); \
+		NEED((call) == -1);    \
+		NEED(errno == (error)); \
 	} while (0)
 
-/* The file: each word of 8 bytes is its own offset. */
 #define BLOCK 4096
 #define FILE_SIZE (256 * BLOCK)
 
 struct file {
 	int fd;
-	int align; /* direct I/O of so many bytes works */
+	int align; /* the alignment of direct I/O */
 	char path[PATH_MAX];
 };
 
-static inline void fill(void *buf, size_t len, uint64_t offset)
-{
-	uint64_t *words = buf, i;
-
-	for (i = 0; i < len / 8; i++)
-		words[i] = offset + 8 * i;
-}
-
-static inline int holds(const void *buf, size_t len, uint64_t offset)
-{
-	const uint64_t *words = buf;
-	uint64_t i;
-
-	for (i = 0; i < len / 8; i++)
-		if (words[i] != offset + 8 * i)
-			return 0;
-	return 1;
-}
-
-static inline void *aligned(size_t len)
-{
-	void *buf = NULL;
-
-	CHECK(posix_memalign(&buf, BLOCK, len) == 0);
-	memset(buf, 0xa5, len);
-	return buf;
-}
-
-static inline void no_skip(const char *why)
-{
-	printf("skipped: %s\n", why);
-	if (getenv("CI"))
-		_exit(1);
-	fflush(stdout);
-}
-
-/* Open for direct I/O; buffered, where the file system has none. */
+/* Creates a file and opens it for direct I/O if the file system supports that. */
 static inline struct file make_file(void)
 {
 	struct file file;
 	const char *dir = getenv("TMPDIR");
-	char *buf = aligned(FILE_SIZE);
+	char *buf = check_aligned(FILE_SIZE);
 	int fd;
 
-	CHECK(snprintf(file.path, sizeof file.path, "%s/ioqueue-test.XXXXXX", dir ? dir : "/tmp") < (int)sizeof file.path);
-	CHECK((fd = mkstemp(file.path)) >= 0);
-	fill(buf, FILE_SIZE, 0);
-	CHECK(write(fd, buf, FILE_SIZE) == FILE_SIZE);
-	CHECK(fsync(fd) == 0);
+	NEED(snprintf(file.path, sizeof file.path, "%s/ioqueue-test.XXXXXX", dir ? dir : "/tmp") <
+	     (int)sizeof file.path);
+	NEED((fd = mkstemp(file.path)) >= 0);
+	check_fill(buf, 0, FILE_SIZE);
+	NEED(write(fd, buf, FILE_SIZE) == FILE_SIZE);
+	NEED(fsync(fd) == 0);
 	close(fd);
 	file.fd = open(file.path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	if (file.fd < 0) {
-		no_skip("direct I/O, which this file system does not have");
-		CHECK((file.fd = open(file.path, O_RDWR | O_CLOEXEC)) >= 0);
+		check_skip("no direct I/O on this file system", 0);
+		NEED((file.fd = open(file.path, O_RDWR | O_CLOEXEC)) >= 0);
 	}
 	file.align = pread(file.fd, buf, 512, 512) == 512 ? 512 : BLOCK;
-	CHECK(unlink(file.path) == 0);
+	NEED(unlink(file.path) == 0);
 	free(buf);
 	return file;
 }
 
-/* A queue. The rings of queues that are gone give their locked memory back late. */
+/* Creates the queue. The kernel releases the locked memory of closed rings late. */
 static inline void begin(unsigned depth)
 {
 	const struct timespec pause = { 0, 5000000 };
@@ -136,10 +78,10 @@ static inline void begin(unsigned depth)
 		nanosleep(&pause, NULL);
 		done = ioqueue_init(depth);
 	}
-	CHECK(done == 0);
+	NEED(done == 0);
 }
 
-/* One read or write, what came of it, and how often. */
+/* The result of one read or write, and how often it was called back. */
 struct job {
 	int calls;
 	ssize_t res;
@@ -158,32 +100,16 @@ static inline void job_done(void *arg, ssize_t res, void *buf)
 	job->buf = buf;
 }
 
-/* Reads or writes once through the queue and waits for it. */
+/* Runs one read or write. */
 static inline struct job once(int writes, int fd, void *buf, size_t len, off_t offset)
 {
 	struct job job = { 0, 0, 0, NULL, 0 };
 
-	CHECK((writes ? ioqueue_pwrite : ioqueue_pread)(fd, buf, len, offset, job_done, &job) == 0);
-	CHECK(job.calls == 0);
-	CHECK(ioqueue_reap(1) == 1);
-	CHECK(job.calls == 1 && job.buf == buf);
+	NEED((writes ? ioqueue_pwrite : ioqueue_pread)(fd, buf, len, offset, job_done, &job) == 0);
+	NEED(job.calls == 0);
+	NEED(ioqueue_reap(1) == 1);
+	NEED(job.calls == 1 && job.buf == buf);
 	return job;
-}
-
-/* Entries of a folder of /proc/self, such as "fd" or "task". */
-static inline int count_of(const char *what)
-{
-	char path[64];
-	struct dirent *entry;
-	int count = 0;
-	DIR *dir;
-
-	snprintf(path, sizeof path, "/proc/self/%s", what);
-	CHECK((dir = opendir(path)) != NULL);
-	while ((entry = readdir(dir)) != NULL)
-		count += entry->d_name[0] != '.';
-	closedir(dir);
-	return count;
 }
 
 struct test {
@@ -191,21 +117,21 @@ struct test {
 	void (*run)(void);
 };
 
-/* 0: it passed; 77: there is no such backend here. */
+/* Runs a test in a child. Returns 0 if it passed, and 77 if the backend is not available. */
 static inline int run_test(const char *backend, void (*run)(void))
 {
 	int status;
 	pid_t child = fork();
 
-	CHECK(child >= 0);
+	NEED(child >= 0);
 	if (child == 0) {
 		setenv("RINGWAY_BACKEND", backend, 1);
-		alarm(LIMIT_SECONDS);
+		check_watch("a test", LIMIT_SECONDS);
 		run();
 		fflush(stdout);
-		exit(0);
+		exit(check_failures != 0);
 	}
-	CHECK(waitpid(child, &status, 0) == child);
+	NEED(waitpid(child, &status, 0) == child);
 	if (WIFSIGNALED(status))
 		printf("killed by %s\n", strsignal(WTERMSIG(status)));
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
@@ -214,16 +140,17 @@ static inline int run_test(const char *backend, void (*run)(void))
 static inline void has_backend(void)
 {
 	if (ioqueue_init(1) == -1) {
-		printf("skipped: %s is refused here: %s\n", getenv("RINGWAY_BACKEND"), strerror(errno));
+		printf("skipped: %s is not available: %s\n", getenv("RINGWAY_BACKEND"),
+		       strerror(errno));
 		fflush(stdout);
 		_exit(getenv("CI") ? 1 : 77);
 	}
-	CHECK(strcmp(ioqueue_backend(), getenv("RINGWAY_BACKEND")) == 0);
+	NEED(strcmp(ioqueue_backend(), getenv("RINGWAY_BACKEND")) == 0);
 	ioqueue_destroy();
 }
 
-/* Runs the tests on all backends. RINGWAY_TEST_BACKENDS=threads leaves out what valgrind does not know; RINGWAY_TEST=bug_03 all tests that
-   are not called so. */
+/* Runs the tests on all backends. RINGWAY_TEST_BACKENDS=threads leaves out what valgrind does not
+   know; RINGWAY_TEST=bug_03 all tests that are not called so. */
 static inline int run_tests(const struct test *tests)
 {
 	const char *wanted = getenv("RINGWAY_TEST_BACKENDS"), *name = getenv("RINGWAY_TEST");

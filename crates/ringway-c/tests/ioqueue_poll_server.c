@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A program as they were written for the original ioqueue: a server that sends blocks of a file to its clients, with one poll(2)
- * for its sockets and the queue's eventfd. Where there is no eventfd, as with -lioqueuemt, it waits in the reap while reads are in flight. It
- * must compile, as C of any age and as C++, and run as it is.
- *
- * Its clients are a forked child, over socket pairs: each asks for a block by its number, and checks what comes.
+ * A program for the original ioqueue: a server that sends blocks of a file to its clients, with one
+ * poll(2) for its sockets and the eventfd. Without an eventfd (-lioqueuemt) it waits in the reap
+ * while reads are in flight. It must compile unchanged as C89, C11 and C++. Its clients are in a
+ * forked child, over socket pairs: each requests blocks by number and checks them.
  */
 #define _GNU_SOURCE 1
 
@@ -52,8 +51,8 @@ static void on_read(void *arg, ssize_t res, void *buf)
 	in_flight--;
 }
 
-/* All clients at once ask, then all wait: the server has many reads in flight. */
-static int be_clients(const int *sockets)
+/* All clients send requests, then all wait, so that the server has many reads in flight. */
+static int run_clients(const int *sockets)
 {
 	unsigned char block[CLIENTS], buf[BUFSIZE];
 	int asked, i, j;
@@ -80,7 +79,8 @@ static int make_file(void)
 	char path[4096], buf[BUFSIZE];
 	int fd, i;
 
-	sprintf(path, "%.4000s/ioqueue-server.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	sprintf(path, "%.4000s/ioqueue-server.XXXXXX",
+	        getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	fd = mkstemp(path);
 	if (fd == -1)
 		die(path);
@@ -120,7 +120,7 @@ int main(void)
 	if (child == 0) {
 		for (i = 0; i < CLIENTS; i++)
 			close(clients[i].socket);
-		_exit(be_clients(theirs));
+		_exit(run_clients(theirs));
 	}
 	for (i = 0; i < CLIENTS; i++)
 		close(theirs[i]);
@@ -133,7 +133,7 @@ int main(void)
 
 	while (open_clients > 0) {
 		for (i = 0; i < CLIENTS; i++) {
-			/* Nothing more is taken from a client whose block is being read. */
+			/* A client has at most one request in flight. */
 			fds[i].fd = clients[i].reading ? -1 : clients[i].socket;
 			fds[i].events = POLLIN;
 		}
@@ -156,7 +156,8 @@ int main(void)
 				open_clients--;
 				continue;
 			}
-			if (ioqueue_pread(fd, clients[i].buf, BUFSIZE, (off_t)block * BUFSIZE, on_read, &clients[i]) == -1)
+			if (ioqueue_pread(fd, clients[i].buf, BUFSIZE, (off_t)block * BUFSIZE,
+			                  on_read, &clients[i]) == -1)
 				die("ioqueue_pread");
 			clients[i].reading = 1;
 			in_flight++;
@@ -175,7 +176,7 @@ int main(void)
 	for (i = 0; i < CLIENTS; i++)
 		free(clients[i].buf);
 	if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		fprintf(stderr, "the clients are not content\n");
+		fprintf(stderr, "a client failed\n");
 		return 1;
 	}
 	return 0;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A program as they were written for the original ioqueue: random direct reads in the loop that its README describes, a reap after
- * each read that waits only when the queue is full. It must compile, as C of any age and as C++, and run as it is.
- *
- *	ioqueue_random_reads [FILE]
+ * A program for the original ioqueue: random direct reads in the loop of its README, with a reap
+ * after each read that waits only if the queue is full. It must compile unchanged as C89, C11 and
+ * C++.
  */
 #define _GNU_SOURCE 1
 
@@ -30,10 +29,11 @@ static void on_read(void *arg, ssize_t res, void *buf)
 	off_t block = (off_t)(size_t)arg;
 
 	if (res != BUFSIZE) {
-		fprintf(stderr, "read of block %ld: %s\n", (long)block, res == -1 ? strerror(errno) : "short");
+		fprintf(stderr, "read of block %ld: %s\n", (long)block,
+		        res == -1 ? strerror(errno) : "short");
 		failed++;
 	} else if (*(unsigned char *)buf != block % 256) {
-		fprintf(stderr, "block %ld has the bytes of another\n", (long)block);
+		fprintf(stderr, "block %ld has wrong bytes\n", (long)block);
 		failed++;
 	}
 	free_bufs[nfree++] = buf;
@@ -85,7 +85,8 @@ int main(int argc, char **argv)
 	for (i = 0; i < REQUESTS; i++) {
 		size_t block = (size_t)random() % BLOCKS;
 
-		if (ioqueue_pread(fd, free_bufs[--nfree], BUFSIZE, (off_t)block * BUFSIZE, on_read, (void *)block) == -1) {
+		if (ioqueue_pread(fd, free_bufs[--nfree], BUFSIZE, (off_t)block * BUFSIZE, on_read,
+		                  (void *)block) == -1) {
 			perror("ioqueue_pread");
 			return 1;
 		}

@@ -3,20 +3,7 @@
    user with little lockable memory. */
 #include "check.h"
 
-#include <dirent.h>
 #include <grp.h>
-
-static int threads(void)
-{
-	DIR *list = opendir("/proc/self/task");
-	int count = -2;
-
-	NEED(list != NULL);
-	while (readdir(list) != NULL)
-		count++;
-	closedir(list);
-	return count;
-}
 
 struct work {
 	unsigned backend;
@@ -73,9 +60,9 @@ static void one_after_the_other(void *arg)
 	}
 	CHECK(check_no_more_descriptors(before));
 	/* Threads that are asked to end may take a moment. */
-	for (i = 0; threads() > 1 && i < 2000; i++)
+	for (i = 0; check_threads() > 1 && i < 2000; i++)
 		usleep(5000);
-	SAME(threads(), 1);
+	SAME(check_threads(), 1);
 	free(bytes);
 	close(fd);
 	close(direct);

@@ -11,19 +11,6 @@ struct files {
 	int pipes[2];
 };
 
-static struct ringway_range range(int fd, uint64_t offset, uint64_t length, void *buffer)
-{
-	struct ringway_range one;
-
-	memset(&one, 0, sizeof one);
-	one.fd = fd;
-	one.offset = offset;
-	one.length = length;
-	one.buf = buffer;
-	one.result = INT64_MIN;
-	return one;
-}
-
 /* Each result must be that of pread(2). */
 static void check_ranges(const struct ringway_range *ranges, size_t count, int failed, int returned)
 {
@@ -65,7 +52,7 @@ static void shapes(struct ringway_queue *queue, const struct files *files)
 
 		/* One range; all blocks backwards; several times more than fit in flight. */
 		for (i = 0; i < count; i++) {
-			ranges[i] = range(fds[f], (BLOCKS - 1 - i % BLOCKS) * BLOCK, BLOCK,
+			ranges[i] = check_range(fds[f], (BLOCKS - 1 - i % BLOCKS) * BLOCK, BLOCK,
 			                  bytes + i * BLOCK);
 			ranges[i].flags = i % 2 == 0 ? 0 : known;
 		}
@@ -74,23 +61,24 @@ static void shapes(struct ringway_queue *queue, const struct files *files)
 		check_ranges(ranges, count, 0, ringway_multi_read(queue, ranges, count));
 		COUNTERS(queue);
 		/* The end of the file, beyond it, an empty range, and a long one. */
-		ranges[0] = range(fds[f], SIZE - BLOCK, 4 * BLOCK, bytes);
-		ranges[1] = range(fds[f], SIZE, BLOCK, bytes + 4 * BLOCK);
-		ranges[2] = range(fds[f], (uint64_t)SIZE * 1000, BLOCK, bytes + 5 * BLOCK);
-		ranges[3] = range(fds[f], 0, 0, bytes + 6 * BLOCK);
-		ranges[4] = range(fds[f], 0, SIZE, bytes + 8 * BLOCK);
+		ranges[0] = check_range(fds[f], SIZE - BLOCK, 4 * BLOCK, bytes);
+		ranges[1] = check_range(fds[f], SIZE, BLOCK, bytes + 4 * BLOCK);
+		ranges[2] = check_range(fds[f], (uint64_t)SIZE * 1000, BLOCK, bytes + 5 * BLOCK);
+		ranges[3] = check_range(fds[f], 0, 0, bytes + 6 * BLOCK);
+		ranges[4] = check_range(fds[f], 0, SIZE, bytes + 8 * BLOCK);
 		check_ranges(ranges, 5, 0, ringway_multi_read(queue, ranges, 5));
 		ranges[3].buf = NULL;
 		SAME(ringway_multi_read(queue, ranges + 3, 1), 0);
 		SAME(ranges[3].result, 0);
 		/* Overlapping ranges. */
 		for (i = 0; i < BLOCKS; i++)
-			ranges[i] = range(fds[f], i / 4 * BLOCK, 2 * BLOCK, bytes + 2 * i * BLOCK);
+			ranges[i] = check_range(fds[f], i / 4 * BLOCK, 2 * BLOCK,
+			                        bytes + 2 * i * BLOCK);
 		check_ranges(ranges, BLOCKS, 0, ringway_multi_read(queue, ranges, BLOCKS));
 	}
 	/* Without direct I/O, any offset and length. */
 	for (i = 0; i < 100; i++)
-		ranges[i] = range(files->buffered, i * 613, 1 + i * 37, bytes + i * BLOCK);
+		ranges[i] = check_range(files->buffered, i * 613, 1 + i * 37, bytes + i * BLOCK);
 	check_ranges(ranges, 100, 0, ringway_multi_read(queue, ranges, 100));
 	/* Bad ranges among good ones. */
 	for (i = 0; i < BLOCKS; i++) {
@@ -99,7 +87,7 @@ static void shapes(struct ringway_queue *queue, const struct files *files)
 		         : i % 8 == 6 ? files->pipes[1]
 		                      : fds[i % 2];
 
-		ranges[i] = range(fd, i * BLOCK, BLOCK, bytes + i * BLOCK);
+		ranges[i] = check_range(fd, i * BLOCK, BLOCK, bytes + i * BLOCK);
 	}
 	check_ranges(ranges, BLOCKS, BLOCKS / 8 * 3, ringway_multi_read(queue, ranges, BLOCKS));
 	for (i = 0; i < BLOCKS; i++)
@@ -120,7 +108,7 @@ static void refused(struct ringway_queue *queue, const struct files *files)
 #define REFUSE(change)                                               \
 	do {                                                         \
 		for (i = 0; i < 3; i++)                              \
-			ranges[i] = range(files->buffered, 0, 64, bytes); \
+			ranges[i] = check_range(files->buffered, 0, 64, bytes); \
 		change;                                              \
 		SAME(ringway_multi_read(queue, ranges, 3), -EINVAL); \
 		CHECK(*ringway_last_error() != '\0');                \
@@ -134,7 +122,7 @@ static void refused(struct ringway_queue *queue, const struct files *files)
 	SAME(ringway_multi_read(queue, NULL, 3), -EINVAL);
 	/* An offset beyond INT64_MAX refuses the call; nothing stays in flight. */
 	for (i = 0; i < 3; i++)
-		ranges[i] = range(files->buffered, 0, 64, bytes);
+		ranges[i] = check_range(files->buffered, 0, 64, bytes);
 	ranges[1].offset = (uint64_t)INT64_MAX + 1;
 	i = ringway_multi_read(queue, ranges, 3);
 	CHECK((i == -EINVAL && ranges[0].result == INT64_MIN) ||
@@ -176,8 +164,9 @@ static void with_other_operations(unsigned backend, const struct files *files)
 			CHECK(ringway_submit(queue) >= 0);
 	}
 	for (i = 0; i < 100; i++)
-		ranges[i] = range(i % 2 == 0 || files->direct < 0 ? files->buffered : files->direct,
-		                  (uint64_t)i % BLOCKS * BLOCK, BLOCK, bytes + i * BLOCK);
+		ranges[i] = check_range(i % 2 == 0 || files->direct < 0 ? files->buffered
+		                                                        : files->direct,
+		                        (uint64_t)i % BLOCKS * BLOCK, BLOCK, bytes + i * BLOCK);
 	/* Two slots are free. */
 	check_ranges(ranges, 100, 0, ringway_multi_read(queue, ranges, 100));
 	COUNTERS(queue);
@@ -225,8 +214,9 @@ static void under_faults(unsigned backend, const struct files *files, const char
 		int returned;
 
 		for (i = 0; i < BLOCKS; i++)
-			ranges[i] = range(files->direct >= 0 ? files->direct : files->buffered,
-			                  (uint64_t)i * BLOCK, 2 * BLOCK, bytes + 2 * i * BLOCK);
+			ranges[i] =
+				check_range(files->direct >= 0 ? files->direct : files->buffered,
+				            (uint64_t)i * BLOCK, 2 * BLOCK, bytes + 2 * i * BLOCK);
 		memset(bytes, 0xee, 2 * SIZE);
 		returned = ringway_multi_read(queue, ranges, BLOCKS);
 		for (i = 0; i < BLOCKS; i++)

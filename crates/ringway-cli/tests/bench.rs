@@ -801,7 +801,7 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
     fs::write(folder.path().join("job.fio"), job).unwrap();
     let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
     for part in [
-        "a: psync, read, 4 KiB, buffered, depth 1, 1 job, ",
+        "a: psync batch=1, read, 4 KiB, buffered, depth 1, 1 job, 1 file a job of 1 MiB in .\n",
         "Differences from fio\n",
         "line 3: `ioengine`: uses pread and pwrite",
         "line 4: `bs`: `4KiB` is 4096; in fio this unit is a power of 1000",
@@ -817,4 +817,35 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
     assert!(
         succeeded(&bench(folder.path(), &["--dry-run", "--size", "1m"])).contains("randread-4k-32")
     );
+}
+
+#[test]
+fn every_json_key_is_documented() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
+    let page = fs::read_to_string(page).unwrap();
+    let folder = folder();
+    let run = |args: &[&str]| -> Value {
+        serde_json::from_str(&succeeded(&ringway(folder.path()).args(args).output().unwrap()))
+            .unwrap()
+    };
+    let rate = ["--rate", "1000", "--runtime", "100ms", "--repeat", "1", "--verify", "--json", "-"];
+    let args = [&["bench", "--size", "1m", "--backend", "threads", "--depth", "1"][..], &rate];
+    let bench = run(&args.concat());
+    let probe = run(&["probe", ".", "--json"]);
+    for object in [
+        &bench["ringway"],
+        &bench["ringway"]["summary"],
+        &bench["jobs"][0]["ringway"],
+        &probe,
+        &probe["machine"],
+        &probe["backends"],
+        &probe["backends"]["kaio"],
+        &probe["path"],
+    ] {
+        for key in object.as_object().unwrap().keys().filter(|key| *key != "latency") {
+            let is_named =
+                [format!("{key}`"), format!("`{key}.")].iter().any(|of| page.contains(of));
+            assert!(is_named, "`{key}` is not in docs/command-line.md");
+        }
+    }
 }

@@ -400,10 +400,10 @@ fn files_without_direct_io_are_read_without_it() {
     let folder = folder();
     // Its metadata have the length 0.
     let expected = succeeded(&run("sha256sum", folder.path(), &["/proc/version"], b""));
-    let told = ["ringway: /proc/version: not read directly: EINVAL (Invalid argument)"];
+    let message = ["ringway: /proc/version: not read directly: EINVAL (Invalid argument)"];
     let args = ["--algo", "sha256", "--direct", "/proc/version"];
     prints(&sum(folder.path(), &args), 0, &expected, &[]);
-    prints(&sum(folder.path(), &[&args[..], &["-v"]].concat()), 0, &expected, &told);
+    prints(&sum(folder.path(), &[&args[..], &["-v"]].concat()), 0, &expected, &message);
 }
 
 #[test]
@@ -529,11 +529,11 @@ fn a_wrong_guess_of_the_digest_has_a_hint() {
     fs::write(folder.path().join("a"), "abc").unwrap();
     let lines = succeeded(&sum(folder.path(), &["--algo", "sha256", "a"]));
     let output = sum_of(folder.path(), &["--check"], lines.as_bytes());
-    let told = [
+    let expected = [
         "ringway: WARNING: 1 computed checksum did NOT match",
         "ringway: hashes of 64 digits were read as BLAKE3; use --algo sha256 for SHA-256",
     ];
-    prints(&output, 1, "a: FAILED\n", &told);
+    prints(&output, 1, "a: FAILED\n", &expected);
     prints(
         &sum_of(folder.path(), &["--check", "--algo", "sha256"], lines.as_bytes()),
         0,
@@ -564,11 +564,11 @@ fn lists_are_checked_in_order() {
     fs::write(folder.path().join("list"), "e3069283  a\n").unwrap();
     fs::write(folder.path().join("wrong"), "00000000  a\n").unwrap();
     let output = sum_of(folder.path(), &["-c", "list", "none", "wrong", "-"], b"e3069283  a\n");
-    let told = [
+    let expected = [
         "ringway: none: ENOENT (No such file or directory)",
         "ringway: WARNING: 1 computed checksum did NOT match",
     ];
-    prints(&output, 1, "a: OK\na: FAILED\na: OK\n", &told);
+    prints(&output, 1, "a: OK\na: FAILED\na: OK\n", &expected);
     // A line may name standard input if no list is read from it.
     fs::write(folder.path().join("list"), "e3069283  -\n").unwrap();
     prints(&sum_of(folder.path(), &["-c", "list"], b"123456789"), 0, "-: OK\n", &[]);
@@ -578,8 +578,8 @@ fn lists_are_checked_in_order() {
 fn a_list_of_random_bytes_is_refused() {
     let folder = folder();
     fs::write(folder.path().join("list"), bytes(5 << 20)).unwrap();
-    let told = ["ringway: list: no properly formatted checksum lines found"];
-    prints(&sum(folder.path(), &["-c", "list"]), 1, "", &told);
+    let expected = ["ringway: list: no properly formatted checksum lines found"];
+    prints(&sum(folder.path(), &["-c", "list"]), 1, "", &expected);
 }
 
 #[test]

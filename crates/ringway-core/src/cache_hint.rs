@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// # fn main() -> std::io::Result<()> {
 /// let (file, hint) = (File::open("/etc/passwd")?, CacheHint::default());
 /// let mut bytes = [0; 16];
-/// if hint.is_worth_a_try() {
+/// if hint.should_try() {
 ///     match file.read_now(&mut bytes, 0) {
 ///         Some(_) => hint.hit(),
 ///         None => hint.miss(),

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Remembers the process that made it, to detect use in a forked child.
 ///
 /// ```
-/// use ringway_core::Home;
-/// let home = Home::here();
-/// assert!(home.is_here()); // In a child of fork(2) it would not be.
+/// use ringway_core::OwnerProcess;
+/// let owner = OwnerProcess::current();
+/// assert!(owner.is_current()); // In a child of fork(2) it would not be.
 /// ```
 #[derive(Debug)]
 pub struct OwnerProcess {

@@ -257,7 +257,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "make the first ring in the process that attaches to it",
         ),
         (libc::EPERM, DirectIo) => text(
-            "the file may not be opened this way, or the container does not have the device",
+            "O_DIRECT is not permitted for the file, or the container does not have the device",
             "check the file's attributes (lsattr), or pass the device to the container (docker \
              run --device)",
         ),

@@ -101,7 +101,7 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
         let begin = MARGIN + LETTER * (names.max().unwrap_or(0) as i32 + 2);
         let mut top = MARGIN;
         for panel in panels {
-            area.draw_text(&panel.title, &text(17, HPos::Left, VPos::Top), (MARGIN, top))?;
+            area.draw_text(&panel.title, &text(21, HPos::Left, VPos::Top), (MARGIN, top))?;
             let width = (WIDTH - begin) / panel.columns.len().max(1) as i32;
             let rows = || panel.bars.iter().zip((top + TITLE..).step_by(BAR as usize));
             for (column, heading) in panel.columns.iter().enumerate() {
@@ -114,19 +114,19 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
                 let texts = values().filter_map(|(_, figure, _)| figure?.as_ref());
                 let longest = texts.map(|(_, text)| text.chars().count()).max().unwrap_or(0) as i32;
                 let full = f64::from((width - LETTER * (longest + 3)).max(BAR));
-                area.draw_text(heading, &text(14, HPos::Left, VPos::Top), (left, top + 10))?;
+                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), (left, top + 10))?;
                 for (bar, figure, y) in values() {
                     let Some(Some(figure)) = figure else { continue };
                     let end = left + (full * value(figure) / most) as i32;
                     let corners = [(left, y), (end.max(left + 1), y + BAR - 6)];
                     area.draw(&Rectangle::new(corners, colour(bar.colour).filled()))?;
                     let at = (end + 6, y + BAR / 2 - 3);
-                    area.draw_text(&figure.1, &text(14, HPos::Left, VPos::Center), at)?;
+                    area.draw_text(&figure.1, &text(17, HPos::Left, VPos::Center), at)?;
                 }
             }
             for (bar, y) in rows() {
                 let at = (begin - LETTER, y + BAR / 2 - 3);
-                area.draw_text(&bar.label, &text(14, HPos::Right, VPos::Center), at)?;
+                area.draw_text(&bar.label, &text(17, HPos::Right, VPos::Center), at)?;
             }
             top += height(panel);
         }
@@ -161,7 +161,7 @@ pub fn lines(plot: &Lines) -> anyhow::Result<String> {
             .disable_x_mesh()
             .bold_line_style(GRID)
             .axis_style(GREY)
-            .label_style(text(13, HPos::Center, VPos::Top))
+            .label_style(text(16, HPos::Center, VPos::Top))
             .x_desc(&plot.x_label)
             .x_label_formatter(&|x| tick(x).map_or(String::new(), |(_, text)| text.clone()))
             .y_label_formatter(&|y| (plot.unit)(if plot.logarithmic { 10f64.powf(*y) } else { *y }))
@@ -173,7 +173,7 @@ pub fn lines(plot: &Lines) -> anyhow::Result<String> {
             chart.draw_series(LineSeries::new(points(), colour.stroke_width(2)))?;
             chart.draw_series(points().map(|at| Circle::new(at, 4, colour.filled())))?;
             legend.draw(&Circle::new((left, 22), 5, colour.filled()))?;
-            legend.draw_text(&line.label, &text(13, HPos::Left, VPos::Center), (left + 9, 22))?;
+            legend.draw_text(&line.label, &text(16, HPos::Left, VPos::Center), (left + 9, 22))?;
             left += LETTER * (line.label.chars().count() as i32 + 4);
         }
         Ok(())

@@ -3,6 +3,9 @@
 use comfy_table::{CellAlignment, TableStyle, presets};
 use serde::Serialize;
 
+/// The width of a large terminal.
+const TERMINAL: usize = 160;
+
 /// A table whose first column is text and whose other columns are figures.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Table {
@@ -13,24 +16,30 @@ pub struct Table {
 }
 
 impl Table {
-    /// Aligned columns without lines between them. No line ends in blanks.
+    /// Aligned columns, without lines between them and without blanks at the end of lines. A wide
+    /// table has narrower gaps.
     pub fn text(&self) -> String {
-        self.render(presets::NOTHING)
-            .lines()
-            .map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line).trim_end()))
-            .collect()
+        let wide = self.render(presets::NOTHING, (0, 2));
+        let text = match wide.lines().map(|line| line.chars().count()).max() {
+            Some(width) if width > TERMINAL => self.render(presets::NOTHING, (0, 1)),
+            _ => wide,
+        };
+        text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
     /// Markdown that is aligned in its source too.
     pub fn markdown(&self) -> String {
-        self.render(presets::ASCII_MARKDOWN) + "\n"
+        self.render(presets::ASCII_MARKDOWN, (1, 1)) + "\n"
     }
 
-    fn render(&self, style: TableStyle) -> String {
+    fn render(&self, style: TableStyle, padding: (u16, u16)) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(style).set_header(&self.headings).add_rows(&self.rows);
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
+        for (number, column) in table.column_iter_mut().enumerate() {
+            column.set_padding(padding);
+            if number > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         table.to_string()
     }

@@ -87,7 +87,7 @@ impl Snapshot {
         }
     }
 
-    /// What happened since an earlier snapshot. Helper threads are not told apart here; see
+    /// What happened since an earlier snapshot. Helper threads are not separated here; see
     /// [`Helpers`].
     pub fn since(&self, earlier: &Self) -> Usage {
         let switches = |now: u64, then: u64| now.saturating_sub(then);

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 
 /// The largest offset of a file: the kernel's offsets are signed.
-pub(crate) const LARGEST_OFFSET: u64 = i64::MAX as u64;
+pub(crate) const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// A range of bytes, widened to whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, Invali
     if start > end {
         return Err(InvalidRange::Backwards { start, end });
     }
-    if end > LARGEST_OFFSET {
+    if end > MAX_OFFSET {
         return Err(InvalidRange::TooFar { start, end });
     }
     let leading = start % align;
@@ -61,7 +61,7 @@ pub(crate) fn enclose(range: &Range<u64>, align: u64) -> Result<Enclosed, Invali
             trailing: 0,
         });
     }
-    let last = end.checked_next_multiple_of(align).filter(|last| *last <= LARGEST_OFFSET);
+    let last = end.checked_next_multiple_of(align).filter(|last| *last <= MAX_OFFSET);
     let last = last.ok_or(InvalidRange::LastBlock { start, end, align })?;
     Ok(Enclosed { start: start - leading, end: last, leading, trailing: last - end })
 }
@@ -82,15 +82,12 @@ impl fmt::Display for InvalidRange {
         match self {
             Self::Backwards { start, end } => write!(f, "{start}..{end} ends before it begins"),
             Self::TooFar { start, end } => {
-                write!(
-                    f,
-                    "{start}..{end} ends beyond {LARGEST_OFFSET}, the largest offset of a file"
-                )
+                write!(f, "{start}..{end} ends beyond {MAX_OFFSET}, the largest offset of a file")
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
                 "{start}..{end} cannot be read directly: the block of {align} bytes that it ends \
-                 in ends beyond {LARGEST_OFFSET}, the largest offset of a file"
+                 in ends beyond {MAX_OFFSET}, the largest offset of a file"
             ),
         }
     }
@@ -196,7 +193,7 @@ mod tests {
 
     #[test]
     fn ranges_may_end_at_the_largest_offset() {
-        let last = LARGEST_OFFSET;
+        let last = MAX_OFFSET;
         assert!(enclose(&(last - 1..last), 1).is_ok());
         assert!(enclose(&(last..last), 4096).is_ok());
         assert_eq!(enclose(&(last - 5000..last - 4095), 4096).unwrap().end, last - 4095);
@@ -240,7 +237,7 @@ mod tests {
                 Ok(blocks) => {
                     let align = align.max(1);
                     prop_assert!(blocks.start % align == 0 && blocks.end % align == 0);
-                    prop_assert!(blocks.end <= LARGEST_OFFSET);
+                    prop_assert!(blocks.end <= MAX_OFFSET);
                     prop_assert!(blocks.leading < align && blocks.trailing < align);
                     if start == end {
                         prop_assert_eq!(blocks.start, blocks.end);
@@ -250,8 +247,8 @@ mod tests {
                     }
                 }
                 Err(InvalidRange::Backwards { .. }) => prop_assert!(start > end),
-                Err(InvalidRange::TooFar { .. }) => prop_assert!(end > LARGEST_OFFSET),
-                Err(InvalidRange::LastBlock { .. }) => prop_assert!(align > LARGEST_OFFSET - end),
+                Err(InvalidRange::TooFar { .. }) => prop_assert!(end > MAX_OFFSET),
+                Err(InvalidRange::LastBlock { .. }) => prop_assert!(align > MAX_OFFSET - end),
             }
         }
 
@@ -272,6 +269,6 @@ mod tests {
 
     /// Offsets that are near each other, near the largest one, or anywhere.
     fn ends() -> impl Strategy<Value = u64> {
-        prop_oneof![0u64..200_000, LARGEST_OFFSET - 100_000..=LARGEST_OFFSET + 10, any::<u64>()]
+        prop_oneof![0u64..200_000, MAX_OFFSET - 100_000..=MAX_OFFSET + 10, any::<u64>()]
     }
 }

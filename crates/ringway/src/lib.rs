@@ -58,14 +58,18 @@
 //!
 //! | to make durable | use |
 //! |---|---|
-//! | a range of a file | [`write_durable_at`](fs::File::write_durable_at) |
-//! | all data written to a file | [`sync_data`](fs::File::sync_data), [`sync_all`](fs::File::sync_all) |
-//! | records that many tasks append to a log | [`LogWriter`]: one write and one sync for all waiting tasks |
+//! | a range of a file | [`write_durable_at`] |
+//! | all data written to a file | [`sync_data`], [`sync_all`] |
+//! | records that many tasks append to a log | [`LogWriter`]: one sync for all waiting tasks |
 //! | a whole file, replaced atomically | [`fs::write_atomic`], [`fs::AtomicFile`] |
 //! | a name: a file created, renamed or removed | [`fs::sync_dir`] of its directory |
 //!
-//! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Read
-//! the file back and rewrite what is missing.
+//! After a sync fails, the state of the device is unknown, and ringway never retries a sync. Treat
+//! everything written since the last successful sync as lost, even if it can be read.
+//!
+//! [`write_durable_at`]: fs::File::write_durable_at
+//! [`sync_data`]: fs::File::sync_data
+//! [`sync_all`]: fs::File::sync_all
 //!
 //! ## Executors
 //!
@@ -82,9 +86,9 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `tokio` | yes | tokio's I/O driver picks up completions; `AsyncRead`, `AsyncWrite`, `AsyncSeek` of tokio |
-//! | `bytes` | yes | `Bytes` and `BytesMut` as buffers, and a [`Block`] into `Bytes` without a copy |
-//! | `futures` | no | `AsyncRead`, `AsyncWrite`, `AsyncSeek` of `futures-io`; `Reader::blocks` as a `Stream` |
+//! | `tokio` | yes | tokio's I/O driver picks up completions; streams implement tokio's traits |
+//! | `bytes` | yes | `Bytes` and `BytesMut` as buffers; a [`Block`] converts to `Bytes` |
+//! | `futures` | no | streams implement the traits of `futures-io` and `futures-core` |
 //! | `tracing` | no | a span for each operation |
 //! | `testing` | no | the null backend and fault injection, for tests and benchmarks |
 //!

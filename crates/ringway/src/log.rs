@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// The default limit of bytes in a group.
-const GROUP: usize = 1 << 20;
+const DEFAULT_GROUP: usize = 1 << 20;
 /// The most records in a group: as many buffers as one system call writes (`IOV_MAX`).
-const RECORDS: usize = 1024;
+const MAX_RECORDS: usize = 1024;
 
 /// An append-only log with group commit, for any number of tasks.
 ///
@@ -92,10 +92,11 @@ const RECORDS: usize = 1024;
 /// ```
 #[derive(Clone)]
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    log: Arc<Log>,
 }
 
-struct Shared {
+/// The log that all clones of a writer share.
+struct Log {
     file: File,
     /// Separate from the file: the engine refers to the state while it wakes tasks, and the log may
     /// be dropped meanwhile.
@@ -181,17 +182,17 @@ impl LogWriter {
             is_signalled: false,
             is_gathering: false,
             end,
-            max_group: GROUP,
+            max_group: DEFAULT_GROUP,
             failed: None,
         }));
         let waker = Arc::new(CommitWaker(Arc::downgrade(&state))).into();
-        Ok(Self { shared: Arc::new(Shared { file, state, waker }) })
+        Ok(Self { log: Arc::new(Log { file, state, waker }) })
     }
 
     /// Sets the most bytes in a group, 1 MiB by default. A longer record is a group of its own.
     /// Larger groups need fewer syncs, and each takes longer.
     pub fn max_group(self, bytes: usize) -> Self {
-        self.shared.lock().max_group = bytes;
+        self.log.lock().max_group = bytes;
         self
     }
 
@@ -209,25 +210,25 @@ impl LogWriter {
     /// queue. After that the record keeps its place: it may be in the file, durable or not, and
     /// later records follow it.
     pub async fn append<B: Into<Buffer> + Send>(&self, record: B) -> io::Result<u64> {
-        Append { shared: &self.shared, record: Some(record.into()), key: None }.await
+        Append { log: &self.log, record: Some(record.into()), key: None }.await
     }
 
     /// Returns the file, which all clones of the log hold. After the last clone of the log is
     /// dropped, [`File::into_std`] and [`File::close`] work on a clone of the file taken before. A
     /// group in flight, whose futures were dropped, is cancelled then.
     pub fn file(&self) -> &File {
-        &self.shared.file
+        &self.log.file
     }
 }
 
 impl fmt::Debug for LogWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogWriter").field("file", &self.shared.file).finish_non_exhaustive()
+        f.debug_struct("LogWriter").field("file", &self.log.file).finish_non_exhaustive()
     }
 }
 
 struct Append<'a> {
-    shared: &'a Arc<Shared>,
+    log: &'a Arc<Log>,
     /// `None` once it is in the queue.
     record: Option<Buffer>,
     /// Set while it waits.
@@ -239,10 +240,10 @@ impl Future for Append<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
         // In a forked child, the lock may be held forever.
-        if !self.shared.is_current() {
+        if !self.log.is_current() {
             return Poll::Ready(Err(io::Error::from_raw_os_error(Reason::Forked.errno())));
         }
-        let mut state = self.shared.lock();
+        let mut state = self.log.lock();
         if let Some(record) = self.record.take() {
             if let Some(error) = state.failed.as_ref().map(refused) {
                 drop(state);
@@ -256,8 +257,8 @@ impl Future for Append<'_> {
             let old = state.wait(key, cx.waker());
             drop(state);
             drop(old);
-            self.shared.advance(key);
-            state = self.shared.lock();
+            self.log.advance(key);
+            state = self.log.lock();
         }
         if !state.is_done(key) {
             return Poll::Pending;
@@ -272,8 +273,8 @@ impl Future for Append<'_> {
 
 impl Drop for Append<'_> {
     fn drop(&mut self) {
-        let Some(key) = self.key.filter(|_| self.shared.is_current()) else { return };
-        let mut state = self.shared.lock();
+        let Some(key) = self.key.filter(|_| self.log.is_current()) else { return };
+        let mut state = self.log.lock();
         let waiting = state.waiting(key);
         let waker = waiting.waker.take();
         let stage = std::mem::replace(&mut waiting.stage, AppendStage::Dropped);
@@ -319,7 +320,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl Log {
     fn is_current(&self) -> bool {
         self.file.engine().inner.is_current()
     }
@@ -400,7 +401,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Log {
     fn drop(&mut self) {
         // A group in flight holds the file. In a forked child, the lock may be held forever.
         if self.is_current() {
@@ -478,7 +479,7 @@ impl State {
         let (begin, mut records) = (self.end, Vec::new());
         self.is_gathering = false;
         while let Some(key) = self.queue.front().copied()
-            && records.len() < RECORDS
+            && records.len() < MAX_RECORDS
         {
             let offset = self.end;
             let stage = &mut self.waiting(key).stage;
@@ -531,5 +532,5 @@ impl State {
 
 /// The error for appends to a log that has failed before.
 fn refused(error: &io::Error) -> io::Error {
-    io::Error::other(format!("the log failed earlier and accepts no more records: {error}"))
+    io::Error::other(format!("the log failed before and accepts no more records: {error}"))
 }

@@ -65,7 +65,7 @@ impl Pool {
     /// Returns a buffer of `len` bytes with unspecified content. It is page aligned if it is for
     /// direct I/O.
     ///
-    /// Pass it to [`into_block`](Self::into_block) or [`put`](Self::put) in the end; if it is
+    /// Pass it to [`block`](Self::block) or [`put`](Self::put) in the end; if it is
     /// dropped, it is freed.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Pool {
     /// Makes a block of the first `len` bytes of a buffer from [`get`](Self::get), or of all of
     /// them if there are fewer. The buffer returns to the pool with the last clone or slice of the
     /// block.
-    pub fn into_block(&self, buffer: Buffer, len: usize) -> Block {
+    pub fn block(&self, buffer: Buffer, len: usize) -> Block {
         Block::new(PooledBuffer { buffer, local: Arc::downgrade(self.local()) }, len)
     }
 
@@ -296,7 +296,7 @@ mod tests {
         let buffer = pool.get(5000, true).unwrap();
         assert_eq!((buffer.len(), buffer.as_slice().as_ptr().addr() % PAGE), (5000, 0));
         let first = buffer.as_slice().as_ptr();
-        let block = pool.into_block(buffer, 100);
+        let block = pool.block(buffer, 100);
         let part = block.slice(50..60);
         drop(block);
         assert_eq!((part.len(), pool.kept()), (10, 0), "a slice still exists");
@@ -351,14 +351,14 @@ mod tests {
         pool.put(pool.get(1, true).unwrap());
         let lists = pool.locals[0].lists().unwrap();
         let buffer = pool.get(1, true).unwrap();
-        drop(pool.into_block(buffer, 1));
+        drop(pool.block(buffer, 1));
         assert_eq!(lists.bytes, PAGE, "a second buffer was allocated and freed");
     }
 
     #[test]
     fn a_block_may_outlive_its_pool() {
         let pool = Pool::new(1 << 20);
-        let block = pool.into_block(pool.get(10, false).unwrap(), 10);
+        let block = pool.block(pool.get(10, false).unwrap(), 10);
         drop(pool);
         assert_eq!(block.len(), 10);
     }
@@ -367,7 +367,7 @@ mod tests {
     fn an_arena_is_used_first() {
         let arena = Arena::new(8192, 1);
         let pool = Pool::new(1 << 20).with_arena(arena.clone());
-        let block = pool.into_block(pool.get(5000, true).unwrap(), 5000);
+        let block = pool.block(pool.get(5000, true).unwrap(), 5000);
         assert_eq!(arena.free(), 0);
         pool.put(pool.get(5000, true).unwrap());
         assert_eq!(pool.kept(), 8192, "the arena had none left");
@@ -385,7 +385,7 @@ mod tests {
         }
         let large = pool.get((4 << 20) + 1, false).unwrap();
         assert_eq!((large.len(), large.as_slice().as_ptr().addr() % PAGE), ((4 << 20) + 1, 0));
-        drop(pool.into_block(large, 4 << 20));
+        drop(pool.block(large, 4 << 20));
         assert_eq!(pool.kept(), 0);
     }
 
@@ -412,7 +412,7 @@ mod tests {
                                 .unwrap();
                         memory.fill(mark);
                         let len = memory.len();
-                        let block = pool.into_block(Buffer::from(memory), len);
+                        let block = pool.block(Buffer::from(memory), len);
                         assert!(block.iter().all(|byte| *byte == mark));
                         assert!(pool.kept() <= 64 * PAGE);
                     }

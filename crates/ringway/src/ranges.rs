@@ -258,7 +258,7 @@ impl From<InvalidRangeAt> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::align::LARGEST_OFFSET;
+    use crate::align::MAX_OFFSET;
     use proptest::prelude::*;
 
     /// Start and end of each read.
@@ -335,8 +335,8 @@ mod tests {
         let backwards = Range { start: 9, end: 3 };
         let error = Plan::new(&[0..1, backwards], &Coalesce::default(), 1).unwrap_err();
         assert_eq!(error.to_string(), "range 1: 9..3 ends before it begins");
-        assert!(Plan::new(&[0..LARGEST_OFFSET, 0..0], &Coalesce::default(), 1).is_ok());
-        assert!(Plan::new(&[0..LARGEST_OFFSET + 1, 0..0], &Coalesce::default(), 1).is_err());
+        assert!(Plan::new(&[0..MAX_OFFSET, 0..0], &Coalesce::default(), 1).is_ok());
+        assert!(Plan::new(&[0..MAX_OFFSET + 1, 0..0], &Coalesce::default(), 1).is_err());
     }
 
     fn policies() -> impl Strategy<Value = Coalesce> {

@@ -22,22 +22,22 @@ pub use ranges::{RangeRead, RangeStream};
 pub use reader::Reader;
 pub use writer::Writer;
 
-use crate::align::LARGEST_OFFSET;
+use crate::align::MAX_OFFSET;
 use crate::fs::File;
 use rustix::io::Errno;
 use std::io;
 
 /// The default size of a chunk.
-const CHUNK: usize = 256 << 10;
+const DEFAULT_CHUNK: usize = 256 << 10;
 /// The largest chunk: one request can transfer it, and offsets cannot overflow.
-const LARGEST_CHUNK: usize = 1 << 30;
+const MAX_CHUNK: usize = 1 << 30;
 /// The default number of chunks in flight.
-const DEPTH: usize = 4;
+const DEFAULT_DEPTH: usize = 4;
 /// The most chunks in flight: the default limit of transfers of an engine.
 /// said.
-const DEEPEST: usize = 256;
+const MAX_DEPTH: usize = 256;
 
-/// The size of a chunk for this file, from the requested 1 to [`LARGEST_CHUNK`] bytes: whole
+/// The size of a chunk for this file, from the requested 1 to [`MAX_CHUNK`] bytes: whole
 /// blocks.
 fn chunk_for(file: &File, bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(block_of(file))
@@ -64,5 +64,5 @@ fn checked(offset: Option<u64>) -> io::Result<u64> {
     let outside = || {
         io::Error::new(io::ErrorKind::InvalidInput, "seek before the beginning or beyond i64::MAX")
     };
-    offset.filter(|offset| *offset <= LARGEST_OFFSET).ok_or_else(outside)
+    offset.filter(|offset| *offset <= MAX_OFFSET).ok_or_else(outside)
 }

@@ -70,7 +70,7 @@ pub struct JobResult {
     pub to_threads: u64,
     /// Requests that were due and not started by the end.
     pub not_started: u64,
-    /// For each file, the blocks that were written; empty where nobody checks them.
+    /// For each file, the blocks that were written; empty unless they are checked.
     pub written: Vec<Vec<bool>>,
 }
 

@@ -43,7 +43,7 @@ fn after_help() -> String {
         lines
     });
     format!(
-        "{EXAMPLES}\n\nKeys of fio that job files may have, besides include:\n {}",
+        "{EXAMPLES}\n\nKeys of fio that job files may have, in addition to include:\n {}",
         keys.join("\n ")
     )
 }
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_accepted() {
-        for (line, told) in [
+        for (line, expected) in [
             ("--backend aio", "possible values: uring, kaio, threads, psync, null"),
             ("--rw trim", "randread"),
             ("--bs 0", "such as 4096"),
@@ -356,7 +356,7 @@ mod tests {
             ("--runtime 1s --requests 5", "cannot be used with"),
         ] {
             let error = parse(line).unwrap_err();
-            assert!(error.contains(told), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::memory::available_memory;
 use super::options::BenchArgs;
 use super::plan::{self, Plan};
 use super::report::{self, configuration};
-use super::result::{Machine, Measurement, Report, Run};
+use super::result::{Machine, Measurement, Report, Run, add_note};
 use super::run::{self, Outcome};
 use super::target::{JobFiles, Targets};
 use super::workload::{Backend, Cache, Target, Workload};
@@ -71,12 +71,12 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
             match run::run(&measurement.workload, files, cache, number, &mut || show.tick())? {
                 Outcome::Ran(run, notes) => {
                     measurement.runs.push(*run);
-                    notes.into_iter().for_each(|note| add(&mut measurement.notes, note));
+                    notes.into_iter().for_each(|note| add_note(&mut measurement.notes, note));
                 }
                 Outcome::Refused(reason) => {
                     let backend = measurement.workload.backend.name();
-                    add(&mut refused, format!("{backend}: {reason}"));
-                    add(&mut measurement.notes, reason);
+                    add_note(&mut refused, format!("{backend}: {reason}"));
+                    add_note(&mut measurement.notes, reason);
                 }
             }
             show.run_ended();
@@ -106,12 +106,6 @@ fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
     }
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn add(to: &mut Vec<String>, text: String) {
-    if !to.contains(&text) {
-        to.push(text);
-    }
 }
 
 /// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
@@ -266,7 +260,7 @@ fn use_buffered_where_direct_fails(
         if let Some(source) = without.filter(|_| workload.direct) {
             let file_system = &source.facts.file_system;
             let remark = format!("{file_system} does not support direct I/O: measured buffered");
-            add(remarks, remark);
+            add_note(remarks, remark);
             (workload.direct, workload.iopoll) = (false, false);
             if kept.contains(&workload) {
                 continue;
@@ -333,7 +327,7 @@ fn machine(
     }
     let joined = |texts: Vec<String>| {
         let mut all = Vec::new();
-        texts.into_iter().for_each(|text| add(&mut all, text));
+        texts.into_iter().for_each(|text| add_note(&mut all, text));
         all.join("; ")
     };
     Ok(Machine {
@@ -352,13 +346,11 @@ fn machine(
     })
 }
 
-/// The files of the reports. They are opened before anything is measured: a wrong path must not
+/// The reports to write. Their files are opened before anything is measured: a wrong path must not
 /// lose the results.
-struct Outputs {
-    json: Option<Output>,
-    csv: Option<Output>,
-    html: Option<Output>,
-}
+struct Outputs(Vec<(Render, Output)>);
+
+type Render = fn(&Report) -> anyhow::Result<String>;
 
 enum Output {
     Stdout,
@@ -367,42 +359,45 @@ enum Output {
 
 impl Outputs {
     fn open(args: &BenchArgs) -> anyhow::Result<Self> {
-        let open = |path: &Option<PathBuf>| match path {
-            None => Ok(None),
-            Some(path) if path.as_os_str() == "-" => Ok(Some(Output::Stdout)),
-            Some(path) => {
-                // It is truncated when the report is written.
-                let options =
-                    fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
-                let file = options.with_context(|| path.display().to_string())?;
-                if file.metadata()?.file_type().is_block_device() {
-                    bail!("{} is a block device; give a file for the report", path.display());
+        let formats: [(&Option<PathBuf>, Render); 3] = [
+            (&args.json, |report| Ok(report::json::render(report))),
+            (&args.csv, |report| Ok(report::csv::render(report))),
+            (&args.html, report::html::render),
+        ];
+        let mut outputs = Self(Vec::new());
+        for (path, render) in formats {
+            let Some(path) = path else { continue };
+            if path.as_os_str() == "-" {
+                if outputs.use_stdout() {
+                    bail!("only one report can go to standard output");
                 }
-                anyhow::Ok(Some(Output::File(path.clone(), file)))
+                outputs.0.push((render, Output::Stdout));
+                continue;
             }
-        };
-        let outputs =
-            Self { json: open(&args.json)?, csv: open(&args.csv)?, html: open(&args.html)? };
-        if outputs.all().filter(|output| matches!(output, Output::Stdout)).count() > 1 {
-            bail!("only one report can go to standard output");
+            // It is truncated when the report is written.
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            let file = file.with_context(|| path.display().to_string())?;
+            if file.metadata()?.file_type().is_block_device() {
+                bail!("{} is a block device; give a file for the report", path.display());
+            }
+            outputs.0.push((render, Output::File(path.clone(), file)));
         }
         Ok(outputs)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Output> {
-        [&self.json, &self.csv, &self.html].into_iter().flatten()
+    /// Whether a report goes to standard output, instead of the table.
+    fn use_stdout(&self) -> bool {
+        self.0.iter().any(|(_, output)| matches!(output, Output::Stdout))
     }
 
     /// Fails if a report would overwrite a file that is measured on, a job file or another report;
     /// nothing has been written then.
     fn protect_files(&self, named: &[PathBuf], workloads: &[Workload]) -> anyhow::Result<()> {
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let mut taken: Vec<(u64, u64)> = Vec::new();
         let targets = workloads.iter().flat_map(target::paths);
-        for path in named.iter().cloned().chain(targets) {
-            taken.extend(fs::metadata(path).ok().map(id));
-        }
-        for output in self.all() {
+        let paths = named.iter().cloned().chain(targets);
+        let mut taken: Vec<_> = paths.filter_map(|path| fs::metadata(path).ok()).map(id).collect();
+        for (_, output) in &self.0 {
             let Output::File(path, file) = output else { continue };
             let metadata = file.metadata().with_context(|| path.display().to_string())?;
             if !metadata.is_file() {
@@ -422,32 +417,25 @@ impl Outputs {
     }
 
     fn write(self, report: &Report) -> anyhow::Result<()> {
-        if !self.all().any(|output| matches!(output, Output::Stdout)) {
+        let mut stdout = std::io::stdout();
+        if !self.use_stdout() {
             let (table, summary) = (report::table::render(report), report::summary::render(report));
-            std::io::stdout().write_all(format!("{table}\n{summary}").as_bytes())?;
+            stdout.write_all(format!("{table}\n{summary}").as_bytes())?;
         }
-        put(self.json, || Ok(report::json::render(report)))?;
-        put(self.csv, || Ok(report::csv::render(report)))?;
-        put(self.html, || report::html::render(report))
-    }
-}
-
-/// Writes a report, if it was requested.
-fn put(
-    output: Option<Output>,
-    render: impl FnOnce() -> anyhow::Result<String>,
-) -> anyhow::Result<()> {
-    match output {
-        None => Ok(()),
-        Some(Output::Stdout) => Ok(std::io::stdout().write_all(render()?.as_bytes())?),
-        Some(Output::File(path, mut file)) => {
-            let text = render()?;
-            // A pipe or a terminal cannot be truncated.
-            let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-            let truncated = if is_file { file.set_len(0) } else { Ok(()) };
-            let written = truncated.and_then(|()| file.write_all(text.as_bytes()));
-            written.with_context(|| path.display().to_string())
+        for (render, output) in self.0 {
+            let text = render(report)?;
+            match output {
+                Output::Stdout => stdout.write_all(text.as_bytes())?,
+                Output::File(path, mut file) => {
+                    // A pipe or a terminal cannot be truncated.
+                    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+                    let truncated = if is_file { file.set_len(0) } else { Ok(()) };
+                    let written = truncated.and_then(|()| file.write_all(text.as_bytes()));
+                    written.with_context(|| path.display().to_string())?;
+                }
+            }
         }
+        Ok(())
     }
 }
 

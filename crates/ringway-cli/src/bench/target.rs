@@ -686,7 +686,7 @@ mod tests {
 
     #[test]
     fn other_kinds_of_files_are_refused_with_a_fix() {
-        for (path, told) in [
+        for (path, expected) in [
             ("/dev/null", "neither a file nor"),
             ("/tmp", "--scratch"),
             ("/no/such/file", "--size"),
@@ -694,7 +694,7 @@ mod tests {
             let error =
                 prepare(true, &[workload(Access::Read, false, Target::Files(vec![path.into()]))])
                     .unwrap_err();
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }

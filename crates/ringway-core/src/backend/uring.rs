@@ -64,7 +64,7 @@ pub(crate) struct Uring {
     opcodes: Box<[bool]>,
     /// Jobs that are not completed.
     in_flight: usize,
-    /// Events that do not reaped from the kernel.
+    /// Events that do not come from the kernel.
     unsupported: Vec<Event>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<squeue::Entry>,

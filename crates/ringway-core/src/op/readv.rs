@@ -106,8 +106,8 @@ impl SubmissionForms for Readv {
     fn try_call(&self) -> Option<i64> {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
-        // SAFETY: as in `call`.
         let read = |at| {
+            // SAFETY: as in `call`.
             syscall_result(
                 unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64
             )

@@ -159,8 +159,8 @@ impl Backends {
 
     /// Enters the backends. Their events are appended to `self.events`.
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
-        let beside = self.fallback_in_flight();
-        if beside == 0 && !self.fallback_has_timers() {
+        let in_fallback = self.fallback_in_flight();
+        if in_fallback == 0 && !self.fallback_has_timers() {
             if std::mem::take(&mut self.watching) {
                 self.main.watch(-1, false);
             }
@@ -192,11 +192,11 @@ impl Backends {
     pub(super) fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
         let before = self.events.len();
         let entered = self.main.enter(want, until, &mut self.events);
-        let answered = self.events[before..]
+        let completed = self.events[before..]
             .iter()
             .filter(|event| event.kind != EventKind::TimerExpired)
             .count();
-        self.main_in_flight = self.main_in_flight.saturating_sub(answered);
+        self.main_in_flight = self.main_in_flight.saturating_sub(completed);
         entered
     }
 

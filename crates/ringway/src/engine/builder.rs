@@ -74,9 +74,9 @@ pub struct EngineBuilder {
 /// that the device does not take at once.
 const IO_WQ_WORKERS: u32 = SYNCS + 8;
 /// Default limit of storage transfers in flight: the usual queue length of a device.
-const IN_FLIGHT: u32 = 256;
+const DEFAULT_IN_FLIGHT: u32 = 256;
 /// Default capacity of the buffer pool, in bytes.
-const POOL: usize = 32 << 20;
+const DEFAULT_POOL: usize = 32 << 20;
 /// The most shards that are created by default.
 const MAX_SHARDS: usize = 16;
 /// Processors per shard, by default.
@@ -258,14 +258,14 @@ impl EngineBuilder {
         let in_flight = chosen(
             self.in_flight,
             "RINGWAY_IN_FLIGHT",
-            IN_FLIGHT,
+            DEFAULT_IN_FLIGHT,
             "a number, at least 1",
             |text| text.parse().ok().filter(|transfers| *transfers > 0),
         )?;
         let pool = chosen(
             self.pool_bytes,
             "RINGWAY_POOL",
-            POOL,
+            DEFAULT_POOL,
             "a number of bytes, such as 1048576, 1024k, 64m or 1g",
             bytes,
         )?;

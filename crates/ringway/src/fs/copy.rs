@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Bytes that the kernel copies in one call. A dropped copy stops after the current call.
-const CALL: usize = 8 << 20;
+const KERNEL_STEP: usize = 8 << 20;
 
 /// Bytes per read and write where the kernel does not copy.
-const COPY: u64 = 1 << 20;
+const STEP: u64 = 1 << 20;
 
 /// Copies a file's content and permissions. Returns the number of bytes. An existing file is
 /// overwritten.
@@ -96,7 +96,13 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
         let (source, target) = (from.core().clone(), to.core().clone());
         let (mut read_at, mut write_at) = (done, done);
         let copied = engine.call(move || {
-            match copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), CALL) {
+            match copy_file_range(
+                source,
+                Some(&mut read_at),
+                target,
+                Some(&mut write_at),
+                KERNEL_STEP,
+            ) {
                 // The kernel or the file system does not support it, for these two files or at all.
                 Err(
                     Errno::NOSYS
@@ -123,7 +129,7 @@ async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
 
 /// Reads and writes from `done` on, up to the end of the source.
 async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
-    let mut buffer = Buffer::from(vec![0; COPY as usize]);
+    let mut buffer = Buffer::from(vec![0; STEP as usize]);
     loop {
         let (read, full) = from.read_buffer(buffer, done.into(), true).await;
         let read = read?;
@@ -133,7 +139,7 @@ async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
         let (written, back) = to.write_all_at(full.slice(..read), done).await;
         written?;
         done += read as u64;
-        if (read as u64) < COPY {
+        if (read as u64) < STEP {
             return Ok(done);
         }
         buffer = back;

@@ -329,7 +329,7 @@ impl File {
                 OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), op::timeout(pause))
                     .await,
             )?;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -380,7 +380,7 @@ impl File {
 }
 
 /// The longest pause between two checks whether operations still hold a file.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 /// Wait for writeback in progress, start writeback, and wait for it.

@@ -49,7 +49,7 @@ impl File {
         };
         let wanted = part(in_memory(enclosed.leading), in_memory(range.end - range.start), read);
         let len = wanted.len();
-        Ok(pool.into_block(buffer.slice(wanted), len))
+        Ok(pool.block(buffer.slice(wanted), len))
     }
 
     /// Reads a range of bytes and requires all of it: as [`read`](Self::read), but a file that ends
@@ -141,7 +141,7 @@ impl File {
                 .await;
             let mut buffer = pool.get(read.len(), self.is_direct())?;
             match self.read_cached(&mut buffer, read.start).await {
-                Some(len) => blocks.push(Some(Ok(pool.into_block(buffer, len)))),
+                Some(len) => blocks.push(Some(Ok(pool.block(buffer, len)))),
                 None => {
                     operations.push(op::read(self.core(), buffer, read.start).exact());
                     blocks.push(None);
@@ -153,7 +153,7 @@ impl File {
         let mut submitted = || {
             let (result, buffer) = transfer(results.next()?);
             Some(match result {
-                Ok(len) => Ok(pool.into_block(buffer, len)),
+                Ok(len) => Ok(pool.block(buffer, len)),
                 Err(error) => {
                     pool.put(buffer);
                     Err(error)
@@ -199,7 +199,7 @@ impl File {
         if buffer.len() <= COPY_STEP
             && let Some(len) = self.read_cached_now(&mut buffer, read.start)
         {
-            return Ok(PlannedStart::Cached(pool.into_block(buffer, len)));
+            return Ok(PlannedStart::Cached(pool.block(buffer, len)));
         }
         Ok(PlannedStart::Missed(buffer))
     }
@@ -215,7 +215,7 @@ impl File {
             Some(len) => (len, buffer),
             None => self.read_uncached(buffer, offset, 0).await?,
         };
-        Ok(self.engine().inner.pool.into_block(buffer, len))
+        Ok(self.engine().inner.pool.block(buffer, len))
     }
 
     /// The multiple that offsets and lengths of reads must have.

@@ -39,37 +39,37 @@ impl Fs<'_> {
     /// [`read_dir`] on this engine.
     pub async fn read_dir(self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
         let root = path.as_ref().to_owned();
-        let dir = self.open_dir(&root).await?;
+        let file = self.open_dir(&root).await?;
         Ok(ReadDir {
-            shared: Arc::new(Shared { dir, root }),
+            dir: Arc::new(OpenDir { file, root }),
             entries: VecDeque::new(),
             reading: None,
-            over: false,
+            is_over: false,
         })
     }
 }
 
 /// The entries of a directory. From [`read_dir`].
 pub struct ReadDir {
-    shared: Arc<Shared>,
-    entries: VecDeque<Found>,
+    dir: Arc<OpenDir>,
+    entries: VecDeque<RawEntry>,
     /// A batch in flight. It is kept here, so that a dropped future loses no entry.
     reading: Option<Pin<Box<dyn Reading>>>,
-    over: bool,
+    is_over: bool,
 }
 
-trait Reading: Future<Output = io::Result<VecDeque<Found>>> + Send {}
+trait Reading: Future<Output = io::Result<VecDeque<RawEntry>>> + Send {}
 
-impl<F: Future<Output = io::Result<VecDeque<Found>>> + Send> Reading for F {}
+impl<F: Future<Output = io::Result<VecDeque<RawEntry>>> + Send> Reading for F {}
 
-/// Shared by all entries of a directory.
-struct Shared {
-    dir: File,
+/// The directory that its entries share.
+struct OpenDir {
+    file: File,
     root: PathBuf,
 }
 
 /// What `getdents64(2)` reports of an entry.
-struct Found {
+struct RawEntry {
     name: OsString,
     ino: u64,
     kind: Option<FileType>,
@@ -86,9 +86,9 @@ impl ReadDir {
     ///
     /// Errors: those of `getdents64(2)`; after an error there are no more entries.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
-        while self.entries.is_empty() && !self.over {
+        while self.entries.is_empty() && !self.is_over {
             let reading = self.reading.get_or_insert_with(|| {
-                let dir = self.shared.dir.clone();
+                let dir = self.dir.file.clone();
                 Box::pin(async move {
                     let core = dir.core().clone();
                     dir.engine().call(move || batch(&core)).await
@@ -96,16 +96,16 @@ impl ReadDir {
             });
             let read = reading.await;
             self.reading = None;
-            self.over = !read.as_ref().is_ok_and(|entries| !entries.is_empty());
+            self.is_over = !read.as_ref().is_ok_and(|entries| !entries.is_empty());
             self.entries = read?;
         }
-        let found = self.entries.pop_front();
-        Ok(found.map(|found| DirEntry { shared: Arc::clone(&self.shared), found }))
+        let entry = self.entries.pop_front();
+        Ok(entry.map(|entry| DirEntry { dir: Arc::clone(&self.dir), entry }))
     }
 }
 
 /// Reads the next entries; none at the end.
-fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<Found>> {
+fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<RawEntry>> {
     let mut buffer = vec![MaybeUninit::uninit(); BATCH];
     let mut entries = VecDeque::new();
     // A batch may consist of `.` and `..` only.
@@ -123,7 +123,11 @@ fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<Found>> {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 let name = OsStr::from_bytes(name).to_owned();
-                entries.push_back(Found { name, ino: entry.ino(), kind: kind(entry.file_type()) });
+                entries.push_back(RawEntry {
+                    name,
+                    ino: entry.ino(),
+                    kind: kind(entry.file_type()),
+                });
             }
             if raw.is_buffer_empty() {
                 break;
@@ -143,30 +147,30 @@ fn kind(kind: rustix::fs::FileType) -> Option<FileType> {
 
 impl fmt::Debug for ReadDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadDir").field(&self.shared.root).finish()
+        f.debug_tuple("ReadDir").field(&self.dir.root).finish()
     }
 }
 
 /// An entry of a directory. From [`ReadDir::next_entry`]. It keeps the directory open.
 pub struct DirEntry {
-    shared: Arc<Shared>,
-    found: Found,
+    dir: Arc<OpenDir>,
+    entry: RawEntry,
 }
 
 impl DirEntry {
     /// Returns the path given to [`read_dir`], joined with the entry's name.
     pub fn path(&self) -> PathBuf {
-        self.shared.root.join(&self.found.name)
+        self.dir.root.join(&self.entry.name)
     }
 
     /// Returns the entry's name, without the directory.
     pub fn file_name(&self) -> OsString {
-        self.found.name.clone()
+        self.entry.name.clone()
     }
 
     /// Returns the inode number.
     pub fn ino(&self) -> u64 {
-        self.found.ino
+        self.entry.ino
     }
 
     /// Returns the type of the file; symbolic links are not followed. Most file systems report it
@@ -174,7 +178,7 @@ impl DirEntry {
     ///
     /// Errors: as for [`metadata`](Self::metadata).
     pub async fn file_type(&self) -> io::Result<FileType> {
-        match self.found.kind {
+        match self.entry.kind {
             Some(kind) => Ok(kind),
             None => Ok(self.metadata().await?.file_type()),
         }
@@ -185,9 +189,9 @@ impl DirEntry {
     ///
     /// Errors: those of `statx(2)`: NotFound if it has been removed.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        let dir = &self.shared.dir;
+        let dir = &self.dir.file;
         let flags = AtFlags::SYMLINK_NOFOLLOW.bits() as i32;
-        stat(dir.engine(), op::statx_at(dir.core(), &self.found.name, flags)).await
+        stat(dir.engine(), op::statx_at(dir.core(), &self.entry.name, flags)).await
     }
 }
 

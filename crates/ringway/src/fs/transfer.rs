@@ -14,9 +14,9 @@ use std::io;
 use std::ops::Range;
 
 /// Bytes per read of a whole file: enough to keep a device busy for a while with sequential reads.
-const WHOLE: usize = 1 << 20;
+const READ_STEP: usize = 1 << 20;
 /// Bytes to read beyond the expected end of a file.
-const MORE: usize = 4096;
+const END_STEP: usize = 4096;
 
 /// A write of at most this many bytes is surely one request to the device.
 const ONE_REQUEST: u64 = 64 << 10;
@@ -331,13 +331,13 @@ impl File {
     /// fewer.
     pub(super) async fn read_whole(&self, len: usize) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
-        content.try_reserve_exact(len.saturating_add(MORE))?;
+        content.try_reserve_exact(len.saturating_add(END_STEP))?;
         loop {
             let read = content.len();
             let step = match len.saturating_sub(read) {
                 // Files in /proc and the like have no length, and any file may have grown.
-                0 => MORE,
-                left => left.min(WHOLE),
+                0 => END_STEP,
+                left => left.min(READ_STEP),
             };
             content.try_reserve(step)?;
             let spare = SpareCapacity::from(content).limit(step);

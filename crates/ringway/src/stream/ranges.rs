@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 /// The default number of reads in flight.
-const DEPTH: usize = 32;
+const DEFAULT_DEPTH: usize = 32;
 /// The most reads in flight.
-const DEEPEST: usize = 1024;
+const MAX_DEPTH: usize = 1024;
 /// The default limit of memory, in bytes.
-const BYTES: usize = 64 << 20;
+const DEFAULT_BYTES: usize = 64 << 20;
 /// The least number of ranges that are planned together: as many as one poll may sort without
 /// delaying other tasks.
-const WINDOW: usize = 256;
+const MIN_WINDOW: usize = 256;
 
 /// Reads ranges of a file with many reads in flight, and yields each range when it has been read.
 /// From [`File::read_ranges_stream`].
@@ -131,8 +131,8 @@ impl<I> RangeStream<I> {
             has_ended: false,
             index: 0,
             coalesce: Coalesce::default(),
-            depth: DEPTH,
-            max_bytes: BYTES,
+            depth: DEFAULT_DEPTH,
+            max_bytes: DEFAULT_BYTES,
             window: None,
             next: None,
             slots: Vec::new(),
@@ -147,7 +147,7 @@ impl<I> RangeStream<I> {
 
     /// Sets the number of reads in flight: 1 to 1024, 32 by default.
     pub fn depth(mut self, reads: usize) -> Self {
-        self.depth = reads.clamp(1, DEEPEST);
+        self.depth = reads.clamp(1, MAX_DEPTH);
         self
     }
 
@@ -298,7 +298,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
     fn plan_window(&mut self) {
         let align = self.file.granularity();
         let mut ranges = Vec::new();
-        for _ in 0..WINDOW.max(4 * self.depth) {
+        for _ in 0..MIN_WINDOW.max(4 * self.depth) {
             let Some(range) = self.ranges.next() else {
                 self.has_ended = true;
                 break;
@@ -342,7 +342,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
 #[derive(Default)]
 struct CompletionSet {
     /// A bit for each read.
-    completed: [AtomicU64; DEEPEST / 64],
+    completed: [AtomicU64; MAX_DEPTH / 64],
     /// Set after a waker is stored. Whoever clears it takes the waker.
     is_waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,

@@ -2,9 +2,12 @@
 
 use super::eager::Eager;
 use super::read_ahead::ReadAhead;
-use super::{CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, checked, chunk_for, end_of_chunk, has_offsets};
+use super::{
+    DEFAULT_CHUNK, DEFAULT_DEPTH, MAX_CHUNK, MAX_DEPTH, checked, chunk_for, end_of_chunk,
+    has_offsets,
+};
 use crate::Block;
-use crate::align::LARGEST_OFFSET;
+use crate::align::MAX_OFFSET;
 use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use crate::fs::File;
 use std::fmt;
@@ -94,10 +97,10 @@ impl File {
     pub fn reader(&self) -> Reader {
         Reader {
             file: self.clone(),
-            chunk: CHUNK,
-            depth: DEPTH,
+            chunk: DEFAULT_CHUNK,
+            depth: DEFAULT_DEPTH,
             position: 0,
-            end: LARGEST_OFFSET,
+            end: MAX_OFFSET,
             current: Block::default(),
             current_start: 0,
             read_ahead: ReadAhead::default(),
@@ -110,14 +113,14 @@ impl Reader {
     /// Sets the bytes per read, clamped to 1 to 1 GiB; for direct I/O rounded up to whole blocks.
     /// Chunks begin and end at multiples of it, except the first and the last. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
-        self.chunk = bytes.clamp(1, LARGEST_CHUNK);
+        self.chunk = bytes.clamp(1, MAX_CHUNK);
         self
     }
 
     /// Sets how many chunks are read ahead of the current one, at most 256. With 0, each chunk is
     /// read when it is needed. Default 4.
     pub fn read_ahead(mut self, chunks: usize) -> Self {
-        self.depth = chunks.min(DEEPEST);
+        self.depth = chunks.min(MAX_DEPTH);
         self
     }
 
@@ -142,10 +145,10 @@ impl Reader {
         let end = match bytes.end_bound() {
             Bound::Included(last) => last.saturating_add(1),
             Bound::Excluded(end) => *end,
-            Bound::Unbounded => LARGEST_OFFSET,
+            Bound::Unbounded => MAX_OFFSET,
         };
         self.read_ahead.clear();
-        self.end = end.min(LARGEST_OFFSET);
+        self.end = end.min(MAX_OFFSET);
         self.current = Block::default();
         self.seek_to(start);
         self

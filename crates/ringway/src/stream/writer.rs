@@ -3,9 +3,10 @@
 use super::eager::Eager;
 use super::write_behind::WriteBehind;
 use super::{
-    CHUNK, DEEPEST, DEPTH, LARGEST_CHUNK, block_of, checked, chunk_for, end_of_chunk, has_offsets,
+    DEFAULT_CHUNK, DEFAULT_DEPTH, MAX_CHUNK, MAX_DEPTH, block_of, checked, chunk_for, end_of_chunk,
+    has_offsets,
 };
-use crate::align::{LARGEST_OFFSET, in_memory};
+use crate::align::{MAX_OFFSET, in_memory};
 use crate::engine::{COPY_STEP, poll_proceed_in_memory};
 use crate::fs::File;
 use crate::pool::Pool;
@@ -98,8 +99,8 @@ impl File {
     pub fn writer(&self) -> Writer {
         Writer {
             file: self.clone(),
-            chunk: CHUNK,
-            depth: DEPTH,
+            chunk: DEFAULT_CHUNK,
+            depth: DEFAULT_DEPTH,
             start: 0,
             current: None,
             write_behind: WriteBehind::new(self.clone(), 0),
@@ -114,14 +115,14 @@ impl Writer {
     /// Sets the bytes per write, clamped to 1 to 1 GiB; for direct I/O rounded up to whole blocks.
     /// Chunks end at multiples of it. Default 256 KiB.
     pub fn chunk(mut self, bytes: usize) -> Self {
-        self.chunk = bytes.clamp(1, LARGEST_CHUNK);
+        self.chunk = bytes.clamp(1, MAX_CHUNK);
         self
     }
 
     /// Sets how many chunks may be in flight while the next one is collected, clamped to 1 to 256.
     /// The writer uses at most `chunk` times (this + 1) bytes of memory. Default 4.
     pub fn write_behind(mut self, chunks: usize) -> Self {
-        self.depth = chunks.clamp(1, DEEPEST);
+        self.depth = chunks.clamp(1, MAX_DEPTH);
         self
     }
 
@@ -473,7 +474,7 @@ impl Writer {
     /// Checks that a chunk may begin at this offset.
     fn check_offset(&self, offset: u64) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if offset > LARGEST_OFFSET {
+        if offset > MAX_OFFSET {
             return invalid("writer: offset above i64::MAX");
         }
         if !offset.is_multiple_of(block_of(&self.file)) {

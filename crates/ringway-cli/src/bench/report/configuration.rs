@@ -52,7 +52,8 @@ impl Setting {
     pub(super) fn value(self, of: &Workload) -> String {
         match self {
             Self::Access if of.access.is_mixed() => {
-                format!("{} with {} % reads", of.access.name(), of.read_percent)
+                let writes = 100 - of.read_percent.min(100);
+                format!("{} {}/{writes}", of.access.name(), of.read_percent)
             }
             Self::Access => of.access.name().to_owned(),
             Self::BlockSize => match of.sizes {
@@ -107,11 +108,13 @@ pub fn describe_all(of: &Workload) -> String {
 /// The backend with its options: `uring +sqpoll +fixedbufs`.
 pub(super) fn configuration(of: &Workload) -> String {
     let mut name = of.backend.name().to_owned();
+    let both = of.fixed_buffers && of.fixed_files;
     for (on, option) in [
         (of.sqpoll, " +sqpoll"),
         (of.iopoll, " +iopoll"),
-        (of.fixed_buffers, " +fixedbufs"),
-        (of.fixed_files, " +fixedfiles"),
+        (both, " +fixed"),
+        (of.fixed_buffers && !both, " +fixedbufs"),
+        (of.fixed_files && !both, " +fixedfiles"),
     ] {
         name += if on { option } else { "" };
     }
@@ -136,7 +139,7 @@ fn target(target: &Target) -> String {
         }
         Target::Directory { path, size, files } => {
             let files = plural(u64::from(*files), "file");
-            format!("{}, {files} a job of {}", path.to_string_lossy(), bytes_text(*size))
+            format!("{files} a job of {} in {}", bytes_text(*size), path.to_string_lossy())
         }
     }
 }
@@ -244,7 +247,7 @@ mod tests {
         of.fixed_files = true;
         of.batch = Some(8);
         of.complete_min = 4;
-        assert_eq!(configuration(&of), "uring +sqpoll +fixedbufs +fixedfiles batch=8 min=4");
+        assert_eq!(configuration(&of), "uring +sqpoll +fixed batch=8 min=4");
     }
 
     #[test]
@@ -261,7 +264,7 @@ mod tests {
         let report = samples::everything();
         let absent: Vec<&Measurement> =
             report.measurements.iter().filter(|of| of.runs.is_empty()).collect();
-        let name = "uring +sqpoll +fixedbufs +fixedfiles, write";
+        let name = "uring +sqpoll +fixed, write";
         assert_eq!(names(&report, &absent), name);
         assert_eq!(names(&report, &absent[..1]), format!("{name} at depth 1"));
     }

@@ -9,7 +9,7 @@ use crate::bench::workload::{Rate, Stop, Sync, Target};
 pub fn render(report: &Report) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut write = |fields: &[Field], is_heading: bool| {
-        let texts = fields.iter().map(|(name, text)| if is_heading { name } else { &**text });
+        let texts = fields.iter().map(|(name, text)| if is_heading { name } else { text });
         writer.write_record(texts).expect("rows in memory have the same length");
     };
     // A run of nothing has every column.
@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> String {
 }
 
 /// A heading and a text.
-type Field = (&'static str, String);
+type Field = (String, String);
 
 /// All columns. Their order is stable; new ones are added at the end.
 fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
@@ -59,7 +59,7 @@ fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
         Target::Directory { path, .. } => path.to_string_lossy().into_owned(),
     };
     let run_only = run.map(|(_, run, _)| run);
-    let mut fields = vec![
+    let mut fields = named([
         ("name", workload.name.clone()),
         ("backend", workload.backend.name().to_owned()),
         ("rw", workload.access.name().to_owned()),
@@ -86,14 +86,14 @@ fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
         ("run", text(run.map(|(number, ..)| number))),
         ("runs", text(run.map(|_| of.runs.len()))),
         ("is_median", text(run.map(|(.., is_median)| is_median))),
-    ];
+    ]);
     fields.extend(figures(run_only));
-    fields.extend([
+    fields.extend(named([
         ("notes", of.notes.join("; ")),
         ("largest_request_bytes", workload.largest_request().to_string()),
         ("rate_bytes_per_job_per_second", text(rate_bytes)),
         ("not_started_requests", text(run_only.map(|run| run.not_started))),
-    ]);
+    ]));
     fields
 }
 
@@ -102,7 +102,7 @@ fn figures(run: Option<&Run>) -> Vec<Field> {
     let seconds = |time: fn(&Run) -> std::time::Duration| text(run.map(|r| time(r).as_secs_f64()));
     let number = |of: fn(&Run) -> u64| text(run.map(of));
     let ran = run.filter(|run| run.ops() > 0);
-    let mut fields = vec![
+    let mut fields = named([
         ("real_seconds", seconds(|run| run.usage.real)),
         ("user_seconds", seconds(|run| run.usage.user)),
         ("system_seconds", seconds(|run| run.usage.system)),
@@ -116,68 +116,41 @@ fn figures(run: Option<&Run>) -> Vec<Field> {
         ("ops_per_second", text(run.map(Run::ops_per_second))),
         ("bytes_per_second", text(run.map(|run| run.per_second(run.bytes())))),
         ("cpu_us_per_op", text(ran.map(Run::cpu_us_per_op))),
-    ];
-    let read = run.map(|run| &run.read);
-    fields.push(("read_ops", text(read.map(|read| read.ops))));
-    fields.push(("read_bytes", text(read.map(|read| read.bytes))));
-    fields.extend(latency(read, READ));
-    let write = run.map(|run| &run.write);
-    fields.push(("write_ops", text(write.map(|write| write.ops))));
-    fields.push(("write_bytes", text(write.map(|write| write.bytes))));
-    fields.extend(latency(write, WRITE));
-    let sync = run.map(|run| &run.sync);
-    fields.push(("sync_ops", text(sync.map(|sync| sync.ops))));
-    fields.extend(latency(sync, SYNC));
+    ]);
+    fields.extend(direction("read", run.map(|run| &run.read)));
+    fields.extend(direction("write", run.map(|run| &run.write)));
+    fields.extend(direction("sync", run.map(|run| &run.sync)));
     let verified = run.and_then(|run| run.verified);
-    fields.extend([
+    fields.extend(named([
         ("failed_requests", number(Run::failed)),
         ("verified_blocks", text(verified.map(|(blocks, _)| blocks))),
         ("verified_wrong_blocks", text(verified.map(|(_, wrong)| wrong))),
-    ]);
+    ]));
     fields
 }
 
-const READ: [&str; 7] = [
-    "read_latency_min_ns",
-    "read_latency_mean_ns",
-    "read_latency_p50_ns",
-    "read_latency_p99_ns",
-    "read_latency_p99.9_ns",
-    "read_latency_p99.99_ns",
-    "read_latency_max_ns",
-];
-const WRITE: [&str; 7] = [
-    "write_latency_min_ns",
-    "write_latency_mean_ns",
-    "write_latency_p50_ns",
-    "write_latency_p99_ns",
-    "write_latency_p99.9_ns",
-    "write_latency_p99.99_ns",
-    "write_latency_max_ns",
-];
-const SYNC: [&str; 7] = [
-    "sync_latency_min_ns",
-    "sync_latency_mean_ns",
-    "sync_latency_p50_ns",
-    "sync_latency_p99_ns",
-    "sync_latency_p99.9_ns",
-    "sync_latency_p99.99_ns",
-    "sync_latency_max_ns",
-];
-
-fn latency(of: Option<&Direction>, names: [&'static str; 7]) -> impl Iterator<Item = Field> {
+fn direction(name: &str, of: Option<&Direction>) -> Vec<Field> {
     let latency = of.map(|of| &of.latency).filter(|latency| !latency.is_empty());
     let percentile = |percent| text(latency.map(|of| of.value_at_percentile(percent)));
     let values = [
-        text(latency.map(|of| of.min())),
-        text(latency.map(|of| of.mean())),
-        percentile(50.0),
-        percentile(99.0),
-        percentile(99.9),
-        percentile(99.99),
-        text(latency.map(|of| of.max())),
+        ("min", text(latency.map(|of| of.min()))),
+        ("mean", text(latency.map(|of| of.mean()))),
+        ("p50", percentile(50.0)),
+        ("p99", percentile(99.0)),
+        ("p99.9", percentile(99.9)),
+        ("p99.99", percentile(99.99)),
+        ("max", text(latency.map(|of| of.max()))),
     ];
-    names.into_iter().zip(values)
+    let mut fields = vec![(format!("{name}_ops"), text(of.map(|of| of.ops)))];
+    if name != "sync" {
+        fields.push((format!("{name}_bytes"), text(of.map(|of| of.bytes))));
+    }
+    fields.extend(values.map(|(value, text)| (format!("{name}_latency_{value}_ns"), text)));
+    fields
+}
+
+fn named<const N: usize>(fields: [(&str, String); N]) -> Vec<Field> {
+    fields.map(|(name, text)| (name.to_owned(), text)).into()
 }
 
 fn text<T: ToString>(value: Option<T>) -> String {

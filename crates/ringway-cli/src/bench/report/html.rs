@@ -113,14 +113,21 @@ fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option
             }
         }
     }
-    for series in &mut all {
-        series.figures.sort_by(|a, b| place(axis, a).0.total_cmp(&place(axis, b).0));
-    }
-    let measured: Vec<&Series> = all.iter().filter(|series| series.colour.is_some()).collect();
-    let mut places: Vec<(f64, String)> =
-        measured.iter().flat_map(|series| &series.figures).map(|of| place(axis, of)).collect();
+    let mut places: Vec<(f64, String)> = all
+        .iter()
+        .filter(|series| series.colour.is_some())
+        .flat_map(|series| &series.figures)
+        .map(|of| place(axis, of))
+        .collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     places.dedup();
+    for series in &mut all {
+        // The harness may have been measured at more places than the backends.
+        series.figures.retain(|of| places.contains(&place(axis, of)));
+        series.figures.sort_by(|a, b| place(axis, a).0.total_cmp(&place(axis, b).0));
+    }
+    all.retain(|series| !series.figures.is_empty());
+    let measured: Vec<&Series> = all.iter().filter(|series| series.colour.is_some()).collect();
     let Some((_, only)) = places.first() else { return Ok(None) };
     let axis_name = match axis {
         Setting::BlockSize => "block size",

@@ -7,7 +7,7 @@ use super::configuration::configuration;
 use super::summary::{Conclusion, Summary};
 use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
-use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
+use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use serde_json::{Map, Value, json};
@@ -216,43 +216,34 @@ fn latency(of: &Histogram<u64>, percentiles: bool) -> Value {
 
 /// The settings as fio's options. Flags have the value `1`.
 fn options(of: &Workload) -> Map<String, Value> {
-    let mut out = Map::new();
-    let mut add = |key: &str, value: String| out.insert(key.to_owned(), value.into());
-    add("name", of.name.clone());
-    match &of.target {
-        Target::Scratch { size } => add("size", size.to_string()),
-        Target::Files(paths) => add("filename", fio_names(paths)),
-        Target::SizedFiles { paths, size } => {
-            add("filename", fio_names(paths));
-            add("size", size.to_string())
+    let (filename, directory, files, file_size) = match &of.target {
+        Target::Scratch { .. } => (None, None, None, None),
+        Target::Files(paths) | Target::SizedFiles { paths, .. } => {
+            (Some(fio_names(paths)), None, None, None)
         }
         Target::Directory { path, size, files } => {
-            add("directory", path.to_string_lossy().into_owned());
-            add("nrfiles", files.to_string());
-            add("filesize", size.to_string())
+            let directory = path.to_string_lossy().into_owned();
+            (None, Some(directory), Some(files.to_string()), Some(size.to_string()))
         }
     };
-    if of.percent != 100 {
-        add("size", format!("{}%", of.percent));
-    }
-    match of.start {
+    let size = match &of.target {
+        _ if of.percent != 100 => Some(format!("{}%", of.percent)),
+        Target::Scratch { size } | Target::SizedFiles { size, .. } => Some(size.to_string()),
+        _ => None,
+    };
+    let offset = match of.start {
         Start::Byte(0) | Start::Percent(0) => None,
-        Start::Byte(byte) => add("offset", byte.to_string()),
-        Start::Percent(percent) => add("offset", format!("{percent}%")),
+        Start::Byte(byte) => Some(byte.to_string()),
+        Start::Percent(percent) => Some(format!("{percent}%")),
     };
-    add("rw", of.access.name().to_owned());
-    if of.access.is_mixed() {
-        add("rwmixread", of.read_percent.to_string());
-    }
-    match &of.sizes {
-        Sizes::One => add("bs", size_text(of.block_size)),
-        Sizes::UpTo(largest) => {
-            add("bsrange", format!("{}-{}", size_text(of.block_size), size_text(*largest)))
-        }
+    let block_size = size_text(of.block_size);
+    let (sizes_key, sizes) = match &of.sizes {
+        Sizes::One => ("bs", block_size),
+        Sizes::UpTo(largest) => ("bsrange", format!("{block_size}-{}", size_text(*largest))),
         Sizes::Split(sizes) => {
             let parts =
                 sizes.iter().map(|(size, percent)| format!("{}/{percent}", size_text(*size)));
-            add("bssplit", parts.collect::<Vec<_>>().join(":"))
+            ("bssplit", parts.collect::<Vec<_>>().join(":"))
         }
     };
     // fio has no engine that is a pool of threads.
@@ -261,59 +252,57 @@ fn options(of: &Workload) -> Map<String, Value> {
         Backend::Kaio => "libaio",
         backend => backend.name(),
     };
-    add("ioengine", engine.to_owned());
-    add("iodepth", of.depth.to_string());
-    add("numjobs", of.jobs.to_string());
-    add("direct", u8::from(of.direct).to_string());
-    let flags = [
-        ("sqthread_poll", of.sqpoll),
-        ("hipri", of.iopoll),
-        ("fixedbufs", of.fixed_buffers),
-        ("registerfiles", of.fixed_files),
-        ("norandommap", of.no_random_map),
-        ("group_reporting", of.group_reporting),
+    let (time_based, ios, io_size, runtime) = match of.stop {
+        Stop::After(time) => (true, None, None, Some(time)),
+        Stop::Requests(requests) => (false, Some(requests), None, None),
+        Stop::Bytes(bytes, time) => (false, None, Some(bytes), time),
+        Stop::Whole(time) => (false, None, None, time),
+    };
+    let (rate_key, rate) = match of.rate {
+        Some(Rate::Requests(rate)) => ("rate_iops", Some(rate)),
+        Some(Rate::Bytes(rate)) => ("rate", Some(rate)),
+        None => ("rate", None),
+    };
+    let flag = |on: bool| on.then(|| "1".to_owned());
+    let text = |number: Option<u64>| number.map(|number| number.to_string());
+    let options = [
+        ("name", Some(of.name.clone())),
+        ("filename", filename),
+        ("directory", directory),
+        ("nrfiles", files),
+        ("filesize", file_size),
+        ("size", size),
+        ("offset", offset),
+        ("rw", Some(of.access.name().to_owned())),
+        ("rwmixread", of.access.is_mixed().then(|| of.read_percent.to_string())),
+        (sizes_key, Some(sizes)),
+        ("ioengine", Some(engine.to_owned())),
+        ("iodepth", Some(of.depth.to_string())),
+        ("numjobs", Some(of.jobs.to_string())),
+        ("direct", Some(u8::from(of.direct).to_string())),
+        ("sqthread_poll", flag(of.sqpoll)),
+        ("hipri", flag(of.iopoll)),
+        ("fixedbufs", flag(of.fixed_buffers)),
+        ("registerfiles", flag(of.fixed_files)),
+        ("norandommap", flag(of.no_random_map)),
+        ("group_reporting", flag(of.group_reporting)),
+        ("iodepth_batch_submit", Some(of.group().to_string())),
+        ("iodepth_batch_complete_min", Some(of.complete_min.to_string())),
+        ("time_based", flag(time_based)),
+        ("number_ios", text(ios)),
+        ("io_size", text(io_size)),
+        ("runtime", runtime.map(fio_time)),
+        ("ramp_time", (!of.ramp.is_zero()).then(|| fio_time(of.ramp))),
+        (rate_key, text(rate)),
+        ("thinktime", of.pause.map(|pause| pause.time.as_micros().to_string())),
+        ("thinktime_blocks", of.pause.map(|pause| pause.after.to_string())),
+        (of.sync.map_or("fsync", Sync::name), of.sync.map(|sync| sync.every().to_string())),
+        ("randseed", Some(of.seed.to_string())),
+        ("randrepeat", Some(u8::from(of.rand_repeat).to_string())),
     ];
-    for (flag, _) in flags.iter().filter(|(_, set)| *set) {
-        add(flag, "1".to_owned());
-    }
-    add("iodepth_batch_submit", of.group().to_string());
-    add("iodepth_batch_complete_min", of.complete_min.to_string());
-    let time = match of.stop {
-        Stop::After(time) => {
-            add("time_based", "1".to_owned());
-            Some(time)
-        }
-        Stop::Requests(requests) => {
-            add("number_ios", requests.to_string());
-            None
-        }
-        Stop::Bytes(bytes, time) => {
-            add("io_size", bytes.to_string());
-            time
-        }
-        Stop::Whole(time) => time,
-    };
-    if let Some(time) = time {
-        add("runtime", fio_time(time));
-    }
-    if !of.ramp.is_zero() {
-        add("ramp_time", fio_time(of.ramp));
-    }
-    match of.rate {
-        Some(Rate::Requests(rate)) => add("rate_iops", rate.to_string()),
-        Some(Rate::Bytes(rate)) => add("rate", rate.to_string()),
-        None => None,
-    };
-    if let Some(pause) = of.pause {
-        add("thinktime", pause.time.as_micros().to_string());
-        add("thinktime_blocks", pause.after.to_string());
-    }
-    if let Some(sync) = of.sync {
-        add(sync.name(), sync.every().to_string());
-    }
-    add("randseed", of.seed.to_string());
-    add("randrepeat", u8::from(of.rand_repeat).to_string());
-    out
+    let given =
+        options.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())));
+    given.collect()
 }
 
 /// The options that all measurements share.

@@ -6,7 +6,7 @@ use super::figures::Figures;
 use crate::bench::result::{Direction, Measurement, Report};
 use hdrhistogram::Histogram;
 use ringway_measure::table::Table;
-use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, rate, significant};
+use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, significant};
 use std::time::Duration;
 
 /// The machine, the table and notes.
@@ -68,13 +68,11 @@ pub(super) fn table(report: &Report) -> (Vec<String>, Table) {
     let mut caption = vec![describe(&report.measurements[0].workload, &shared)];
     let mut columns = setting_columns(&rows, &varying);
     for (heading, texts) in figure_columns(&rows) {
-        let mut whole = texts.iter().zip(&rows).filter(|(_, row)| row.direction.is_none());
-        let first = &texts[0];
-        match whole.all(|(text, _)| text == first) {
-            true if matches!(heading, "requests" | "real") && first != ABSENT => {
-                let unit = if heading == "requests" { " requests" } else { "" };
-                caption.push(format!("{first}{unit}"));
-            }
+        let ran = |row: &Row| row.figures.is_some() && row.direction.is_none();
+        let mut whole = texts.iter().zip(&rows).filter(|(_, row)| ran(row)).map(|(text, _)| text);
+        let first = whole.next().map_or("", String::as_str);
+        match whole.all(|text| text == first) && heading != "ops/s" {
+            true if heading == "real" => caption.push(first.to_owned()),
             true if first.is_empty() || first == ABSENT => {}
             _ => columns.push((heading, texts)),
         }
@@ -101,7 +99,7 @@ type Column = (&'static str, Vec<String>);
 fn setting_columns(rows: &[Row], varying: &[Setting]) -> Vec<Column> {
     let column =
         |heading, text: &dyn Fn(&Row) -> String| (heading, rows.iter().map(text).collect());
-    let mut columns: Vec<Column> = vec![column("configuration", &|row| match row.direction {
+    let mut columns: Vec<Column> = vec![column("backend", &|row| match row.direction {
         Some((name, _)) => format!("  {name}"),
         None => configuration(&row.measurement.workload),
     })];
@@ -132,7 +130,6 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
     let mut add = |heading, text: &dyn Fn(&Row) -> String| {
         columns.push((heading, rows.iter().map(text).collect()));
     };
-    add("requests", &|row| row.any(|_, ops, _, _| rate(ops as f64)));
     add("real", &|row| row.whole(|f| time(f.run.usage.real)));
     add("user", &|row| row.whole(|f| time(f.run.usage.user)));
     add("system", &|row| row.whole(|f| time(f.run.usage.system)));
@@ -142,7 +139,7 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
         None if row.measurement.runs.is_empty() => "did not run".to_owned(),
         None => "completed nothing".to_owned(),
     });
-    add("spread", &|row| row.whole(|f| f.ops.percent().unwrap_or_default()));
+    add("±", &|row| row.whole(|f| f.ops.percent().unwrap_or_default().replace('±', "")));
     add("MB/s", &|row| {
         row.any(|f, _, bytes, _| match bytes {
             0 => String::new(),
@@ -178,7 +175,7 @@ fn explanations(report: &Report) -> Vec<String> {
     let most = report.measurements.iter().map(|of| of.runs.len()).max().unwrap_or(0);
     if most > 1 {
         lines.push(format!(
-            "Each row is the median of {}; spread is half the range of ops/s.",
+            "Each row is the median of {}; ± is half the range of ops/s.",
             plural(most as u64, "run")
         ));
     }
@@ -205,9 +202,9 @@ mod tests {
         let text = render(&samples::depths());
         assert!(text.contains("\nrandread, 4 KiB, direct, 1 job, 5.00 s\n"), "{text}");
         assert!(text.contains("median of 3 runs"), "{text}");
-        let rows: Vec<&str> = text.lines().filter(|line| line.contains(" ±")).collect();
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains(" % ")).collect();
         assert_eq!(rows.len(), 12, "{text}");
-        let spread = rows[0].chars().position(|c| c == '±');
+        let spread = rows[0].chars().position(|c| c == '%');
         assert!(rows.iter().all(|row| row.chars().count() == rows[0].chars().count()), "{text}");
         assert!(spread.is_some());
         assert!(!text.contains("SQPOLL"), "no configuration had any\n{text}");
@@ -251,7 +248,7 @@ mod tests {
         for part in ["\n  reads ", "\n  writes ", "\n  syncs "] {
             assert_eq!(text.matches(part).count(), 8, "{part}\n{text}");
         }
-        let caption = "randrw with 70 % reads, 4 KiB, direct, 1 job, fsync after 16 writes";
+        let caption = "randrw 70/30, 4 KiB, direct, 1 job, fsync after 16 writes";
         assert!(text.contains(caption), "{text}");
     }
 
@@ -291,10 +288,7 @@ mod tests {
                 assert!(text.contains("Nothing was measured"));
             }
         }
-        assert!(
-            render(&samples::one_measurement())
-                .contains("depth 32, 1 job, 1.09 M requests, 5.00 s")
-        );
+        assert!(render(&samples::one_measurement()).contains("depth 32, 1 job, 5.00 s"));
     }
 
     proptest! {

@@ -164,18 +164,15 @@ impl Watch {
 
     /// Removes that record; returns true if the transfer was cancelled meanwhile.
     pub fn unmark_running(&mut self, token: Token) -> bool {
-        let Some(at) = self
-            .running_transfers
-            .iter()
-            .position(|running_transfers| running_transfers.token == token)
+        let Some(at) = self.running_transfers.iter().position(|transfer| transfer.token == token)
         else {
             return false;
         };
-        let running_transfers = self.running_transfers.swap_remove(at);
-        if running_transfers.blocking {
+        let transfer = self.running_transfers.swap_remove(at);
+        if transfer.blocking {
             self.wake();
         }
-        running_transfers.cancelled
+        transfer.cancelled
     }
 
     /// Cancels a waiting job; returns true if it has ended and the caller must push its event. For
@@ -193,12 +190,10 @@ impl Watch {
             waiting.cancelled = true;
             self.cancelled = true;
             self.wake();
-        } else if let Some(running_transfers) = self
-            .running_transfers
-            .iter_mut()
-            .find(|running_transfers| running_transfers.token == token)
+        } else if let Some(transfer) =
+            self.running_transfers.iter_mut().find(|transfer| transfer.token == token)
         {
-            running_transfers.cancelled = true;
+            transfer.cancelled = true;
         }
         false
     }
@@ -221,9 +216,9 @@ impl Watch {
 
     /// True while a worker makes a blocking call on the stream.
     fn in_use(&self, interest: Interest) -> bool {
-        self.running_transfers.iter().any(|running_transfers| {
-            running_transfers.blocking && running_transfers.interest == interest
-        })
+        self.running_transfers
+            .iter()
+            .any(|transfer| transfer.blocking && transfer.interest == interest)
     }
 }
 
