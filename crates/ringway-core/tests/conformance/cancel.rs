@@ -2,113 +2,9 @@
 //! behind.
 
 use crate::world::{MS, World, descriptors, pipe, put, wait_for};
-use ringway_core::op::{self, Position, Readiness};
+use ringway_core::op::{self, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
-
-const CANCELED: Result<u64, i32> = Err(libc::ECANCELED);
-
-pub fn before_submission(world: &World) {
-    let file = world.file(b"before");
-    let mut queue = world.queue();
-    let write = queue.push(op::write(&file, b"after!".to_vec(), 0).user_data(1)).unwrap();
-    queue.push(op::nop().user_data(2)).unwrap();
-    assert!(queue.cancel(write));
-    assert!(!queue.cancel(write), "it has its result");
-    let mut done = queue.completions();
-    assert_eq!(done.remove(&2).unwrap().result, Ok(0));
-    let done = done.remove(&1).unwrap();
-    assert!(done.result.as_ref().unwrap_err().is_cancelled());
-    assert_eq!(done.into_buffer().unwrap().as_slice(), b"after!");
-    assert_eq!(
-        std::fs::read_to_string(format!(
-            "/proc/self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(&file)
-        ))
-        .unwrap(),
-        "before"
-    );
-    assert!(!queue.cancel(write), "it is over");
-}
-
-pub fn a_submitted_poll(world: &World) {
-    let mut queue = world.queue();
-    let (reader, writer) = pipe();
-    for _ in 0..20 {
-        let ids: Vec<_> = (0..5)
-            .map(|number| {
-                queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()
-            })
-            .collect();
-        assert_eq!(queue.submit().unwrap(), 0);
-        assert!(queue.cancel(ids[2]));
-        let done: Vec<_> =
-            queue.reap(1).unwrap().map(|done| (done.user_data, done.result.is_err())).collect();
-        assert_eq!(done, [(2, true)]);
-        put(&writer, b"x");
-        assert_eq!(queue.rest().into_values().filter(|result| *result == Ok(1)).count(), 4);
-        assert_eq!(queue.result(op::read(&reader, vec![0; 1], Position::Current)), Ok(1));
-    }
-}
-
-pub fn reads_of_pipes(world: &World) {
-    let mut queue = world.queue();
-    let (reader, writer) = pipe();
-    for _ in 0..10 {
-        let id =
-            queue.push(op::read(&reader, vec![5; 100], Position::Current).user_data(1)).unwrap();
-        queue
-            .push(
-                op::readv(&reader, op::Vectored::new([vec![0; 9]]), Position::Current).user_data(2),
-            )
-            .unwrap();
-        queue.submit().unwrap();
-        assert!(queue.cancel(id));
-        let mut some: Vec<_> = queue.reap(1).unwrap().collect();
-        let done = some.pop().unwrap();
-        assert_eq!(
-            (done.user_data, done.result.as_ref().unwrap_err().errno()),
-            (1, libc::ECANCELED)
-        );
-        assert_eq!(done.into_buffer().unwrap().as_slice(), [5; 100]);
-        put(&writer, b"still");
-        assert_eq!(queue.rest()[&2], Ok(5));
-    }
-}
-
-/// Behind a barrier, behind a chain's head, and in a queue that is fuller than the backend.
-pub fn behind_others(world: &World) {
-    let mut queue = world.build(&world.options().entries(4));
-    let (reader, writer) = pipe();
-    queue.push(op::poll(&reader, Readiness::READABLE).user_data(0)).unwrap();
-    let barrier = queue.push(op::nop().drain().user_data(1)).unwrap();
-    let behind = queue.push(op::nop().user_data(2)).unwrap();
-    queue.push(op::nop().user_data(3)).unwrap();
-    queue.submit().unwrap();
-    assert!(queue.cancel(behind));
-    assert_eq!(queue.reap(1).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [2]);
-    assert!(queue.cancel(barrier));
-    // With the barrier gone nothing holds the other one back.
-    let mut rest: Vec<u64> = queue.reap(2).unwrap().map(|done| done.user_data).collect();
-    rest.sort();
-    assert_eq!(rest, [1, 3]);
-    queue.check();
-    put(&writer, b"x");
-    assert_eq!(queue.rest()[&0], Ok(1));
-    assert_eq!(queue.result(op::read(&reader, vec![0; 1], Position::Current)), Ok(1));
-    let ids: Vec<_> = (0..100)
-        .map(|number| queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap())
-        .collect();
-    queue.submit().unwrap();
-    for id in ids.iter().skip(1).step_by(2) {
-        assert!(queue.cancel(*id));
-    }
-    let done: Vec<_> =
-        queue.reap(50).unwrap().map(|done| (done.user_data % 2, done.result.is_err())).collect();
-    assert_eq!(done, [(1, true); 50]);
-    put(&writer, b"x");
-    assert_eq!(queue.rest().into_values().filter(|result| *result == Ok(1)).count(), 50);
-}
 
 pub fn when_done(world: &World) {
     let mut queue = world.queue();
@@ -127,30 +23,6 @@ pub fn when_done(world: &World) {
     assert!(!queue.cancel(id) && !queue.abandon(id));
     put(&writer, b"x");
     assert_eq!(queue.rest()[&0], Ok(1));
-}
-
-pub fn everything(world: &World) {
-    let mut queue = world.queue();
-    let (reader, _writer) = pipe();
-    let wait = || op::poll(&reader, Readiness::READABLE);
-    for number in 0..10 {
-        queue.push(wait().user_data(number)).unwrap();
-        queue
-            .push(op::read(&reader, vec![0; 8], Position::Current).user_data(100 + number))
-            .unwrap();
-        queue.push(op::timeout(Duration::from_secs(60)).user_data(200 + number)).unwrap();
-        queue
-            .push_chain([wait().user_data(300 + number), op::nop().user_data(400 + number)])
-            .unwrap();
-    }
-    queue.submit().unwrap();
-    queue.push(op::nop().drain().user_data(500)).unwrap();
-    queue.push(op::nop().user_data(501)).unwrap();
-    assert_eq!(queue.cancel_all(), 52);
-    let rest = queue.rest();
-    assert_eq!(rest.len(), 52);
-    assert!(rest.values().all(|result| *result == CANCELED), "{rest:?}");
-    assert_eq!(queue.result(op::nop()), Ok(0));
 }
 
 pub fn abandoned_opens_are_closed(world: &World) {

@@ -4,14 +4,11 @@ use crate::common::is_root;
 use crate::world::{Checked, World, answer, pattern, pipe, room, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 
 const BLOCK: usize = 4096;
-
-/// A number that no descriptor has.
-const NONE: RawFd = 1_000_000;
 
 /// The result of an operation that is pushed by its addresses.
 fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
@@ -21,138 +18,13 @@ fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
     queue.rest()[&0]
 }
 
-pub fn bad_descriptors(world: &World) {
+pub fn addresses_outside_the_process(world: &World) {
     let mut queue = world.queue();
-    let mut buffer = [0u8; 512];
-    let buf = buffer.as_mut_ptr();
-    let iov = libc::iovec { iov_base: buf.cast(), iov_len: 512 };
-    for fd in [NONE, -1] {
-        for offset in [0, op::CURRENT_POSITION] {
-            for len in [512, 0] {
-                assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), Err(libc::EBADF));
-                assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), Err(libc::EBADF));
-            }
-            assert_eq!(
-                raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
-                Err(libc::EBADF)
-            );
-            assert_eq!(
-                raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
-                Err(libc::EBADF)
-            );
-        }
-        assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: false }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: true }), Err(libc::EBADF));
-        assert_eq!(
-            raw(&mut queue, op::SyncRange { fd, offset: 0, len: 0, flags: 0 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(
-            raw(&mut queue, op::Fallocate { fd, mode: 0, offset: 0, len: 1 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(raw(&mut queue, op::Ftruncate { fd, len: 0 }), Err(libc::EBADF));
-        assert_eq!(
-            raw(&mut queue, op::Fadvise { fd, offset: 0, len: 0, advice: 0 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(raw(&mut queue, op::Poll { fd, events: libc::POLLIN as u16 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Close { fd }), Err(libc::EBADF));
-        let path = c"name".as_ptr();
-        assert_eq!(raw(&mut queue, op::Mkdir { dir: NONE, path, mode: 0o755 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Unlink { dir: NONE, path, flags: 0 }), Err(libc::EBADF));
-    }
-    // An address that is none.
     let file = world.file(&pattern(0, 512));
     let fd = file.as_raw_fd();
     let buf = std::ptr::without_provenance_mut(8);
     assert_eq!(raw(&mut queue, op::Read { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
     assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
-}
-
-pub fn wrong_access(world: &World) {
-    let dir = world.dir("access");
-    let path = dir.join("file");
-    std::fs::write(&path, pattern(0, BLOCK)).unwrap();
-    for direct in [false, true] {
-        let open = |read: bool| {
-            OpenOptions::new().read(read).write(!read).direct(direct).open(&path).unwrap()
-        };
-        let (reader, writer) = (open(true), open(false));
-        let mut queue = world.queue();
-        for at in [Position::Offset(0), Position::Current] {
-            for len in [BLOCK, 0] {
-                assert_eq!(
-                    queue.result(op::write(&reader, room(&reader, len), at)),
-                    Err(libc::EBADF)
-                );
-                assert_eq!(
-                    queue.result(op::read(&writer, room(&writer, len), at)),
-                    Err(libc::EBADF)
-                );
-                let parts = || Vectored::new([room(&writer, len)]);
-                assert_eq!(queue.result(op::writev(&reader, parts(), at)), Err(libc::EBADF));
-                assert_eq!(queue.result(op::readv(&writer, parts(), at)), Err(libc::EBADF));
-            }
-        }
-        assert_eq!(queue.result(op::ftruncate(&reader, 0)), Err(libc::EINVAL));
-        assert_eq!(queue.result(op::fallocate(&reader, 0, 0, 1)), Err(libc::EBADF));
-        assert_eq!(queue.result(op::fsync(&reader)), Ok(0));
-    }
-    // SAFETY: the path is a C string; the call makes a new descriptor.
-    let fd = unsafe { libc::open(c"access/file".as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: the descriptor has just been made and is owned by nobody else.
-    let place = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::read(&place, vec![0; 8], 0)), Err(libc::EBADF));
-    assert_eq!(queue.result(op::fsync(&place)), Err(libc::EBADF));
-}
-
-pub fn wrong_kind_of_file(world: &World) {
-    let dir = File::open(&world.disk).unwrap();
-    let mut queue = world.queue();
-    for at in [Position::Offset(0), Position::Current] {
-        for len in [512, 0] {
-            assert_eq!(
-                queue.result(op::read(&dir, vec![0; len], at)),
-                Err(libc::EISDIR),
-                "{at:?}, {len}"
-            );
-            assert_eq!(queue.result(op::write(&dir, vec![0; len], at)), Err(libc::EBADF));
-        }
-        assert_eq!(
-            queue.result(op::readv(&dir, Vectored::new([vec![0; 512]]), at)),
-            Err(libc::EISDIR)
-        );
-    }
-    let (reader, writer) = pipe();
-    // A pipe has no offsets; one that is named is ignored.
-    for at in [
-        Position::Offset(5),
-        Position::Offset(0),
-        Position::Offset(i64::MAX as u64 - 8),
-        Position::Current,
-    ] {
-        assert_eq!(queue.result(op::write(&writer, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(
-            queue.result(op::writev(&writer, Vectored::new([vec![1; 8]]), at)),
-            Ok(8),
-            "{at:?}"
-        );
-        assert_eq!(queue.result(op::read(&reader, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(
-            queue.result(op::readv(&reader, Vectored::new([vec![1; 8]]), at)),
-            Ok(8),
-            "{at:?}"
-        );
-    }
-    assert_eq!(queue.result(op::fsync(&reader)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::fdatasync(&reader)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::sync_range(&reader, 0, 0, 0)), Err(libc::ESPIPE));
-    assert_eq!(queue.result(op::fallocate(&writer, 0, 0, 1)), Err(libc::ESPIPE));
-    assert_eq!(queue.result(op::ftruncate(&writer, 0)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::fadvise(&reader, 0, 0, op::Advice::WillNeed)), Err(libc::ESPIPE));
 }
 
 /// Direct transfers that are not aligned: whatever the file system says to the system call.
@@ -326,48 +198,6 @@ pub fn invalid_operations(world: &World) {
     assert_eq!(queue.push_chain(chain).unwrap_err().into_operations().len(), 3);
     assert_eq!(queue.push_chain([]).unwrap_err().reason().errno(), libc::EINVAL);
     assert_eq!(queue.result(op::nop()), Ok(0));
-}
-
-/// EPIPE, and no signal that would end the process.
-pub fn broken_pipe(world: &World) {
-    let (reader, writer) = pipe();
-    drop(reader);
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::write(&writer, vec![0; 8], Position::Current)), Err(libc::EPIPE));
-    assert_eq!(
-        queue.result(op::writev(&writer, Vectored::new([vec![0; 8]]), Position::Current).exact()),
-        Err(libc::EPIPE)
-    );
-}
-
-pub fn file_size_limit(world: &World) {
-    let files = world.files("limit", b"");
-    let limit = libc::rlimit { rlim_cur: 2 * BLOCK as u64, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is a live value that is only read; SIGXFSZ, which would end the process, is
-    // ignored.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
-    for file in files {
-        let mut queue = world.queue();
-        let block = BLOCK as u64;
-        assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 0)), Ok(block));
-        // Up to the limit, and no further.
-        assert_eq!(queue.result(op::write(&file, room(&file, 3 * BLOCK), 0)), Ok(2 * block));
-        assert_eq!(
-            queue.result(op::write(&file, room(&file, 3 * BLOCK), 0).exact()),
-            Err(libc::EFBIG)
-        );
-        assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 2 * block)), Err(libc::EFBIG));
-        assert_eq!(
-            queue.result(op::writev(&file, Vectored::new([room(&file, BLOCK)]), 3 * block)),
-            Err(libc::EFBIG)
-        );
-        assert_eq!(queue.result(op::ftruncate(&file, 3 * block)), Err(libc::EFBIG));
-        assert_eq!(queue.result(op::fallocate(&file, 0, 0, 3 * block)), Err(libc::EFBIG));
-        assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), 2 * block);
-    }
 }
 
 /// A file system of so few bytes, seen by this process alone. `None`, with the reason told, where

@@ -98,33 +98,6 @@ pub fn more_than_are_in_flight(world: &World) {
     assert_eq!(queue.reap(0).unwrap().count(), 3);
 }
 
-pub fn one_at_a_time(world: &World) {
-    let file = world.file(&pattern(0, 4096));
-    let mut queue = world.build(&world.options().entries(1).in_flight(1));
-    for at in 0..50 {
-        let done = queue.one(op::read(&file, vec![0; 64], at * 64));
-        assert_eq!(bytes(done), pattern(at * 64, 64));
-    }
-    assert_eq!(
-        queue.result(op::poll(&file, Readiness::READABLE).timeout(Duration::from_secs(60))),
-        Ok(1)
-    );
-    let direct = world.direct(&pattern(0, 1 << 20));
-    let done = queue.one(op::read(&direct, room(&direct, 1 << 20), 0).exact());
-    assert_eq!(bytes(done), pattern(0, 1 << 20));
-    // One entry is all that the submission queue has.
-    let mut queue = world.build(&world.options().entries(1));
-    for number in 0..200 {
-        queue.push(op::read(&file, vec![0; 64], number % 64 * 64).user_data(number)).unwrap();
-    }
-    queue.push_chain([op::nop().user_data(1000), op::fsync(&file).user_data(1001)]).unwrap();
-    let done = queue.completions();
-    assert_eq!(done.len(), 202);
-    for (number, done) in done.into_iter().take(200) {
-        assert_eq!(bytes(done), pattern(number % 64 * 64, 64));
-    }
-}
-
 /// Operations that are refused at the head, in the middle and at the end of what is submitted
 /// together.
 pub fn bad_ones_in_a_batch(world: &World) {

@@ -11,6 +11,8 @@
 //! not expected fails.
 
 mod cancel;
+#[path = "../common/cases.rs"]
+mod cases;
 mod chains;
 mod closing;
 #[path = "../common/mod.rs"]
@@ -30,14 +32,14 @@ mod world;
 
 use common::{KAIO, URING, become_ordinary, in_child, is_root, limit_memlock, refuse};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, Options};
+use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
+use ringway_torture::watchdog;
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use world::{World, skip};
 
@@ -71,66 +73,32 @@ const ONCE_APART: Case = set(true, true);
 
 const CASES: &[Case] = cases! {
     EVERYWHERE {
-        transfers::nop,
         transfers::read_and_write_at_offsets,
-        transfers::read_and_write_at_the_cursor,
         transfers::vectored,
-        transfers::vectored_at_the_cursor,
-        transfers::append,
         transfers::kinds_of_buffers,
-        transfers::nothing_to_transfer,
-        transfers::short_at_the_end,
         transfers::exact_over_a_pipe,
-        transfers::exact_vectored_over_a_pipe,
-        transfers::exact_write_into_a_full_pipe,
         transfers::exact_under_faults,
-        transfers::syncs,
-        transfers::poll,
         transfers::timeout,
         transfers::many_at_once,
-        errors::bad_descriptors,
-        errors::wrong_access,
-        errors::wrong_kind_of_file,
+        errors::addresses_outside_the_process,
         errors::misaligned,
         errors::offsets,
         errors::too_many_buffers,
         errors::invalid_operations,
-        errors::broken_pipe,
         paths::open,
-        paths::open_at,
         paths::close,
         paths::statx,
         paths::fallocate,
-        paths::ftruncate,
         paths::fadvise,
-        paths::rename,
-        paths::unlink,
-        paths::mkdir,
-        paths::link,
-        paths::symlink,
-        paths::no_permission,
-        chains::in_order,
+        paths::link_of_an_unnamed_file,
         chains::read_then_close,
-        chains::write_sync_rename,
         chains::a_failure_ends_it,
-        chains::every_failure_ends_it,
-        chains::a_short_transfer_ends_it,
-        chains::always_goes_on,
-        chains::longer_than_the_submission_queue,
-        chains::cancelled_in_the_middle,
         chains::beside_other_operations,
-        chains::barriers,
         chains::barriers_under_load,
-        chains::a_chain_behind_a_barrier,
         chains::time_limits,
         chains::time_limits_of_queued_operations,
         chains::deadlines_of_reap,
-        cancel::before_submission,
-        cancel::a_submitted_poll,
-        cancel::reads_of_pipes,
-        cancel::behind_others,
         cancel::when_done,
-        cancel::everything,
         cancel::abandoned_opens_are_closed,
         cancel::capacity_comes_back_at_the_completion,
         full::push_hands_back,
@@ -138,7 +106,6 @@ const CASES: &[Case] = cases! {
         full::after_close,
         full::nothing_in_flight,
         full::more_than_are_in_flight,
-        full::one_at_a_time,
         full::bad_ones_in_a_batch,
         full::completion_queue_overflow,
         waiting::no_lost_wake_up,
@@ -163,7 +130,6 @@ const CASES: &[Case] = cases! {
         closing::of_a_backend_that_fails,
     }
     EVERYWHERE_APART {
-        errors::file_size_limit,
         process::fork,
         process::forked_child_drops,
         waiting::signals_do_not_end_a_wait,
@@ -211,9 +177,6 @@ const CASES: &[Case] = cases! {
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
-/// Longer than any case takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
 /// The list under some restrictions.
@@ -255,8 +218,10 @@ impl Leg {
             },
             || {
                 short_panics();
+                let data = cases::load();
+                cases::prepare_process();
                 restrict();
-                self.run_all();
+                self.run_all(&data);
             },
         );
     }
@@ -266,7 +231,7 @@ impl Leg {
         World { kind, faulty, little_memory: self.little_memory, disk: PathBuf::from("."), shm }
     }
 
-    fn run_all(&self) {
+    fn run_all(&self, data: &[cases::Case]) {
         let begin = Instant::now();
         let kinds = self.chosen();
         let wanted = env::var("RINGWAY_CASE").unwrap_or_default();
@@ -302,15 +267,51 @@ impl Leg {
                     failed.push(name);
                 }
             }
+            for case in data {
+                let name = title(kind, faulty, &case.name);
+                let listed = self.only.is_none_or(|only| only.contains(&case.name.as_str()));
+                if !listed || !name.contains(&wanted) {
+                    continue;
+                }
+                count += 1;
+                if !self.passes_data(case, &world, &name) {
+                    println!("FAILED {name}");
+                    failed.push(name);
+                }
+            }
         }
         println!("{}: {count} cases in {:.1?}", self.test, begin.elapsed());
         assert!(failed.is_empty(), "{} of {count} failed: {failed:#?}", failed.len());
     }
 
+    /// Runs a case of `conformance/` on disk and, in the full leg, in memory.
+    fn passes_data(&self, case: &cases::Case, world: &World, name: &str) -> bool {
+        let _watched = watchdog::watch(name.into());
+        let in_memory = self.full && cases::runs_in_memory(case);
+        let dirs = [Some(&world.disk), in_memory.then_some(&world.shm)];
+        dirs.into_iter().flatten().all(|dir| {
+            let mut options = Options::new();
+            if world.faulty {
+                options = options.faults(FaultPlan::new(0));
+            }
+            match cases::run(case, options, world.kind, &dir.join("case")) {
+                Ok(_) => true,
+                Err(cases::Stop::Skipped(why)) => {
+                    skip(&why);
+                    true
+                }
+                Err(cases::Stop::Failed(why)) => {
+                    println!("{name} in {}: {why}", dir.display());
+                    false
+                }
+            }
+        })
+    }
+
     /// Which backend is chosen unasked, and whether the refused ones are explained; those that are
     /// there.
     fn chosen(&self) -> Vec<BackendKind> {
-        let _watch = Watchdog::new("the choice of a backend");
+        let _watched = watchdog::watch("the choice of a backend".into());
         let mut there = Vec::new();
         for kind in KINDS {
             let built = Options::new().backend(kind).build();
@@ -348,7 +349,7 @@ impl Leg {
 
     /// A case in a process of its own, which inherits the restrictions.
     fn apart(&self, name: &str) -> bool {
-        let _watch = Watchdog::new(name);
+        let _watched = watchdog::watch(name.into());
         let mut command = Command::new("/proc/self/exe");
         command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
         let output = command.output().unwrap();
@@ -374,7 +375,7 @@ impl Leg {
             .find(|(kind, faulty, case)| title(*kind, *faulty, case.name) == alone)
             .unwrap();
         short_panics();
-        let _watch = Watchdog::new(alone);
+        let _watched = watchdog::watch(alone.into());
         (case.run)(&self.world(kind, faulty));
     }
 }
@@ -401,41 +402,8 @@ fn title(kind: BackendKind, faulty: bool, name: &str) -> String {
 }
 
 fn passes(case: &Case, world: &World, name: &str) -> bool {
-    let _watch = Watchdog::new(name);
+    let _watched = watchdog::watch(name.into());
     catch_unwind(AssertUnwindSafe(|| (case.run)(world))).is_ok()
-}
-
-/// Ends a process whose case hangs, and says which.
-struct Watchdog;
-
-static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
-
-impl Watchdog {
-    fn new(name: &str) -> Self {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            std::thread::spawn(|| {
-                loop {
-                    std::thread::sleep(Duration::from_millis(100));
-                    let running = RUNNING.lock().unwrap();
-                    if let Some((name, _)) =
-                        running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE)
-                    {
-                        eprintln!("{name} hangs");
-                        std::process::abort();
-                    }
-                }
-            });
-        });
-        *RUNNING.lock().unwrap() = Some((name.to_owned(), Instant::now()));
-        Self
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        *RUNNING.lock().unwrap() = None;
-    }
 }
 
 #[test]
@@ -505,8 +473,7 @@ const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 #[test]
 fn io_uring_disabled_by_sysctl() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
-    let only =
-        Some(&["transfers::nop", "transfers::read_and_write_at_offsets", "chains::in_order"][..]);
+    let only = Some(&["nop", "transfers::read_and_write_at_offsets", "a chain runs in order"][..]);
     let leg = Leg { refused, only, ..Leg::new("io_uring_disabled_by_sysctl") };
     if !is_root() {
         return skip("only root may set a sysctl");

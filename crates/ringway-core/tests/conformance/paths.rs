@@ -1,6 +1,5 @@
 //! Operations on names: what is made, found and removed, and what is said where that cannot be.
 
-use crate::common::is_root;
 use crate::world::{Checked, World, bytes, descriptors, pattern, wait_for};
 use ringway_core::op;
 use ringway_core::{File, OpenOptions};
@@ -10,8 +9,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-const RESOLVE_NO_SYMLINKS: u64 = 0x04;
-const RESOLVE_BENEATH: u64 = 0x08;
 
 fn opened(queue: &mut Checked, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, i32> {
     queue.one(op::open(path, options)).into_file().map_err(|error| error.errno())
@@ -88,34 +85,6 @@ pub fn open(world: &World) {
         wait_for(Duration::from_secs(5), || descriptors() == before),
         "{before} before, {} now",
         descriptors()
-    );
-}
-
-pub fn open_at(world: &World) {
-    let path = world.dir("open_at");
-    fs::create_dir(path.join("below")).unwrap();
-    fs::write(path.join("below/file"), b"inside").unwrap();
-    fs::write(path.join("beside"), b"outside").unwrap();
-    let dir = File::open(path.join("below")).unwrap();
-    let mut queue = world.queue();
-    let mut at = |name: &str, options: &OpenOptions| {
-        queue.one(op::open_at(&dir, name, options)).into_file().map_err(|error| error.errno())
-    };
-    at("file", &reading()).unwrap();
-    at("../beside", &reading()).unwrap();
-    assert_eq!(failure(at("beside", &reading())), libc::ENOENT);
-    at("file", reading().resolve(RESOLVE_BENEATH)).unwrap();
-    assert_eq!(failure(at("../beside", reading().resolve(RESOLVE_BENEATH))), libc::EXDEV);
-    assert_eq!(failure(at("/etc/passwd", reading().resolve(RESOLVE_BENEATH))), libc::EXDEV);
-    std::os::unix::fs::symlink("file", path.join("below/link")).unwrap();
-    assert_eq!(failure(at("link", reading().resolve(RESOLVE_NO_SYMLINKS))), libc::ELOOP);
-    assert_eq!(failure(at("file", reading().resolve(1 << 40))), libc::EINVAL);
-    at("new", writing().create_new(true).resolve(RESOLVE_BENEATH)).unwrap();
-    assert!(path.join("below/new").exists());
-    let file = File::open(path.join("beside")).unwrap();
-    assert_eq!(
-        queue.one(op::open_at(&file, "x", &reading())).into_file().unwrap_err().errno(),
-        libc::ENOTDIR
     );
 }
 
@@ -220,23 +189,6 @@ pub fn fallocate(world: &World) {
     assert_eq!(queue.result(op::fallocate(&file, 0, i64::MAX as u64, 1)), Err(libc::EFBIG));
 }
 
-pub fn ftruncate(world: &World) {
-    for file in world.files("ftruncate", &pattern(0, 10_000)) {
-        let mut queue = world.queue();
-        for len in [5_000, 20_000, 0, 1 << 33] {
-            assert_eq!(queue.result(op::ftruncate(&file, len)), Ok(0));
-            assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), len);
-        }
-    }
-    let file = world.file(&pattern(0, 100));
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::ftruncate(&file, 50)), Ok(0));
-    assert_eq!(queue.result(op::ftruncate(&file, 60)), Ok(0));
-    let mut expected = pattern(0, 50);
-    expected.resize(60, 0);
-    assert_eq!(bytes(queue.one(op::read(&file, vec![1; 100], 0))), expected);
-}
-
 pub fn fadvise(world: &World) {
     use op::Advice::{DontNeed, NoReuse, Normal, Random, Sequential, WillNeed};
     let file = world.file(&pattern(0, 10_000));
@@ -254,114 +206,11 @@ pub fn fadvise(world: &World) {
     assert_eq!(bytes(queue.one(op::read(&file, vec![0; 10_000], 0))), pattern(0, 10_000));
 }
 
-/// Names and contents below a directory.
-fn listing(dir: &Path) -> Vec<(String, String)> {
-    let mut all: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .map(|entry| {
-            (
-                entry.file_name().into_string().unwrap(),
-                fs::read_to_string(entry.path()).unwrap_or_default(),
-            )
-        })
-        .collect();
-    all.sort();
-    all
-}
-
-fn entries(list: &[(&str, &str)]) -> Vec<(String, String)> {
-    list.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
-}
-
-pub fn rename(world: &World) {
-    let path = world.dir("rename");
-    let (a, b, c) = (path.join("a"), path.join("b"), path.join("c"));
-    fs::write(&a, "A").unwrap();
-    fs::write(&b, "B").unwrap();
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::rename(&a, &c)), Ok(0));
-    assert_eq!(listing(&path), entries(&[("b", "B"), ("c", "A")]));
-    assert_eq!(queue.result(op::rename(&a, &c)), Err(libc::ENOENT));
-    let dir = File::open(&path).unwrap();
-    let flags = libc::RENAME_NOREPLACE;
-    assert_eq!(queue.result(op::rename_at(&dir, "b", &dir, "c", flags)), Err(libc::EEXIST));
-    assert_eq!(queue.result(op::rename_at(&dir, "b", &dir, "c", libc::RENAME_EXCHANGE)), Ok(0));
-    assert_eq!(listing(&path), entries(&[("b", "A"), ("c", "B")]));
-    assert_eq!(queue.result(op::rename_at(&dir, "b", &dir, "d", flags)), Ok(0));
-    assert_eq!(queue.result(op::rename(path.join("d"), &c)), Ok(0));
-    assert_eq!(listing(&path), entries(&[("c", "A")]));
-    assert_eq!(queue.result(op::rename_at(&dir, "c", &dir, "d", 1 << 10)), Err(libc::EINVAL));
-    fs::create_dir(path.join("full")).unwrap();
-    fs::write(path.join("full/x"), "").unwrap();
-    fs::create_dir(path.join("empty")).unwrap();
-    assert_eq!(
-        queue.result(op::rename(path.join("empty"), path.join("full"))),
-        Err(libc::ENOTEMPTY)
-    );
-    assert_eq!(queue.result(op::rename(&c, path.join("empty"))), Err(libc::EISDIR));
-    assert_eq!(
-        queue.result(op::rename(path.join("full"), path.join("full/below"))),
-        Err(libc::EINVAL)
-    );
-    let shm = world.shm.join("other");
-    assert_eq!(queue.result(op::rename(&c, &shm)), Err(libc::EXDEV));
-}
-
-pub fn unlink(world: &World) {
-    let path = world.dir("unlink");
-    fs::write(path.join("file"), "").unwrap();
-    fs::create_dir(path.join("dir")).unwrap();
-    fs::write(path.join("dir/file"), "").unwrap();
-    let dir = File::open(&path).unwrap();
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::unlink(path.join("dir"))), Err(libc::EISDIR));
-    assert_eq!(queue.result(op::rmdir(path.join("file"))), Err(libc::ENOTDIR));
-    assert_eq!(queue.result(op::rmdir(path.join("dir"))), Err(libc::ENOTEMPTY));
-    assert_eq!(queue.result(op::unlink_at(&dir, "dir/file", 0)), Ok(0));
-    assert_eq!(queue.result(op::unlink_at(&dir, "dir", libc::AT_REMOVEDIR)), Ok(0));
-    assert_eq!(queue.result(op::unlink(path.join("file"))), Ok(0));
-    assert_eq!(queue.result(op::unlink(path.join("file"))), Err(libc::ENOENT));
-    assert_eq!(queue.result(op::unlink_at(&dir, "file", 1 << 5)), Err(libc::EINVAL));
-    assert_eq!(listing(&path), []);
-    assert_eq!(queue.result(op::rmdir(&path)), Ok(0));
-}
-
-pub fn mkdir(world: &World) {
-    let path = world.dir("mkdir");
-    let dir = File::open(&path).unwrap();
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::mkdir(path.join("one"), 0o700)), Ok(0));
-    assert_eq!(fs::metadata(path.join("one")).unwrap().permissions().mode() & 0o777, 0o700);
-    assert_eq!(queue.result(op::mkdir(path.join("one"), 0o700)), Err(libc::EEXIST));
-    assert_eq!(queue.result(op::mkdir_at(&dir, "one/two", 0o755)), Ok(0));
-    assert_eq!(queue.result(op::mkdir(path.join("none/two"), 0o755)), Err(libc::ENOENT));
-    assert!(path.join("one/two").is_dir());
-}
-
-pub fn link(world: &World) {
+/// A file opened with O_TMPFILE gets a name by a link of its path below `/proc/self/fd`.
+pub fn link_of_an_unnamed_file(world: &World) {
     let path = world.dir("link");
-    let (old, new) = (path.join("old"), path.join("new"));
-    fs::write(&old, "text").unwrap();
-    std::os::unix::fs::symlink("old", path.join("symbolic")).unwrap();
     let dir = File::open(&path).unwrap();
     let mut queue = world.queue();
-    assert_eq!(queue.result(op::link(&old, &new)), Ok(0));
-    assert_eq!(fs::metadata(&new).unwrap().ino(), fs::metadata(&old).unwrap().ino());
-    assert_eq!(queue.result(op::link(&old, &new)), Err(libc::EEXIST));
-    assert_eq!(queue.result(op::link(path.join("none"), path.join("x"))), Err(libc::ENOENT));
-    assert_eq!(
-        queue.result(op::link_at(&dir, "symbolic", &dir, "followed", libc::AT_SYMLINK_FOLLOW)),
-        Ok(0)
-    );
-    assert_eq!(queue.result(op::link_at(&dir, "symbolic", &dir, "itself", 0)), Ok(0));
-    assert_eq!(
-        fs::symlink_metadata(path.join("followed")).unwrap().ino(),
-        fs::metadata(&old).unwrap().ino()
-    );
-    assert!(fs::symlink_metadata(path.join("itself")).unwrap().is_symlink());
-    assert_eq!(queue.result(op::link(&old, world.shm.join("x"))), Err(libc::EXDEV));
-    // A nameless file gets a name.
     let options = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).clone();
     let nameless = queue.one(op::open(&path, &options)).into_file().unwrap();
     assert_eq!(queue.result(op::write(&nameless, b"named".to_vec(), 0)), Ok(5));
@@ -373,33 +222,3 @@ pub fn link(world: &World) {
     assert_eq!(fs::read(path.join("named")).unwrap(), b"named");
 }
 
-pub fn symlink(world: &World) {
-    let path = world.dir("symlink");
-    let dir = File::open(&path).unwrap();
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::symlink("to/nowhere", path.join("one"))), Ok(0));
-    assert_eq!(queue.result(op::symlink_at("one", &dir, "two")), Ok(0));
-    assert_eq!(fs::read_link(path.join("one")).unwrap(), Path::new("to/nowhere"));
-    assert_eq!(fs::read_link(path.join("two")).unwrap(), Path::new("one"));
-    assert_eq!(queue.result(op::symlink("x", path.join("one"))), Err(libc::EEXIST));
-    assert_eq!(queue.result(op::symlink("", path.join("three"))), Err(libc::ENOENT));
-}
-
-/// As an ordinary user: what root has made is root's.
-pub fn no_permission(world: &World) {
-    if is_root() {
-        return println!(
-            "left out: Nothing is refused to root; the other legs run as somebody else"
-        );
-    }
-    let mut queue = world.queue();
-    assert_eq!(failure(opened(&mut queue, "/etc/shadow", &reading())), libc::EACCES);
-    assert_eq!(failure(opened(&mut queue, "/etc/passwd", &writing())), libc::EACCES);
-    assert_eq!(queue.result(op::mkdir("/etc/ringway", 0o755)), Err(libc::EACCES));
-    assert_eq!(queue.result(op::unlink("/etc/passwd")), Err(libc::EACCES));
-    assert_eq!(queue.result(op::rename("/etc/passwd", "/etc/other")), Err(libc::EACCES));
-    let path = world.dir("permission");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
-    assert_eq!(queue.one(op::statx(path.join("x"))).result.unwrap_err().errno(), libc::EACCES);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}

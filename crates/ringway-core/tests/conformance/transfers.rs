@@ -3,20 +3,13 @@
 use crate::world::{
     MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of, wait_for,
 };
-use ringway_core::op::{self, Position, Readiness, Vectored};
-use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan, File, OpenOptions};
+use ringway_core::op::{self, Position, Vectored};
+use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan, File};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
-
-pub fn nop(world: &World) {
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::nop().user_data(7)), Ok(0));
-    (0..200).for_each(|number| _ = queue.push(op::nop().user_data(number)).unwrap());
-    assert!(queue.rest().into_iter().eq((0..200).map(|number| (number, Ok(0)))));
-}
 
 pub fn read_and_write_at_offsets(world: &World) {
     for file in world.files("offsets", b"") {
@@ -49,36 +42,6 @@ pub fn read_and_write_at_offsets(world: &World) {
     }
     assert_eq!(queue.result(op::write(&file, b"hole".to_vec(), 20_001)), Ok(4));
     assert_eq!(bytes(queue.one(op::read(&file, vec![1; 8], 19_997))), b"\0\0\0\0hole");
-}
-
-/// The file's own position.
-fn position(file: &File) -> u64 {
-    // SAFETY: the call takes numbers only.
-    unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_CUR) as u64 }
-}
-
-pub fn read_and_write_at_the_cursor(world: &World) {
-    for file in world.files("cursor", b"") {
-        let mut queue = world.queue();
-        for block in 0..3 {
-            let at = block * BLOCK as u64;
-            assert_eq!(
-                queue.result(op::write(&file, filled(&file, at, BLOCK), Position::Current)),
-                Ok(BLOCK as u64)
-            );
-            assert_eq!(position(&file), at + BLOCK as u64);
-        }
-        // At an offset it stays where it is.
-        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), 0)), Ok(BLOCK as u64));
-        assert_eq!(position(&file), 3 * BLOCK as u64);
-        // SAFETY: the call takes numbers only.
-        unsafe { libc::lseek(file.as_raw_fd(), BLOCK as i64, libc::SEEK_SET) };
-        let done = queue.one(op::read(&file, room(&file, 4 * BLOCK), Position::Current).exact());
-        assert_eq!(done.result, Ok(2 * BLOCK as u64), "direct: {}", file.is_direct());
-        assert_eq!(bytes(done), pattern(BLOCK as u64, 2 * BLOCK));
-        assert_eq!(position(&file), 3 * BLOCK as u64);
-        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), Position::Current)), Ok(0));
-    }
 }
 
 pub fn vectored(world: &World) {
@@ -116,39 +79,6 @@ pub fn vectored(world: &World) {
     let read: Vec<u8> =
         done.into_vectored().unwrap().into_buffers().into_iter().flat_map(vec_of).collect();
     assert_eq!(read, pattern(0, 2048));
-}
-
-pub fn vectored_at_the_cursor(world: &World) {
-    let file = world.file(b"");
-    let mut queue = world.queue();
-    for part in [b"one, ", b"two, "] {
-        let parts = Vectored::new([part[..2].to_vec(), part[2..].to_vec()]);
-        assert_eq!(queue.result(op::writev(&file, parts, Position::Current)), Ok(5));
-    }
-    // SAFETY: the call takes numbers only.
-    unsafe { libc::lseek(file.as_raw_fd(), 3, libc::SEEK_SET) };
-    let done =
-        queue.one(op::readv(&file, Vectored::new([vec![0; 4], vec![0; 10]]), Position::Current));
-    assert_eq!(done.result, Ok(7));
-    let buffers = done.into_vectored().unwrap().into_buffers();
-    assert_eq!((buffers[0].as_slice(), &buffers[1].as_slice()[..3]), (&b", tw"[..], &b"o, "[..]));
-}
-
-/// On Linux a write to a file open for appending goes to the end, whatever the offset (pwrite(2),
-/// BUGS).
-pub fn append(world: &World) {
-    let path = world.dir("append").join("log");
-    let log = OpenOptions::new().append(true).create(true).open(&path).unwrap();
-    let mut queue = world.queue();
-    for (number, at) in
-        [Position::Offset(0), Position::Current, Position::Offset(1)].into_iter().enumerate()
-    {
-        assert_eq!(
-            queue.result(op::write(&log, format!("line {number}\n").into_bytes(), at)),
-            Ok(7)
-        );
-    }
-    assert_eq!(std::fs::read(&path).unwrap(), b"line 0\nline 1\nline 2\n");
 }
 
 /// A buffer that tells when it is dropped.
@@ -208,53 +138,6 @@ pub fn kinds_of_buffers(world: &World) {
     assert_eq!(*dropped.lock().unwrap(), 2);
 }
 
-pub fn nothing_to_transfer(world: &World) {
-    for file in world.files("nothing", &pattern(0, BLOCK)) {
-        let mut queue = world.queue();
-        for at in [Position::Offset(0), Position::Offset(BLOCK as u64), Position::Current] {
-            assert_eq!(queue.result(op::read(&file, room(&file, 0), at)), Ok(0));
-            assert_eq!(queue.result(op::write(&file, room(&file, 0), at)), Ok(0));
-            assert_eq!(queue.result(op::read(&file, room(&file, 0), at).exact()), Ok(0));
-            assert_eq!(
-                queue.result(op::readv(&file, Vectored::new(Vec::<Vec<u8>>::new()), at)),
-                Ok(0)
-            );
-            assert_eq!(
-                queue.result(op::writev(&file, Vectored::new([Vec::<u8>::new()]), at)),
-                Ok(0)
-            );
-        }
-        assert_eq!(
-            queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(),
-            BLOCK as u64
-        );
-    }
-}
-
-/// A file whose length is no multiple of a block: the last read is short, and what is continued
-/// ends there.
-pub fn short_at_the_end(world: &World) {
-    let len = 2 * BLOCK + 1000;
-    for file in world.files("short", &pattern(0, len)) {
-        let mut queue = world.queue();
-        for exact in [false, true] {
-            for (at, asked) in [(0, 3), (1, 2), (2, 1), (0, 20), (2, 20)] {
-                let at = at * BLOCK as u64;
-                let mut read = op::read(&file, room(&file, asked * BLOCK), at);
-                if exact {
-                    read = read.exact();
-                }
-                let done = queue.one(read);
-                assert_eq!(
-                    bytes(done),
-                    pattern(at, len - at as usize),
-                    "{asked} blocks at {at}, exact: {exact}"
-                );
-            }
-        }
-    }
-}
-
 /// Bytes in a pipe.
 fn unread(pipe: &File) -> i32 {
     let mut count = 0;
@@ -303,46 +186,6 @@ pub fn exact_over_a_pipe(world: &World) {
     });
 }
 
-pub fn exact_vectored_over_a_pipe(world: &World) {
-    in_bits(world, &["a", "bcdef", "g", "hijklmno"], |queue, reader| {
-        let parts = Vectored::new([vec![0; 2], vec![], vec![0; 3], vec![0; 5], vec![0; 20]]);
-        let done = queue.one(op::readv(reader, parts, Position::Current).exact());
-        assert_eq!(done.result, Ok(15));
-        let buffers = done.into_vectored().unwrap().into_buffers();
-        let parts: Vec<&[u8]> = buffers.iter().map(Buffer::as_slice).collect();
-        assert_eq!(parts[..4], [&b"ab"[..], b"", b"cde", b"fghij"]);
-        assert_eq!(&parts[4][..6], b"klmno\0");
-    });
-}
-
-pub fn exact_write_into_a_full_pipe(world: &World) {
-    let (reader, writer) = pipe();
-    let mut queue = world.queue();
-    let len = 300_000;
-    let read = std::thread::spawn(move || {
-        let mut file =
-            std::fs::File::from(std::os::fd::AsFd::as_fd(&reader).try_clone_to_owned().unwrap());
-        drop(reader);
-        let mut all = Vec::new();
-        let mut bit = [0; 30_000];
-        loop {
-            match std::io::Read::read(&mut file, &mut bit).unwrap() {
-                0 => return all,
-                some => all.extend_from_slice(&bit[..some]),
-            }
-            std::thread::sleep(MS);
-        }
-    });
-    assert_eq!(
-        queue.result(op::write(&writer, pattern(0, len), Position::Current).exact()),
-        Ok(len as u64)
-    );
-    let parts = Vectored::new([pattern(len as u64, len / 2), pattern(len as u64 * 3 / 2, len / 2)]);
-    assert_eq!(queue.result(op::writev(&writer, parts, Position::Current).exact()), Ok(len as u64));
-    drop((queue, writer));
-    assert_eq!(read.join().unwrap(), pattern(0, 2 * len));
-}
-
 /// Short transfers, answers that ask to be tried again, late and out of order: the bytes are right
 /// all the same.
 pub fn exact_under_faults(world: &World) {
@@ -374,72 +217,6 @@ pub fn exact_under_faults(world: &World) {
         // What stands beside the backend is no part of it.
         assert!(stats.continued > 0 && stats.retries > 0 || stats.to_threads > 0, "{stats:?}");
     }
-}
-
-pub fn syncs(world: &World) {
-    for file in world.files("syncs", b"") {
-        let mut queue = world.queue();
-        assert_eq!(
-            queue.result(op::write(&file, filled(&file, 0, 2 * BLOCK), 0)),
-            Ok(2 * BLOCK as u64)
-        );
-        assert_eq!(queue.result(op::fsync(&file)), Ok(0));
-        assert_eq!(queue.result(op::fdatasync(&file)), Ok(0));
-        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-            | libc::SYNC_FILE_RANGE_WRITE
-            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        for (offset, len, flags) in
-            [(0, 0, all), (100, 5000, libc::SYNC_FILE_RANGE_WRITE), (0, 1 << 40, all), (0, 0, 0)]
-        {
-            assert_eq!(queue.result(op::sync_range(&file, offset, len, flags)), Ok(0));
-        }
-    }
-    // A file open for reading only, and a directory.
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::fsync(&File::open(&world.disk).unwrap())), Ok(0));
-}
-
-pub fn poll(world: &World) {
-    let mut queue = world.queue();
-    let both = Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0);
-    let (reader, writer) = pipe();
-    assert_eq!(queue.result(op::poll(&writer, Readiness::WRITABLE)), Ok(libc::POLLOUT as u64));
-    assert_eq!(queue.result(op::poll(&writer, both)), Ok(libc::POLLOUT as u64));
-    queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
-    assert_eq!(queue.submit().unwrap(), 0);
-    assert_eq!(queue.reap(0).unwrap().count(), 0);
-    put(&writer, b"x");
-    assert_eq!(queue.rest()[&0], Ok(libc::POLLIN as u64));
-    assert_eq!(queue.result(op::poll(&reader, both)), Ok(libc::POLLIN as u64));
-    drop(writer);
-    assert_eq!(
-        queue.result(op::poll(&reader, Readiness::READABLE)),
-        Ok((libc::POLLIN | libc::POLLHUP) as u64)
-    );
-    assert_eq!(queue.result(op::poll(&reader, Readiness(0))), Ok(libc::POLLHUP as u64));
-    let (reader, writer) = pipe();
-    drop(reader);
-    let ready = queue.result(op::poll(&writer, Readiness::WRITABLE));
-    assert_eq!(ready, Ok((libc::POLLOUT | libc::POLLERR) as u64));
-    // A hang-up while it is waited for.
-    let (reader, writer) = pipe();
-    queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
-    queue.submit().unwrap();
-    drop(writer);
-    assert_eq!(queue.rest()[&0], Ok(libc::POLLHUP as u64));
-    // Files are always ready.
-    assert_eq!(
-        queue.result(op::poll(&world.file(b""), both)),
-        Ok((libc::POLLIN | libc::POLLOUT) as u64)
-    );
-    // Several waits for one file.
-    let (reader, writer) = pipe();
-    (0..50).for_each(|number| {
-        _ = queue.push(op::poll(&reader, Readiness::READABLE).user_data(number)).unwrap()
-    });
-    queue.submit().unwrap();
-    put(&writer, b"x");
-    assert!(queue.rest().into_iter().eq((0..50).map(|number| (number, Ok(libc::POLLIN as u64)))));
 }
 
 pub fn timeout(world: &World) {
