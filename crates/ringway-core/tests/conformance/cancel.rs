@@ -1,12 +1,12 @@
-//! Cancelling and abandoning, at every stage of an operation's life: one answer, and nothing left
-//! behind.
+//! Cancelling and abandoning operations in each state: exactly one result, and no descriptor left
+//! open. Cases that data can express are in `conformance/queue.case`.
 
-use crate::world::{MS, World, descriptors, pipe, put, wait_for};
+use crate::world::{MS, World, descriptors, pipe, wait_for, write_all};
 use ringway_core::op::{self, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
 
-pub fn when_done(world: &World) {
+pub fn completed_operations(world: &World) {
     let mut queue = world.queue();
     let id = queue.push(op::nop()).unwrap();
     while queue.submit().unwrap() == 0 {
@@ -16,12 +16,12 @@ pub fn when_done(world: &World) {
     assert_eq!(queue.cancel_all(), 0);
     assert_eq!(queue.rest()[&0], Ok(0));
     assert!(!queue.cancel(id));
-    // The slot has another operation now; the old name does not fit it.
+    // Another operation has the slot now, under another id.
     let (reader, writer) = pipe();
     let other = queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
     assert_ne!(id, other);
     assert!(!queue.cancel(id) && !queue.abandon(id));
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     assert_eq!(queue.rest()[&0], Ok(1));
 }
 
@@ -35,7 +35,8 @@ pub fn abandoned_opens_are_closed(world: &World) {
     let mut ids = Vec::new();
     for round in 0..200 {
         ids.push(queue.push(op::open(&path, &options)).unwrap());
-        // Some before they are submitted, some after, and some when they are done.
+        // Some are abandoned before they are submitted, some after, and some when they have
+        // completed.
         if round % 3 == 0 {
             queue.submit().unwrap();
         }
@@ -51,7 +52,7 @@ pub fn abandoned_opens_are_closed(world: &World) {
         assert!(!queue.abandon(id) || queue.stats().counts.in_flight > 0);
     }
     let emptied = wait_for(Duration::from_secs(10), || {
-        assert_eq!(queue.reap(0).unwrap().count(), 0, "nobody waits for these");
+        assert_eq!(queue.reap(0).unwrap().count(), 0, "an abandoned operation has no completion");
         queue.check();
         queue.in_flight() == 0
     });
@@ -62,7 +63,7 @@ pub fn abandoned_opens_are_closed(world: &World) {
         "{idle} before, {} now",
         descriptors()
     );
-    // What is done and not handed out yet.
+    // An open that has completed and was not reaped.
     let id = queue.push(op::open(&path, &options)).unwrap();
     while queue.submit().unwrap() == 0 {
         std::thread::sleep(MS);
@@ -73,16 +74,15 @@ pub fn abandoned_opens_are_closed(world: &World) {
     assert!(wait_for(Duration::from_secs(5), || descriptors() <= idle));
 }
 
-pub fn capacity_comes_back_at_the_completion(world: &World) {
-    // Behind a read that a thread has begun, or a poll that the kernel has: the place is free when
-    // it has answered.
+pub fn slots_are_free_at_the_completion(world: &World) {
+    // The slot of an abandoned operation is free when the kernel or the thread has completed it.
     let mut queue = world.build(&world.options().in_flight(2));
     let (reader, _writer) = pipe();
     let ids = [0, 1].map(|_| queue.push(op::poll(&reader, Readiness::READABLE)).unwrap());
     queue.submit().unwrap();
     assert_eq!(queue.free_slots(), 0);
     assert!(queue.abandon(ids[0]));
-    assert_eq!(queue.free_slots(), 0, "the kernel still has it");
+    assert_eq!(queue.free_slots(), 0, "the kernel has not completed it");
     assert_eq!(queue.push(op::nop()).unwrap_err().reason(), Reason::Full);
     queue.check();
     let begin = Instant::now();
@@ -95,17 +95,17 @@ pub fn capacity_comes_back_at_the_completion(world: &World) {
     queue.push(op::nop().user_data(9)).unwrap();
     assert_eq!(queue.reap(1).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [9]);
     assert!(queue.abandon(ids[1]));
-    // Only what somebody waits for is waited for.
+    // Reap waits for operations that are not abandoned only.
     let begin = Instant::now();
     assert_eq!(queue.reap(1).unwrap().count(), 0);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-/// A ring has said that it cannot carry it, and it is cancelled before it has begun on the threads:
-/// it does not begin.
-pub fn on_the_way_to_the_threads(world: &World) {
+/// The ring does not support this operation. If it is cancelled before a thread has begun it, it
+/// does not begin.
+pub fn before_the_fallback_to_threads(world: &World) {
     if world.kind != BackendKind::Uring {
-        return println!("left out: The others are asked before they are given anything");
+        return println!("left out: other backends are not given operations they do not support");
     }
     let plan = FaultPlan::new(1).late(FaultStep::Job(0), Late::Forever);
     let mut queue = world.build(&world.options().faults(plan));

@@ -1,6 +1,7 @@
-//! Chains, barriers and time limits: the same order everywhere, seen in what files hold.
+//! Chains, barriers and timeouts, where files or clocks show the order. Cases that data can express
+//! are in `conformance/chains.case`.
 
-use crate::world::{MS, World, bytes, pattern, pipe, put};
+use crate::world::{MS, World, bytes, pattern, pipe, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{File, OpenOptions, Operation};
 use std::collections::BTreeMap;
@@ -25,21 +26,20 @@ pub fn read_then_close(world: &World) {
         let file = File::open(&path).unwrap();
         queue.push_chain(numbered([op::read(&file, vec![0; 4], 0), op::close(file)])).unwrap();
         assert_eq!(queue.rest(), results(&[Ok(4), Ok(0)]));
-        // By now the queue has opened what it needs.
+        // By now the queue has opened its own descriptors.
         if round == 0 {
             idle = crate::world::descriptors();
         }
         assert_eq!(crate::world::descriptors(), idle);
     }
-    // A chain that breaks before its close leaves the file to its owner, here nobody: it is closed
-    // all the same.
+    // A chain that fails before its close returns the file to nobody, and so closes it too.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     queue.push_chain(numbered([op::read(&file, vec![0; 4], 0), op::close(file)])).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::EBADF), CANCELED]));
     assert_eq!(crate::world::descriptors(), idle);
 }
 
-pub fn a_failure_ends_it(world: &World) {
+pub fn a_failure_at_each_place(world: &World) {
     let file = world.file(b"before");
     let mut queue = world.queue();
     let write = |text: &str| op::write(&file, text.as_bytes().to_vec(), 0);
@@ -55,10 +55,10 @@ pub fn a_failure_ends_it(world: &World) {
         assert_eq!(bytes(queue.one(op::read(&file, vec![0; 6], 0))), text);
         assert_eq!(queue.result(write("before")), Ok(6));
     }
-    // The head fails in another way: it cannot be a direct read as it stands.
+    // An unaligned direct read as the first member.
     let direct = world.direct(&pattern(0, 8192));
     let chain = [
-        op::read(&direct, crate::world::room(&direct, 4096), 1),
+        op::read(&direct, crate::world::buffer_for(&direct, 4096), 1),
         write("after!"),
         op::fsync(&file),
     ];
@@ -67,7 +67,7 @@ pub fn a_failure_ends_it(world: &World) {
     assert_eq!(bytes(queue.one(op::read(&file, vec![0; 6], 0))), b"before");
 }
 
-pub fn beside_other_operations(world: &World) {
+pub fn among_other_operations(world: &World) {
     let files = world.files("beside", &pattern(0, 1 << 20));
     let mut queue = world.build(&world.options().entries(8));
     let (reader, writer) = pipe();
@@ -76,11 +76,13 @@ pub fn beside_other_operations(world: &World) {
         number += 1;
         operation.user_data(number)
     };
-    // Long direct reads, chains, lone operations and polls, all in flight together.
+    // Long direct reads, chains, single operations and polls, all in flight together.
     for round in 0..10u64 {
         for file in &files {
-            queue.push(next(op::read(file, crate::world::room(file, 1 << 20), 0).exact())).unwrap();
-            let block = || crate::world::room(file, 4096);
+            queue
+                .push(next(op::read(file, crate::world::buffer_for(file, 1 << 20), 0).exact()))
+                .unwrap();
+            let block = || crate::world::buffer_for(file, 4096);
             queue
                 .push_chain(
                     [op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()]
@@ -95,7 +97,7 @@ pub fn beside_other_operations(world: &World) {
             queue.submit().unwrap();
         }
     }
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let mut found = [0; 4];
     for done in queue.completions().into_values() {
         match done.result {
@@ -118,12 +120,12 @@ pub fn beside_other_operations(world: &World) {
     assert_eq!(found, [2 * count + 10, 10, 3 * count, 20]);
 }
 
-/// What was pushed between two barriers completes between them.
+/// Operations pushed between two barriers complete between them.
 pub fn barriers_under_load(world: &World) {
     let files = world.files("load", &pattern(0, 65536));
     let mut queue = world.build(&world.options().entries(16));
     let (reader, writer) = pipe();
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let mut random = 12345u64;
     let mut below = |limit: u64| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -134,14 +136,14 @@ pub fn barriers_under_load(world: &World) {
     for _ in 0..600 {
         let file = &files[below(files.len() as u64) as usize];
         let at = below(16) * 4096;
-        let room = || crate::world::room(file, 4096);
+        let buffer = || crate::world::buffer_for(file, 4096);
         let mut operation = match below(8) {
             0 => op::fsync(file),
             1 => op::nop(),
             2 => op::poll(&reader, Readiness::READABLE),
             3 => op::timeout(MS / 10),
             4 => op::write(file, crate::world::filled(file, at, 4096), at),
-            _ => op::read(file, room(), at),
+            _ => op::read(file, buffer(), at),
         };
         let drain = below(10) == 0;
         if drain {
@@ -171,7 +173,7 @@ pub fn barriers_under_load(world: &World) {
     assert_eq!(seen, pushed);
 }
 
-pub fn time_limits(world: &World) {
+pub fn operation_timeouts(world: &World) {
     let mut queue = world.queue();
     let (reader, writer) = pipe();
     let limit = 20 * MS;
@@ -190,9 +192,9 @@ pub fn time_limits(world: &World) {
     assert_eq!(queue.result(read.timeout(limit)), late);
     assert_eq!(queue.result(op::timeout(Duration::from_secs(60)).timeout(limit)), late);
     assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE).timeout(Duration::ZERO)), late);
-    // Limits that are not met: what they limit is over before, and nothing comes after it.
+    // The operation completes first; the timeout has no effect and no completion of its own.
     let file = world.file(b"text");
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let minute = Duration::from_secs(60);
     assert_eq!(queue.result(op::poll(&reader, Readiness::READABLE).timeout(minute)), Ok(1));
     assert_eq!(
@@ -203,16 +205,16 @@ pub fn time_limits(world: &World) {
     assert_eq!(queue.result(op::read(&file, vec![0; 16], 0).timeout(Duration::MAX)), Ok(4));
     assert_eq!(queue.result(op::fsync(&file).timeout(minute)), Ok(0));
     let direct = world.direct(&pattern(0, 4096));
-    let read = op::read(&direct, crate::world::room(&direct, 4096), 0);
+    let read = op::read(&direct, crate::world::buffer_for(&direct, 4096), 0);
     assert_eq!(bytes(queue.one(read.timeout(minute))), pattern(0, 4096));
     assert_eq!(queue.reap_until(1, Instant::now() + 30 * MS).unwrap().count(), 0);
-    // What was read before the time was up has been read, unless all of it was asked for.
-    put(&writer, b"abc");
+    // ETIMEDOUT although part of an exact read has been done.
+    write_all(&writer, b"abc");
     assert_eq!(
         queue.result(op::read(&reader, vec![0; 6], Position::Current).exact().timeout(limit)),
         late
     );
-    // A cancel is a cancel, though there be a limit.
+    // A cancelled operation with a timeout reports the cancel.
     let id = queue.push(op::poll(&reader, Readiness::READABLE).timeout(minute)).unwrap();
     queue.submit().unwrap();
     assert!(queue.cancel(id));
@@ -220,8 +222,8 @@ pub fn time_limits(world: &World) {
     assert_eq!(queue.stats().late, 0);
 }
 
-/// Many limits together, some met and some not, and within chains.
-pub fn time_limits_of_queued_operations(world: &World) {
+/// Many timeouts together, of which some expire, and timeouts in chains.
+pub fn timeouts_of_queued_operations(world: &World) {
     let mut queue = world.build(&world.options().entries(8));
     let (reader, _writer) = pipe();
     let begin = Instant::now();
@@ -255,7 +257,8 @@ pub fn deadlines_of_reap(world: &World) {
     let begin = Instant::now();
     assert_eq!(queue.reap_until(1, begin + 20 * MS).unwrap().count(), 0);
     assert!(begin.elapsed() >= 20 * MS && begin.elapsed() < Duration::from_secs(5));
-    // A deadline that is over looks all the same, and so does one that has something there already.
+    // A deadline in the past still delivers what is ready, and so does one that expires while
+    // something is ready.
     assert_eq!(queue.reap_until(1, begin).unwrap().count(), 0);
     queue.push(op::nop().user_data(2)).unwrap();
     let begin = Instant::now();
@@ -266,7 +269,7 @@ pub fn deadlines_of_reap(world: &World) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(10 * MS);
-            put(&writer, b"x");
+            write_all(&writer, b"x");
         });
         let begin = Instant::now();
         let done: Vec<u64> = queue

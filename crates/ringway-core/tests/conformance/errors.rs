@@ -1,7 +1,8 @@
-//! What fails, fails alike: with the errno of the system call.
+//! Failures: every backend reports the errno of the system call. Cases that data can express are in
+//! `conformance/errors.case`.
 
 use crate::common::is_root;
-use crate::world::{Checked, World, answer, pattern, pipe, room, skip};
+use crate::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
 use std::os::fd::AsRawFd;
@@ -10,9 +11,9 @@ use std::process::Command;
 
 const BLOCK: usize = 4096;
 
-/// The result of an operation that is pushed by its addresses.
+/// Pushes an operation made from addresses, and returns its result.
 fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
-    // SAFETY: the callers wait for the completion while what they point at is alive.
+    // SAFETY: the caller keeps the memory alive until this function has reaped the completion.
     let operation = unsafe { Operation::from_raw(raw.into(), None, None) };
     queue.push(operation).unwrap();
     queue.rest()[&0]
@@ -27,13 +28,13 @@ pub fn addresses_outside_the_process(world: &World) {
     assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
 }
 
-/// Direct transfers that are not aligned: whatever the file system says to the system call.
+/// Unaligned direct transfers have the result of the system call on the same file system.
 pub fn misaligned(world: &World) {
     for file in
         world.files("misaligned", &pattern(0, 8 * BLOCK)).into_iter().filter(File::is_direct)
     {
         let mut queue = world.queue();
-        let mut buffer = room(&file, 5 * BLOCK);
+        let mut buffer = buffer_for(&file, 5 * BLOCK);
         let first = buffer.as_mut_ptr();
         for (skip, len, offset) in [
             (0, BLOCK, 1u64),
@@ -46,7 +47,7 @@ pub fn misaligned(world: &World) {
             let fd = file.as_raw_fd();
             let buf = first.wrapping_add(skip);
             // SAFETY: the buffer has that many bytes from there on.
-            let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
+            let expected = call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
             let asked = format!("{skip}, {len}, {offset}");
             assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{asked}");
             let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
@@ -56,7 +57,7 @@ pub fn misaligned(world: &World) {
                 "{asked}"
             );
             // SAFETY: as above.
-            let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
+            let expected = call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
             assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{asked}");
             assert_eq!(
                 raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
@@ -73,10 +74,10 @@ pub fn offsets(world: &World) {
         let mut queue = world.queue();
         for offset in [most + 1, most + 2, u64::MAX - 1, u64::MAX] {
             let refused = [
-                op::read(&file, room(&file, BLOCK), offset),
-                op::write(&file, room(&file, BLOCK), offset),
-                op::readv(&file, Vectored::new([room(&file, BLOCK)]), offset),
-                op::writev(&file, Vectored::new([room(&file, BLOCK)]), offset),
+                op::read(&file, buffer_for(&file, BLOCK), offset),
+                op::write(&file, buffer_for(&file, BLOCK), offset),
+                op::readv(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
+                op::writev(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
             ];
             for operation in refused {
                 let error = queue.push(operation).unwrap_err();
@@ -97,11 +98,12 @@ pub fn offsets(world: &World) {
             1 << 46,
         ] {
             for len in [BLOCK, 0, 100 * BLOCK] {
-                let mut buffer = room(&file, len);
+                let mut buffer = buffer_for(&file, len);
                 let fd = file.as_raw_fd();
                 let buf = buffer.as_mut_ptr();
                 // SAFETY: the buffer has that many bytes.
-                let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
+                let expected =
+                    call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
                 let asked = format!("{len} at {offset}, direct: {}", file.is_direct());
                 assert_eq!(
                     raw(&mut queue, op::Read { fd, buf, len, offset }),
@@ -109,7 +111,8 @@ pub fn offsets(world: &World) {
                     "read {asked}"
                 );
                 // SAFETY: as above.
-                let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
+                let expected =
+                    call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
                 assert_eq!(
                     raw(&mut queue, op::Write { fd, buf, len, offset }),
                     expected,
@@ -123,16 +126,17 @@ pub fn offsets(world: &World) {
                 );
             }
         }
-        // Lengths and offsets that the kernel takes for negative.
+        // Lengths and offsets that are negative to the kernel.
         for (offset, len) in [(u64::MAX, 1), (0, u64::MAX), (most, most), (most + 1, 0)] {
             assert_eq!(queue.result(op::fallocate(&file, 0, offset, len)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe { libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64) }
-                    as isize)
+                call_result(unsafe {
+                    libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64)
+                } as isize)
             });
             assert_eq!(queue.result(op::sync_range(&file, offset, len, 0)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe {
+                call_result(unsafe {
                     libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, 0)
                 } as isize)
             });
@@ -140,21 +144,21 @@ pub fn offsets(world: &World) {
         for len in [most, most + 1, u64::MAX, 1 << 60] {
             // SAFETY: the call takes numbers only.
             let expected =
-                answer(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
+                call_result(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
             assert_eq!(queue.result(op::ftruncate(&file, len)), expected, "{len}");
         }
         assert_eq!(queue.result(op::sync_range(&file, 0, 0, 1 << 20)), Err(libc::EINVAL));
-        // A length that 32 bits do not hold goes another way, to the same answer.
+        // A length over 32 bits uses another submission form, with the same result.
         assert_eq!(queue.result(op::sync_range(&file, 0, 1 << 33, 1 << 20)), Err(libc::EINVAL));
     }
 }
 
-/// More than one system call takes: a short transfer of the first 1024, and all of them with
-/// `exact`.
+/// More buffers than one system call takes: a short transfer of the first 1024, and all of them
+/// with `exact`.
 pub fn too_many_buffers(world: &World) {
     for file in world.files("buffers", &pattern(0, BLOCK)) {
         let mut queue = world.queue();
-        let parts = || Vectored::new((0..1025).map(|_| room(&file, BLOCK)));
+        let parts = || Vectored::new((0..1025).map(|_| buffer_for(&file, BLOCK)));
         assert_eq!(queue.result(op::readv(&file, parts(), 0)), Ok(BLOCK as u64));
         assert_eq!(queue.result(op::writev(&file, parts(), 0)), Ok(1024 * BLOCK as u64));
         assert_eq!(queue.result(op::writev(&file, parts(), 0).exact()), Ok(1025 * BLOCK as u64));
@@ -193,15 +197,15 @@ pub fn invalid_operations(world: &World) {
         assert_eq!(error.into_operations()[0].opcode(), kind);
     }
     assert_eq!(queue.stats().counts.pushed, 0);
-    // One of a chain, and none of it is taken.
+    // One invalid member refuses the whole chain.
     let chain = [op::nop(), op::mkdir("a\0", 0o755), op::nop()];
     assert_eq!(queue.push_chain(chain).unwrap_err().into_operations().len(), 3);
     assert_eq!(queue.push_chain([]).unwrap_err().reason().errno(), libc::EINVAL);
     assert_eq!(queue.result(op::nop()), Ok(0));
 }
 
-/// A file system of so few bytes, seen by this process alone. `None`, with the reason told, where
-/// that is not to be had.
+/// Mounts a file system of `kib` KiB that this process alone sees. Returns `None` where that is
+/// impossible, after printing the reason.
 pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf> {
     if !is_root() {
         skip("only root may mount");
@@ -221,7 +225,7 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
                 std::ptr::null(),
             ) == 0
     };
-    // Where the programs of root are, which a service's path may leave out.
+    // The PATH of a service may lack the directories of system programs.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&Path]| {
         let command = &mut Command::new(program);
@@ -267,13 +271,15 @@ pub fn no_space_left(world: &World) {
         assert_eq!(queue.result(op::fallocate(&file, 0, 0, 16 << 20)), Err(libc::ENOSPC));
         assert_eq!(queue.result(op::ftruncate(&file, 0)), Ok(0));
         let big = 4 << 20;
-        assert_eq!(queue.result(op::write(&file, room(&file, big), 0).exact()), Err(libc::ENOSPC));
-        // What fitted is there, and asked for less than all of it a write says how much.
+        assert_eq!(
+            queue.result(op::write(&file, buffer_for(&file, big), 0).exact()),
+            Err(libc::ENOSPC)
+        );
+        // Truncate, then fill the file with shorter writes until one fails.
         assert_eq!(queue.result(op::ftruncate(&file, 0)), Ok(0));
-        // Block by block, all that there is room for, and then no more.
         let mut written = 0;
         let full = loop {
-            match queue.result(op::write(&file, room(&file, 16 * BLOCK), written)) {
+            match queue.result(op::write(&file, buffer_for(&file, 16 * BLOCK), written)) {
                 Ok(some) => written += some,
                 Err(errno) => break errno,
             }

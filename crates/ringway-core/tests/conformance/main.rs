@@ -1,14 +1,13 @@
-//! Contract 5: the same answer on every backend. One list of cases runs on io_uring, on Linux KAIO
-//! and on threads, and through the backend that injects faults with a plan without any: same bytes,
-//! same result, same errno.
+//! Guarantee 5: the same result on every backend. One list of cases runs on io_uring, on Linux KAIO
+//! and on threads, and through the fault-injecting backend with a plan without faults. Bytes,
+//! results and errnos must be the same. The cases of `conformance/` run here too.
 //!
 //! Each test is a leg: the list under one set of restrictions (an ordinary user, a seccomp filter,
-//! little lockable memory ...), in a process of its own, where the right backend must be chosen and
-//! the others' refusal explained.
+//! little lockable memory ...). A leg runs in a child process, in which the right backend must be
+//! chosen and the refusals of the others explained.
 //!
-//! `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone, `RINGWAY_CASE=uring` those on
-//! one backend. What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is
-//! not expected fails.
+//! `RINGWAY_CASE=part-of-a-name` selects cases, `RINGWAY_CASE=uring` a backend. A test that cannot
+//! run here prints `skipped: reason`. If `CI` is set, an unexpected skip fails.
 
 mod cancel;
 #[path = "../common/cases.rs"]
@@ -46,9 +45,10 @@ use world::{World, skip};
 struct Case {
     name: &'static str,
     run: fn(&World),
-    /// In a process of its own: it changes something that all threads share.
+    /// Runs in a child process, because it changes something that all threads share.
     apart: bool,
-    /// In the leg without restrictions only: it is expensive, or restrictions mean nothing to it.
+    /// Runs in the leg without restrictions only: it is expensive, or restrictions do not affect
+    /// it.
     once: bool,
 }
 
@@ -75,7 +75,7 @@ const CASES: &[Case] = cases! {
     EVERYWHERE {
         transfers::read_and_write_at_offsets,
         transfers::vectored,
-        transfers::kinds_of_buffers,
+        transfers::all_buffer_types,
         transfers::exact_over_a_pipe,
         transfers::exact_under_faults,
         transfers::timeout,
@@ -92,41 +92,41 @@ const CASES: &[Case] = cases! {
         paths::fadvise,
         paths::link_of_an_unnamed_file,
         chains::read_then_close,
-        chains::a_failure_ends_it,
-        chains::beside_other_operations,
+        chains::a_failure_at_each_place,
+        chains::among_other_operations,
         chains::barriers_under_load,
-        chains::time_limits,
-        chains::time_limits_of_queued_operations,
+        chains::operation_timeouts,
+        chains::timeouts_of_queued_operations,
         chains::deadlines_of_reap,
-        cancel::when_done,
+        cancel::completed_operations,
         cancel::abandoned_opens_are_closed,
-        cancel::capacity_comes_back_at_the_completion,
-        full::push_hands_back,
-        full::chains_are_taken_whole_or_not,
+        cancel::slots_are_free_at_the_completion,
+        full::a_refused_push_returns_the_operation,
+        full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,
         full::nothing_in_flight,
-        full::more_than_are_in_flight,
-        full::bad_ones_in_a_batch,
+        full::reap_of_more_than_are_in_flight,
+        full::invalid_operations_in_a_batch,
         full::completion_queue_overflow,
-        waiting::no_lost_wake_up,
+        waiting::no_lost_wakeup,
         waiting::an_eventfd_to_poll,
-        waiting::readable_for_what_is_left,
-        waiting::cancels_are_told_of,
+        waiting::readable_for_undelivered_completions,
+        waiting::readable_for_cancels,
         fixed::buffers,
         fixed::files,
         fixed::sixty_four_files,
-        options::what_is_refused_is_explained,
+        options::refused_options_are_explained,
         options::strict,
         options::out_of_range,
         raw::borrowed_descriptors,
         raw::kept_memory,
         raw::registered_memory,
-        raw::those_alone,
-        raw::those_alone_beside_what_waits,
+        raw::reaping_selected_operations,
+        raw::reaping_selected_operations_while_others_wait,
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
-        closing::counts_what_is_left,
-        closing::by_another_thread_than_its_issuer,
+        closing::close_returns_how_many_are_left,
+        closing::by_a_thread_other_than_the_issuer,
         closing::of_a_backend_that_fails,
     }
     EVERYWHERE_APART {
@@ -144,12 +144,12 @@ const CASES: &[Case] = cases! {
         large::over_four_gibibytes_direct,
         process::the_pushing_thread_has_ended,
         process::single_issuer,
-        cancel::on_the_way_to_the_threads,
+        cancel::before_the_fallback_to_threads,
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
         closing::an_open_of_a_fifo_waits_for_its_other_end,
-        closing::drop_waits_no_longer_than_told,
+        closing::drop_waits_no_longer_than_close_wait,
         full::in_flight_thousands,
         stuck::idle_pipes,
         stuck::full_streams,
@@ -157,37 +157,36 @@ const CASES: &[Case] = cases! {
     ONCE_APART {
         errors::no_space_left,
         large::on_a_loop_device,
-        large::stragglers,
-        large::a_straggler_is_cancelled,
+        large::one_late_piece,
+        large::a_late_piece_is_cancelled,
         large::long_appends,
-        large::nothing_lands_behind_a_short_write,
-        process::no_room_for_kaio,
+        large::a_short_write_changes_nothing_beyond_its_count,
+        process::no_kaio_requests_left,
         process::no_more_threads,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
-        stuck::more_opens_of_fifos_than_may_wait,
+        stuck::the_number_of_blocked_opens_is_bounded,
         stuck::an_open_behind_a_lease,
         stuck::a_frozen_file_system,
         stuck::durable_writes,
     }
 };
 
-/// Where one case is to be run alone, in a process that the leg made for it: backend, through
-/// faults or not, name.
+/// Set in a child process that runs one case: its title.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
 const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
-/// The list under some restrictions.
+/// The list of cases under some restrictions.
 struct Leg {
     test: &'static str,
-    /// Backends that must be refused, and with which errno.
+    /// Backends that must be refused, with the errno.
     refused: &'static [(BackendKind, i32)],
     little_memory: bool,
-    /// Cases meant for the unrestricted leg are run too, and all are run through faults as well.
+    /// Also runs the cases marked `once`, and all cases through the fault-injecting backend.
     full: bool,
-    /// Only cases of these names.
+    /// Runs only the cases with these names.
     only: Option<&'static [&'static str]>,
 }
 
@@ -196,7 +195,7 @@ impl Leg {
         Self { test, refused: &[], little_memory: false, full: false, only: None }
     }
 
-    /// Runs it; `restrict` changes the process for good.
+    /// Runs the leg. `restrict` changes the process irrevocably.
     fn run(self, restrict: impl FnOnce()) {
         if let Ok(alone) = env::var(ALONE) {
             return self.run_alone(&alone);
@@ -308,8 +307,8 @@ impl Leg {
         })
     }
 
-    /// Which backend is chosen unasked, and whether the refused ones are explained; those that are
-    /// there.
+    /// Checks which backend is chosen by default and whether the refused ones are explained.
+    /// Returns the available ones.
     fn chosen(&self) -> Vec<BackendKind> {
         let _watched = watchdog::watch("the choice of a backend".into());
         let mut there = Vec::new();
@@ -347,7 +346,7 @@ impl Leg {
         there
     }
 
-    /// A case in a process of its own, which inherits the restrictions.
+    /// Runs a case in a child process, which inherits the restrictions.
     fn apart(&self, name: &str) -> bool {
         let _watched = watchdog::watch(name.into());
         let mut command = Command::new("/proc/self/exe");
@@ -380,7 +379,7 @@ impl Leg {
     }
 }
 
-/// What differs is often a file's content: nobody reads all of it.
+/// Shortens panic messages, which may contain a whole file.
 fn short_panics() {
     std::panic::set_hook(Box::new(|info| {
         for line in info.to_string().lines() {
@@ -448,7 +447,7 @@ fn a_filter_that_leaves_threads_only() {
     });
 }
 
-/// A sysctl, put back as it was when dropped.
+/// Restores a sysctl when dropped.
 struct Sysctl {
     path: &'static Path,
     before: String,
@@ -469,7 +468,7 @@ impl Drop for Sysctl {
 
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// A few cases only: everybody else on the machine does without io_uring meanwhile.
+/// Runs a few cases only, because the whole machine is without io_uring meanwhile.
 #[test]
 fn io_uring_disabled_by_sysctl() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
@@ -481,7 +480,7 @@ fn io_uring_disabled_by_sysctl() {
     if !Path::new(DISABLED).exists() {
         return skip("this kernel has no kernel.io_uring_disabled");
     }
-    // Here and in the process that sets it, should that one not get to its end.
+    // The parent restores it too, in case the child dies first.
     let _here = Sysctl::remember(DISABLED);
     let mut there = None;
     leg.run(|| {

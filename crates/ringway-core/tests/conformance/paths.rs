@@ -1,4 +1,5 @@
-//! Operations on names: what is made, found and removed, and what is said where that cannot be.
+//! Operations on paths, where descriptors, `Metadata` or file content show the result. Cases that
+//! data can express are in `conformance/paths.case`.
 
 use crate::world::{Checked, World, bytes, descriptors, pattern, wait_for};
 use ringway_core::op;
@@ -8,7 +9,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
-
 
 fn opened(queue: &mut Checked, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, i32> {
     queue.one(op::open(path, options)).into_file().map_err(|error| error.errno())
@@ -95,20 +95,20 @@ pub fn close(world: &World) {
     let mut queue = world.queue();
     assert_eq!(queue.result(op::close(open())), Ok(0));
     assert_eq!(queue.result(op::timeout(crate::world::MS)), Ok(0));
-    // By now the queue has opened what it needs.
+    // By now the queue has opened its own descriptors.
     let idle = descriptors();
     let file = open();
     assert_eq!(descriptors(), idle + 1);
     assert_eq!(queue.result(op::close(file)), Ok(0));
     assert_eq!(descriptors(), idle);
-    // Held by someone else: refused, and still of use.
+    // A file with another owner is not closed, and stays usable.
     let file = open();
     let other = file.clone();
     assert_eq!(queue.result(op::close(file)), Err(libc::EBUSY));
     assert_eq!(bytes(queue.one(op::read(&other, vec![0; 5], 0))), b"x");
     assert_eq!(queue.result(op::close(other)), Ok(0));
     assert_eq!(descriptors(), idle);
-    // An operation in flight holds it too.
+    // An operation in flight owns the file too.
     let (reader, writer) = crate::world::pipe();
     queue.push(op::read(&reader, vec![0; 5], op::Position::Current).user_data(1)).unwrap();
     queue.submit().unwrap();
@@ -119,7 +119,7 @@ pub fn close(world: &World) {
         .map(|done| (done.user_data, done.result.map_err(|error| error.errno())))
         .collect();
     assert_eq!(done, [(2, Err(libc::EBUSY))]);
-    crate::world::put(&writer, b"late");
+    crate::world::write_all(&writer, b"late");
     assert_eq!(queue.rest()[&1], Ok(4));
     drop(writer);
     assert_eq!(descriptors(), idle);
@@ -179,7 +179,7 @@ pub fn fallocate(world: &World) {
     assert_eq!(queue.result(op::fallocate(&file, libc::FALLOC_FL_ZERO_RANGE, 100, 50)), Ok(0));
     expected[100..150].fill(0);
     assert_eq!(bytes(queue.one(op::read(&file, vec![1; 16384], 0))), expected);
-    // Holes that change the length, unknown modes, nothing at all.
+    // A hole that changes the length, an unknown mode, and an empty range.
     assert_eq!(
         queue.result(op::fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE, 0, 4096)),
         Err(libc::EOPNOTSUPP)
@@ -221,4 +221,3 @@ pub fn link_of_an_unnamed_file(world: &World) {
     );
     assert_eq!(fs::read(path.join("named")).unwrap(), b"named");
 }
-

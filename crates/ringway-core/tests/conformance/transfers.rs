@@ -1,7 +1,9 @@
-//! Reads, writes, syncs, polls and timeouts that succeed: the same bytes everywhere.
+//! Transfers and timeouts that succeed: the same bytes on every backend. Cases that data can
+//! express are in `conformance/transfers.case` and `files.case`.
 
 use crate::world::{
-    MS, World, answer, byte, bytes, filled, pattern, pipe, put, room, vec_of, wait_for,
+    MS, World, buffer_for, byte, bytes, call_result, filled, pattern, pipe, vec_of, wait_for,
+    write_all,
 };
 use ringway_core::op::{self, Position, Vectored};
 use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan, File};
@@ -14,7 +16,7 @@ const BLOCK: usize = 4096;
 pub fn read_and_write_at_offsets(world: &World) {
     for file in world.files("offsets", b"") {
         let mut queue = world.queue();
-        // Not in their order, and all in flight at once.
+        // Out of order, all in flight together.
         for block in [3u64, 0, 2, 5, 1, 4] {
             let at = block * BLOCK as u64;
             queue.push(op::write(&file, filled(&file, at, BLOCK), at).user_data(block)).unwrap();
@@ -22,7 +24,7 @@ pub fn read_and_write_at_offsets(world: &World) {
         assert!(queue.rest().into_iter().eq((0..6).map(|block| (block, Ok(BLOCK as u64)))));
         for (number, (first, blocks)) in [(4u64, 2), (0, 6), (1, 1), (2, 3)].into_iter().enumerate()
         {
-            let buffer = room(&file, blocks * BLOCK);
+            let buffer = buffer_for(&file, blocks * BLOCK);
             queue
                 .push(op::read(&file, buffer, first * BLOCK as u64).user_data(number as u64))
                 .unwrap();
@@ -31,8 +33,11 @@ pub fn read_and_write_at_offsets(world: &World) {
         for (done, (first, blocks)) in done.into_values().zip([(4u64, 2), (0, 6), (1, 1), (2, 3)]) {
             assert_eq!(bytes(done), pattern(first * BLOCK as u64, blocks * BLOCK));
         }
-        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), 6 * BLOCK as u64)), Ok(0));
-        assert_eq!(queue.result(op::read(&file, room(&file, BLOCK), 1 << 40)), Ok(0));
+        assert_eq!(
+            queue.result(op::read(&file, buffer_for(&file, BLOCK), 6 * BLOCK as u64)),
+            Ok(0)
+        );
+        assert_eq!(queue.result(op::read(&file, buffer_for(&file, BLOCK), 1 << 40)), Ok(0));
     }
     // Without direct I/O, any offset and length.
     let file = world.file(&pattern(0, 10_000));
@@ -51,18 +56,22 @@ pub fn vectored(world: &World) {
         let parts = Vectored::new([part(2), part(3), part(4)]);
         assert_eq!(queue.result(op::writev(&file, parts, 2 * BLOCK as u64)), Ok(3 * BLOCK as u64));
         let parts = Vectored::new([
-            room(&file, 0),
-            room(&file, BLOCK),
-            room(&file, 0),
-            room(&file, 2 * BLOCK),
+            buffer_for(&file, 0),
+            buffer_for(&file, BLOCK),
+            buffer_for(&file, 0),
+            buffer_for(&file, 2 * BLOCK),
         ]);
         let done = queue.one(op::readv(&file, parts, 2 * BLOCK as u64));
         assert_eq!(done.result, Ok(3 * BLOCK as u64));
         let buffers = done.into_vectored().unwrap().into_buffers();
         assert_eq!(buffers[1].as_slice(), pattern(2 * BLOCK as u64, BLOCK));
         assert_eq!(buffers[3].as_slice(), pattern(3 * BLOCK as u64, 2 * BLOCK));
-        // The end of the file falls into the second buffer; the third is not touched.
-        let parts = Vectored::new([room(&file, BLOCK), room(&file, 2 * BLOCK), room(&file, BLOCK)]);
+        // The file ends within the second buffer; the third is not touched.
+        let parts = Vectored::new([
+            buffer_for(&file, BLOCK),
+            buffer_for(&file, 2 * BLOCK),
+            buffer_for(&file, BLOCK),
+        ]);
         let done = queue.one(op::readv(&file, parts, 3 * BLOCK as u64).exact());
         assert_eq!(done.result, Ok(2 * BLOCK as u64));
         let buffers = done.into_vectored().unwrap().into_buffers();
@@ -71,7 +80,7 @@ pub fn vectored(world: &World) {
         // (A direct read may have put zeroes there.)
         assert!(file.is_direct() || buffers[2].as_slice().iter().all(|byte| *byte == 0xee));
     }
-    // As many as there may be.
+    // The largest number of buffers.
     let file = world.file(&pattern(0, 2048));
     let mut queue = world.queue();
     let done = queue.one(op::readv(&file, Vectored::new((0..1024).map(|_| vec![0; 2])), 0));
@@ -81,7 +90,7 @@ pub fn vectored(world: &World) {
     assert_eq!(read, pattern(0, 2048));
 }
 
-/// A buffer that tells when it is dropped.
+/// A buffer that counts its drops.
 struct Frame(Box<[u8]>, Arc<Mutex<u32>>);
 
 // SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has them.
@@ -106,7 +115,7 @@ impl Drop for Frame {
     }
 }
 
-pub fn kinds_of_buffers(world: &World) {
+pub fn all_buffer_types(world: &World) {
     let file = world.file(&pattern(0, 100));
     let mut queue = world.queue();
     let dropped = Arc::new(Mutex::new(0));
@@ -121,7 +130,7 @@ pub fn kinds_of_buffers(world: &World) {
         ]
     };
     for buffer in kinds() {
-        // A part of it, and the whole of it given back.
+        // Read into a part of the buffer.
         let done = queue.one(op::read(&file, buffer.slice(5..15), 30));
         assert_eq!(done.result, Ok(10));
         let buffer = done.into_buffer().unwrap();
@@ -138,7 +147,7 @@ pub fn kinds_of_buffers(world: &World) {
     assert_eq!(*dropped.lock().unwrap(), 2);
 }
 
-/// Bytes in a pipe.
+/// Unread bytes in a pipe.
 fn unread(pipe: &File) -> i32 {
     let mut count = 0;
     // SAFETY: the count is valid for writes for the length of the call.
@@ -151,15 +160,19 @@ fn unread(pipe: &File) -> i32 {
     count
 }
 
-/// Writes to a pipe bit by bit, each once the one before has been read.
-fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Checked, &File)) {
+/// Writes to a pipe in pieces, each after the one before has been read, while `act` reads.
+fn with_pieces(
+    world: &World,
+    pieces: &[&str],
+    act: impl FnOnce(&mut crate::world::Checked, &File),
+) {
     let (reader, writer) = pipe();
     let mut queue = world.queue();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for bit in bits {
+            for piece in pieces {
                 assert!(wait_for(20_000 * MS, || unread(&writer) == 0), "the reader does not read");
-                put(&writer, bit.as_bytes());
+                write_all(&writer, piece.as_bytes());
             }
             drop(writer);
         });
@@ -168,16 +181,16 @@ fn in_bits(world: &World, bits: &[&str], act: impl FnOnce(&mut crate::world::Che
 }
 
 pub fn exact_over_a_pipe(world: &World) {
-    in_bits(world, &["abc", "defg", "hi"], |queue, reader| {
+    with_pieces(world, &["abc", "defg", "hi"], |queue, reader| {
         assert_eq!(
             bytes(queue.one(op::read(reader, vec![0; 9], Position::Current).exact())),
             b"abcdefghi"
         );
         assert!(queue.stats().continued >= 1);
     });
-    in_bits(world, &["abc", "defg"], |queue, reader| {
+    with_pieces(world, &["abc", "defg"], |queue, reader| {
         assert_eq!(bytes(queue.one(op::read(reader, vec![0; 9], Position::Current))), b"abc");
-        // The writer is gone before there are that many.
+        // The writer closes the pipe before all bytes have been written.
         assert_eq!(
             bytes(queue.one(op::read(reader, vec![0; 9], Position::Current).exact())),
             b"defg"
@@ -186,8 +199,7 @@ pub fn exact_over_a_pipe(world: &World) {
     });
 }
 
-/// Short transfers, answers that ask to be tried again, late and out of order: the bytes are right
-/// all the same.
+/// Short, retried, late and reordered transfers still give the right bytes.
 pub fn exact_under_faults(world: &World) {
     let len = 64 * BLOCK;
     for (seed, file) in (1..).zip(world.files("faults", b"")) {
@@ -204,9 +216,9 @@ pub fn exact_under_faults(world: &World) {
             queue.push(write.exact().user_data(part)).unwrap();
         }
         assert!(queue.rest().into_values().all(|result| result == Ok((len / 8) as u64)));
-        let one = queue.one(op::read(&file, room(&file, len), 0).exact());
+        let one = queue.one(op::read(&file, buffer_for(&file, len), 0).exact());
         assert_eq!(bytes(one), pattern(0, len));
-        let parts = Vectored::new((0..64).map(|_| room(&file, BLOCK)));
+        let parts = Vectored::new((0..64).map(|_| buffer_for(&file, BLOCK)));
         let done = queue.one(op::readv(&file, parts, 0).exact());
         assert_eq!(done.result, Ok(len as u64));
         let buffers = done.into_vectored().unwrap().into_buffers();
@@ -214,7 +226,7 @@ pub fn exact_under_faults(world: &World) {
             assert_eq!(buffer.as_slice(), pattern(at, BLOCK));
         }
         let stats = queue.stats();
-        // What stands beside the backend is no part of it.
+        // The plan does not affect the fallback pool.
         assert!(stats.continued > 0 && stats.retries > 0 || stats.to_threads > 0, "{stats:?}");
     }
 }
@@ -249,7 +261,7 @@ pub fn timeout(world: &World) {
     assert_eq!(queue.rest()[&0], Err(libc::ECANCELED));
 }
 
-/// More than fit into any of the queues, buffered and direct together.
+/// More operations than fit into any of the queues, buffered and direct.
 pub fn many_at_once(world: &World) {
     let content = pattern(0, 64 * BLOCK);
     let files = world.files("many", &content);
@@ -259,7 +271,7 @@ pub fn many_at_once(world: &World) {
         while pushed < 3000 {
             let file = &files[pushed as usize % files.len()];
             let at = pushed * 7 % 64 * BLOCK as u64;
-            match queue.push(op::read(file, room(file, BLOCK), at).user_data(at)) {
+            match queue.push(op::read(file, buffer_for(file, BLOCK), at).user_data(at)) {
                 Ok(_) => pushed += 1,
                 Err(error) => {
                     assert!(error.is_full());
@@ -277,9 +289,9 @@ pub fn many_at_once(world: &World) {
         queue.check();
     }
     assert_eq!((pushed, queue.in_flight()), (3000, 0));
-    // What they read is what the system call reads.
+    // The system call reads the same bytes.
     let mut buffer = vec![0; BLOCK];
     // SAFETY: the buffer is valid for writes of its length.
     let read = unsafe { libc::pread(files[0].as_raw_fd(), buffer.as_mut_ptr().cast(), BLOCK, 0) };
-    assert_eq!((answer(read), buffer), (Ok(BLOCK as u64), content[..BLOCK].to_vec()));
+    assert_eq!((call_result(read), buffer), (Ok(BLOCK as u64), content[..BLOCK].to_vec()));
 }
