@@ -15,7 +15,8 @@ root=$PWD
 export PATH="$PATH:$HOME/.cargo/bin"
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
-out=${CARGO_TARGET_DIR:-$root/target}/dist
+# Absolute: the Makefiles of subdirectories get it.
+out=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")/dist
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 umask 022
@@ -39,8 +40,10 @@ cross_prefix() {
 lacks() {
     prefix=$(cross_prefix "$1")
     [ -d "$(rustc --print sysroot)/lib/rustlib/$1" ] || echo "rustup target add $1"
-    [ -z "$prefix" ] || command -v "${prefix}gcc" >/dev/null ||
-        echo "apt-get install gcc-${prefix%-} libc6-dev-arm64-cross"
+    [ -z "$prefix" ] || command -v "${prefix}gcc" >/dev/null || case $1 in
+        x86_64-*) echo "apt-get install gcc-x86-64-linux-gnu libc6-dev-amd64-cross" ;;
+        aarch64-*) echo "apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;;
+    esac
 }
 
 # pack DIRECTORY: archives it next to itself, with nothing of this machine or this moment.
