@@ -115,19 +115,21 @@ COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
 COMMAND_MAN = $(if $(MANDIR),$(abspath $(DESTDIR))$(abspath $(MANDIR)),$(COMMAND_TO)/share/man)/man1
 # Debian's zsh reads site-functions in /usr/local only.
 ZSH_COMPLETIONS = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
-# Root may have no cargo; then what was built before is installed.
+# Root may have no cargo; then what was built before is installed. Nothing of root's is left in the
+# target directory, where it would be in the way of the next install.
 install-command: ## the command alone, with its man pages and shell completions
 	@if command -v $(CARGO) >/dev/null || ! test -x $(BINARY); then \
 		./scripts/setup.sh $(needs.install-command) && \
 		$(CARGO) build --release -p ringway-cli --bin ringway; fi
 	install -D -m 755 $(BINARY) $(COMMAND_TO)/bin/ringway
-	rm -rf $(TARGET)/command && $(GENERATOR) generate $(TARGET)/command
-	install -d $(COMMAND_MAN) && install -m 644 $(TARGET)/command/man1/* $(COMMAND_MAN)
-	install -D -m 644 $(TARGET)/command/completions/ringway.bash \
-		$(COMMAND_TO)/share/bash-completion/completions/ringway
-	install -D -m 644 $(TARGET)/command/completions/_ringway \
-		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway
-	install -D -m 644 $(TARGET)/command/completions/ringway.fish \
+	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; \
+	$(GENERATOR) generate "$$pages"; \
+	install -d $(COMMAND_MAN); install -m 644 "$$pages"/man1/* $(COMMAND_MAN); \
+	install -D -m 644 "$$pages"/completions/ringway.bash \
+		$(COMMAND_TO)/share/bash-completion/completions/ringway; \
+	install -D -m 644 "$$pages"/completions/_ringway \
+		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway; \
+	install -D -m 644 "$$pages"/completions/ringway.fish \
 		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
 
 install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, man pages
@@ -145,6 +147,7 @@ test: ## formatting, lints and every test: what CI runs
 	$(MAKE) check
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
+	scripts/tests/install.sh
 	$(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
