@@ -8,7 +8,7 @@ mod rows;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
 use ringway_core::{FaultStep, Late};
-use rows::{Does, Fixture, Row};
+use rows::{Effects, Fixture, Row};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
@@ -141,7 +141,7 @@ impl Table {
 
     fn on_files(&mut self, kind: BackendKind) {
         for direct in [false, true] {
-            for row in rows::files().iter().filter(|row| row.does.has(Does::OPERATION)) {
+            for row in rows::files().iter().filter(|row| row.effects.has(Effects::OPERATION)) {
                 for step in 0..STEPS {
                     let engine = engine(kind, self.fault.at(step));
                     self.run_case(row, kind, direct, &engine, Some(step));
@@ -156,7 +156,7 @@ impl Table {
     fn on_paths(&mut self, kind: BackendKind) {
         let engine: &'static Engine = Box::leak(Box::new(engine(kind, self.fault.random())));
         GLOBAL.set(Some(engine));
-        for row in rows::paths().iter().filter(|row| row.does.has(Does::OPERATION)) {
+        for row in rows::paths().iter().filter(|row| row.effects.has(Effects::OPERATION)) {
             for _ in 0..TIMES {
                 self.run_case(row, kind, false, engine, None);
             }

@@ -54,9 +54,9 @@ impl Fixture {
     }
 }
 
-struct Panics(AtomicU32);
+struct PanickingWaker(AtomicU32);
 
-impl Wake for Panics {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("a waker that panics, as the test wants");
@@ -66,7 +66,7 @@ impl Wake for Panics {
 #[test]
 fn a_waker_that_panics() {
     on_each_fixture("a_waker_that_panics", |fixture| {
-        let panics = Arc::new(Panics(AtomicU32::new(0)));
+        let panics = Arc::new(PanickingWaker(AtomicU32::new(0)));
         let counter = WakeCounter::new();
         let mut reads: Vec<_> = (0..10)
             .map(|_| Box::pin(fixture.reader.read_at(vec![0; 1], Position::Current)))

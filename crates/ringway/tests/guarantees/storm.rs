@@ -14,14 +14,13 @@
 use crate::common::buffers::Pages;
 use crate::common::watchdog::{TEST_TIMEOUT, Watchdog};
 use crate::common::{
-    MS, PAGE, counts, current_thread, is_available, multi_thread, pattern, reap_until_idle,
-    scratch, write_synced,
+    MS, PAGE, counts, current_thread, is_available, multi_thread, open, pattern, pipe,
+    reap_until_idle, scratch, write_synced,
 };
 use fastrand::Rng;
 use futures::future::{Either, poll_immediate, select};
-use ringway::fs::{File, OpenOptions};
+use ringway::fs::File;
 use ringway::{BackendKind, Engine, Position};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -108,25 +107,20 @@ async fn run_until<T>(operation: impl Future<Output = T>, ending: Ending) -> Opt
 impl Storm {
     fn new(kind: BackendKind, dir: &tempfile::TempDir) -> Self {
         let engine = Engine::builder().backend(kind).shards(2).in_flight(64).build().unwrap();
-        let open = |name: &str, content: &[u8]| {
+        let files = |name: &str, content: &[u8]| {
             let path = dir.path().join(name);
             write_synced(&path, content);
-            [true, false].map(|direct| {
-                let mut options = OpenOptions::new();
-                options.read(true).write(true).direct(direct).engine(&engine);
-                futures::executor::block_on(options.open(&path))
-                    .expect("the temporary directory supports direct I/O")
-            })
+            [true, false].map(|direct| open(&engine, &path, direct))
         };
-        let (reader, writer) = std::io::pipe().unwrap();
+        let (pipe, writer) = pipe(&engine);
         let pattern = pattern(0, 256 * PAGE);
         // The other end of the pipe stays open until the process ends.
         std::mem::forget(writer);
         Self {
-            files: open("storm", &vec![0; TASKS * BLOCKS * PAGE]),
-            read_only: open("read_only", &pattern),
+            files: files("storm", &vec![0; TASKS * BLOCKS * PAGE]),
+            read_only: files("read_only", &pattern),
             pattern,
-            pipe: File::from_fd(OwnedFd::from(reader), &engine),
+            pipe,
             pages: Pages::default(),
             blocks: (0..TASKS).map(|_| Mutex::default()).collect(),
             writes: AtomicU64::new(1),

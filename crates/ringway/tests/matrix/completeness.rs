@@ -87,8 +87,8 @@ fn every_public_function_is_in_a_row() {
     let missing: Vec<_> = declared.iter().filter(|name| !known(name)).collect();
     assert!(missing.is_empty(), "without a row: {missing:?}");
     let all = rows.iter().map(String::as_str).chain(NO_IO.iter().copied());
-    let gone: Vec<_> = all.filter(|name| !declared.contains(*name)).collect();
-    assert!(gone.is_empty(), "no longer public: {gone:?}");
+    let removed: Vec<_> = all.filter(|name| !declared.contains(*name)).collect();
+    assert!(removed.is_empty(), "no longer public: {removed:?}");
 }
 
 /// The names that `pub use` exports.

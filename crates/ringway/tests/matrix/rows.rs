@@ -26,9 +26,9 @@ const LEN: usize = 2 * PAGE;
 
 /// What a call needs or does. Its result in a situation depends on this.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Does(u8);
+pub struct Effects(u8);
 
-impl Does {
+impl Effects {
     pub const NOTHING: Self = Self(0);
     /// Uses an engine.
     pub const OPERATION: Self = Self(1);
@@ -51,7 +51,7 @@ impl Does {
 /// A call. Its name is that of the function; a variant follows after a comma.
 pub struct Row {
     pub name: &'static str,
-    pub does: Does,
+    pub effects: Effects,
     pub call: fn(Fixture) -> BoxFuture<'static, io::Result<()>>,
 }
 
@@ -216,10 +216,10 @@ fn locked(result: Result<(), TryLockError>) -> io::Result<()> {
 }
 
 macro_rules! rows {
-    ($($name:literal $does:expr, |$fixture:ident| $body:block)*) => {
+    ($($name:literal $effects:expr, |$fixture:ident| $body:block)*) => {
         vec![$(Row {
             name: $name,
-            does: $does,
+            effects: $effects,
             call: |$fixture| Box::pin(async move {
                 let _ = &$fixture;
                 $body
@@ -230,13 +230,13 @@ macro_rules! rows {
 
 /// Calls on files: those that differ for direct I/O.
 pub fn files() -> Vec<Row> {
-    use Does as D;
-    let o = D::OPERATION;
-    let grow = o.and(D::GROW);
+    use Effects as E;
+    let o = E::OPERATION;
+    let grow = o.and(E::GROW);
     let mut rows = transfers();
     rows.extend(streams());
     rows.extend(rows! {
-        "File::from_fd" D::NOTHING, |f| {
+        "File::from_fd" E::NOTHING, |f| {
             let descriptor = f.take(|once| &mut once.descriptor).unwrap();
             check(
                 File::from_fd(descriptor, &f.engine).engine().backend() == f.kind,
@@ -248,17 +248,17 @@ pub fn files() -> Vec<Row> {
             let file = File::from_std(descriptor.into())?;
             same(&file.read(5..50).await?, &pattern(5, 45))
         }
-        "File::engine" D::NOTHING, |f| {
+        "File::engine" E::NOTHING, |f| {
             check(f.file.engine().backend() == f.kind, "another backend")
         }
-        "File::is_direct" D::NOTHING, |f| {
+        "File::is_direct" E::NOTHING, |f| {
             let flags = rustix::fs::fcntl_getfl(&f.file)?;
             check(
                 f.file.is_direct() == flags.contains(rustix::fs::OFlags::DIRECT),
                 "not as it was opened",
             )
         }
-        "File::alignment" D::NOTHING, |f| {
+        "File::alignment" E::NOTHING, |f| {
             check(f.file.alignment().offset_align <= PAGE as u32, "more than a page")
         }
         "File::sync_all" o, |f| { f.file.sync_all().await }
@@ -292,18 +292,18 @@ pub fn files() -> Vec<Row> {
             f.file.set_modified(SystemTime::UNIX_EPOCH).await?;
             check(f.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH, "another time")
         }
-        "File::try_clone" D::OPEN, |f| { f.file.try_clone().map(drop) }
+        "File::try_clone" E::OPEN, |f| { f.file.try_clone().map(drop) }
         "File::try_lock" o, |f| { locked(f.file.try_lock().await) }
         "File::try_lock_shared" o, |f| { locked(f.file.try_lock_shared().await) }
         "File::unlock" o, |f| { f.file.unlock().await }
-        "File::try_into_std" D::NOTHING, |f| {
+        "File::try_into_std" E::NOTHING, |f| {
             let file = f.file.clone().try_into_std().expect_err("there are clones");
             check(file.engine().backend() == f.kind, "another file")?;
             let file = f.take(|once| &mut once.single).unwrap();
             let file = file.try_into_std().map_err(|_| wrong("still held"))?;
             check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
         }
-        "File::into_std" D::NOTHING, |f| {
+        "File::into_std" E::NOTHING, |f| {
             let refused = f.file.clone().into_std().await;
             check(
                 refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
@@ -313,7 +313,7 @@ pub fn files() -> Vec<Row> {
             check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
         }
         "File::close" o, |f| { f.take(|once| &mut once.single).unwrap().close().await }
-        "File::close, with clones" D::NOTHING, |f| {
+        "File::close, with clones" E::NOTHING, |f| {
             let refused = f.file.clone().close().await;
             check(
                 refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
@@ -325,8 +325,8 @@ pub fn files() -> Vec<Row> {
 }
 
 fn transfers() -> Vec<Row> {
-    let o = Does::OPERATION;
-    let grow = o.and(Does::GROW);
+    let o = Effects::OPERATION;
+    let grow = o.and(Effects::GROW);
     rows! {
         "File::read" o, |f| { same(&f.file.read(5..5000).await?, &pattern(5, 4995)) }
         "File::read_ranges" o, |f| {
@@ -346,7 +346,7 @@ fn transfers() -> Vec<Row> {
                 .try_for_each(|(block, expected)| same(&block?, expected))
         }
         "File::read_exact" o, |f| { same(&f.file.read_exact(5..5000).await?, &pattern(5, 4995)) }
-        "File::read_ranges_stream" Does::NOTHING, |f| {
+        "File::read_ranges_stream" Effects::NOTHING, |f| {
             let range = 0..9;
             drop(f.file.read_ranges_stream([range]));
             Ok(())
@@ -488,13 +488,13 @@ fn transfers() -> Vec<Row> {
 }
 
 fn streams() -> Vec<Row> {
-    let o = Does::OPERATION;
-    let grow = o.and(Does::GROW);
+    let o = Effects::OPERATION;
+    let grow = o.and(Effects::GROW);
     rows! {
-        "LogWriter::new" Does::NOTHING, |f| {
+        "LogWriter::new" Effects::NOTHING, |f| {
             LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR).map(drop)
         }
-        "LogWriter::file" Does::NOTHING, |f| {
+        "LogWriter::file" Effects::NOTHING, |f| {
             let log = LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR)?;
             check(log.file().engine().backend() == f.kind, "another file")
         }
@@ -513,7 +513,7 @@ fn streams() -> Vec<Row> {
             check(offsets == [FAR, FAR + 1000, FAR + 2000], "other offsets")?;
             f.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
         }
-        "File::reader" Does::NOTHING, |f| {
+        "File::reader" Effects::NOTHING, |f| {
             check(f.file.reader().position() == 0, "not at the beginning")
         }
         "Reader::read" o, |f| {
@@ -546,15 +546,15 @@ fn streams() -> Vec<Row> {
                 &pattern((PAGES * PAGE - 9) as u64, 9),
             )
         }
-        "Reader::seek_to" Does::NOTHING, |f| {
+        "Reader::seek_to" Effects::NOTHING, |f| {
             let mut reader = f.file.reader();
             reader.seek_to(7);
             check(reader.position() == 7, "another position")
         }
-        "Reader::position" Does::NOTHING, |f| {
+        "Reader::position" Effects::NOTHING, |f| {
             check(f.file.reader().range(5..).position() == 5, "another position")
         }
-        "Reader::file" Does::NOTHING, |f| {
+        "Reader::file" Effects::NOTHING, |f| {
             check(f.file.reader().file().engine().backend() == f.kind, "another file")
         }
         "Reader::blocks" o, |f| {
@@ -570,7 +570,7 @@ fn streams() -> Vec<Row> {
                 &pattern(PAGE as u64, PAGE),
             )
         }
-        "File::writer" Does::NOTHING, |f| {
+        "File::writer" Effects::NOTHING, |f| {
             check(f.file.writer().position() == 0, "not at the beginning")
         }
         "Writer::write_all" grow, |f| {
@@ -620,17 +620,17 @@ fn streams() -> Vec<Row> {
             writer.flush().await?;
             f.has(FAR, b"few")
         }
-        "Writer::abandon" Does::NOTHING, |f| {
+        "Writer::abandon" Effects::NOTHING, |f| {
             f.file.writer().abandon();
             Ok(())
         }
-        "Writer::position" Does::NOTHING, |f| {
+        "Writer::position" Effects::NOTHING, |f| {
             check(f.file.writer().at(FAR).position() == FAR, "another position")
         }
-        "Writer::written" Does::NOTHING, |f| {
+        "Writer::written" Effects::NOTHING, |f| {
             check(f.file.writer().at(FAR).written() == 0, "another count")
         }
-        "Writer::file" Does::NOTHING, |f| {
+        "Writer::file" Effects::NOTHING, |f| {
             check(f.file.writer().file().engine().backend() == f.kind, "another file")
         }
     }
@@ -638,17 +638,17 @@ fn streams() -> Vec<Row> {
 
 /// Calls on paths, engines and directories.
 pub fn paths() -> Vec<Row> {
-    use Does as D;
-    let o = D::OPERATION;
-    let open = o.and(D::OPEN);
+    use Effects as E;
+    let o = E::OPERATION;
+    let open = o.and(E::OPEN);
     rows! {
-        "EngineBuilder::build" D::BUILD, |f| {
+        "EngineBuilder::build" E::BUILD, |f| {
             check(
                 Engine::builder().backend(f.kind).shards(1).build()?.backend() == f.kind,
                 "another backend",
             )
         }
-        "Engine::builder" D::NOTHING, |f| {
+        "Engine::builder" E::NOTHING, |f| {
             drop(Engine::builder());
             Ok(())
         }
@@ -665,22 +665,22 @@ pub fn paths() -> Vec<Row> {
             same(&f.engine.open(f.at("text")).await?.read(0..9).await?, b"text")
         }
         "Engine::fs" o, |f| { check(f.engine.fs().exists(f.at("text")).await?, "not found") }
-        "Engine::backend" D::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
-        "Engine::explain" D::NOTHING, |f| {
+        "Engine::backend" E::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
+        "Engine::explain" E::NOTHING, |f| {
             check(!f.engine.explain().to_string().is_empty(), "no explanation")
         }
-        "Engine::stats" D::NOTHING, |f| {
+        "Engine::stats" E::NOTHING, |f| {
             let counts = f.engine.stats().counts;
             check(
                 counts.pushed == counts.delivered + counts.orphaned + counts.in_flight,
                 "an operation is lost",
             )
         }
-        "Engine::readable" D::NOTHING, |f| {
+        "Engine::readable" E::NOTHING, |f| {
             let error = f.engine.readable().map(drop).expect_err("reaping is automatic");
             check(error.raw_os_error() == Some(libc::EOPNOTSUPP), "another error")
         }
-        "Engine::reap" D::NOTHING, |f| {
+        "Engine::reap" E::NOTHING, |f| {
             f.engine.reap();
             Ok(())
         }
@@ -693,7 +693,7 @@ pub fn paths() -> Vec<Row> {
             drop(File::create_new(f.at("new")).await?);
             std::fs::symlink_metadata(f.at("new")).map(drop)
         }
-        "File::options" D::NOTHING, |f| {
+        "File::options" E::NOTHING, |f| {
             drop(File::options());
             Ok(())
         }
@@ -721,15 +721,15 @@ pub fn paths() -> Vec<Row> {
         "fs::read_to_string" open, |f| {
             check(fs::read_to_string(f.at("link")).await? == "text", "another text")
         }
-        "fs::write" open.and(D::GROW), |f| {
+        "fs::write" open.and(E::GROW), |f| {
             fs::write(f.at("new"), new_bytes()).await?;
             f.unopened("new", LEN)
         }
-        "fs::write_atomic" open.and(D::GROW), |f| {
+        "fs::write_atomic" open.and(E::GROW), |f| {
             fs::write_atomic(f.at("new"), new_bytes()).await?;
             f.unopened("new", LEN)
         }
-        "fs::write_atomic, replacing a file" open.and(D::GROW), |f| {
+        "fs::write_atomic, replacing a file" open.and(E::GROW), |f| {
             fs::write_atomic(f.at("text"), new_bytes()).await?;
             f.unopened("text", LEN)
         }
@@ -741,14 +741,14 @@ pub fn paths() -> Vec<Row> {
             drop(f.engine.fs().create_atomic(f.at("new")).await?);
             f.gone("new")
         }
-        "AtomicFile::write_all" open.and(D::GROW), |f| {
+        "AtomicFile::write_all" open.and(E::GROW), |f| {
             let mut file =
                 f.engine.fs().create_atomic(f.at("text")).await?.chunk(PAGE).write_behind(2);
             file.write_all(&pattern(1, 5 * PAGE + 5)).await?;
             file.commit().await?;
             f.unopened("text", 5 * PAGE + 5)
         }
-        "AtomicFile::write_vectored" open.and(D::GROW), |f| {
+        "AtomicFile::write_vectored" open.and(E::GROW), |f| {
             let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
             check(
                 file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
@@ -757,7 +757,7 @@ pub fn paths() -> Vec<Row> {
             file.commit().await?;
             f.unopened("text", 6)
         }
-        "AtomicFile::seek" open.and(D::GROW), |f| {
+        "AtomicFile::seek" open.and(E::GROW), |f| {
             let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
             file.write_all(&new_bytes()).await?;
             check(file.seek(SeekFrom::End(-1)).await? == LEN as u64 - 1, "another position")?;
@@ -765,14 +765,14 @@ pub fn paths() -> Vec<Row> {
             file.commit().await?;
             f.unopened("text", LEN + 2)
         }
-        "AtomicFile::flush" open.and(D::GROW), |f| {
+        "AtomicFile::flush" open.and(E::GROW), |f| {
             let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
             file.write_all(&new_bytes()).await?;
             file.flush().await?;
             check(std::fs::metadata(f.at("text"))?.len() == 4, "visible before the commit")?;
             check(rustix::fs::fstat(file.file())?.st_size == LEN as i64, "not written")
         }
-        "AtomicFile::commit" open.and(D::GROW), |f| {
+        "AtomicFile::commit" open.and(E::GROW), |f| {
             let mut file = AtomicFile::create(f.at("new")).await?;
             file.write_all(&new_bytes()).await?;
             file.commit().await?;
@@ -789,7 +789,7 @@ pub fn paths() -> Vec<Row> {
                 "another file",
             )
         }
-        "fs::copy" open.and(D::GROW), |f| {
+        "fs::copy" open.and(E::GROW), |f| {
             check(
                 fs::copy(f.at("file"), f.at("new")).await? == (PAGES * PAGE) as u64,
                 "another count",
@@ -871,15 +871,15 @@ pub fn paths() -> Vec<Row> {
         "DirEntry::metadata" o, |f| {
             check(f.entry().await?.metadata().await?.len() == 5, "another length")
         }
-        "DirEntry::file_type" D::NOTHING, |f| {
+        "DirEntry::file_type" E::NOTHING, |f| {
             check(f.entry().await?.file_type().await?.is_file(), "another type")
         }
-        "DirEntry::path" D::NOTHING, |f| {
+        "DirEntry::path" E::NOTHING, |f| {
             check(f.entry().await?.path() == f.at("full/of/things"), "another path")
         }
-        "DirEntry::file_name" D::NOTHING, |f| {
+        "DirEntry::file_name" E::NOTHING, |f| {
             check(f.entry().await?.file_name() == "things", "another name")
         }
-        "DirEntry::ino" D::NOTHING, |f| { check(f.entry().await?.ino() > 0, "no inode number") }
+        "DirEntry::ino" E::NOTHING, |f| { check(f.entry().await?.ino() > 0, "no inode number") }
     }
 }

@@ -135,21 +135,21 @@ fn join(dir: &Path, shape: &Shape) -> PathBuf {
 pub struct Comparison {
     dir: tempfile::TempDir,
     /// The tree before any call.
-    fresh: Vec<String>,
+    original: Vec<String>,
 }
 
 impl Comparison {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fill(&dir.path().join("tree"));
-        let fresh = describe(&dir.path().join("tree"));
-        Self { dir, fresh }
+        let original = describe(&dir.path().join("tree"));
+        Self { dir, original }
     }
 
     /// Describes the tree, and restores it if it has changed.
     fn describe_and_restore(&self, dir: &Path) -> Vec<String> {
         let found = describe(dir);
-        if found != self.fresh {
+        if found != self.original {
             fill(dir);
         }
         found
@@ -187,7 +187,7 @@ impl Comparison {
         let our_tree = self.describe_and_restore(&tree);
         if allowed(&path, &ours) {
             assert_eq!(
-                our_tree, self.fresh,
+                our_tree, self.original,
                 "{name}({text:.200?}) was refused, but changed something"
             );
             return;
