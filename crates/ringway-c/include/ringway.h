@@ -30,10 +30,10 @@
  *           release its memory; only its completion does. Exceptions, in which no completion
  *           arrives: see ringway_destroy(), and -EINPROGRESS of ringway_multi_read().
  *
- * THREADS   A queue has no thread and no lock of its own. Any thread may use it, but only one at a
- *           time. Different queues may be used concurrently. Callbacks run inside ringway_reap()
- *           and ringway_destroy(), on the calling thread. ringway_last_error() is per thread.
- *           Functions that take no queue may be called from any thread.
+ * THREADS   A queue has no lock. Any thread may use it, but only one at a time. Different queues
+ *           may be used concurrently. Callbacks run inside ringway_reap() and ringway_destroy(), on
+ *           the calling thread. ringway_last_error() is per thread. Functions that take no queue
+ *           may be called from any thread.
  *
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
  *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. At least one push
