@@ -140,7 +140,7 @@ enum {
 struct ringway_options {
 	uint32_t size;    /* sizeof(struct ringway_options) */
 	uint32_t flags;   /* RINGWAY_SINGLE_ISSUER | ... */
-	uint32_t backend; /* enum ringway_backend; any but BEST is used or is an error */
+	uint32_t backend; /* enum ringway_backend; if refused, any but BEST is an error */
 	/* The most operations that one system call submits, 1 to 32768. Each costs about 200 bytes
 	   of locked memory (RLIMIT_MEMLOCK). Default: 64. */
 	uint32_t entries;
