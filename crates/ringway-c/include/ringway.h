@@ -30,10 +30,10 @@
  *           release its memory; only its completion does. Exceptions, in which no completion
  *           arrives: see ringway_destroy(), and -EINPROGRESS of ringway_multi_read().
  *
- * THREADS   A queue has no thread and no lock of its own. Any thread may use it, but only one at a
- *           time. Different queues may be used concurrently. Callbacks run inside ringway_reap()
- *           and ringway_destroy(), on the calling thread. ringway_last_error() is per thread.
- *           Functions that take no queue may be called from any thread.
+ * THREADS   A queue has no lock. Any thread may use it, but only one at a time. Different queues
+ *           may be used concurrently. Callbacks run inside ringway_reap() and ringway_destroy(), on
+ *           the calling thread. ringway_last_error() is per thread. Functions that take no queue
+ *           may be called from any thread.
  *
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
  *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. At least one push
@@ -140,7 +140,7 @@ enum {
 struct ringway_options {
 	uint32_t size;    /* sizeof(struct ringway_options) */
 	uint32_t flags;   /* RINGWAY_SINGLE_ISSUER | ... */
-	uint32_t backend; /* enum ringway_backend; any but BEST is used or is an error */
+	uint32_t backend; /* enum ringway_backend; if refused, any but BEST is an error */
 	/* The most operations that one system call submits, 1 to 32768. Each costs about 200 bytes
 	   of locked memory (RLIMIT_MEMLOCK). Default: 64. */
 	uint32_t entries;

@@ -108,5 +108,5 @@ install-ioqueue: all
 
 uninstall-ioqueue:
 	for name in $(IOQUEUE); do \
-		rm -f $(addprefix $(DESTDIR)$(LIBDIR)/$$name,.a .so .so.$(SOVERSION) .so.$(VERSION)) || \
-			exit 1; done
+		rm -f $(addprefix $(DESTDIR)$(LIBDIR)/$$name, \
+			.a .so .so.$(SOVERSION) .so.$(VERSION)) || exit 1; done

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// Up to this length, every device takes a transfer as one request, and the core looks nothing up.
+/// Up to this length, every device takes a transfer as one request, and the core needs no lookup.
 const ALWAYS_ONE_REQUEST: u64 = 64 << 10;
 
 /// `ringway_push`.
@@ -83,7 +83,7 @@ unsafe fn push_transfer(
     })
 }
 
-/// Pushes what `make` returns. `make` runs last, so that the operation is not moved.
+/// Pushes the operation that `make` returns. `make` runs last, so that the operation is not moved.
 #[inline(always)]
 fn push(
     handle: &mut QueueHandle,

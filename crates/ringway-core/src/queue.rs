@@ -96,8 +96,8 @@ pub struct QueueStats {
     pub counts: Counts,
     /// System calls made for I/O, including those of the threads.
     pub system_calls: u64,
-    /// Retries after EINTR, EAGAIN, or an ECANCELED that nobody asked for. The program does not see
-    /// these results.
+    /// Retries after EINTR, EAGAIN, or an unrequested ECANCELED. The program does not see these
+    /// results.
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,

@@ -73,7 +73,7 @@ pub(crate) enum InvalidRange {
     Backwards { start: u64, end: u64 },
     /// It ends beyond the largest offset.
     TooFar { start: u64, end: u64 },
-    /// The block of `align` bytes that it ends in ends beyond the largest offset.
+    /// Its last block of `align` bytes ends beyond the largest offset.
     LastBlock { start: u64, end: u64, align: u64 },
 }
 
@@ -86,8 +86,8 @@ impl fmt::Display for InvalidRange {
             }
             Self::LastBlock { start, end, align } => write!(
                 f,
-                "{start}..{end} cannot be read directly: the block of {align} bytes that it ends \
-                 in ends beyond {MAX_OFFSET}, the largest offset of a file"
+                "{start}..{end} cannot be read directly: its last block of {align} bytes ends \
+                 beyond {MAX_OFFSET}, the largest offset of a file"
             ),
         }
     }

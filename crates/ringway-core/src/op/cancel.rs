@@ -1,7 +1,7 @@
 //! The requests that cancel an operation in flight.
 //!
 //! [`Queue::cancel`](crate::Queue::cancel) makes them. They have no completion of their own: the
-//! cancelled operation completes. So `Cancel` is no variant of [`Raw`](super::Raw), and its
+//! cancelled operation completes. So `Cancel` is not a variant of [`Raw`](super::Raw), and its
 //! submission forms take what identifies the operation on each backend. On the threads, a queued
 //! job is removed from its lane (`backend/threads.rs`); a blocking call that has started runs to
 //! its end.

@@ -135,7 +135,7 @@ impl<T: Default> InFlight<T> {
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// EINTR, EAGAIN, and an ECANCELED that nobody asked for are retried, not reported.
+    /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported.
     pub(super) fn should_retry(&self, errno: i32) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;

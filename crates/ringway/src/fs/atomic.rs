@@ -68,7 +68,7 @@ impl Fs<'_> {
     }
 }
 
-/// NewFile content for a file, written piece by piece. It replaces the old content when it is
+/// New content for a file, written piece by piece. It replaces the old content when it is
 /// [committed](Self::commit), and never if it is dropped before.
 ///
 /// Use it instead of [`write_atomic`] when the content is produced while it is written. The same

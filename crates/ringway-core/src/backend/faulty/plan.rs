@@ -112,8 +112,8 @@ impl FaultPlan {
         Self { syncs: per_thousand, ..self }
     }
 
-    /// Makes operations fail with EINTR, EAGAIN or an ECANCELED that nobody asked for, without
-    /// being done. At 1000 or more no operation is ever done.
+    /// Makes operations fail with EINTR, EAGAIN or an unrequested ECANCELED, without being done. At
+    /// 1000 or more no operation is ever done.
     pub fn retryable(self, per_thousand: u16) -> Self {
         Self { retryable: per_thousand, ..self }
     }
