@@ -340,13 +340,13 @@ pub fn the_environment_chooses(world: &World) {
         return;
     }
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let unasked = Options::new().build().unwrap().backend().name();
+    let by_default = Options::new().build().unwrap().backend().name();
     let mine = world.kind.name();
     for (value, expected) in [
         (mine, mine),
         ("null", "invalid"),
         ("faulty", "invalid"),
-        ("", unasked),
+        ("", by_default),
         ("io_uring", "invalid"),
         ("URING", "invalid"),
         (" uring", "invalid"),
