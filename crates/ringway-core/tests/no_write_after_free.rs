@@ -141,7 +141,7 @@ struct Scratch {
 impl Scratch {
     fn new(name: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("contract-one-{name}-{}", std::process::id()));
+            .join(format!("no-write-after-free-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         let piece = vec![CONTENT; 1 << 20];
         (0..FILE >> 20).for_each(|_| file.write_all(&piece).unwrap());

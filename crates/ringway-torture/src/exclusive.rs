@@ -1,34 +1,34 @@
-//! The model of a file that operations take turns on, so that its length and its position are known
-//! at every moment.
+//! The model of a file that one operation (or chain) uses at a time, so that its length and current
+//! position are known at every moment. `shared.rs` has files with concurrent operations.
 
 use ringway_core::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-pub(crate) struct AloneFile {
+pub(crate) struct ExclusiveFile {
     pub file: File,
     pub path: PathBuf,
     pub direct: bool,
     /// Operations in flight.
     pub users: usize,
     pub bytes: Vec<u8>,
-    pub cursor: u64,
+    pub position: u64,
     doubt: Doubt,
 }
 
-/// What is not known since an operation failed, was cut short or given up.
+/// What is unknown after an operation failed, was short or was abandoned.
 enum Doubt {
     None,
-    /// The content may be this, in part or whole.
+    /// The file may have this content, in part or whole.
     Perhaps(Vec<u8>),
-    /// More happened upon that.
+    /// Another operation ran on uncertain content.
     Anything,
 }
 
-/// An operation on it.
+/// An operation on the file.
 #[derive(Debug)]
 pub(crate) enum Use {
-    /// At a place or, without one, the file's own position.
+    /// At an offset or, with `None`, at the current position.
     Read(Option<u64>),
     Write(Option<u64>, Vec<u8>),
     Truncate(u64),
@@ -36,14 +36,14 @@ pub(crate) enum Use {
     Other,
 }
 
-impl AloneFile {
+impl ExclusiveFile {
     pub fn new(file: File, path: PathBuf, direct: bool) -> Self {
-        Self { file, path, direct, users: 0, bytes: Vec::new(), cursor: 0, doubt: Doubt::None }
+        Self { file, path, direct, users: 0, bytes: Vec::new(), position: 0, doubt: Doubt::None }
     }
 
-    /// The bytes that a read of `len` there comes to.
+    /// The bytes that a read of `len` bytes returns.
     pub fn readable(&self, at: Option<u64>, len: usize) -> &[u8] {
-        let start = (at.unwrap_or(self.cursor) as usize).min(self.bytes.len());
+        let start = (at.unwrap_or(self.position) as usize).min(self.bytes.len());
         &self.bytes[start..(start + len).min(self.bytes.len())]
     }
 
@@ -51,17 +51,17 @@ impl AloneFile {
         matches!(self.doubt, Doubt::None)
     }
 
-    /// It succeeded; `done` bytes were transferred.
+    /// The operation succeeded and transferred `done` bytes.
     pub fn succeeded(&mut self, usage: &Use, done: u64) {
         if !self.is_certain() {
             self.doubt = Doubt::Anything;
             return;
         }
         let changed = self.after(usage, done as usize);
-        let at_cursor = matches!(usage, Use::Read(None) | Use::Write(None, _));
-        self.cursor += if at_cursor { done } else { 0 };
+        let at_position = matches!(usage, Use::Read(None) | Use::Write(None, _));
+        self.position += if at_position { done } else { 0 };
         match usage {
-            // What a short write leaves behind its end depends on how it was cut.
+            // What a short write leaves beyond its count depends on how it was split.
             Use::Write(_, data) if done < data.len() as u64 => {
                 self.doubt = Doubt::Perhaps(self.after(usage, data.len()));
             }
@@ -70,7 +70,7 @@ impl AloneFile {
         self.bytes = changed;
     }
 
-    /// It began, perhaps, and what came of it nobody knows.
+    /// The operation failed and may have had an effect.
     pub fn failed(&mut self, usage: &Use) {
         let len = if let Use::Write(_, data) = usage { data.len() } else { 0 };
         self.doubt = match &self.doubt {
@@ -79,12 +79,12 @@ impl AloneFile {
         };
     }
 
-    /// The content after the operation has transferred so much.
+    /// The content after the operation has transferred `done` bytes.
     fn after(&self, usage: &Use, done: usize) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         match usage {
             Use::Write(at, data) if done > 0 => {
-                let start = at.unwrap_or(self.cursor) as usize;
+                let start = at.unwrap_or(self.position) as usize;
                 bytes.resize(bytes.len().max(start + done), 0);
                 bytes[start..start + done].copy_from_slice(&data[..done]);
             }
@@ -95,19 +95,20 @@ impl AloneFile {
         bytes
     }
 
-    /// With nobody using it: looks at the real file, and whether that is possible; from then on it
-    /// is what is there.
+    /// Compares the model with the real file, which is not in use, and continues with what the file
+    /// has.
     pub fn look(&mut self) -> Result<(), String> {
         let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
         // SAFETY: the call takes numbers only.
-        let cursor = unsafe { libc::lseek(self.file.as_raw_fd(), 0, libc::SEEK_CUR) };
+        let position = unsafe { libc::lseek(self.file.as_raw_fd(), 0, libc::SEEK_CUR) };
         let fits = match &self.doubt {
-            Doubt::None if found == self.bytes && cursor as u64 == self.cursor => Ok(()),
+            Doubt::None if found == self.bytes && position as u64 == self.position => Ok(()),
             Doubt::None => Err(format!(
-                "{} bytes, position {cursor}: not as the model says ({} bytes, {}; first difference at {:?})",
+                "{} bytes, position {position}: the model has {} bytes, position {}; first difference \
+                 at {:?}",
                 found.len(),
                 self.bytes.len(),
-                self.cursor,
+                self.position,
                 found.iter().zip(&self.bytes).position(|(one, other)| one != other),
             )),
             Doubt::Perhaps(other) => self.is_between(&found, other),
@@ -115,7 +116,7 @@ impl AloneFile {
         };
         self.doubt = Doubt::None;
         self.bytes = found;
-        self.cursor = cursor as u64;
+        self.position = position as u64;
         fits
     }
 
@@ -123,14 +124,16 @@ impl AloneFile {
         let (shorter, longer) =
             (self.bytes.len().min(other.len()), self.bytes.len().max(other.len()));
         if !(shorter..=longer).contains(&found.len()) {
-            return Err(format!("{} bytes: not from {shorter} to {longer}", found.len()));
+            return Err(format!("{} bytes, not {shorter} to {longer}", found.len()));
         }
-        // Where a write that extends the file was cut, there may be zeroes before its end.
+        // A write that extends the file may leave zeroes where it was cut short.
         let possible = |at: usize| {
             [self.bytes.get(at).copied().unwrap_or(0), other.get(at).copied().unwrap_or(0)]
         };
         match (0..found.len()).find(|at| !possible(*at).contains(&found[*at])) {
-            Some(at) => Err(format!("byte {at} is neither as before nor as after")),
+            Some(at) => {
+                Err(format!("byte {at} is neither that before nor that after the operation"))
+            }
             None => Ok(()),
         }
     }
