@@ -1,5 +1,5 @@
-//! A process for each measurement, so that what `getrusage` tells is that measurement's and nobody
-//! else's.
+//! One process for each measurement, so that `getrusage` counts that measurement alone: starting
+//! it, waiting for it, and what it does.
 
 use crate::contestants;
 use crate::figures::Figures;
@@ -12,32 +12,31 @@ use std::process::{self, Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a child may take beside its warm-up and its measurement.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time a child has for all that is neither warm-up nor measurement.
+const OVERHEAD_LIMIT: Duration = Duration::from_secs(60);
 
-/// The child's side: measures, prints one line, and is gone, whatever is still in flight.
+/// Runs in the child: measures, prints one line, and exits even if operations are in flight.
 pub fn run(assignment: &str) -> anyhow::Result<()> {
-    // A reader that panics must not leave the others to be measured.
+    // If one reader panics, the others must not be measured without it.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         hook(info);
         process::abort();
     }));
-    let assignment: Assignment = serde_json::from_str(assignment).context("what to measure")?;
-    let name = assignment.contestant.clone();
-    let contestant =
-        contestants::by_name(&name).with_context(|| format!("there is no contestant {name}"))?;
-    let built_for_it = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
+    let assignment: Assignment = serde_json::from_str(assignment).context("assignment")?;
+    let contestant = contestants::by_name(&assignment.contestant)?;
+    let has_tokio_io_uring = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
     ensure!(
-        contestant.needs_tokio_io_uring() == built_for_it,
-        "{name} wants another build of this program"
+        contestant.needs_tokio_io_uring() == has_tokio_io_uring,
+        "{} needs the other build of this program; give it with --tokio-io-uring",
+        contestant.name()
     );
     let figures = contestant.run(Job::new(assignment))?;
     println!("{}", serde_json::to_string(&figures)?);
     process::exit(0);
 }
 
-/// The parent's side: starts `program`, and waits for its line.
+/// Runs in the parent: starts `program` and reads the figures it prints.
 pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figures> {
     let mut child = Command::new(program)
         .arg("run")
@@ -47,11 +46,11 @@ pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figure
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| program.display().to_string())?;
-    let limit = assignment.warm_up + assignment.time + PATIENCE;
+    let limit = assignment.warm_up + assignment.time + OVERHEAD_LIMIT;
     let status = wait(&mut child, limit)?;
     let (mut out, mut errors) = (String::new(), String::new());
-    child.stdout.take().context("a pipe")?.read_to_string(&mut out)?;
-    child.stderr.take().context("a pipe")?.read_to_string(&mut errors)?;
+    child.stdout.take().context("stdout is a pipe")?.read_to_string(&mut out)?;
+    child.stderr.take().context("stderr is a pipe")?.read_to_string(&mut errors)?;
     if !status.success() {
         let why = errors.lines().rfind(|line| !line.is_empty() && !line.starts_with("note: "));
         bail!("{status}: {}", why.unwrap_or_default().trim_start_matches("compare: "));
@@ -59,7 +58,8 @@ pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figure
     Ok(serde_json::from_str(&out)?)
 }
 
-/// A child says no more than fits into a pipe, so it can be waited for before it is read.
+/// Waits for the child before its output is read. The output fits into the pipes, so the child does
+/// not block on them.
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<process::ExitStatus> {
     let started = Instant::now();
     loop {

@@ -1,102 +1,71 @@
-//! What a measurement found, and what several of them come to.
+//! The figures of one measurement, and the metrics that reports derive from them.
 
-use crate::usage::Usage;
+use ringway_measure::usage::Usage;
 use serde::{Deserialize, Serialize};
 
-/// One measurement: what a child process prints.
+/// One measurement, as the child process prints it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Figures {
     pub operations: u64,
-    pub seconds: f64,
+    /// Wall time, CPU time and context switches.
     pub usage: Usage,
-    /// None where the run was too short for the number of readers.
+    /// `None` if nothing was timed, or if the run was too short for the number of readers.
     pub latency: Option<Latency>,
-    /// Where polls were timed.
+    /// `None` unless the row times polls.
     pub polls: Option<Polls>,
-    /// Those that there were: fewer than the shape wants where a contestant cannot have so many.
+    /// Readers that ran: fewer than the row's if the contestant limits them.
     pub readers: usize,
-    /// Operations of the reader that had fewest, as a share of the mean.
+    /// Operations of the reader with the fewest, as a share of the mean.
     pub least_share: f64,
-    /// Operations of the first half of the time, as a share of all.
+    /// Operations in the first half of the time, as a share of all.
     pub first_half: f64,
     /// Processors that other programs kept busy meanwhile, on average.
     pub others: f64,
 }
 
-/// In microseconds.
+/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Latency {
     pub p50: f64,
     pub p99: f64,
 }
 
-/// The longest polls, in microseconds: p99.9, p99.99 and the longest of all.
+/// The longest polls in microseconds: p99.9, p99.99 and the longest.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Polls {
+    /// Wall time, which includes the time in which other threads ran.
     pub wall: [f64; 3],
-    /// Processor time of the polling thread. Wall time includes other threads' turns.
+    /// CPU time of the polling thread.
     pub cpu: [f64; 3],
 }
 
-/// A figure of a measurement.
+/// A figure that can be compared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Metric {
     OpsPerSecond,
-    /// Microseconds of processor time, of all threads, an operation.
+    /// Microseconds of CPU time of all threads for each operation.
     CpuPerOp,
     P50,
     P99,
     SwitchesPerOp,
     VoluntarySwitchesPerOp,
-    /// Processor time of polls: p99.99.
+    /// CPU time of polls: p99.99.
     LongPolls,
 }
 
 impl Metric {
+    /// The metric's value in a measurement, if it was measured.
     pub fn of(self, figures: &Figures) -> Option<f64> {
         let operations = figures.operations as f64;
         let usage = &figures.usage;
         Some(match self {
-            Self::OpsPerSecond => operations / figures.seconds,
-            Self::CpuPerOp => (usage.user + usage.system) * 1e6 / operations,
+            Self::OpsPerSecond => operations / usage.real.as_secs_f64(),
+            Self::CpuPerOp => usage.cpu().as_secs_f64() * 1e6 / operations,
             Self::P50 => figures.latency?.p50,
             Self::P99 => figures.latency?.p99,
-            Self::SwitchesPerOp => {
-                (usage.voluntary_switches + usage.involuntary_switches) as f64 / operations
-            }
-            Self::LongPolls => figures.polls?.cpu[1],
+            Self::SwitchesPerOp => usage.context_switches() as f64 / operations,
             Self::VoluntarySwitchesPerOp => usage.voluntary_switches as f64 / operations,
+            Self::LongPolls => figures.polls?.cpu[1],
         })
-    }
-}
-
-/// A median, with half the way from the least to the greatest as a share of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Median {
-    pub value: f64,
-    pub spread: f64,
-}
-
-impl Median {
-    /// None of no values.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (least, greatest) = (*values.first()?, *values.last()?);
-        let value = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
-        let spread = if value == 0.0 { 0.0 } else { (greatest - least) / 2.0 / value };
-        Some(Self { value, spread })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_of_odd_even_and_no_numbers() {
-        assert_eq!(Median::of([3.0, 1.0, 2.0]), Some(Median { value: 2.0, spread: 0.5 }));
-        assert_eq!(Median::of([4.0, 1.0, 3.0, 1.0]).unwrap().value, 2.0);
-        assert_eq!(Median::of([]), None);
     }
 }

@@ -1,13 +1,13 @@
-//! One measurement, in the process that does nothing else: its phases, its readers, and what came
-//! of it.
+//! One measurement, in a process that does nothing else: its phases, its readers and its figures.
 
 use crate::figures::Figures;
-use crate::offsets::Offsets;
 use crate::reader::Reader;
-use crate::shape::Shape;
 use crate::tally::{self, Tally};
-use crate::usage::{self, Usage};
+use crate::workload::Workload;
 use anyhow::{bail, ensure};
+use ringway_measure::offsets::{Offsets, Region};
+use ringway_measure::random::{Random, mix};
+use ringway_measure::usage::{self, Snapshot, Usage};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,19 +18,19 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long all readers may take to begin.
-const BEGINNING: Duration = Duration::from_secs(30);
+/// How long it may take until all readers have begun.
+const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a child process is told.
+/// What a child process measures.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Assignment {
     pub contestant: String,
-    pub shape: Shape,
+    pub workload: Workload,
     pub file: PathBuf,
     pub size: u64,
     pub warm_up: Duration,
     pub time: Duration,
-    /// As many operations as this, instead of a time.
+    /// Run this many operations instead of `time`.
     pub operations: Option<u64>,
 }
 
@@ -38,131 +38,137 @@ const WARMING_UP: u8 = 0;
 const MEASURING: u8 = 1;
 const OVER: u8 = 2;
 
-/// The measurement. It lives as long as the process, so that readers on any thread may refer to it.
+/// The measurement. It lives as long as the process, so readers on any thread may refer to it.
 #[derive(Debug)]
 pub struct Job {
-    pub shape: Shape,
+    pub workload: Workload,
     pub file: PathBuf,
     pub size: u64,
     warm_up: Duration,
     time: Duration,
     phase: AtomicU8,
+    /// One for each reader; in the rows `streams`, the last one has the latencies of the task that
+    /// runs next to the streams.
     tallies: Box<[Tally]>,
-    handed_out: AtomicUsize,
+    /// The number of readers.
+    readers: AtomicUsize,
+    /// Readers that have begun.
     begun: AtomicUsize,
     /// Readers that have done all their operations.
     ended: AtomicUsize,
-    counted: Option<u64>,
-    /// Bytes that were appended.
+    operations: Option<u64>,
+    /// Bytes appended to the log.
     appended: AtomicU64,
     failure: OnceLock<String>,
 }
 
 impl Job {
-    /// Never freed: there is one in a process.
+    /// Creates the only job of this process; it is never freed.
     pub fn new(assignment: Assignment) -> &'static Self {
-        let Assignment { contestant: _, shape, file, size, warm_up, time, operations } = assignment;
+        let Assignment { contestant: _, workload, file, size, warm_up, time, operations } =
+            assignment;
+        let tallies = workload.readers + usize::from(workload.operation.is_stream());
         Box::leak(Box::new(Self {
-            shape,
+            workload,
             file,
             size,
             warm_up,
             time,
             phase: AtomicU8::new(if operations.is_some() { MEASURING } else { WARMING_UP }),
-            tallies: (0..shape.readers + usize::from(shape.work.is_stream()))
-                .map(|_| Tally::default())
-                .collect(),
-            handed_out: AtomicUsize::new(0),
+            tallies: (0..tallies).map(|_| Tally::default()).collect(),
+            readers: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
-            counted: operations,
+            operations,
             appended: AtomicU64::new(0),
             failure: OnceLock::new(),
         }))
     }
 
-    /// The file, by a descriptor of its own, with the flags that the shape wants.
+    /// Opens the file with the flags of the workload. Each call creates a new open file
+    /// description.
     pub fn open(&self) -> io::Result<File> {
-        let write = self.shape.work.writes();
+        let write = self.workload.operation.writes();
         OpenOptions::new().read(true).write(write).custom_flags(self.open_flags()).open(&self.file)
     }
 
-    /// For those who open it themselves.
+    /// The flags of the workload, for contestants that open the file themselves.
     pub fn open_flags(&self) -> i32 {
-        if self.shape.direct { libc::O_DIRECT } else { 0 }
+        if self.workload.direct { libc::O_DIRECT } else { 0 }
     }
 
-    /// All readers of the shape.
+    /// All readers of the workload.
     pub fn readers(&'static self) -> Vec<Reader> {
-        self.at_most(self.shape.readers)
+        self.at_most(self.workload.readers)
     }
 
-    /// So many of them, for a contestant that cannot have all.
+    /// At most `most` readers, for a contestant that limits them.
     pub fn at_most(&'static self, most: usize) -> Vec<Reader> {
-        let readers = self.shape.readers.min(most);
-        self.handed_out.store(readers, Ordering::Relaxed);
-        let block = self.shape.block as u64;
-        let offsets =
-            |index| Offsets::new(self.shape.order, block, self.size / block, index, readers);
-        let each = self.counted.map_or(u64::MAX, |operations| operations.div_ceil(readers as u64));
-        (0..readers)
-            .map(|index| Reader::new(self, &self.tallies[index], offsets(index), each))
-            .collect()
+        let readers = self.workload.readers.min(most);
+        self.readers.store(readers, Ordering::Relaxed);
+        let Workload { order, block, .. } = self.workload;
+        let region = [Region { start: 0, len: self.size }];
+        let left = self.operations.map_or(u64::MAX, |all| all.div_ceil(readers as u64));
+        let reader = |index| {
+            let (seed, start) = (mix(index as u64 + 1), index as f64 / readers as f64);
+            let offsets = Offsets::new(order, block as u64, &region, seed, start);
+            Reader::new(self, &self.tallies[index], offsets, Random::new(!seed), left)
+        };
+        (0..readers).map(reader).collect()
     }
 
-    /// Where the next record of a log goes, which begins again where its file ends.
+    /// The offset of the next records of a log. At the end of the file, the log starts again.
     pub fn append(&self, records: usize) -> u64 {
-        let record = self.shape.block as u64;
-        let bytes = record * records as u64;
+        let bytes = (self.workload.block * records) as u64;
         let at = self.appended.fetch_add(bytes, Ordering::Relaxed) % self.size;
         if at + bytes > self.size { 0 } else { at }
     }
 
-    /// What runs beside streams took so long.
-    pub fn beside(&self, time: Duration) {
+    /// Records a latency of the task that runs next to the streams.
+    pub fn record_latency(&self, time: Duration) {
         if let Some(last) = self.tallies.last().filter(|_| self.is_measuring()) {
-            last.record(time.as_nanos() as u64);
+            last.record_latency(time.as_nanos() as u64);
         }
     }
 
-    /// Ends it: nothing that is measured after a failure would mean anything. The first one is
-    /// told.
+    /// Ends the measurement: figures after a failure have no meaning. The first failure is
+    /// reported.
     pub fn fail(&self, why: String) {
         let _ = self.failure.set(why);
         self.phase.store(OVER, Ordering::Relaxed);
     }
 
-    /// A reader has begun its first operation.
-    pub fn one_more_begins(&self) {
+    /// A reader begins its first operation.
+    pub fn reader_has_begun(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A reader has done all that it was to do.
-    pub fn one_more_ends(&self) {
+    /// A reader has done all its operations.
+    pub fn reader_has_ended(&self) {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether operations that are completed now count.
+    /// Whether operations that complete now are counted.
     pub fn is_measuring(&self) -> bool {
         self.phase.load(Ordering::Relaxed) == MEASURING
     }
 
-    /// Whether readers are to stop.
+    /// Whether readers must stop.
     pub fn is_over(&self) -> bool {
         self.phase.load(Ordering::Relaxed) == OVER
     }
 
-    /// Waits until all readers are at work, lets them warm up, and measures. They have been handed
-    /// out and started; the calling thread does nothing else.
+    /// Waits until all readers have begun, waits for the warm-up, and measures. The readers must
+    /// have been started before. The calling thread does nothing else.
     pub fn measure(&self) -> anyhow::Result<Figures> {
-        if self.counted.is_some() {
+        if self.operations.is_some() {
             return self.count();
         }
-        self.wait_until_all(&self.begun, BEGINNING)?;
+        self.wait_for_readers(&self.begun, START_LIMIT)?;
         let all_begun = Instant::now();
         thread::sleep(self.warm_up);
-        let (machine, usage, opened) = (usage::of_machine(), Usage::now(), Instant::now());
-        // Unless a reader has failed.
+        let (machine, opened) = (usage::machine_cpu(), Snapshot::of_process());
+        // A reader that has failed has ended the job.
         let _ = self.phase.compare_exchange(
             WARMING_UP,
             MEASURING,
@@ -170,47 +176,47 @@ impl Job {
             Ordering::Relaxed,
         );
         thread::sleep(self.time / 2);
-        let first_half = self.operations();
+        let first_half = self.counted();
         thread::sleep(self.time / 2);
-        let (usage, seconds) = (Usage::now() - usage, opened.elapsed().as_secs_f64());
-        let machine = usage::of_machine().zip(machine).map_or(0.0, |(now, earlier)| now - earlier);
+        let usage = Snapshot::of_process().since(&opened);
+        let machine = usage::machine_cpu()
+            .zip(machine)
+            .map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
         self.phase.store(OVER, Ordering::Relaxed);
         self.check()?;
-        let others = ((machine - usage.user - usage.system) / seconds).max(0.0);
-        self.figures(usage, seconds, all_begun.elapsed().as_secs_f64(), first_half, others)
+        let others = machine.saturating_sub(usage.cpu()).div_duration_f64(usage.real);
+        self.figures(usage, all_begun.elapsed(), first_half, others)
     }
 
-    /// Waits until all readers have done their operations. The cost of the beginning counts, too.
+    /// Waits until all readers have done their operations. The cost of starting them is included.
     fn count(&self) -> anyhow::Result<Figures> {
-        let (usage, opened) = (Usage::now(), Instant::now());
-        self.wait_until_all(&self.ended, Duration::MAX)?;
-        let (usage, seconds) = (Usage::now() - usage, opened.elapsed().as_secs_f64());
-        self.figures(usage, seconds, seconds, 0, 0.0)
+        let opened = Snapshot::of_process();
+        self.wait_for_readers(&self.ended, Duration::MAX)?;
+        let usage = Snapshot::of_process().since(&opened);
+        self.figures(usage, usage.real, 0, 0.0)
     }
 
     fn figures(
         &self,
         usage: Usage,
-        seconds: f64,
-        since_begun: f64,
+        since_begun: Duration,
         first_half: u64,
         others: f64,
     ) -> anyhow::Result<Figures> {
-        let operations = self.operations();
+        let operations = self.counted();
         ensure!(operations > 0, "no operation was completed within {:?}", self.time);
-        let readers = self.handed_out.load(Ordering::Relaxed);
+        let readers = self.readers.load(Ordering::Relaxed);
         let mean = operations as f64 / readers as f64;
-        // Where not each reader had its turn twice, those that wait longest are not among the
-        // latencies yet.
-        let turns = since_begun / seconds * mean;
-        let latency = if turns < 2.0 { None } else { tally::latency(&self.tallies)? };
+        // If readers have completed fewer than two operations on average, the longest latencies are
+        // still missing.
+        let each = since_begun.div_duration_f64(usage.real) * mean;
+        let latency = if each < 2.0 { None } else { tally::latency(&self.tallies) };
         let least = self.tallies[..readers].iter().map(Tally::operations).min().unwrap_or(0);
         Ok(Figures {
             operations,
-            seconds,
             usage,
             latency,
-            polls: tally::polls(&self.tallies)?,
+            polls: tally::polls(&self.tallies),
             readers,
             least_share: least as f64 / mean,
             first_half: first_half as f64 / operations as f64,
@@ -218,18 +224,18 @@ impl Job {
         })
     }
 
-    /// Waits until `those` are all readers.
-    fn wait_until_all(&self, those: &AtomicUsize, limit: Duration) -> anyhow::Result<()> {
-        let asked = Instant::now();
-        while those.load(Ordering::Relaxed) < self.handed_out.load(Ordering::Relaxed) {
+    /// Waits until `counter` has reached the number of readers.
+    fn wait_for_readers(&self, counter: &AtomicUsize, limit: Duration) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while counter.load(Ordering::Relaxed) < self.readers.load(Ordering::Relaxed) {
             self.check()?;
-            ensure!(asked.elapsed() < limit, "some readers did not begin within {limit:?}");
+            ensure!(started.elapsed() < limit, "some readers did not begin within {limit:?}");
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    fn operations(&self) -> u64 {
+    fn counted(&self) -> u64 {
         self.tallies.iter().map(Tally::operations).sum()
     }
 
@@ -238,5 +244,45 @@ impl Job {
             Some(why) => bail!("{why}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Operation;
+
+    fn job(workload: Workload, size: u64) -> &'static Job {
+        Job::new(Assignment {
+            contestant: String::new(),
+            workload,
+            file: PathBuf::new(),
+            size,
+            warm_up: Duration::ZERO,
+            time: Duration::ZERO,
+            operations: None,
+        })
+    }
+
+    #[test]
+    fn sequential_readers_start_at_parts_of_their_own_and_wrap_around() {
+        let workload = Workload { block: 10, ..Workload::streams(Operation::Timer, 2) };
+        let mut second = job(workload, 40).readers().remove(1);
+        assert_eq!([second.offset(), second.offset(), second.offset()], [20, 30, 0]);
+    }
+
+    #[test]
+    fn random_offsets_reach_every_block_and_none_beyond() {
+        let mut reader = job(Workload::reads(10, true, 1), 40).readers().remove(0);
+        let mut seen = [false; 4];
+        (0..100).for_each(|_| seen[(reader.offset() / 10) as usize] = true);
+        assert_eq!(seen, [true; 4]);
+    }
+
+    #[test]
+    fn a_log_starts_again_at_the_end_of_its_file() {
+        let job = job(Workload { block: 10, ..Workload::puts() }, 40);
+        assert_eq!([job.append(1), job.append(2), job.append(1), job.append(1)], [0, 10, 30, 0]);
+        assert_eq!([job.append(2), job.append(2)], [10, 0], "records are never split");
     }
 }

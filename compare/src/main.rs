@@ -1,21 +1,18 @@
-//! Runs the same file I/O on ringway, on its peers and without any of them, in turn, and prints how
-//! they compare.
+//! Runs the same file I/O on ringway, on other libraries and on bare system calls, one after the
+//! other, and prints how they compare.
 
 mod buffer;
 mod child;
-mod contest;
+mod comparison;
 mod contestants;
 mod figures;
 mod job;
-mod offsets;
 mod options;
 mod reader;
 mod report;
-mod scratch;
-mod shape;
 mod suite;
 mod tally;
-mod usage;
+mod workload;
 
 use clap::Parser;
 use options::{Command, Options};
@@ -30,9 +27,9 @@ fn main() {
             Ok(())
         }
         Some(Command::Count { contestant, row, operations }) => {
-            contest::count(&options, contestant, row, *operations)
+            comparison::count(&options, contestant, row, *operations)
         }
-        None => contest::run(&options),
+        None => comparison::run(&options),
     };
     if let Err(error) = done {
         eprintln!("compare: {error:#}");

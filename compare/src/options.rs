@@ -1,102 +1,102 @@
-//! What can be asked on the command line.
+//! The command line.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
+use ringway_measure::units;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The same file I/O on ringway, on its peers and without any of them, in turn.
+/// Runs the same file I/O on ringway, on other libraries and on bare system calls, in turn.
 ///
-/// Without options: the rows that have a target, in about ten minutes.
+/// Without options it measures the rows that have a target, in about ten minutes.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Options {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// Every row: blocks, readers, cached and direct, random and sequential, writes. Takes hours.
+    /// Measure every row: block sizes, tasks, cached and direct, random and sequential, writes.
+    /// This takes hours.
     #[arg(long)]
     pub all: bool,
 
-    /// Rows that have all of these words, such as 4k,direct,128; may be repeated for more rows.
+    /// Measure the rows that have all of these words, such as 4k,direct,128; repeat it for more
+    /// rows.
     #[arg(long, value_name = "WORDS")]
     pub only: Vec<String>,
 
-    /// These contestants only.
+    /// Measure only these contestants, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contestants: Vec<String>,
 
-    /// How often each contestant has its turn in each row.
+    /// Turns of each contestant in each row.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
 
-    /// What is measured of each turn, in seconds.
-    #[arg(long, default_value = "0.3", value_parser = seconds)]
+    /// Measured time of each turn, such as 300ms; seconds without a unit.
+    #[arg(long, default_value = "0.3", value_parser = duration)]
     pub time: Duration,
 
-    /// What comes before it, in seconds.
-    #[arg(long, default_value = "0.1", value_parser = seconds)]
+    /// Time before it that is not measured.
+    #[arg(long, default_value = "0.1", value_parser = duration)]
     pub warm_up: Duration,
 
-    /// Size of the scratch file.
-    #[arg(long, default_value = "1GiB", value_parser = bytes)]
+    /// Size of the scratch file, in whole MiB.
+    #[arg(long, default_value = "1GiB", value_parser = size)]
     pub size: u64,
 
-    /// Size of the file that is summed.
-    #[arg(long, default_value = "64MiB", value_parser = bytes)]
+    /// Size of the file that is summed, in whole MiB.
+    #[arg(long, default_value = "64MiB", value_parser = size)]
     pub sum_size: u64,
 
-    /// The folder of the scratch files.
+    /// Folder for the scratch files.
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     pub scratch: PathBuf,
 
-    /// Every figure of every turn goes there.
+    /// Write the figures of every turn to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// A plot of the main rows goes there.
+    /// Write a chart of the main rows to this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 
-    /// The same as a picture.
+    /// Write the same chart as PNG.
     #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
 
-    /// This program, built with tokio's own io_uring; `make compare` sees to it.
+    /// This program, built with tokio's own io_uring; `make compare` builds it.
     #[arg(long, value_name = "PROGRAM")]
     pub tokio_io_uring: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Names the contestants, and what was chosen for each.
+    /// List the contestants and how each is configured.
     List,
-    /// Runs one contestant for a number of operations: for callgrind, perf and strace.
+    /// Run one contestant for a number of operations: for callgrind, perf and strace.
     Count {
+        /// The contestant's name.
         contestant: String,
         /// The row's words, such as null,128,1w.
         row: String,
+        /// The number of operations.
         operations: u64,
     },
-    /// One measurement, told as JSON: what the program starts itself for.
+    /// Make one measurement and print it as JSON. The program starts itself this way.
     #[command(hide = true)]
     Run { assignment: String },
 }
 
-fn seconds(text: &str) -> anyhow::Result<Duration> {
-    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    units::parse_duration(text, "s").context("expected a time such as 0.3 or 300ms")
 }
 
-/// A size such as 64MiB: whole blocks of every row.
-fn bytes(text: &str) -> anyhow::Result<u64> {
-    let digits = text.trim_end_matches(char::is_alphabetic);
-    let shift = match &text[digits.len()..] {
-        "MiB" => 20,
-        "GiB" => 30,
-        _ => bail!("wants MiB or GiB behind a number"),
-    };
-    let number: u64 = digits.trim().parse()?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).context("out of range")
+/// Whole MiB are whole blocks in every row.
+fn size(text: &str) -> anyhow::Result<u64> {
+    let bytes = units::parse_size(text).context("expected a size such as 64MiB")?;
+    ensure!(bytes > 0 && bytes.is_multiple_of(1 << 20), "expected whole MiB, such as 64MiB");
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn sizes_are_whole_mebibytes() {
-        assert_eq!(bytes("64MiB").unwrap(), 64 << 20);
-        assert_eq!(bytes("2 GiB").unwrap(), 2 << 30);
+        assert_eq!(size("64MiB").unwrap(), 64 << 20);
+        assert_eq!(size("2GiB").unwrap(), 2 << 30);
         assert!(
-            ["64", "0MiB", "1.5GiB", "99999999999GiB"].iter().all(|wrong| bytes(wrong).is_err())
+            ["64", "0MiB", "1.5GiB", "99999999999GiB"].iter().all(|wrong| size(wrong).is_err())
         );
     }
 }

@@ -1,12 +1,13 @@
-//! One task's, thread's or slot's part of the work.
+//! One reader: the part of the workload that one task, thread or slot does.
 
 use crate::job::Job;
-use crate::offsets::Offsets;
 use crate::tally::Tally;
+use ringway_measure::clock;
+use ringway_measure::offsets::Offsets;
+use ringway_measure::random::Random;
 use std::io;
-use std::time::Instant;
 
-/// Says where to read, and counts.
+/// Chooses offsets, counts operations and times them.
 ///
 /// ```text
 /// while reader.begin() {
@@ -19,16 +20,24 @@ pub struct Reader {
     job: &'static Job,
     tally: &'static Tally,
     offsets: Offsets,
-    begun: bool,
-    /// Operations that it has left, where they are counted.
+    random: Random,
+    has_begun: bool,
+    /// Operations that are left.
     left: u64,
-    since: Option<Instant>,
+    /// When the current operation began, if it is timed.
+    since: Option<u64>,
 }
 
 impl Reader {
-    /// One that ends after `left` operations, if the time is not over before.
-    pub fn new(job: &'static Job, tally: &'static Tally, offsets: Offsets, left: u64) -> Self {
-        Self { job, tally, offsets, begun: false, left, since: None }
+    /// A reader that ends after `left` operations, or earlier when the time is over.
+    pub fn new(
+        job: &'static Job,
+        tally: &'static Tally,
+        offsets: Offsets,
+        random: Random,
+        left: u64,
+    ) -> Self {
+        Self { job, tally, offsets, random, has_begun: false, left, since: None }
     }
 
     pub fn job(&self) -> &'static Job {
@@ -39,60 +48,64 @@ impl Reader {
         self.tally
     }
 
-    /// Begins an operation, unless it is time to stop.
+    /// Begins an operation; false if the reader must stop.
     pub fn begin(&mut self) -> bool {
-        // Without a disk, a read takes hardly longer than two looks at the clock: one in eight is
-        // timed.
-        let shape = self.job.shape;
-        let waits = shape.direct && !shape.work.is_null();
-        let timed = !shape.work.is_stream() && (waits || self.offsets.draw().is_multiple_of(8));
-        self.since = timed.then(Instant::now);
+        // Without a disk, a read takes hardly longer than reading the clock twice, so only one in
+        // eight is timed.
+        let workload = self.job.workload;
+        let waits = workload.direct && !workload.operation.is_null();
+        let is_timed =
+            !workload.operation.is_stream() && (waits || self.random.draw().is_multiple_of(8));
+        self.since = is_timed.then(clock::now);
         self.begin_many(1)
     }
 
-    /// Begins so many operations that are not timed, unless it is time to stop.
+    /// Begins several operations that are not timed; false if the reader must stop.
     pub fn begin_many(&mut self, operations: u64) -> bool {
-        if !self.begun {
-            self.begun = true;
-            self.job.one_more_begins();
+        if !self.has_begun {
+            self.has_begun = true;
+            self.job.reader_has_begun();
         }
         if self.job.is_over() {
             return false;
         }
         let Some(left) = self.left.checked_sub(operations) else {
-            self.job.one_more_ends();
+            self.job.reader_has_ended();
             return false;
         };
         self.left = left;
         true
     }
 
-    /// Where it reads or writes.
+    /// The offset of the next read or write.
     pub fn offset(&mut self) -> u64 {
-        self.offsets.next()
+        let block = self.job.workload.block as u64;
+        self.offsets.advance(false, |_| block).offset
     }
 
-    /// So many are done that were not timed.
+    /// Counts several operations that were not timed.
     pub fn end_many(&mut self, operations: u64) {
         if self.job.is_measuring() {
-            self.tally.count_untimed(operations);
+            self.tally.count(operations);
         }
     }
 
-    /// The operation is done: one block, or it failed.
+    /// Ends an operation. Anything but one whole block fails the measurement.
     pub fn end(&mut self, result: io::Result<usize>) {
+        let block = self.job.workload.block;
         match result {
-            Ok(bytes) if bytes == self.job.shape.block => self.count(),
-            Ok(bytes) => {
-                self.job.fail(format!("{bytes} bytes instead of {}", self.job.shape.block))
-            }
+            Ok(bytes) if bytes == block => self.count(),
+            Ok(bytes) => self.job.fail(format!("{bytes} bytes instead of {block}")),
             Err(error) => self.job.fail(error.to_string()),
         }
     }
 
     fn count(&self) {
         if self.job.is_measuring() {
-            self.tally.count(self.since.map(|since| since.elapsed().as_nanos() as u64));
+            self.tally.count(1);
+            if let Some(since) = self.since {
+                self.tally.record_latency(clock::now() - since);
+            }
         }
     }
 }

@@ -1,112 +1,113 @@
-//! Which rows there are.
+//! The rows of the comparison, and how options select them.
 
 use crate::options::Options;
-use crate::shape::{Order, Shape, Work, size};
+use crate::workload::{Operation, Workload};
 use anyhow::ensure;
+use ringway_core::refusal::bytes_text;
+use ringway_measure::offsets::Order;
 
 pub const KIB: usize = 1 << 10;
 pub const MIB: usize = 1 << 20;
 
 const READERS: [usize; 6] = [1, 32, 128, 1000, 10_000, 100_000];
-/// Each write waits for the disk to have it: more of them only wait longer.
+/// Each write waits for the disk, so more writers would only wait longer.
 const WRITERS: [usize; 4] = [1, 32, 128, 1000];
-/// What all buffers of a row may take.
+/// The most bytes of all buffers of a row.
 const MOST_BUFFERS: usize = 1 << 30;
 
-/// Rows, and those that cannot be had, with the reason.
-pub type Rows = (Vec<Shape>, Vec<(Shape, String)>);
+/// Rows to measure, and rows that cannot be measured with the reason.
+pub type Rows = (Vec<Workload>, Vec<(Workload, String)>);
 
-/// The rows that were asked for.
-pub fn chosen(options: &Options) -> anyhow::Result<Rows> {
+/// The rows that the options select.
+pub fn selected(options: &Options) -> anyhow::Result<Rows> {
     let all = if options.all || !options.only.is_empty() { every() } else { main_rows() };
     let (rows, too_large): (Vec<_>, Vec<_>) = all
         .into_iter()
-        .filter(|shape| matches(shape, &options.only))
+        .filter(|row| matches(row, &options.only))
         .partition(|row| row.buffers() <= MOST_BUFFERS);
     ensure!(
         !rows.is_empty() || !too_large.is_empty(),
-        "no row has these words: {}",
+        "no row has these words: {}; see compare/README.md for the rows",
         options.only.join(" or ")
     );
-    let why = |row: Shape| (row, format!("its buffers would take {}", size(row.buffers() as u64)));
-    Ok((rows, too_large.into_iter().map(why).collect()))
+    let reason =
+        |row: Workload| (row, format!("its buffers need {}", bytes_text(row.buffers() as u64)));
+    Ok((rows, too_large.into_iter().map(reason).collect()))
 }
 
-/// The one row that has these words.
-pub fn row(words: &str) -> anyhow::Result<Shape> {
+/// The only row that has these words.
+pub fn row(words: &str) -> anyhow::Result<Workload> {
     let mut rows = every();
     rows.retain(|row| matches(row, &[words.into()]));
-    ensure!(rows.len() == 1, "{} rows have these words: {words}", rows.len());
+    ensure!(rows.len() == 1, "{} rows have these words: {words}; give words of one", rows.len());
     Ok(rows[0])
 }
 
-/// Those that have a target.
-pub fn main_rows() -> Vec<Shape> {
+/// The rows that have a target.
+pub fn main_rows() -> Vec<Workload> {
     let mut rows: Vec<_> = null().collect();
-    rows.push(Shape::polls());
-    rows.extend([1, 32, 128, 1000, 100_000].map(|readers| Shape::reads(4 * KIB, true, readers)));
+    rows.push(Workload::polls());
+    rows.extend([1, 32, 128, 1000, 100_000].map(|readers| Workload::reads(4 * KIB, true, readers)));
     for block in [4 * KIB, 64 * KIB, MIB] {
-        rows.extend([1, 32].map(|readers| Shape::reads(block, false, readers)));
+        rows.extend([1, 32].map(|readers| Workload::reads(block, false, readers)));
     }
     rows.extend(mixed());
     rows
 }
 
-/// What is no plain read or write.
-fn mixed() -> Vec<Shape> {
-    let mut rows = vec![Shape::ranges(), Shape::sum()];
+/// The rows that are neither plain reads nor plain writes.
+fn mixed() -> Vec<Workload> {
+    let mut rows = vec![Workload::ranges(), Workload::sum()];
     rows.extend(streams());
     rows.extend(busy());
-    rows.push(Shape::puts());
+    rows.push(Workload::puts());
     rows
 }
 
-/// The null backend: what is left is what the engine and the runtime cost.
-pub fn null() -> impl Iterator<Item = Shape> {
+/// Reads on the null backend, which show what the engine and the runtime cost.
+pub fn null() -> impl Iterator<Item = Workload> {
     [2, 1]
         .into_iter()
-        .flat_map(|workers| [1, 32, 128, 1000].map(|readers| Shape::null(workers, readers)))
+        .flat_map(|workers| [1, 32, 128, 1000].map(|readers| Workload::null(workers, readers)))
 }
 
-/// Readers beside a worker that computes.
-pub fn busy() -> [Shape; 3] {
-    [Work::Busy, Work::BlockOn, Work::Submitted].map(Shape::busy)
+/// Readers next to a worker that computes.
+pub fn busy() -> [Workload; 3] {
+    [Operation::Busy, Operation::BlockOn, Operation::Submitted].map(Workload::busy)
 }
 
-/// What runs beside streams.
-pub fn streams() -> [Shape; 4] {
-    let timer = |readers| Shape::streams(Work::Timer, readers);
-    [timer(2), timer(64), Shape::streams(Work::Small, 200), Shape::streams(Work::Cold, 1)]
+/// Timers and small reads next to streams.
+pub fn streams() -> [Workload; 4] {
+    let timer = |readers| Workload::streams(Operation::Timer, readers);
+    let small = Workload::streams(Operation::Small, 200);
+    [timer(2), timer(64), small, Workload::streams(Operation::Cold, 1)]
 }
 
-fn every() -> Vec<Shape> {
+fn every() -> Vec<Workload> {
     let mut rows: Vec<_> = null().collect();
-    rows.push(Shape::polls());
+    rows.push(Workload::polls());
     for direct in [true, false] {
         for block in [4 * KIB, 64 * KIB, MIB] {
             for order in [Order::Random, Order::Sequential] {
-                let row = |readers| Shape { work: Work::Read, block, direct, readers, order };
+                let row = |readers| Workload { order, ..Workload::reads(block, direct, readers) };
                 rows.extend(READERS.map(row));
             }
         }
-        rows.extend(
-            WRITERS.map(|readers| Shape {
-                work: Work::Write,
-                ..Shape::reads(4 * KIB, direct, readers)
-            }),
-        );
+        let operation = Operation::Write;
+        let row = |readers| Workload { operation, ..Workload::reads(4 * KIB, direct, readers) };
+        rows.extend(WRITERS.map(row));
     }
     rows.extend(mixed());
     rows
 }
 
-/// Whether a row has all words of one of the choices; without a choice, each has.
-fn matches(shape: &Shape, choices: &[String]) -> bool {
-    let words = shape.words();
-    let has = |choice: &String| {
-        choice.split([',', ' ']).all(|word| words.iter().any(|of_row| of_row == word))
+/// Whether a row has all words of one of the choices. Without choices, every row matches.
+fn matches(row: &Workload, choices: &[String]) -> bool {
+    let words = row.words();
+    let has_all = |choice: &String| {
+        choice.split([',', ' ']).all(|wanted| words.iter().any(|word| word == wanted))
     };
-    choices.is_empty() || choices.iter().any(has)
+    choices.is_empty() || choices.iter().any(has_all)
 }
 
 #[cfg(test)]
@@ -114,8 +115,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_choose_rows() {
-        let row = Shape::reads(4 * KIB, true, 128);
+    fn words_select_rows() {
+        let row = Workload::reads(4 * KIB, true, 128);
         assert!(matches(&row, &[]));
         assert!(matches(&row, &["ranges".into(), "4k,direct,128".into()]));
         assert!(!matches(&row, &["4k,cached".into()]));

@@ -1,11 +1,12 @@
-//! What one reader has done while it was measured.
+//! The counters and times of one reader during the measurement.
 
 use crate::figures::{Latency, Polls};
-use hdrhistogram::Histogram;
+use ringway_measure::stats::latency_histogram;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Only its reader writes, so nothing is contended; each is on a cache line of its own.
+/// Only one reader writes to a tally, so its locks are never contended. The alignment keeps tallies
+/// on separate cache lines.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Tally {
@@ -14,34 +15,27 @@ pub struct Tally {
     polls: Mutex<Vec<Poll>>,
 }
 
-/// What one poll took, in nanoseconds.
+/// The time of one poll in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Poll {
     pub wall: u64,
-    /// Processor time of the thread.
+    /// CPU time of the thread.
     pub cpu: u64,
 }
 
 impl Tally {
-    /// One more; in nanoseconds, where it was timed.
-    pub fn count(&self, latency: Option<u64>) {
-        self.count_untimed(1);
-        if let Some(latency) = latency {
-            self.record(latency);
-        }
-    }
-
-    /// So many more.
-    pub fn count_untimed(&self, operations: u64) {
+    /// Counts operations.
+    pub fn count(&self, operations: u64) {
         self.operations.store(self.operations() + operations, Ordering::Relaxed);
     }
 
-    pub fn poll(&self, poll: Poll) {
+    /// Records the time of a poll.
+    pub fn record_poll(&self, poll: Poll) {
         self.polls.lock().expect("no reader panics").push(poll);
     }
 
-    /// The time of what is no operation of the row.
-    pub fn record(&self, nanoseconds: u64) {
+    /// Records a latency in nanoseconds.
+    pub fn record_latency(&self, nanoseconds: u64) {
         self.latencies.lock().expect("no reader panics").push(nanoseconds);
     }
 
@@ -50,31 +44,31 @@ impl Tally {
     }
 }
 
-/// Those of all readers; none where nothing was timed.
-pub fn latency(tallies: &[Tally]) -> anyhow::Result<Option<Latency>> {
-    let mut histogram = Histogram::<u64>::new(3)?;
+/// The latencies of all readers; `None` if nothing was timed.
+pub fn latency(tallies: &[Tally]) -> Option<Latency> {
+    let mut histogram = latency_histogram();
     for tally in tallies {
         for nanoseconds in tally.latencies.lock().expect("no reader panics").iter() {
-            histogram.record(*nanoseconds)?;
+            histogram.saturating_record(*nanoseconds);
         }
     }
     let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok((!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99) }))
+    (!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99) })
 }
 
-/// The polls of all readers; none where none was timed.
-pub fn polls(tallies: &[Tally]) -> anyhow::Result<Option<Polls>> {
-    let (mut wall, mut cpu) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+/// The polls of all readers; `None` if none was timed.
+pub fn polls(tallies: &[Tally]) -> Option<Polls> {
+    let (mut wall, mut cpu) = (latency_histogram(), latency_histogram());
     for tally in tallies {
         for poll in tally.polls.lock().expect("no reader panics").iter() {
-            wall.record(poll.wall)?;
-            cpu.record(poll.cpu)?;
+            wall.saturating_record(poll.wall);
+            cpu.saturating_record(poll.cpu);
         }
     }
-    Ok((!wall.is_empty()).then(|| Polls { wall: longest(&wall), cpu: longest(&cpu) }))
-}
-
-fn longest(polls: &Histogram<u64>) -> [f64; 3] {
-    [polls.value_at_quantile(0.999), polls.value_at_quantile(0.9999), polls.max()]
-        .map(|poll| poll as f64 / 1000.0)
+    // The quantile 1 is the longest poll.
+    let longest = [0.999, 0.9999, 1.0];
+    (!wall.is_empty()).then(|| Polls {
+        wall: longest.map(|quantile| wall.value_at_quantile(quantile) as f64 / 1000.0),
+        cpu: longest.map(|quantile| cpu.value_at_quantile(quantile) as f64 / 1000.0),
+    })
 }

@@ -5,7 +5,7 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Shape, Work};
+use crate::workload::{RANGES, Workload, Operation};
 use io_uring::squeue::Flags;
 use io_uring::{
     CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types,
@@ -47,10 +47,10 @@ impl Contestant for Bare {
         self.about
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        match shape.work {
-            Work::Sum => Some("this row compares readers of a whole file".into()),
-            _ if self.grouped && shape.readers < 16 => {
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        match workload.operation {
+            Operation::Sum => Some("this row compares readers of a whole file".into()),
+            _ if self.grouped && workload.readers < 16 => {
                 Some("fewer in flight than make groups".into())
             }
             _ => None,
@@ -61,9 +61,9 @@ impl Contestant for Bare {
         let (file, readers) = (job.open()?, job.readers());
         let grouped = self.grouped;
         thread::spawn(move || {
-            let done = match job.shape.work {
-                Work::Ranges => ranges(&file, readers),
-                _ => blocks(&file, job.shape, readers, grouped),
+            let done = match job.workload.operation {
+                Operation::Ranges => ranges(&file, readers),
+                _ => blocks(&file, job.workload, readers, grouped),
             };
             if let Err(error) = done {
                 job.fail(error.to_string());
@@ -80,16 +80,16 @@ struct Slot {
 }
 
 /// Each reader has one operation in flight at any time.
-fn blocks(file: &File, shape: Shape, readers: Vec<Reader>, grouped: bool) -> io::Result<()> {
+fn blocks(file: &File, workload: Workload, readers: Vec<Reader>, grouped: bool) -> io::Result<()> {
     let mut ring = ring(readers.len())?;
     let group = if grouped { readers.len() / 8 } else { 1 };
-    let slot = |reader| Slot { reader, buffer: Buffer::new(shape.block) };
+    let slot = |reader| Slot { reader, buffer: Buffer::new(workload.block) };
     // The kernel may still write to the buffers when this returns.
     let slots = readers.into_iter().map(slot).collect::<Vec<Slot>>().leak();
     let (submitter, mut queue, mut completions) = ring.split();
     for (index, slot) in slots.iter_mut().enumerate() {
         slot.reader.begin();
-        slot.push(index, shape, file, &submitter, &mut queue)?;
+        slot.push(index, workload, file, &submitter, &mut queue)?;
     }
     let mut at_work = slots.len();
     while at_work > 0 {
@@ -99,10 +99,10 @@ fn blocks(file: &File, shape: Shape, readers: Vec<Reader>, grouped: bool) -> io:
             let slot = &mut slots[index];
             // An fdatasync says 0; the write before it was whole, or this one would not have been
             // done.
-            let bytes = if shape.work == Work::Write { shape.block } else { 0 };
+            let bytes = if workload.operation == Operation::Write { workload.block } else { 0 };
             slot.reader.end(result(&completion).map(|result| bytes + result));
             if slot.reader.begin() {
-                slot.push(index, shape, file, &submitter, &mut queue)?;
+                slot.push(index, workload, file, &submitter, &mut queue)?;
             } else {
                 at_work -= 1;
             }
@@ -115,13 +115,13 @@ impl Slot {
     fn push(
         &mut self,
         index: usize,
-        shape: Shape,
+        workload: Workload,
         file: &File,
         submitter: &Submitter<'_>,
         queue: &mut SubmissionQueue<'_>,
     ) -> io::Result<()> {
         let offset = self.reader.offset();
-        if shape.work != Work::Write {
+        if workload.operation != Operation::Write {
             let read = read(file, &mut self.buffer, offset, index as u64);
             return push(submitter, queue, &[read]);
         }
@@ -142,7 +142,7 @@ fn ranges(file: &File, readers: Vec<Reader>) -> io::Result<()> {
     let mut ring = ring(RANGES)?;
     let (submitter, mut queue, mut completions) = ring.split();
     for mut reader in readers {
-        let block = reader.job().shape.block;
+        let block = reader.job().workload.block;
         let buffers = (0..RANGES).map(|_| Buffer::new(block)).collect::<Vec<_>>().leak();
         while reader.begin() {
             for buffer in &mut *buffers {

@@ -4,7 +4,7 @@ use super::{COMPIO, Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
 use compio::io::{AsyncReadAt, AsyncWriteAt};
@@ -24,8 +24,8 @@ impl Contestant for Compio {
         "its io_uring driver on one thread; cached, on one for each core; its own settings"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        per_core::leaves_out(shape)
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        per_core::leaves_out(workload)
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
@@ -35,29 +35,29 @@ impl Contestant for Compio {
                 let mut options = OpenOptions::new();
                 options
                     .read(true)
-                    .write(job.shape.work == Work::Write)
+                    .write(job.workload.operation == Operation::Write)
                     .custom_flags(job.open_flags());
                 let file = options.open(&job.file).await.expect("the scratch file can be opened");
-                let work = job.shape.work;
+                let operation = job.workload.operation;
                 let mut tasks = Vec::new();
                 for reader in readers {
                     let mut file = file.clone();
-                    if work == Work::Ranges {
+                    if operation == Operation::Ranges {
                         let start = move |buffer, offset| {
                             let mut file = file.clone();
                             let task = compio::runtime::spawn(async move {
-                                operate(&mut file, work, buffer, offset).await
+                                operate(&mut file, operation, buffer, offset).await
                             });
                             async { task.await.ok() }
                         };
                         tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
                     } else {
                         let operate = async move |buffer, offset| {
-                            Some(operate(&mut file, work, buffer, offset).await)
+                            Some(operate(&mut file, operation, buffer, offset).await)
                         };
                         tasks.push(compio::runtime::spawn(tasks::blocks(
                             reader,
-                            Buffer::new(job.shape.block),
+                            Buffer::new(job.workload.block),
                             operate,
                         )));
                     }
@@ -76,11 +76,11 @@ impl Contestant for Compio {
 
 async fn operate(
     file: &mut File,
-    work: Work,
+    operation: Operation,
     buffer: Buffer,
     offset: u64,
 ) -> (io::Result<usize>, Buffer) {
-    if work != Work::Write {
+    if operation != Operation::Write {
         let BufResult(result, buffer) = file.read_at(buffer, offset).await;
         return (result, buffer);
     }

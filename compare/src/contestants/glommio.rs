@@ -4,7 +4,7 @@ use super::{Contestant, per_core};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Shape, Work};
+use crate::workload::{RANGES, Workload, Operation};
 use futures_lite::stream::{self, StreamExt};
 use glommio::io::{BufferedFile, DmaFile, MergedBufferLimit, OpenOptions, ReadAmplificationLimit};
 use glommio::{LocalExecutorBuilder, Placement};
@@ -29,20 +29,20 @@ impl Contestant for Glommio {
         "pinned to a core; cached, one for each core; rings and memory as large as the readers need; its own buffers; ranges by read_many"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        per_core::leaves_out(shape)
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        per_core::leaves_out(workload)
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |core, job, readers| {
             let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
-                .io_memory((2 * job.shape.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
-                .ring_depth(job.shape.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
+                .io_memory((2 * job.workload.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
+                .ring_depth(job.workload.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
                 .make()
                 .expect("rings are granted");
             executor.run(async {
                 let file = Rc::new(File::open(job).await.expect("the scratch file can be opened"));
-                if let (Work::Ranges, File::Direct(file)) = (job.shape.work, &*file) {
+                if let (Operation::Ranges, File::Direct(file)) = (job.workload.operation, &*file) {
                     for reader in readers {
                         ranges(reader, file).await;
                     }
@@ -65,15 +65,15 @@ impl Contestant for Glommio {
 }
 
 async fn blocks(mut reader: Reader, file: Rc<File>) {
-    let shape = reader.job().shape;
+    let workload = reader.job().workload;
     while reader.begin() {
         let offset = reader.offset();
-        reader.end(file.operate(shape.work, shape.block, offset).await);
+        reader.end(file.operate(workload.operation, workload.block, offset).await);
     }
 }
 
 async fn ranges(mut reader: Reader, file: &Rc<DmaFile>) {
-    let block = reader.job().shape.block;
+    let block = reader.job().workload.block;
     while reader.begin() {
         let ranges = [(); RANGES].map(|()| (reader.offset(), block));
         let (merged, apart) = (MergedBufferLimit::default(), ReadAmplificationLimit::default());
@@ -95,16 +95,16 @@ enum File {
 impl File {
     async fn open(job: &Job) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(job.shape.work == Work::Write);
-        Ok(if job.shape.direct {
+        options.read(true).write(job.workload.operation == Operation::Write);
+        Ok(if job.workload.direct {
             Self::Direct(Rc::new(options.dma_open(&job.file).await?))
         } else {
             Self::Buffered(options.buffered_open(&job.file).await?)
         })
     }
 
-    async fn operate(&self, work: Work, block: usize, offset: u64) -> io::Result<usize> {
-        match (self, work == Work::Write) {
+    async fn operate(&self, operation: Operation, block: usize, offset: u64) -> io::Result<usize> {
+        match (self, operation == Operation::Write) {
             (Self::Direct(file), false) => Ok(file.read_at_aligned(offset, block).await?.len()),
             (Self::Buffered(file), false) => Ok(file.read_at(offset, block).await?.len()),
             (Self::Direct(file), true) => {

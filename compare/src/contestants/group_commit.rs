@@ -3,7 +3,7 @@
 use super::{Contestant, GROUP_COMMIT, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::Shape;
+use crate::workload::Workload;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ impl Contestant for GroupCommit {
         let (runtime, file) = (Runtime::new()?, job.open()?);
         let (sender, puts) = mpsc::channel::<Put>();
         thread::spawn(move || commit(job, &file, &puts));
-        let Shape { block, .. } = job.shape;
+        let Workload { block, .. } = job.workload;
         for reader in job.readers() {
             let sender = sender.clone();
             let operate = async move |record, _| {

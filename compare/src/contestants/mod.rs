@@ -19,7 +19,7 @@ mod tokio_uring;
 
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 
 /// A way of reading files.
 pub trait Contestant: Sync {
@@ -30,7 +30,7 @@ pub trait Contestant: Sync {
     fn about(&self) -> &'static str;
 
     /// Why it takes no part in this row, if it does not.
-    fn leaves_out(&self, _: &Shape) -> Option<String> {
+    fn leaves_out(&self, _: &Workload) -> Option<String> {
         None
     }
 
@@ -85,15 +85,15 @@ pub static ALL: &[&dyn Contestant] = &[
 ];
 
 /// Whether a row is about this contestant at all.
-pub fn concerns(shape: &Shape, name: &str) -> bool {
-    match shape.work {
-        Work::Timer | Work::Small | Work::Cold => [RINGWAY, TOKIO_FS].contains(&name),
-        Work::Busy | Work::BlockOn | Work::Submitted => {
+pub fn concerns(workload: &Workload, name: &str) -> bool {
+    match workload.operation {
+        Operation::Timer | Operation::Small | Operation::Cold => [RINGWAY, TOKIO_FS].contains(&name),
+        Operation::Busy | Operation::BlockOn | Operation::Submitted => {
             [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING].contains(&name)
         }
-        Work::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
-        Work::Polls => [RINGWAY, FLOOR].contains(&name),
-        Work::Puts => [RINGWAY, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
+        Operation::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
+        Operation::Polls => [RINGWAY, FLOOR].contains(&name),
+        Operation::Puts => [RINGWAY, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
         _ => ![RINGWAY_KAIO, RINGWAY_THREADS, FLOOR, QUEUE, GROUP_COMMIT].contains(&name),
     }
 }

@@ -4,7 +4,7 @@ use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
 use monoio::{IoUringDriver, RuntimeBuilder};
@@ -22,8 +22,8 @@ impl Contestant for Monoio {
         "its io_uring driver on one thread; cached, on one for each core; its own settings"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        per_core::leaves_out(shape)
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        per_core::leaves_out(workload)
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
@@ -33,27 +33,27 @@ impl Contestant for Monoio {
             runtime.block_on(async {
                 let file = job.open().and_then(File::from_std).expect("it was opened before");
                 let file = Rc::new(file);
-                let work = job.shape.work;
+                let operation = job.workload.operation;
                 let mut tasks = Vec::new();
                 for reader in readers {
                     let file = file.clone();
-                    if work == Work::Ranges {
+                    if operation == Operation::Ranges {
                         let start = move |buffer, offset| {
                             let file = file.clone();
                             let task =
                                 monoio::spawn(
-                                    async move { operate(&file, work, buffer, offset).await },
+                                    async move { operate(&file, operation, buffer, offset).await },
                                 );
                             async { Some(task.await) }
                         };
                         tasks.push(monoio::spawn(tasks::ranges(reader, start)));
                     } else {
                         let operate = async move |buffer, offset| {
-                            Some(operate(&file, work, buffer, offset).await)
+                            Some(operate(&file, operation, buffer, offset).await)
                         };
                         tasks.push(monoio::spawn(tasks::blocks(
                             reader,
-                            Buffer::new(job.shape.block),
+                            Buffer::new(job.workload.block),
                             operate,
                         )));
                     }
@@ -72,11 +72,11 @@ impl Contestant for Monoio {
 
 async fn operate(
     file: &File,
-    work: Work,
+    operation: Operation,
     buffer: Buffer,
     offset: u64,
 ) -> (io::Result<usize>, Buffer) {
-    if work != Work::Write {
+    if operation != Operation::Write {
         return file.read_at(buffer, offset).await;
     }
     let (result, buffer) = file.write_at(buffer, offset).await;

@@ -5,7 +5,7 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use std::future::poll_fn;
 use std::io;
@@ -30,7 +30,7 @@ impl Contestant for Floor {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let runtime = tasks::runtime(job)?;
-        let Shape { work, block, readers, .. } = job.shape;
+        let Workload { operation, block, readers, .. } = job.workload;
         let group = Arc::new(Mutex::new(Group {
             asleep: Vec::new(),
             size: (readers / 8).max(1),
@@ -39,8 +39,8 @@ impl Contestant for Floor {
         for reader in job.readers() {
             let (member, tally) = (Member(group.clone()), reader.tally());
             let operate = async move |buffer, _| {
-                match work {
-                    Work::Polls => tasks::timed(tally, member.sleep()).await,
+                match operation {
+                    Operation::Polls => tasks::timed(tally, member.sleep()).await,
                     _ => member.sleep().await,
                 }
                 Some((Ok(block), buffer))
@@ -113,12 +113,12 @@ impl Contestant for Alone {
         "ringway-core's queue on one thread, without the engine: pushes as many as there are tasks, reaps them"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        (shape.work != (Work::Null { workers: 1 })).then(|| "it has one thread".into())
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        (workload.operation != (Operation::Null { workers: 1 })).then(|| "it has one thread".into())
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let depth = job.shape.readers;
+        let depth = job.workload.readers;
         let queue = Options::new().backend(BackendKind::Null).in_flight(depth as u32).build()?;
         let file = File::from(job.open()?);
         let mut readers = job.at_most(1);
@@ -140,7 +140,7 @@ fn push_and_reap(
     depth: usize,
     mut reader: Reader,
 ) -> io::Result<()> {
-    let block = reader.job().shape.block;
+    let block = reader.job().workload.block;
     let mut buffers: Vec<ringway_core::Buffer> =
         (0..depth).map(|_| vec![0u8; block].into()).collect();
     while reader.begin_many(depth as u64) {

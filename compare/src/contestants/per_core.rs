@@ -3,12 +3,12 @@
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use std::thread;
 
 /// Why they take no part in a row.
-pub fn leaves_out(shape: &Shape) -> Option<String> {
-    (shape.work == Work::Sum)
+pub fn leaves_out(workload: &Workload) -> Option<String> {
+    (workload.operation == Operation::Sum)
         .then(|| "this row compares readers that speak tokio's AsyncRead".into())
 }
 
@@ -22,7 +22,7 @@ pub fn measure(
     body: fn(usize, &'static Job, Vec<Reader>),
 ) -> anyhow::Result<Figures> {
     let cores = thread::available_parallelism()?.get();
-    let threads = if job.shape.direct { 1 } else { cores.min(job.shape.readers) };
+    let threads = if job.workload.direct { 1 } else { cores.min(job.workload.readers) };
     let mut shares: Vec<Vec<Reader>> = (0..threads).map(|_| Vec::new()).collect();
     for (index, reader) in job.readers().into_iter().enumerate() {
         shares[index % threads].push(reader);

@@ -5,7 +5,7 @@ use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Work};
+use crate::workload::{RANGES, Operation};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
 use std::io;
@@ -43,54 +43,54 @@ impl Contestant for Ringway {
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let (runtime, work) = (tasks::runtime(job)?, job.shape.work);
+        let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
         let mut options = OpenOptions::new();
-        options.read(true).write(work.writes()).direct(job.shape.direct);
-        if let Some(backend) = if work.is_null() { Some(BackendKind::Null) } else { self.backend } {
+        options.read(true).write(operation.writes()).direct(job.workload.direct);
+        if let Some(backend) = if operation.is_null() { Some(BackendKind::Null) } else { self.backend } {
             options.engine(&Engine::builder().backend(backend).build()?);
         }
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
-        if work == Work::Small {
+        if operation == Operation::Small {
             let file = file.clone();
             let read = async move |offset| {
                 let block = file.read(offset..offset + streams::SMALL as u64).await?;
                 Ok(block.len())
             };
             runtime.spawn(streams::small_reads(job, read));
-        } else if work.is_stream() {
+        } else if operation.is_stream() {
             runtime.spawn(streams::timer(job));
         }
         for reader in job.readers() {
             let file = file.clone();
-            match work {
-                Work::Timer | Work::Small | Work::Cold => drop(runtime.spawn(stream(reader, file))),
-                Work::Ranges => drop(runtime.spawn(ranges(reader, file))),
-                Work::Sum => {
+            match operation {
+                Operation::Timer | Operation::Small | Operation::Cold => drop(runtime.spawn(stream(reader, file))),
+                Operation::Ranges => drop(runtime.spawn(ranges(reader, file))),
+                Operation::Sum => {
                     drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)))
                 }
-                Work::Submitted => {
+                Operation::Submitted => {
                     let start = move |buffer, offset| {
                         let file = file.clone();
-                        async move { Some(operate(&file, work, buffer, offset).await) }
+                        async move { Some(operate(&file, operation, buffer, offset).await) }
                     };
-                    tasks::submitted(runtime, reader, buffer(job.shape.block), start);
+                    tasks::submitted(runtime, reader, buffer(job.workload.block), start);
                 }
-                Work::Puts => drop(runtime.spawn(puts(reader, file))),
-                Work::Polls => {
+                Operation::Puts => drop(runtime.spawn(puts(reader, file))),
+                Operation::Polls => {
                     let tally = reader.tally();
                     let operate = async move |buffer, offset| {
-                        Some(tasks::timed(tally, operate(&file, work, buffer, offset)).await)
+                        Some(tasks::timed(tally, operate(&file, operation, buffer, offset)).await)
                     };
-                    runtime.spawn(tasks::blocks(reader, buffer(job.shape.block), operate));
+                    runtime.spawn(tasks::blocks(reader, buffer(job.workload.block), operate));
                 }
                 _ => {
                     let operate = async move |buffer, offset| {
-                        Some(operate(&file, work, buffer, offset).await)
+                        Some(operate(&file, operation, buffer, offset).await)
                     };
                     tasks::start(
                         runtime,
                         job,
-                        tasks::blocks(reader, buffer(job.shape.block), operate),
+                        tasks::blocks(reader, buffer(job.workload.block), operate),
                     );
                 }
             }
@@ -108,11 +108,11 @@ fn buffer(len: usize) -> AlignedBuffer {
 
 async fn operate(
     file: &File,
-    work: Work,
+    operation: Operation,
     buffer: AlignedBuffer,
     offset: u64,
 ) -> (io::Result<usize>, AlignedBuffer) {
-    if work != Work::Write {
+    if operation != Operation::Write {
         return file.read_at(buffer, offset).await;
     }
     let (result, buffer) = file.write_at(buffer, offset).await;
@@ -121,11 +121,11 @@ async fn operate(
 
 async fn puts(mut reader: Reader, file: Arc<File>) {
     let job = reader.job();
-    let mut record = buffer(job.shape.block);
+    let mut record = buffer(job.workload.block);
     while reader.begin() {
         let (result, back) = file.write_durable_at(record, job.append(1)).await;
         record = back;
-        reader.end(result.map(|()| job.shape.block));
+        reader.end(result.map(|()| job.workload.block));
     }
 }
 
@@ -143,7 +143,7 @@ async fn stream(mut reader: Reader, file: Arc<File>) {
 }
 
 async fn ranges(mut reader: Reader, file: Arc<File>) {
-    let block = reader.job().shape.block;
+    let block = reader.job().workload.block;
     while reader.begin() {
         let range = |offset| offset..offset + block as u64;
         let ranges = [(); RANGES].map(|()| range(reader.offset()));

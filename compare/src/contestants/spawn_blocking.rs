@@ -5,7 +5,7 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{RANGES, Shape, Work};
+use crate::workload::{RANGES, Workload, Operation};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -42,11 +42,11 @@ impl Contestant for SpawnBlocking {
         self.about
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        match shape.work {
-            Work::Ranges => None,
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        match workload.operation {
+            Operation::Ranges => None,
             _ if self.once => Some("only for ranges".into()),
-            Work::Sum => Some("tokio-fs is spawn_blocking with a cursor".into()),
+            Operation::Sum => Some("tokio-fs is spawn_blocking with a cursor".into()),
             _ => None,
         }
     }
@@ -54,29 +54,29 @@ impl Contestant for SpawnBlocking {
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let file = Arc::new(job.open()?);
         let runtime = Runtime::new()?;
-        let Shape { work, block, .. } = job.shape;
+        let Workload { operation, block, .. } = job.workload;
         for reader in job.readers() {
             let file = file.clone();
             if self.once {
                 runtime.spawn(ranges_at_once(reader, file));
-            } else if work == Work::Puts {
+            } else if operation == Operation::Puts {
                 let operate =
-                    async move |buffer, _| call(&file, work, buffer, job.append(1)).await.ok();
+                    async move |buffer, _| call(&file, operation, buffer, job.append(1)).await.ok();
                 runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
-            } else if work == Work::Submitted {
+            } else if operation == Operation::Submitted {
                 let start = move |buffer, offset| {
-                    let call = call(&file, work, buffer, offset);
+                    let call = call(&file, operation, buffer, offset);
                     async { call.await.ok() }
                 };
                 tasks::submitted(&runtime, reader, Buffer::new(block), start);
-            } else if work == Work::Ranges {
+            } else if operation == Operation::Ranges {
                 runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
-                    let call = call(&file, work, buffer, offset);
+                    let call = call(&file, operation, buffer, offset);
                     async { call.await.ok() }
                 }));
             } else {
                 let operate =
-                    async move |buffer, offset| call(&file, work, buffer, offset).await.ok();
+                    async move |buffer, offset| call(&file, operation, buffer, offset).await.ok();
                 tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
             }
         }
@@ -86,16 +86,16 @@ impl Contestant for SpawnBlocking {
 
 fn call(
     file: &Arc<File>,
-    work: Work,
+    operation: Operation,
     mut buffer: Buffer,
     offset: u64,
 ) -> JoinHandle<(io::Result<usize>, Buffer)> {
     let file = file.clone();
-    spawn_blocking(move || (blocking::operate(&file, work, &mut buffer, offset), buffer))
+    spawn_blocking(move || (blocking::operate(&file, operation, &mut buffer, offset), buffer))
 }
 
 async fn ranges_at_once(mut reader: Reader, file: Arc<File>) {
-    let block = reader.job().shape.block;
+    let block = reader.job().workload.block;
     let mut buffer = Buffer::new(block * RANGES);
     while reader.begin() {
         let (offsets, file) = ([(); RANGES].map(|()| reader.offset()), file.clone());
@@ -109,7 +109,7 @@ async fn ranges_at_once(mut reader: Reader, file: Arc<File>) {
 fn read_all(file: &File, block: usize, offsets: &[u64], buffer: &mut [u8]) -> io::Result<usize> {
     let mut result = Ok(block);
     for (part, offset) in buffer.chunks_mut(block).zip(offsets) {
-        result = result.and(blocking::operate(file, Work::Ranges, part, *offset));
+        result = result.and(blocking::operate(file, Operation::Ranges, part, *offset));
     }
     result
 }

@@ -3,7 +3,7 @@
 
 use crate::job::Job;
 use crate::offsets::Offsets;
-use crate::shape::{Order, Work};
+use crate::workload::{Order, Operation};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Pass {
     /// True where the file is to be read from its beginning. It is not cached then, if it is to be
     /// cold.
     pub async fn begins(&self, job: &'static Job) -> bool {
-        if self.at == 0 && job.shape.work == Work::Cold {
+        if self.at == 0 && job.workload.operation == Operation::Cold {
             let dropped = tokio::task::spawn_blocking(|| drop_cached(job)).await;
             if !matches!(dropped, Ok(Ok(()))) {
                 job.fail("the page cache keeps the file".into());
@@ -35,7 +35,7 @@ impl Pass {
 
     /// A block more was read.
     pub fn read(&mut self, job: &'static Job) {
-        self.at += job.shape.block as u64;
+        self.at += job.workload.block as u64;
         if self.at >= job.size {
             self.at = 0;
         }

@@ -23,7 +23,7 @@ impl Check {
     /// Reads the file once, which also brings it into the page cache.
     pub fn new(job: &'static Job) -> io::Result<Self> {
         let mut file = File::open(&job.file)?;
-        let mut buffer = vec![0; job.shape.block];
+        let mut buffer = vec![0; job.workload.block];
         let mut expected = 0;
         loop {
             match file.read(&mut buffer)? {
@@ -54,7 +54,7 @@ pub async fn passes(
     mut file: impl AsyncRead + AsyncSeek + Unpin,
     mut check: Check,
 ) {
-    let mut buffer = vec![0; reader.job().shape.block];
+    let mut buffer = vec![0; reader.job().workload.block];
     while reader.begin() {
         let result = file.read_exact(&mut buffer).await;
         let result = if check.add(&buffer) { file.rewind().await.and(result) } else { result };

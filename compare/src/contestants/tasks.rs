@@ -4,7 +4,7 @@
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{POLLS_WORKERS, RANGES, Work};
+use crate::workload::{POLLS_WORKERS, RANGES, Operation};
 use crate::tally::{self, Tally};
 use crate::usage;
 use std::future::poll_fn;
@@ -26,9 +26,9 @@ pub type Done<B> = Option<(io::Result<usize>, B)>;
 /// Never dropped: that would wait for a task that never gives way, which is to be reported.
 pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    match job.shape.work {
-        Work::Null { workers } => _ = builder.worker_threads(workers),
-        Work::Polls => _ = builder.worker_threads(POLLS_WORKERS),
+    match job.workload.operation {
+        Operation::Null { workers } => _ = builder.worker_threads(workers),
+        Operation::Polls => _ = builder.worker_threads(POLLS_WORKERS),
         _ => {}
     }
     Ok(Box::leak(Box::new(builder.enable_all().build()?)))
@@ -66,7 +66,7 @@ pub async fn ranges<T>(mut reader: Reader, mut start: impl FnMut(Buffer, u64) ->
 where
     T: Future<Output = Done<Buffer>>,
 {
-    let block = reader.job().shape.block;
+    let block = reader.job().workload.block;
     let mut buffers: Vec<Buffer> = (0..RANGES).map(|_| Buffer::new(block)).collect();
     while reader.begin() {
         let reads: Vec<T> =
@@ -87,10 +87,10 @@ pub fn start(
     job: &'static Job,
     reader: impl Future<Output = ()> + Send + 'static,
 ) {
-    if job.shape.work.is_busy() {
+    if job.workload.operation.is_busy() {
         runtime.spawn(compute(job));
     }
-    if job.shape.work == Work::BlockOn {
+    if job.workload.operation == Operation::BlockOn {
         let handle = runtime.handle().clone();
         std::thread::spawn(move || handle.block_on(reader));
     } else {

@@ -6,7 +6,7 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ impl Contestant for Threads {
         "a thread for each reader, at most 128; pread and pwrite"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        match shape.work {
-            Work::Ranges => Some("64 threads for one request are what spawn_blocking does".into()),
-            _ if shape.readers >= 10_000 => {
-                Some(format!("{} threads are no program", shape.readers))
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        match workload.operation {
+            Operation::Ranges => Some("64 threads for one request are what spawn_blocking does".into()),
+            _ if workload.readers >= 10_000 => {
+                Some(format!("{} threads are no program", workload.readers))
             }
             _ => None,
         }
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        if job.shape.work == Work::Sum {
+        if job.workload.operation == Operation::Sum {
             for reader in job.readers() {
                 let (file, check) = (job.open()?, Check::new(job)?);
                 thread::spawn(move || sum(reader, file, check));
@@ -54,16 +54,16 @@ impl Contestant for Threads {
 }
 
 fn read(mut reader: Reader, file: &File) {
-    let shape = reader.job().shape;
-    let mut buffer = Buffer::new(shape.block);
+    let workload = reader.job().workload;
+    let mut buffer = Buffer::new(workload.block);
     while reader.begin() {
         let offset = reader.offset();
-        reader.end(blocking::operate(file, shape.work, &mut buffer, offset));
+        reader.end(blocking::operate(file, workload.operation, &mut buffer, offset));
     }
 }
 
 fn sum(mut reader: Reader, mut file: File, mut check: Check) {
-    let mut buffer = vec![0; reader.job().shape.block];
+    let mut buffer = vec![0; reader.job().workload.block];
     while reader.begin() {
         let result = file.read(&mut buffer);
         let at_end = check.add(&buffer[..*result.as_ref().unwrap_or(&0)]);

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
@@ -36,14 +36,14 @@ impl Contestant for TokioFs {
         }
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        match shape.work {
-            Work::Ranges => Some("has no reads at an offset".into()),
-            Work::Write if self.io_uring => Some("its writes do not use io_uring".into()),
-            _ if shape.direct => Some(
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        match workload.operation {
+            Operation::Ranges => Some("has no reads at an offset".into()),
+            Operation::Write if self.io_uring => Some("its writes do not use io_uring".into()),
+            _ if workload.direct => Some(
                 "it reads into a buffer of its own, which is not aligned for direct I/O".into(),
             ),
-            _ if shape.readers as u64 + OTHER_FILES > most_files() => Some(format!(
+            _ if workload.readers as u64 + OTHER_FILES > most_files() => Some(format!(
                 "needs a file for each task, and this process may open {}",
                 most_files()
             )),
@@ -53,23 +53,23 @@ impl Contestant for TokioFs {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         let runtime = Runtime::new()?;
-        if job.shape.work == Work::Small {
+        if job.workload.operation == Operation::Small {
             let mut file = File::from_std(job.open()?);
             let mut buffer = vec![0; streams::SMALL];
             let read =
-                async move |offset| operate(&mut file, Work::Read, &mut buffer, offset).await;
+                async move |offset| operate(&mut file, Operation::Read, &mut buffer, offset).await;
             runtime.spawn(streams::small_reads(job, read));
-        } else if job.shape.work.is_stream() {
+        } else if job.workload.operation.is_stream() {
             runtime.spawn(streams::timer(job));
         }
         for reader in job.readers() {
             let file = File::from_std(job.open()?);
-            if job.shape.work.is_stream() {
+            if job.workload.operation.is_stream() {
                 runtime.spawn(stream(reader, file));
-            } else if job.shape.work == Work::Sum {
+            } else if job.workload.operation == Operation::Sum {
                 runtime.spawn(sum::passes(reader, file, Check::new(job)?));
             } else {
-                runtime.spawn(blocks(reader, file, Buffer::new(job.shape.block)));
+                runtime.spawn(blocks(reader, file, Buffer::new(job.workload.block)));
             }
         }
         job.measure()
@@ -81,16 +81,16 @@ impl Contestant for TokioFs {
 }
 
 async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {
-    let work = reader.job().shape.work;
+    let operation = reader.job().workload.operation;
     while reader.begin() {
         let offset = reader.offset();
-        reader.end(operate(&mut file, work, &mut buffer, offset).await);
+        reader.end(operate(&mut file, operation, &mut buffer, offset).await);
     }
 }
 
 async fn stream(mut reader: Reader, mut file: File) {
     let mut pass = streams::Pass::default();
-    let mut buffer = vec![0; reader.job().shape.block];
+    let mut buffer = vec![0; reader.job().workload.block];
     while reader.begin() {
         if pass.begins(reader.job()).await
             && let Err(error) = file.rewind().await
@@ -103,9 +103,9 @@ async fn stream(mut reader: Reader, mut file: File) {
     }
 }
 
-async fn operate(file: &mut File, work: Work, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+async fn operate(file: &mut File, operation: Operation, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     file.seek(SeekFrom::Start(offset)).await?;
-    if work == Work::Write {
+    if operation == Operation::Write {
         file.write_all(buffer).await?;
         file.sync_data().await?;
         return Ok(buffer.len());

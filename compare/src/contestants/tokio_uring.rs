@@ -4,7 +4,7 @@ use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use std::io;
 use std::rc::Rc;
 use tokio_uring::buf::{IoBuf, IoBufMut};
@@ -21,34 +21,34 @@ impl Contestant for TokioUring {
         "tokio_uring::start on one thread; cached, on one for each core; its own settings"
     }
 
-    fn leaves_out(&self, shape: &Shape) -> Option<String> {
-        per_core::leaves_out(shape)
+    fn leaves_out(&self, workload: &Workload) -> Option<String> {
+        per_core::leaves_out(workload)
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |_, job, readers| {
             tokio_uring::start(async {
                 let file = Rc::new(File::from_std(job.open().expect("it was opened before")));
-                let work = job.shape.work;
+                let operation = job.workload.operation;
                 let mut tasks = Vec::new();
                 for reader in readers {
                     let file = file.clone();
-                    if work == Work::Ranges {
+                    if operation == Operation::Ranges {
                         let start = move |buffer, offset| {
                             let file = file.clone();
                             let task = tokio_uring::spawn(async move {
-                                operate(&file, work, buffer, offset).await
+                                operate(&file, operation, buffer, offset).await
                             });
                             async { task.await.ok() }
                         };
                         tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
                     } else {
                         let operate = async move |buffer, offset| {
-                            Some(operate(&file, work, buffer, offset).await)
+                            Some(operate(&file, operation, buffer, offset).await)
                         };
                         tasks.push(tokio_uring::spawn(tasks::blocks(
                             reader,
-                            Buffer::new(job.shape.block),
+                            Buffer::new(job.workload.block),
                             operate,
                         )));
                     }
@@ -67,11 +67,11 @@ impl Contestant for TokioUring {
 
 async fn operate(
     file: &File,
-    work: Work,
+    operation: Operation,
     buffer: Buffer,
     offset: u64,
 ) -> (io::Result<usize>, Buffer) {
-    if work != Work::Write {
+    if operation != Operation::Write {
         return file.read_at(buffer, offset).await;
     }
     let (result, buffer) = file.write_at(buffer, offset).submit().await;

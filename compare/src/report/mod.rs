@@ -8,7 +8,7 @@ mod targets;
 use crate::contest::Row;
 use crate::contestants;
 use crate::options::Options;
-use crate::shape::Shape;
+use crate::workload::Workload;
 use crate::suite;
 use anyhow::Context;
 use std::fs;
@@ -49,12 +49,12 @@ pub fn row(row: &Row, options: &Options) {
 /// What can only be said of all rows.
 pub fn closing(
     rows: &[Row],
-    too_large: &[(Shape, String)],
+    too_large: &[(Workload, String)],
     options: &Options,
 ) -> anyhow::Result<()> {
     if !too_large.is_empty() {
         println!("\nRows left out:");
-        too_large.iter().for_each(|(shape, why)| println!("  {shape}: {why}"));
+        too_large.iter().for_each(|(workload, why)| println!("  {workload}: {why}"));
     }
     print!("\n{}", targets::table(rows));
     if let Some(path) = &options.json {
@@ -74,6 +74,6 @@ pub fn closing(
 /// The main rows, for all would be too many to look at; or what there is, without any of those.
 fn plotted(rows: &[Row]) -> Vec<&Row> {
     let main = suite::main_rows();
-    let (among, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| main.contains(&row.shape));
+    let (among, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| main.contains(&row.workload));
     if among.is_empty() { others } else { among }
 }

@@ -66,7 +66,7 @@ where
     B::ErrorType: 'static,
 {
     let title = (FONT, 17).into_font().color(&INK);
-    area.draw_text(&row.shape.to_string(), &title, (MARGIN, top))?;
+    area.draw_text(&row.workload.to_string(), &title, (MARGIN, top))?;
     let metrics =
         [(Metric::OpsPerSecond, "operations a second"), (Metric::CpuPerOp, "CPU µs an operation")];
     for ((metric, name), begin) in metrics.into_iter().zip(BEGIN) {

@@ -5,7 +5,7 @@ use crate::contest::{Entry, Row};
 use crate::contestants::{BARE, FLOOR, SPAWN_BLOCKING};
 use crate::figures::{Figures, Median, Metric, Polls};
 use crate::options::Options;
-use crate::shape::{SUM_BLOCK, Work, grouped, size};
+use crate::workload::{SUM_BLOCK, Operation, grouped, size};
 use std::fmt::Write;
 
 /// A reader that has less than this of what the others have on average starves.
@@ -31,7 +31,7 @@ pub fn table(row: &Row, options: &Options) -> String {
         baselines.iter().flat_map(|name| [format!("ops/s vs {name}"), format!("CPU vs {name}")]),
     );
     let lines: Vec<_> = row.entries.iter().map(|entry| line(row, entry, &baselines)).collect();
-    let mut text = format!("### {}\n\n{}", row.shape, markdown::table(&heading, 1, &lines));
+    let mut text = format!("### {}\n\n{}", row.workload, markdown::table(&heading, 1, &lines));
     let notes = notes(row, options);
     if !notes.is_empty() {
         text.push('\n');
@@ -81,10 +81,10 @@ fn notes_on(row: &Row, entry: &Entry, options: &Options) -> Vec<String> {
     let (name, turns) = (entry.contestant, &entry.turns);
     let mut notes = Vec::new();
     let readers = turns.iter().map(|turn| turn.readers).max().unwrap_or(0);
-    if readers < row.shape.readers && !row.shape.work.is_null() {
+    if readers < row.workload.readers && !row.workload.operation.is_null() {
         notes.push(format!("{name}: {readers} readers"));
     }
-    if row.shape.work == Work::Sum {
+    if row.workload.operation == Operation::Sum {
         notes.push(format!("{name}: {}", whole_file(entry, options.sum_size)));
     }
     if let Some(longest) = longest_polls(turns) {

@@ -8,7 +8,7 @@ use crate::contestants::{
     SPAWN_BLOCKING, TOKIO_FS,
 };
 use crate::figures::{Median, Metric};
-use crate::shape::{Shape, Work};
+use crate::workload::{Workload, Operation};
 use crate::suite::{self, KIB, MIB};
 
 /// No runtime that owns its threads is to be faster by more than this.
@@ -16,7 +16,7 @@ const SLOWEST: f64 = 1.0 / 1.2;
 
 /// A figure that is wanted.
 struct Target {
-    shape: Shape,
+    workload: Workload,
     contestant: &'static str,
     metric: Metric,
     measure: Measure,
@@ -63,29 +63,29 @@ type Wanted = (Metric, Measure, Bound);
 fn targets() -> Vec<Target> {
     use Metric::{CpuPerOp, LongPolls, OpsPerSecond, P50, P99, SwitchesPerOp};
     let mut targets = Vec::new();
-    let mut want_of = |contestant, shape, wanted: &[Wanted]| {
+    let mut want_of = |contestant, workload, wanted: &[Wanted]| {
         let target =
-            |&(metric, measure, bound)| Target { shape, contestant, metric, measure, bound };
+            |&(metric, measure, bound)| Target { workload, contestant, metric, measure, bound };
         targets.extend(wanted.iter().map(target));
     };
-    for shape in suite::null() {
-        let most = match (shape.readers, shape.work) {
+    for workload in suite::null() {
+        let most = match (workload.readers, workload.operation) {
             (1, _) => 0.3,
             (32, _) => continue,
-            (_, Work::Null { workers: 1 }) => 0.3,
+            (_, Operation::Null { workers: 1 }) => 0.3,
             _ => 0.5,
         };
-        want_of(RINGWAY, shape, &[(CpuPerOp, Value, AtMost(most))]);
+        want_of(RINGWAY, workload, &[(CpuPerOp, Value, AtMost(most))]);
     }
-    want_of(QUEUE, Shape::null(1, 32), &[(CpuPerOp, Value, AtMost(0.045))]);
-    for shape in suite::busy() {
+    want_of(QUEUE, Workload::null(1, 32), &[(CpuPerOp, Value, AtMost(0.045))]);
+    for workload in suite::busy() {
         for contestant in [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS] {
-            want_of(contestant, shape, &[(P50, Ratio(SPAWN_BLOCKING), AtMost(1.5))]);
+            want_of(contestant, workload, &[(P50, Ratio(SPAWN_BLOCKING), AtMost(1.5))]);
         }
     }
-    let mut want = |shape, wanted: &[Wanted]| want_of(RINGWAY, shape, wanted);
-    want(Shape::polls(), &[(LongPolls, Value, AtMost(100.0))]);
-    let direct = |readers| Shape::reads(4 * KIB, true, readers);
+    let mut want = |workload, wanted: &[Wanted]| want_of(RINGWAY, workload, wanted);
+    want(Workload::polls(), &[(LongPolls, Value, AtMost(100.0))]);
+    let direct = |readers| Workload::reads(4 * KIB, true, readers);
     want(
         direct(128),
         &[
@@ -123,7 +123,7 @@ fn targets() -> Vec<Target> {
             (CpuPerOp, Ratio(COMPIO), AtMost(1.1)),
         ],
     );
-    let cached = |block, readers| Shape::reads(block, false, readers);
+    let cached = |block, readers| Workload::reads(block, false, readers);
     want(
         cached(4 * KIB, 1),
         &[
@@ -144,12 +144,12 @@ fn targets() -> Vec<Target> {
         }
     }
     want(
-        Shape::ranges(),
+        Workload::ranges(),
         &[(CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(0.2)), (CpuPerOp, Ratio(BARE), AtMost(1.3))],
     );
-    for shape in suite::streams() {
+    for workload in suite::streams() {
         want(
-            shape,
+            workload,
             &[
                 (P50, Ratio(TOKIO_FS), AtMost(1.0)),
                 (P99, Ratio(TOKIO_FS), AtMost(1.0)),
@@ -159,7 +159,7 @@ fn targets() -> Vec<Target> {
         );
     }
     want(
-        Shape::puts(),
+        Workload::puts(),
         &[
             (OpsPerSecond, Ratio(SPAWN_BLOCKING), AtLeast(1.3)),
             (CpuPerOp, Ratio(SPAWN_BLOCKING), AtMost(1.0)),
@@ -174,7 +174,7 @@ pub fn table(rows: &[Row]) -> String {
     let heading = ["row", "figure", "", "wanted", "measured", "±"].map(String::from);
     let mut lines = Vec::new();
     for target in targets() {
-        if let Some(row) = rows.iter().find(|row| row.shape == target.shape) {
+        if let Some(row) = rows.iter().find(|row| row.workload == target.workload) {
             lines.push(line(&target, row));
         }
     }
@@ -183,7 +183,7 @@ pub fn table(rows: &[Row]) -> String {
             let (metric, measure) = (Metric::OpsPerSecond, Ratio(runtime));
             let bound = AtLeast(SLOWEST);
             lines.push(line(
-                &Target { shape: row.shape, contestant: RINGWAY, metric, measure, bound },
+                &Target { workload: row.workload, contestant: RINGWAY, metric, measure, bound },
                 row,
             ));
         }
@@ -192,7 +192,7 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 fn line(target: &Target, row: &Row) -> Vec<String> {
-    let Target { shape, contestant, metric, measure, bound } = *target;
+    let Target { workload, contestant, metric, measure, bound } = *target;
     let measured = match measure {
         Value => row.entry(contestant).and_then(|entry| entry.median(metric)),
         Ratio(to) => row.ratio(contestant, to, metric),
@@ -229,7 +229,7 @@ fn line(target: &Target, row: &Row) -> Vec<String> {
         value_spread(measured)
     };
     vec![
-        shape.to_string(),
+        workload.to_string(),
         figure,
         verdict.into(),
         bound.text(number),
@@ -260,17 +260,17 @@ mod tests {
     #[test]
     fn targets_are_of_rows_in_which_both_contestants_take_part() {
         let rows = suite::main_rows();
-        for Target { shape, contestant, measure, .. } in targets() {
-            assert!(rows.contains(&shape), "{shape} is no row that runs unasked");
+        for Target { workload, contestant, measure, .. } in targets() {
+            assert!(rows.contains(&workload), "{workload} is no row that runs unasked");
             let against = match measure {
                 Value => None,
                 Ratio(to) | Above(to) => Some(to),
             };
             for name in [contestant].into_iter().chain(against) {
-                let takes_part = contestants::concerns(&shape, name)
+                let takes_part = contestants::concerns(&workload, name)
                     && contestants::by_name(name)
-                        .is_some_and(|contestant| contestant.leaves_out(&shape).is_none());
-                assert!(takes_part, "{name} takes no part in: {shape}");
+                        .is_some_and(|contestant| contestant.leaves_out(&workload).is_none());
+                assert!(takes_part, "{name} takes no part in: {workload}");
             }
         }
     }

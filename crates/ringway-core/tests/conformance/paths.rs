@@ -38,10 +38,8 @@ pub fn open(world: &World) {
     assert_eq!(failure(opened(&mut queue, &path, writing().create_new(true))), libc::EEXIST);
     assert_eq!(queue.result(op::write(&made, b"some text".to_vec(), 0)), Ok(9));
     // SAFETY: the call takes numbers only.
-    assert_eq!(
-        unsafe { libc::fcntl(made.as_raw_fd(), libc::F_GETFD) } & libc::FD_CLOEXEC,
-        libc::FD_CLOEXEC
-    );
+    let flags = unsafe { libc::fcntl(made.as_raw_fd(), libc::F_GETFD) };
+    assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
 
     let again = opened(&mut queue, &path, writing().create(true)).unwrap();
     assert_eq!(bytes(queue.one(op::read(&again, vec![0; 20], 0))), b"some text");

@@ -128,11 +128,8 @@ pub fn reaping_selected_operations(world: &World) {
             revents: 0,
         };
         // SAFETY: `fd` is one entry, for the length of the call.
-        assert_eq!(
-            unsafe { libc::poll(&raw mut fd, 1, 10_000) },
-            1,
-            "the descriptor is readable for the completion of the nop"
-        );
+        let ready = unsafe { libc::poll(&raw mut fd, 1, 10_000) };
+        assert_eq!(ready, 1, "the descriptor is readable for the completion of the nop");
         assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1001]);
         write_byte(&writer);
         assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);

@@ -278,12 +278,8 @@ impl Frozen {
         let dir = std::fs::File::open(dir).unwrap();
         const FIFREEZE: libc::Ioctl = 0xc004_5877_u32 as libc::Ioctl;
         // SAFETY: the request takes a number.
-        assert_eq!(
-            unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) },
-            0,
-            "{}",
-            std::io::Error::last_os_error()
-        );
+        let returned = unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) };
+        assert_eq!(returned, 0, "{}", std::io::Error::last_os_error());
         Self { dir, helper }
     }
 }

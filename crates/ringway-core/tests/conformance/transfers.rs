@@ -151,12 +151,8 @@ pub fn all_buffer_types(world: &World) {
 fn unread(pipe: &File) -> i32 {
     let mut count = 0;
     // SAFETY: the count is valid for writes for the length of the call.
-    assert_eq!(
-        unsafe {
-            libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(pipe), libc::FIONREAD, &raw mut count)
-        },
-        0
-    );
+    let returned = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) };
+    assert_eq!(returned, 0);
     count
 }
 

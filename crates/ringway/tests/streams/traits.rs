@@ -1,11 +1,12 @@
 //! The I/O traits of tokio and futures, used as programs use them.
 
-use crate::common::{content, engines, open, sample};
+use crate::common::{open, pattern};
+use crate::files::{engines, sample};
 use futures::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use std::io::{self, IoSlice, SeekFrom};
 
 #[test]
-fn streams_go_anywhere() {
+fn streams_are_send_sync_and_unpin() {
     fn anywhere<T: Send + Sync + Unpin + 'static>() {}
     anywhere::<ringway::Reader>();
     anywhere::<ringway::Writer>();
@@ -14,8 +15,8 @@ fn streams_go_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokio_copies() -> io::Result<()> {
-    let content = content(700_003);
+async fn tokio_traits() -> io::Result<()> {
+    let content = pattern(0, 700_003);
     let (_dir, from) = sample(&content);
     for engine in engines() {
         let (_dir, into) = sample(b"");
@@ -56,8 +57,8 @@ async fn tokio_copies() -> io::Result<()> {
 }
 
 #[test]
-fn futures_copy() -> io::Result<()> {
-    let content = content(700_003);
+fn futures_traits() -> io::Result<()> {
+    let content = pattern(0, 700_003);
     let (_dir, from) = sample(&content);
     for engine in engines() {
         let (_dir, into) = sample(b"");
@@ -87,8 +88,8 @@ fn futures_copy() -> io::Result<()> {
 /// Code that writes to a tokio or futures writer can write to an atomic file, and the caller then
 /// commits it.
 #[tokio::test]
-async fn an_atomic_file_is_a_writer() -> io::Result<()> {
-    let content = content(300_003);
+async fn an_atomic_file_implements_the_write_traits() -> io::Result<()> {
+    let content = pattern(0, 300_003);
     for engine in engines() {
         let (_dir, path) = sample(b"old");
         let mut file = engine.fs().create_atomic(&path).await?.chunk(30_000);

@@ -1,32 +1,22 @@
 //! Yielding: an operation that copies from the page cache lets other tasks run about every 256 KiB,
 //! whichever function copies.
 
-use super::common::{content, engines, open, sample};
+use crate::common::watchdog::Watchdog;
+use crate::common::{WakeCounter, current_thread, multi_thread, open, pattern};
+use crate::files::{engines, sample};
 use ringway::Engine;
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 const KIB: usize = 1 << 10;
 const LEN: usize = 8 << 20;
 /// The most bytes that one poll may copy: the rest of one step, and one more step.
 const MOST: usize = 512 * KIB;
-
-struct Counting {
-    thread: std::thread::Thread,
-    wakes: AtomicU64,
-}
-
-impl Wake for Counting {
-    fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, Ordering::SeqCst);
-        self.thread.unpark();
-    }
-}
 
 /// The bytes that a future has copied so far, as it reports them.
 type Progress = Rc<Cell<usize>>;
@@ -37,24 +27,23 @@ fn polls<T>(make: impl FnOnce(Progress) -> T) -> (T::Output, usize, usize)
 where
     T: Future,
 {
-    let counting = Arc::new(Counting { thread: std::thread::current(), wakes: AtomicU64::new(0) });
-    let waker = counting.clone().into();
+    let _watch = Watchdog::new("a future that yields");
+    let counter = WakeCounter::new();
+    let waker = counter.clone().into();
     let mut cx = Context::from_waker(&waker);
     let progress = Progress::default();
     let mut future = pin!(make(progress.clone()));
     let (mut polls, mut most) = (0, 0);
     loop {
-        let (before, wakes) = (progress.get(), counting.wakes.load(Ordering::SeqCst));
+        let (before, wakeups) = (progress.get(), counter.wakeups());
         let polled = future.as_mut().poll(&mut cx);
         polls += 1;
         most = most.max(progress.get() - before);
         if let Poll::Ready(output) = polled {
             return (output, polls, most);
         }
-        let end = Instant::now() + Duration::from_secs(60);
-        while counting.wakes.load(Ordering::SeqCst) == wakes {
-            assert!(Instant::now() < end, "pending, and nobody woke it");
-            std::thread::park_timeout(Duration::from_secs(1));
+        while counter.wakeups() == wakeups {
+            std::thread::park();
         }
     }
 }
@@ -66,9 +55,9 @@ fn copying() -> impl Iterator<Item = &'static Engine> {
 }
 
 #[test]
-fn loops_give_way() {
+fn loops_yield() {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-    let content = content(LEN);
+    let content = pattern(0, LEN);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
@@ -174,8 +163,8 @@ fn loops_give_way() {
 }
 
 #[test]
-fn one_call_gives_way() {
-    let content = content(LEN);
+fn single_calls_yield() {
+    let content = pattern(0, LEN);
     let (dir, path) = sample(&content);
     let enough = |what: &str, polls: usize| {
         assert!(polls >= LEN / MOST, "{what}: {polls} polls for {LEN} bytes");
@@ -254,12 +243,12 @@ fn one_call_gives_way() {
 /// On tokio a task that yields lets the driver run timers and I/O, as `yield_now` does, and not
 /// only other tasks.
 #[test]
-fn timers_run_beside_a_stream() {
-    let content = content(1 << 20);
+fn timers_run_next_to_a_stream() {
+    let content = pattern(0, 1 << 20);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = current_thread();
         let passes = runtime.block_on(async move {
             let passes = Arc::new(AtomicU64::new(0));
             let counted = passes.clone();
@@ -280,10 +269,7 @@ fn timers_run_beside_a_stream() {
                 sleep.await;
                 let end = passes.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
-                assert!(
-                    passes.load(Ordering::Relaxed) - end <= 4,
-                    "the stream went on for ever in one poll"
-                );
+                assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream did not yield");
                 ran += u64::from(end > begun);
             }
             assert!(ran > 0, "the stream did not run");
@@ -296,13 +282,13 @@ fn timers_run_beside_a_stream() {
 
 /// A task that has used up tokio's budget yields before it copies.
 #[test]
-fn tokios_budget_is_heeded() {
+fn tokio_budget_is_respected() {
     use futures::FutureExt;
-    let content = content(64 * KIB);
+    let content = pattern(0, 64 * KIB);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = current_thread();
         let task = async move {
             let mut reader = file.reader();
             reader.read(&mut [0; 10]).await.unwrap();
@@ -326,16 +312,12 @@ fn tokios_budget_is_heeded() {
 
 /// Outside of its workers tokio wakes a yielding task at once, during its poll.
 #[test]
-fn a_long_range_gives_way_outside_of_workers() {
-    let content = content(LEN);
+fn a_long_range_yields_outside_of_workers() {
+    let content = pattern(0, LEN);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = multi_thread(1);
         let task = async {
             let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
             let mut next = pin!(stream.next());
@@ -351,16 +333,7 @@ fn a_long_range_gives_way_outside_of_workers() {
             assert!(first.await.is_pending());
             next.await.unwrap().result.unwrap()
         };
-        let (sender, ended) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| sender.send(runtime.block_on(task)).unwrap());
-            match ended.recv_timeout(Duration::from_secs(60)) {
-                Ok(block) => assert!(block == content),
-                Err(_) => {
-                    eprintln!("it hangs");
-                    std::process::abort();
-                }
-            }
-        });
+        let _watch = Watchdog::new("a_long_range_yields_outside_of_workers");
+        assert!(runtime.block_on(task) == content);
     }
 }

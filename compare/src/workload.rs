@@ -1,0 +1,227 @@
+//! The workload of one row: what every contestant does in it, and the row's title and words.
+
+use ringway_core::refusal::bytes_text;
+use ringway_measure::offsets::Order;
+use ringway_measure::text::plural;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Ranges in one request of the row `ranges`.
+pub const RANGES: usize = 64;
+/// The block size of the row `sum`.
+pub const SUM_BLOCK: usize = 32 << 10;
+/// The block size of streams.
+pub const STREAM_BLOCK: usize = 256 << 10;
+/// Workers of the row `polls`.
+pub const POLLS_WORKERS: usize = 8;
+
+/// What one operation does.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Reads one block.
+    Read,
+    /// Writes one block, then calls fdatasync.
+    Write,
+    /// Reads [`RANGES`] scattered blocks as one request.
+    Ranges,
+    /// Reads the next block of a file from its beginning to its end, and adds up its bytes.
+    Sum,
+    /// Reads the next block of a cached file that each task streams repeatedly. Latencies are those
+    /// of a timer next to the streams.
+    Timer,
+    /// Like `Timer`; latencies are those of small reads next to the streams.
+    Small,
+    /// Like `Timer`, with a file that is not cached.
+    Cold,
+    /// Reads one block in a task, while another worker computes.
+    Busy,
+    /// Like `Busy`, on a thread in `block_on`.
+    BlockOn,
+    /// Like `Busy`; the task that submits the read computes next, and a task on another worker
+    /// awaits the read.
+    Submitted,
+    /// Reads one block on the null backend, on a tokio runtime with this many workers.
+    Null { workers: usize },
+    /// Like `Null` with [`POLLS_WORKERS`] workers; each poll is timed.
+    Polls,
+    /// Appends one record to a log and makes it durable.
+    Puts,
+}
+
+impl Operation {
+    /// Whether tasks stream a file, and the timed task runs next to them.
+    pub const fn is_stream(self) -> bool {
+        matches!(self, Self::Timer | Self::Small | Self::Cold)
+    }
+
+    /// Whether a worker computes meanwhile.
+    pub const fn is_busy(self) -> bool {
+        matches!(self, Self::Busy | Self::BlockOn | Self::Submitted)
+    }
+
+    /// Whether no device is read: the null backend completes each operation.
+    pub const fn is_null(self) -> bool {
+        matches!(self, Self::Null { .. } | Self::Polls)
+    }
+
+    /// Whether the file is written.
+    pub const fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Puts)
+    }
+}
+
+/// The workload of one row.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Workload {
+    pub operation: Operation,
+    /// Bytes of an operation.
+    pub block: usize,
+    pub direct: bool,
+    pub readers: usize,
+    /// Sequential readers start at different parts of the file.
+    pub order: Order,
+}
+
+impl Workload {
+    /// Random reads.
+    pub const fn reads(block: usize, direct: bool, readers: usize) -> Self {
+        Self { operation: Operation::Read, block, direct, readers, order: Order::Random }
+    }
+
+    /// Requests for many scattered blocks.
+    pub const fn ranges() -> Self {
+        Self { operation: Operation::Ranges, ..Self::reads(4 << 10, true, 1) }
+    }
+
+    /// One reader of a whole cached file.
+    pub const fn sum() -> Self {
+        let operation = Operation::Sum;
+        Self { operation, order: Order::Sequential, ..Self::reads(SUM_BLOCK, false, 1) }
+    }
+
+    /// Tasks that stream a file.
+    pub const fn streams(operation: Operation, readers: usize) -> Self {
+        Self { operation, order: Order::Sequential, ..Self::reads(STREAM_BLOCK, false, readers) }
+    }
+
+    /// One reader of direct blocks while a worker computes.
+    pub const fn busy(operation: Operation) -> Self {
+        Self { operation, ..Self::reads(4 << 10, true, 1) }
+    }
+
+    /// Reads on the null backend.
+    pub const fn null(workers: usize, readers: usize) -> Self {
+        Self { operation: Operation::Null { workers }, ..Self::reads(4 << 10, true, readers) }
+    }
+
+    /// The row in which each poll is timed.
+    pub const fn polls() -> Self {
+        Self { operation: Operation::Polls, ..Self::reads(4 << 10, true, 1000) }
+    }
+
+    /// Durable appends to a log.
+    pub const fn puts() -> Self {
+        let operation = Operation::Puts;
+        Self { operation, order: Order::Sequential, ..Self::reads(4 << 10, false, 64) }
+    }
+
+    /// Whether the whole file must be in the page cache before.
+    pub fn is_cached(&self) -> bool {
+        !self.direct && self.operation != Operation::Cold
+    }
+
+    /// Bytes of the buffers of all readers.
+    pub const fn buffers(&self) -> usize {
+        self.block * self.readers
+    }
+
+    /// The words that select the row with `--only`.
+    pub fn words(&self) -> Vec<String> {
+        let readers = self.readers.to_string();
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let operation = match self.operation {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Ranges => return words(&["ranges"]),
+            Operation::Sum => return words(&["sum"]),
+            Operation::Timer => return words(&["streams", "timer", &readers]),
+            Operation::Small => return words(&["streams", "small", &readers]),
+            Operation::Cold => return words(&["streams", "cold", &readers]),
+            Operation::Busy => return words(&["busy", "task"]),
+            Operation::BlockOn => return words(&["busy", "block_on"]),
+            Operation::Submitted => return words(&["busy", "submitted"]),
+            Operation::Null { workers } => {
+                return words(&["null", &readers, &format!("{workers}w")]);
+            }
+            Operation::Polls => return words(&["polls"]),
+            Operation::Puts => return words(&["puts"]),
+        };
+        let size = match self.block {
+            block if block >= 1 << 20 => format!("{}m", block >> 20),
+            block => format!("{}k", block >> 10),
+        };
+        let cache = if self.direct { "direct" } else { "cached" };
+        words(&[operation, &size, cache, self.order_text(), &readers])
+    }
+
+    fn order_text(&self) -> &'static str {
+        if self.order == Order::Sequential { "sequential" } else { "random" }
+    }
+}
+
+/// The row's title, such as "4 KiB random reads, direct, 128 tasks".
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (readers, block) = (self.readers, bytes_text(self.block as u64));
+        let tasks = plural(readers as u64, "task");
+        let operation = match self.operation {
+            Operation::Read => "reads",
+            Operation::Write => "writes with fdatasync",
+            Operation::Ranges => {
+                return write!(f, "{RANGES} scattered {block} direct reads as one request");
+            }
+            Operation::Sum => {
+                return write!(f, "Sum of a cached file's bytes, read in {block} blocks");
+            }
+            Operation::Timer => {
+                let streams = plural(readers as u64, "cached stream");
+                return write!(f, "Lateness of a 2 ms timer next to {streams}");
+            }
+            Operation::Small => {
+                let streams = plural(readers as u64, "cached stream");
+                return write!(f, "Cached 4 KiB reads next to {streams}");
+            }
+            Operation::Cold => {
+                let streams = plural(readers as u64, "cold stream");
+                return write!(f, "Lateness of a 2 ms timer next to {streams}");
+            }
+            Operation::Busy => {
+                return write!(f, "{block} direct reads in a task next to a busy worker");
+            }
+            Operation::BlockOn => {
+                return write!(f, "{block} direct reads in block_on next to a busy worker");
+            }
+            Operation::Submitted => {
+                return write!(f, "{block} direct reads submitted by a busy worker");
+            }
+            Operation::Null { workers } => {
+                let workers = plural(workers as u64, "worker");
+                return write!(f, "Reads on the null backend, {tasks}, {workers}");
+            }
+            Operation::Polls => {
+                return write!(
+                    f,
+                    "Longest polls on the null backend, {tasks}, {POLLS_WORKERS} workers"
+                );
+            }
+            Operation::Puts => return write!(f, "Durable puts of {block} records, {tasks}"),
+        };
+        let cache = match (self.direct, self.operation) {
+            (true, _) => "direct",
+            (false, Operation::Write) => "buffered",
+            (false, _) => "cached",
+        };
+        write!(f, "{block} {} {operation}, {cache}, {tasks}", self.order_text())
+    }
+}
