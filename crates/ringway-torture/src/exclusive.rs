@@ -104,8 +104,8 @@ impl ExclusiveFile {
         let fits = match &self.doubt {
             Doubt::None if found == self.bytes && position as u64 == self.position => Ok(()),
             Doubt::None => Err(format!(
-                "{} bytes, position {position}: the model has {} bytes, position {}; first difference \
-                 at {:?}",
+                "{} bytes, position {position}: the model has {} bytes, position {}; first \
+                 difference at {:?}",
                 found.len(),
                 self.bytes.len(),
                 self.position,

@@ -12,7 +12,7 @@
 //!   broken chain, ETIMEDOUT a timeout, EIO an injected fault; the model has all others.
 //! - Bytes that were read are those of the last write before, or of a write whose order to the read
 //!   is undefined. An operation after a failure in its chain has no effect.
-//! - Nothing is lost: every operation that can end ends, and the descriptor becomes readable for it.
+//! - Nothing is lost: every operation that can end ends, and the descriptor becomes readable.
 //! - At the end the real files, names and pipes equal the model. Where a write was cancelled or
 //!   failed, the model has both possibilities.
 

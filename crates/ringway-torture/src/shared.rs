@@ -122,7 +122,7 @@ impl SharedFile {
                 let writers: Vec<Option<usize>> = candidates.iter().map(|write| write.by).collect();
                 let found = self.writer_of(at, here, part[0]);
                 return Err(format!(
-                    "byte {at}: expected one of {writers:?} (None: the initial content), found {found}"
+                    "byte {at}: expected one of {writers:?} (None: initial content), found {found}"
                 ));
             }
         }

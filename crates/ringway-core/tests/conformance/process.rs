@@ -315,10 +315,13 @@ pub fn few_descriptors(world: &World) {
 }
 
 /// Tests `RINGWAY_BACKEND` in a child process, which runs this same case.
-pub fn the_environment_chooses(world: &World) {
+pub fn the_environment_selects_the_backend(world: &World) {
     const SEEN: &str = "RINGWAY_TEST_SEEN";
     if let Ok(expected) = std::env::var(SEEN) {
-        let again = |error: &BuildError| matches!(error, BuildError::Refused(refusal) if refusal.errno == libc::ENOMEM);
+        let again = |error: &BuildError| match error {
+            BuildError::Refused(refusal) => refusal.errno == libc::ENOMEM,
+            _ => false,
+        };
         let mut built = Options::new().build();
         while world.little_memory && built.as_ref().is_err_and(again) {
             std::thread::sleep(MS); // The memory of a closed ring is returned late.
