@@ -74,7 +74,7 @@ impl Injected {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Call {
     Read,
     Readv,
     Write,
@@ -90,7 +90,7 @@ enum What {
 /// One operation. All but the appends are at offset 0.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    what: What,
+    call: Call,
     len: usize,
     exact: bool,
     continue_on_error: bool,
@@ -98,8 +98,8 @@ struct Part {
     timeout: Option<Duration>,
 }
 
-fn part(what: What, len: usize) -> Part {
-    Part { what, len, exact: false, continue_on_error: false, drain: false, timeout: None }
+fn part(call: Call, len: usize) -> Part {
+    Part { call, len, exact: false, continue_on_error: false, drain: false, timeout: None }
 }
 
 impl Part {
@@ -116,12 +116,12 @@ impl Part {
     }
 
     fn is_write(self) -> bool {
-        !matches!(self.what, What::Read | What::Readv | What::Fsync | What::Fdatasync)
+        !matches!(self.call, Call::Read | Call::Readv | Call::Fsync | Call::Fdatasync)
     }
 
     /// The number of requests that the backend gets.
     fn jobs(self, request: usize) -> u64 {
-        if self.what == What::Read { self.len.div_ceil(request).max(1) as u64 } else { 1 }
+        if self.call == Call::Read { self.len.div_ceil(request).max(1) as u64 } else { 1 }
     }
 }
 
@@ -209,16 +209,16 @@ impl World {
                 buffer
             }))
         };
-        let mut operation = match part.what {
-            What::Read => op::read(&self.file, buffer(), 0),
-            What::Readv => op::readv(&self.file, halves(), 0),
-            What::Write => op::write(&self.file, buffer(), 0),
-            What::Writev => op::writev(&self.file, halves(), 0),
-            What::WriteDsync => op::write_dsync(&self.file, buffer(), 0),
-            What::Append => op::write(&self.log, buffer(), 0),
-            What::AppendDsync => op::write_dsync(&self.log, buffer(), 0),
-            What::Fsync => op::fsync(&self.file),
-            What::Fdatasync => op::fdatasync(&self.file),
+        let mut operation = match part.call {
+            Call::Read => op::read(&self.file, buffer(), 0),
+            Call::Readv => op::readv(&self.file, halves(), 0),
+            Call::Write => op::write(&self.file, buffer(), 0),
+            Call::Writev => op::writev(&self.file, halves(), 0),
+            Call::WriteDsync => op::write_dsync(&self.file, buffer(), 0),
+            Call::Append => op::write(&self.log, buffer(), 0),
+            Call::AppendDsync => op::write_dsync(&self.log, buffer(), 0),
+            Call::Fsync => op::fsync(&self.file),
+            Call::Fdatasync => op::fdatasync(&self.file),
         };
         operation = operation.user_data(number as u64);
         if part.exact {
@@ -261,9 +261,9 @@ impl World {
         let mut expected = vec![OLD; self.size];
         for (part, result) in compound.iter().flatten().zip(results) {
             let done = result.unwrap_or(0) as usize;
-            match part.what {
-                What::Append | What::AppendDsync => expected.resize(expected.len() + done, NEW),
-                What::Write | What::Writev | What::WriteDsync => expected[..done].fill(NEW),
+            match part.call {
+                Call::Append | Call::AppendDsync => expected.resize(expected.len() + done, NEW),
+                Call::Write | Call::Writev | Call::WriteDsync => expected[..done].fill(NEW),
                 _ => {}
             }
         }
@@ -308,8 +308,8 @@ fn fits(
     hit: Option<(u64, Injected)>,
     result: Result<u64, i32>,
 ) -> bool {
-    let sync = matches!(part.what, What::Fsync | What::Fdatasync);
-    let vectored = matches!(part.what, What::Readv | What::Writev);
+    let sync = matches!(part.call, Call::Fsync | Call::Fdatasync);
+    let vectored = matches!(part.call, Call::Readv | Call::Writev);
     let full = Ok(if sync { 0 } else { part.len as u64 });
     let Some((job, injected)) = hit else { return result == full };
     let before = job * request as u64;
@@ -335,8 +335,8 @@ fn fits(
 }
 
 fn succeeded(part: Part, result: Result<u64, i32>) -> bool {
-    match part.what {
-        What::Fsync | What::Fdatasync => result.is_ok(),
+    match part.call {
+        Call::Fsync | Call::Fdatasync => result.is_ok(),
         _ => result == Ok(part.len as u64),
     }
 }
@@ -490,16 +490,16 @@ fn on_each(
 fn transfers(world: &World) -> Vec<Compound> {
     let long = world.size;
     let lens = [
-        (What::Read, long),
-        (What::Readv, 4 * BLOCK),
-        (What::Write, long),
-        (What::Writev, 4 * BLOCK),
-        (What::WriteDsync, long),
-        (What::Append, long),
-        (What::AppendDsync, long),
+        (Call::Read, long),
+        (Call::Readv, 4 * BLOCK),
+        (Call::Write, long),
+        (Call::Writev, 4 * BLOCK),
+        (Call::WriteDsync, long),
+        (Call::Append, long),
+        (Call::AppendDsync, long),
     ];
     lens.into_iter()
-        .flat_map(|(what, len)| [part(what, len), part(what, len).exact()])
+        .flat_map(|(call, len)| [part(call, len), part(call, len).exact()])
         .flat_map(|part| [part, Part { timeout: Some(NEVER_EXPIRES), ..part }])
         .map(|part| vec![vec![part]])
         .collect()
@@ -507,7 +507,7 @@ fn transfers(world: &World) -> Vec<Compound> {
 
 /// Chains of two to four members, and operations around barriers.
 fn chains(_: &World) -> Vec<Compound> {
-    use What::{Append, Fdatasync, Fsync, Read, Write, Writev};
+    use Call::{Append, Fdatasync, Fsync, Read, Write, Writev};
     let len = 2 * BLOCK;
     let (read, write, append, sync) =
         (part(Read, len), part(Write, len), part(Append, len), part(Fdatasync, 0));

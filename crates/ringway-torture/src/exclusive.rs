@@ -13,11 +13,11 @@ pub(crate) struct ExclusiveFile {
     pub users: usize,
     pub bytes: Vec<u8>,
     pub position: u64,
-    doubt: Doubt,
+    uncertainty: Uncertainty,
 }
 
 /// What is unknown after an operation failed, was short or was abandoned.
-enum Doubt {
+enum Uncertainty {
     None,
     /// The file may have this content, in part or whole.
     Perhaps(Vec<u8>),
@@ -38,7 +38,15 @@ pub(crate) enum Use {
 
 impl ExclusiveFile {
     pub fn new(file: File, path: PathBuf, direct: bool) -> Self {
-        Self { file, path, direct, users: 0, bytes: Vec::new(), position: 0, doubt: Doubt::None }
+        Self {
+            file,
+            path,
+            direct,
+            users: 0,
+            bytes: Vec::new(),
+            position: 0,
+            uncertainty: Uncertainty::None,
+        }
     }
 
     /// The bytes that a read of `len` bytes returns.
@@ -48,13 +56,13 @@ impl ExclusiveFile {
     }
 
     pub fn is_certain(&self) -> bool {
-        matches!(self.doubt, Doubt::None)
+        matches!(self.uncertainty, Uncertainty::None)
     }
 
     /// The operation succeeded and transferred `done` bytes.
     pub fn succeeded(&mut self, usage: &Use, done: u64) {
         if !self.is_certain() {
-            self.doubt = Doubt::Anything;
+            self.uncertainty = Uncertainty::Anything;
             return;
         }
         let changed = self.after(usage, done as usize);
@@ -63,7 +71,7 @@ impl ExclusiveFile {
         match usage {
             // What a short write leaves beyond its count depends on how it was split.
             Use::Write(_, data) if done < data.len() as u64 => {
-                self.doubt = Doubt::Perhaps(self.after(usage, data.len()));
+                self.uncertainty = Uncertainty::Perhaps(self.after(usage, data.len()));
             }
             _ => {}
         }
@@ -73,9 +81,9 @@ impl ExclusiveFile {
     /// The operation failed and may have had an effect.
     pub fn failed(&mut self, usage: &Use) {
         let len = if let Use::Write(_, data) = usage { data.len() } else { 0 };
-        self.doubt = match &self.doubt {
-            Doubt::None => Doubt::Perhaps(self.after(usage, len)),
-            _ => Doubt::Anything,
+        self.uncertainty = match &self.uncertainty {
+            Uncertainty::None => Uncertainty::Perhaps(self.after(usage, len)),
+            _ => Uncertainty::Anything,
         };
     }
 
@@ -101,9 +109,9 @@ impl ExclusiveFile {
         let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
         // SAFETY: the call takes numbers only.
         let position = unsafe { libc::lseek(self.file.as_raw_fd(), 0, libc::SEEK_CUR) };
-        let fits = match &self.doubt {
-            Doubt::None if found == self.bytes && position as u64 == self.position => Ok(()),
-            Doubt::None => Err(format!(
+        let fits = match &self.uncertainty {
+            Uncertainty::None if found == self.bytes && position as u64 == self.position => Ok(()),
+            Uncertainty::None => Err(format!(
                 "{} bytes, position {position}: the model has {} bytes, position {}; first \
                  difference at {:?}",
                 found.len(),
@@ -111,10 +119,10 @@ impl ExclusiveFile {
                 self.position,
                 found.iter().zip(&self.bytes).position(|(one, other)| one != other),
             )),
-            Doubt::Perhaps(other) => self.is_between(&found, other),
-            Doubt::Anything => Ok(()),
+            Uncertainty::Perhaps(other) => self.is_between(&found, other),
+            Uncertainty::Anything => Ok(()),
         };
-        self.doubt = Doubt::None;
+        self.uncertainty = Uncertainty::None;
         self.bytes = found;
         self.position = position as u64;
         fits

@@ -26,7 +26,7 @@ mod shared;
 pub mod watchdog;
 
 pub use run::{Conditions, Failure, Faults, Report, run};
-pub use script::{Push, Script, Setup, Step, What};
+pub use script::{Action, Push, Script, Setup, Step};
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): bytes for
 /// a script from a seed.

@@ -30,10 +30,10 @@ pub(crate) struct Names {
 /// The effect of an operation on two names (or twice the same), and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub what: NameOp,
+    pub action: NameOp,
     pub first: u8,
     pub second: u8,
-    pub answer: Result<(), i32>,
+    pub expected: Result<(), i32>,
     after: [Node; 2],
 }
 
@@ -56,12 +56,12 @@ impl Names {
     }
 
     /// Plans an operation on unused names, whose state is known.
-    pub fn plan(&mut self, what: NameOp, first: u8, second: u8) -> Plan {
+    pub fn plan(&mut self, action: NameOp, first: u8, second: u8) -> Plan {
         use Node::{Dir, File, Nothing, Symlink};
         let (one, other) = (self.nodes[usize::from(first)], self.nodes[usize::from(second)]);
         self.next += 1;
         let made = File(self.next);
-        let (answer, after) = match (what, one, other) {
+        let (expected, after) = match (action, one, other) {
             (NameOp::Mkdir, Nothing, _) => (Ok(()), [Dir, Dir]),
             (NameOp::Symlink, Nothing, _) => (Ok(()), [Symlink(self.next); 2]),
             (NameOp::Mkdir | NameOp::Symlink, ..) => (Err(libc::EEXIST), [one, other]),
@@ -94,7 +94,7 @@ impl Names {
         };
         self.taken[usize::from(first)] = true;
         self.taken[usize::from(second)] = true;
-        Plan { what, first, second, answer, after }
+        Plan { action, first, second, expected, after }
     }
 
     /// The operation had the planned result.

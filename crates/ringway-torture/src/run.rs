@@ -1,15 +1,14 @@
-//! Runs a script: the queue, the files and the steps. `make` makes the operations, `judge` checks
+//! Runs a script: the queue, the files and the steps. `make` makes the operations, `verify` checks
 //! their results.
 
-mod judge;
 mod make;
+mod verify;
 
 use crate::exclusive::ExclusiveFile;
 use crate::names::Names;
 use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
-use judge::{Op, lines};
 use ringway_core::{
     Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
     Options, Queue, QueueStats, SqPoll,
@@ -19,6 +18,7 @@ use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use verify::{Op, lines};
 
 /// The environment of a run.
 #[derive(Clone, Debug)]
@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
             Step::Take(most) => {
                 let done: Vec<Completion> =
                     self.queue()?.reap(0).map_err(text_of)?.take(usize::from(*most)).collect();
-                self.judge_all(done)
+                self.verify_all(done)
             }
             Step::ReapFor(at_least, time) => {
                 let until = Instant::now() + *time;
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
                     .reap_until(usize::from(*at_least), until)
                     .map_err(text_of)?
                     .collect();
-                self.judge_all(done)
+                self.verify_all(done)
             }
             Step::Poll(at_least) => self.poll(usize::from(*at_least)),
             Step::Feed(which) => self.feed(*which),
@@ -405,11 +405,11 @@ impl<'a> Run<'a> {
     /// The result of this operation will not be known.
     fn mark_abandoned(&mut self, number: usize) {
         self.ops[number].live = false;
-        self.ops[number].known = judge::KnownResult::Unknown;
-        self.ops[number].ended = judge::Ended::Perhaps;
+        self.ops[number].known = verify::KnownResult::Unknown;
+        self.ops[number].ended = verify::Ended::Perhaps;
         self.live -= 1;
         self.abandoned.push(number);
-        self.begin_doubt(number);
+        self.begin_uncertainty(number);
     }
 
     /// Blocks only for operations that must complete.
@@ -419,11 +419,11 @@ impl<'a> Run<'a> {
             let until = Instant::now() + STALL_WAIT;
             let done: Vec<Completion> =
                 self.queue()?.reap_until(at_least, until).map_err(text_of)?.collect();
-            return self.judge_all(done);
+            return self.verify_all(done);
         }
         let done: Vec<Completion> = self.queue()?.reap(at_least).map_err(text_of)?.collect();
         let count = done.len();
-        self.judge_all(done)?;
+        self.verify_all(done)?;
         if count >= want { Ok(()) } else { Err(format!("reaped {count}, expected {want}")) }
     }
 
@@ -454,7 +454,7 @@ impl<'a> Run<'a> {
             }
             let done: Vec<Completion> = self.queue()?.reap(0).map_err(text_of)?.collect();
             count += done.len();
-            self.judge_all(done)?;
+            self.verify_all(done)?;
         }
         Ok(())
     }
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
         self.report.stats = stats;
         if orphaned == self.all_abandoned {
             for number in std::mem::take(&mut self.abandoned) {
-                self.end_doubt(number)?;
+                self.end_uncertainty(number)?;
             }
         }
         Ok(())
@@ -515,7 +515,7 @@ impl<'a> Run<'a> {
         if self.queue.is_none() {
             return std::mem::take(&mut self.abandoned)
                 .into_iter()
-                .try_for_each(|number| self.end_doubt(number));
+                .try_for_each(|number| self.end_uncertainty(number));
         }
         if self.may_stall() {
             self.note_cancel_all();
@@ -526,7 +526,7 @@ impl<'a> Run<'a> {
             let live = self.live;
             let done: Vec<Completion> =
                 self.queue()?.reap_until(live, until).map_err(text_of)?.collect();
-            self.judge_all(done)?;
+            self.verify_all(done)?;
             self.check_counts()?;
             if self.live > 0 && Instant::now() >= until {
                 let lost: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();

@@ -69,7 +69,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
     /// The operation.
-    pub what: What,
+    pub action: Action,
     /// `Operation::exact`
     pub exact: bool,
     /// `Operation::drain`
@@ -93,7 +93,7 @@ pub struct Span {
 
 /// An operation. A run scales the numbers.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum Action {
     /// nop
     Nop,
     /// timeout
@@ -249,9 +249,9 @@ impl Bytes<'_> {
             3 => Some(LONG),
             _ => None,
         };
-        let what = self.what();
+        let action = self.action();
         Push {
-            what,
+            action,
             exact: flags & 1 != 0,
             drain: flags & 14 == 14,
             continue_on_error: flags & 10 == 10,
@@ -259,15 +259,15 @@ impl Bytes<'_> {
         }
     }
 
-    fn what(&mut self) -> What {
+    fn action(&mut self) -> Action {
         use {Exclusive as A, NameOp as N, Shared as S};
         match self.byte() {
-            0..12 => What::Nop,
-            12..22 => What::Timeout(self.micros(2000)),
-            22..30 => What::Poll,
-            30..40 => What::ReadPipe(1 + self.byte() % 8),
+            0..12 => Action::Nop,
+            12..22 => Action::Timeout(self.micros(2000)),
+            22..30 => Action::Poll,
+            30..40 => Action::ReadPipe(1 + self.byte() % 8),
             40..160 => {
-                let what =
+                let action =
                     [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
                 let rare = [
                     S::Fsync,
@@ -280,11 +280,11 @@ impl Bytes<'_> {
                     S::Writev,
                 ];
                 let choice = self.byte();
-                let what = if choice < 200 { what } else { rare }[usize::from(choice % 8)];
-                What::Shared(what, self.span())
+                let action = if choice < 200 { action } else { rare }[usize::from(choice % 8)];
+                Action::Shared(action, self.span())
             }
             160..205 => {
-                let what = [
+                let action = [
                     A::Read,
                     A::Write,
                     A::Write,
@@ -294,10 +294,10 @@ impl Bytes<'_> {
                     A::Extend,
                     A::Sync,
                 ];
-                What::Exclusive(what[usize::from(self.byte() % 8)], self.span())
+                Action::Exclusive(action[usize::from(self.byte() % 8)], self.span())
             }
             205..240 => {
-                let what = [
+                let action = [
                     N::Mkdir,
                     N::Rmdir,
                     N::Unlink,
@@ -309,9 +309,9 @@ impl Bytes<'_> {
                     N::Create,
                     N::CreateNew,
                 ];
-                What::Name(what[usize::from(self.byte() % 10)], self.byte(), self.byte())
+                Action::Name(action[usize::from(self.byte() % 10)], self.byte(), self.byte())
             }
-            240..=255 => What::Close { held: self.byte() < 32 },
+            240..=255 => Action::Close { held: self.byte() < 32 },
         }
     }
 

@@ -1,11 +1,11 @@
 //! Makes operations from the numbers of a script, scaled to the files as they are, and pushes them.
 
-use super::judge::{Ended, Expect, KnownResult, Op};
+use super::verify::{Ended, Expect, KnownResult, Op};
 use super::{BLOCK, Checked, Run};
 use crate::content::fill;
 use crate::exclusive::Use;
 use crate::names::{self, NOWHERE};
-use crate::script::{Exclusive, LONG, NameOp, Push, Shared, Span, What};
+use crate::script::{Action, Exclusive, LONG, NameOp, Push, Shared, Span};
 use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
 
 /// The largest block of a device.
@@ -108,13 +108,13 @@ impl Run<'_> {
     }
 
     fn make(&mut self, push: &Push, first: usize, number: usize) -> Made {
-        match push.what {
-            What::Nop => Made::plain(op::nop(), Expect::Zero),
-            What::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
-            What::Poll => {
+        match push.action {
+            Action::Nop => Made::plain(op::nop(), Expect::Zero),
+            Action::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
+            Action::Poll => {
                 Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
             }
-            What::ReadPipe(len) => {
+            Action::ReadPipe(len) => {
                 let buffer = self.buffer(usize::from(len), false, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let operation = op::read(&self.pipes.read, buffer, op::Position::Current);
@@ -126,14 +126,14 @@ impl Run<'_> {
                     exact: false,
                 }
             }
-            What::Shared(what, span) => self.make_shared(what, span, number, push.exact),
-            What::Exclusive(what, span) => {
-                self.make_exclusive(what, span, [first, number], push.exact)
+            Action::Shared(action, span) => self.make_shared(action, span, number, push.exact),
+            Action::Exclusive(action, span) => {
+                self.make_exclusive(action, span, [first, number], push.exact)
             }
-            What::Name(what, one, other) => {
-                self.make_name(what, one % names::COUNT, other % names::COUNT)
+            Action::Name(action, one, other) => {
+                self.make_name(action, one % names::COUNT, other % names::COUNT)
             }
-            What::Close { held } => self.make_close(held),
+            Action::Close { held } => self.make_close(held),
         }
     }
 
@@ -145,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    fn make_shared(&mut self, what: Shared, span: Span, number: usize, exact: bool) -> Made {
+    fn make_shared(&mut self, action: Shared, span: Span, number: usize, exact: bool) -> Made {
         let index = usize::from(span.file % 2);
         let (direct, all) = (self.shared[index].direct, self.shared[index].len);
         let (at, len) = if span.len == u8::MAX {
@@ -158,7 +158,7 @@ impl Run<'_> {
             (at, (1 + u64::from(span.len) * 16).min(all - at))
         };
         let file = self.shared[index].file.clone();
-        match what {
+        match action {
             Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
             Shared::SyncRange => Made::plain(
@@ -207,7 +207,7 @@ impl Run<'_> {
             }
             Shared::Readv | Shared::Writev => {
                 let parts = parts(len, direct, number);
-                let writes = matches!(what, Shared::Writev);
+                let writes = matches!(action, Shared::Writev);
                 let mark =
                     writes.then(|| self.shared[index].begin_write(number, at..at + len, false));
                 let mut start = at;
@@ -237,7 +237,7 @@ impl Run<'_> {
 
     fn make_exclusive(
         &mut self,
-        what: Exclusive,
+        action: Exclusive,
         span: Span,
         [first, number]: [usize; 2],
         exact: bool,
@@ -265,12 +265,12 @@ impl Run<'_> {
             address,
             exact,
         };
-        let place = match what {
+        let place = match action {
             Exclusive::ReadOn | Exclusive::WriteOn if !direct => op::Position::Current,
             _ => op::Position::Offset(at),
         };
         let offset = if place == op::Position::Current { None } else { Some(at) };
-        match what {
+        match action {
             Exclusive::Sync => made(op::fdatasync(&file), Use::Other, None, None),
             Exclusive::Truncate => made(
                 op::ftruncate(&file, u64::from(span.at)),
@@ -295,16 +295,16 @@ impl Run<'_> {
         }
     }
 
-    fn make_name(&mut self, what: NameOp, first: u8, second: u8) -> Made {
-        let second = if matches!(what, NameOp::Rename | NameOp::Link) { second } else { first };
+    fn make_name(&mut self, action: NameOp, first: u8, second: u8) -> Made {
+        let second = if matches!(action, NameOp::Rename | NameOp::Link) { second } else { first };
         if !self.names.are_free(first, second) {
             return Made::plain(op::nop(), Expect::Zero);
         }
-        let plan = self.names.plan(what, first, second);
+        let plan = self.names.plan(action, first, second);
         let (path, other) = (self.names.path(first), self.names.path(second));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let operation = match what {
+        let operation = match action {
             NameOp::Mkdir => op::mkdir(path, 0o755),
             NameOp::Rmdir => op::rmdir(path),
             NameOp::Unlink => op::unlink(path),

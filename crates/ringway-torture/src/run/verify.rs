@@ -90,11 +90,11 @@ enum Chain {
 }
 
 impl Run<'_> {
-    pub(super) fn judge_all(&mut self, done: Vec<Completion>) -> Checked {
+    pub(super) fn verify_all(&mut self, done: Vec<Completion>) -> Checked {
         for completion in done {
             let number = completion.user_data as usize;
             let result = format!("{:?}", completion.result);
-            self.judge(completion).map_err(|text| {
+            self.verify(completion).map_err(|text| {
                 let first = self.ops.get(number).map_or(number, |op| op.first);
                 let chain = self.ops.get(first..=number).unwrap_or_default();
                 format!("operation {number} completed with {result}: {text}{}", lines(chain))
@@ -103,7 +103,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn judge(&mut self, completion: Completion) -> Checked {
+    fn verify(&mut self, completion: Completion) -> Checked {
         let number = completion.user_data as usize;
         let Some(op) = self.ops.get_mut(number) else { return Err("it was not pushed".into()) };
         if !op.live {
@@ -269,7 +269,7 @@ impl Run<'_> {
             }
             Expect::Name(plan) => {
                 let plan = *plan;
-                match (result, plan.answer) {
+                match (result, plan.expected) {
                     (Ok(0), Ok(())) => {
                         self.compare_name(&plan, completion)?;
                         self.names.done(&plan);
@@ -328,7 +328,7 @@ impl Run<'_> {
     }
 
     fn compare_name(&mut self, plan: &Plan, completion: Completion) -> Checked {
-        match plan.what {
+        match plan.action {
             NameOp::Open | NameOp::Create | NameOp::CreateNew => {
                 let file = completion.into_file().map_err(|error| format!("no file: {error}"))?;
                 if self.opened.len() < 8 {
@@ -371,7 +371,7 @@ impl Run<'_> {
     }
 
     /// The effect of this operation is unknown from now on.
-    pub(super) fn begin_doubt(&mut self, number: usize) {
+    pub(super) fn begin_uncertainty(&mut self, number: usize) {
         match &self.ops[number].expect {
             Expect::Exclusive { file, usage } => self.exclusive[*file].failed(usage),
             Expect::PipeRead => self.pipes.leaks = true,
@@ -380,7 +380,7 @@ impl Run<'_> {
     }
 
     /// The operation is over, with unknown effect.
-    pub(super) fn end_doubt(&mut self, number: usize) -> Checked {
+    pub(super) fn end_uncertainty(&mut self, number: usize) -> Checked {
         self.order.over(number);
         if self.conditions.backend == BackendKind::Null {
             return Ok(());
