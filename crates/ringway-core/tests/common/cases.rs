@@ -704,7 +704,7 @@ impl Run {
             Some(operation) => operation,
             None => {
                 self.raw += 1;
-                self.from_addresses(words, &mut one)?
+                self.raw_operation(words, &mut one)?
             }
         };
         if words.has("exact") {
@@ -916,7 +916,7 @@ impl Run {
     }
 
     /// Makes the operation from numbers and addresses, which point into `one`.
-    fn from_addresses(&mut self, words: Words<'_>, one: &mut Pushed) -> Step<Operation> {
+    fn raw_operation(&mut self, words: Words<'_>, one: &mut Pushed) -> Step<Operation> {
         let fd = |key: &str| match words.get(key) {
             None | Some("cwd") => Ok(libc::AT_FDCWD),
             Some("bad") => Ok(NONE),
