@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 /// Bytes of a read.
 const LEN: usize = 4 * PAGE;
-/// What the file holds.
+/// The content of the file.
 const CONTENT: u8 = 0x5a;
-/// What a freed page is filled with.
+/// The mark in a freed page.
 const MARK: u8 = 0xc3;
 /// Bytes of the file: far more than the reads in flight.
 const FILE: u64 = 16 << 20;
