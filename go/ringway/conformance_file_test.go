@@ -69,10 +69,14 @@ var otherByFile = map[string]map[string]string{
 	// ReadAt and WriteAt of a pipe or a socket fail with ESPIPE, as with os.File.
 	"pipes have no offsets": {
 		"write fd=w data=text(12345678) offset=5": "-ESPIPE", "read fd=r len=8 offset=0": "-ESPIPE",
-		"write fd=w data=text(12345678) offset=max-8":       "-ESPIPE",
-		"read fd=r len=8 offset=7":                          "-ESPIPE",
-		"writev fd=w lens=4,4 data=text(12345678) offset=9": "-ESPIPE",
-		"readv fd=r lens=4,4 offset=3":                      "-ESPIPE",
+		"write fd=w data=text(12345678) offset=max-8":         "-ESPIPE",
+		"read fd=r len=8 offset=7":                            "-ESPIPE",
+		"writev fd=w lens=4,4 data=text(12345678) offset=9":   "-ESPIPE",
+		"readv fd=r lens=4,4 offset=3":                        "-ESPIPE",
+		"writev fd=w lens=8 data=text(12345678) offset=max-8": "-ESPIPE",
+		"readv fd=r lens=8 offset=max-8":                      "-ESPIPE",
+		"write fd=w data=text(12345678) offset=0":             "-ESPIPE",
+		"read fd=r len=8 offset=5":                            "-ESPIPE",
 	},
 	"write to a broken socket": {"write fd=a data=fill(0,8) offset=7": "-ESPIPE"},
 	// A direct read need not be aligned: the enclosing blocks are read.

@@ -1,7 +1,7 @@
-//! In the steady state the queue allocates nothing: with buffers that are used again, a push, its
-//! submission and its completion take no memory from the allocator, on no backend and on no thread.
+//! In the steady state the queue does not allocate: with reused buffers, a push, its submission and
+//! its completion take no memory from the allocator, on any backend or thread.
 //!
-//! This program's allocator counts. All tests are one, since the count is the whole process's.
+//! A counting allocator counts for the whole process, so all checks are one test.
 
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, File, OpenOptions, Operation, Options, Queue, op,
@@ -14,22 +14,22 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is the system allocator's doing; counting touches no memory of the caller's.
+// SAFETY: the system allocator does the work; the counter touches no memory of the caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract of this method, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract of this method, which is the same.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract of this method, which is the same.
         unsafe { System.realloc(memory, layout, len) }
     }
 }
@@ -41,15 +41,15 @@ const DEPTH: usize = 32;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 256;
 
-/// Rounds until everything has grown to its size, and rounds that are counted.
-const BEFORE: usize = 500;
+/// Rounds before everything has its final size, and rounds that are counted.
+const WARM_UP: usize = 500;
 const COUNTED: usize = 100;
 
-/// Runs `round` often, and gives the allocations in the last rounds. A thread that starts or ends,
-/// or a queue that grows a little more under load, allocates now and then; what allocates for each
-/// operation does so in every series: the best one counts.
+/// Runs `round` repeatedly and returns the allocations of the best series. A thread that starts, or
+/// a queue that grows under load, allocates occasionally; what allocates for each operation does so
+/// in every series.
 fn count(mut round: impl FnMut()) -> u64 {
-    (0..BEFORE).for_each(|_| round());
+    (0..WARM_UP).for_each(|_| round());
     let mut series = || {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         (0..COUNTED).for_each(|_| round());
@@ -65,8 +65,8 @@ fn count(mut round: impl FnMut()) -> u64 {
     least
 }
 
-/// A round of as many operations as the queue is deep, each made with a buffer that the round
-/// before handed back.
+/// One round: as many operations as the queue is deep, each with a buffer that the previous round
+/// returned.
 fn transfers(
     queue: &mut Queue,
     buffers: &mut Vec<Buffer>,
@@ -84,7 +84,7 @@ fn transfers(
     }
 }
 
-/// A write with its fdatasync behind it.
+/// A chain of a write and an fdatasync.
 fn commit(queue: &mut Queue, file: &File, buffer: &mut Option<Buffer>) {
     let write = op::write(file, buffer.take().unwrap(), 0).exact();
     queue.push_chain([write, op::fdatasync(file)]).unwrap();
@@ -114,7 +114,7 @@ fn the_steady_state_allocates_nothing() {
     for backend in [BackendKind::Null, BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads]
     {
         if let Err(error) = Options::new().backend(backend).build() {
-            // Where `CI` is set, everything can be tested.
+            // If `CI` is set, every backend must be available.
             assert!(std::env::var_os("CI").is_none(), "{error}");
             println!("skipped: {error}");
             continue;
@@ -143,8 +143,7 @@ fn the_steady_state_allocates_nothing() {
             });
             assert_eq!(nops, 0, "{backend}: {COUNTED} rounds of {DEPTH} nops");
         }
-        // On a file without a device behind it: that a device takes its time would only make the
-        // test slow.
+        // On a file in memory, because the time of a device would only make the test slow.
         let memory =
             std::path::Path::new("/dev/shm").join(format!("allocations-{}", std::process::id()));
         let log = OpenOptions::new().read(true).write(true).create(true).open(&memory).unwrap();

@@ -1,4 +1,4 @@
-//! Closures on the queue's threads: `op::blocking`.
+//! Tests of `op::blocking`: closures on the threads of the queue.
 
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use std::io;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// After this something hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// More than there are threads for closures.
+/// After this a call hangs.
+const HANG_LIMIT: Duration = Duration::from_secs(30);
+/// More than the queue has threads for closures.
 const MANY: usize = 100;
 
 /// A queue on each backend that this machine supports.
@@ -20,22 +20,22 @@ fn queues() -> impl Iterator<Item = Queue> {
 }
 
 #[test]
-fn a_closure_is_called_once_and_elsewhere() -> Result<(), Box<dyn std::error::Error>> {
+fn a_closure_runs_once_on_another_thread() -> Result<(), Box<dyn std::error::Error>> {
     for mut queue in queues() {
-        let (tell, told) = mpsc::channel();
-        queue.push(op::blocking(move || tell.send(std::thread::current().id()).unwrap()))?;
+        let (sender, receiver) = mpsc::channel();
+        queue.push(op::blocking(move || sender.send(std::thread::current().id()).unwrap()))?;
         assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
-        assert_ne!(told.recv().unwrap(), std::thread::current().id());
-        assert!(told.recv().is_err(), "the closure has gone");
+        assert_ne!(receiver.recv().unwrap(), std::thread::current().id());
+        assert!(receiver.recv().is_err(), "the closure was dropped");
     }
     Ok(())
 }
 
 #[test]
-fn a_panic_is_an_error_of_its_operation_alone() -> Result<(), Box<dyn std::error::Error>> {
+fn a_panic_fails_only_its_own_operation() -> Result<(), Box<dyn std::error::Error>> {
     for mut queue in queues() {
         for _ in 0..MANY {
-            queue.push(op::blocking(|| panic!("as the test wants it")))?;
+            queue.push(op::blocking(|| panic!("expected by the test")))?;
             let errno = queue.reap(1)?.next().unwrap().result.unwrap_err().errno();
             assert_eq!(errno, libc::EIO);
         }
@@ -45,10 +45,10 @@ fn a_panic_is_an_error_of_its_operation_alone() -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// Stuck closures keep nothing else waiting; those that have not begun are cancelled, those that
-/// have run to their end.
+/// Blocked closures do not delay other operations. Closures that have not begun can be cancelled;
+/// the others run to their end.
 #[test]
-fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>> {
+fn blocked_closures_do_not_delay_other_operations() -> Result<(), Box<dyn std::error::Error>> {
     for mut queue in queues() {
         let (go, wait) = mpsc::channel::<()>();
         let wait = Arc::new(std::sync::Mutex::new(wait));
@@ -58,7 +58,7 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
                 let (wait, called) = (Arc::clone(&wait), Arc::clone(&called));
                 queue.push(op::blocking(move || {
                     called.fetch_add(1, Ordering::SeqCst);
-                    // Until the sender has gone.
+                    // Blocks until the sender is dropped.
                     let _ = wait.lock().unwrap().recv();
                 }))
             })
@@ -72,7 +72,7 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
             let done = queue.reap(1)?.next().unwrap();
             assert_eq!(done.user_data, 1, "{:?}", done.result);
         }
-        // Before the cancels, which keep from beginning whatever has not begun.
+        // At least one must have begun, since a cancelled closure does not begin.
         while called.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -91,18 +91,18 @@ fn stuck_closures_are_alone_with_that() -> Result<(), Box<dyn std::error::Error>
         }
         let called = called.load(Ordering::SeqCst);
         assert_eq!(called + cancelled, MANY);
-        assert_eq!(Arc::strong_count(&wait), 1, "all closures have gone");
+        assert_eq!(Arc::strong_count(&wait), 1, "all closures were dropped");
     }
     Ok(())
 }
 
-/// Threads that have come back from calls that hung are too many, and end: not those that are woken
-/// for new work before somebody else sees to it.
+/// Surplus threads end when blocked calls return, but not those that are woken for new work which
+/// no other thread would do.
 #[test]
-fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
+fn new_work_is_done_after_many_closures_were_blocked() -> io::Result<()> {
     const HANG: usize = 100;
     let mut queue = Options::new().backend(BackendKind::Threads).build()?;
-    // How many have begun, and how many may end.
+    // How many closures have begun, and how many may end.
     let gate = Arc::new((Mutex::new((0, 0)), Condvar::new()));
     for number in 0..HANG {
         let gate = gate.clone();
@@ -116,13 +116,13 @@ fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
     }
     queue.submit()?;
     let (state, changed) = &*gate;
-    // The last ones begin when the others are known to hang.
+    // The last ones begin when the pool knows that the others are blocked.
     let (begun, waited) = changed
-        .wait_timeout_while(state.lock().unwrap(), PATIENCE, |(begun, _)| *begun < HANG)
+        .wait_timeout_while(state.lock().unwrap(), HANG_LIMIT, |(begun, _)| *begun < HANG)
         .unwrap();
     assert!(!waited.timed_out(), "{} have begun", begun.0);
     drop(begun);
-    // Those that began last fall asleep before the others come back.
+    // The half that began last becomes idle before the others return.
     for half in [HANG / 2, HANG] {
         state.lock().unwrap().1 = half;
         changed.notify_all();
@@ -133,9 +133,9 @@ fn work_that_comes_after_many_have_hung_is_done() -> io::Result<()> {
         queue.push(op::blocking(|| {}))?;
     }
     assert_eq!(
-        queue.reap_until(3, Instant::now() + PATIENCE / 6)?.count(),
+        queue.reap_until(3, Instant::now() + HANG_LIMIT / 6)?.count(),
         3,
-        "nobody does the rest"
+        "the new closures do not run"
     );
     Ok(())
 }

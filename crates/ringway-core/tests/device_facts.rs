@@ -1,17 +1,17 @@
-//! What is known of a device is asked once for all files that are open on it, and no push asks.
+//! Device facts are queried once for all files open on a device, and never by a push.
 
 use ringway_core::{AlignedBuffer, File, OpenOptions, Options, op};
 use std::fs;
 use std::path::Path;
 
-/// Calls of read(2) and its like made by this thread, files of sysfs among them.
+/// Calls of read(2) and its variants by this thread, including those of sysfs files.
 fn reads() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("syscr:"))?.trim().parse().ok()
 }
 
 #[test]
-fn many_files_of_a_device_ask_it_once() {
+fn many_files_of_a_device_query_it_once() {
     const LEN: usize = 128 << 10;
     let dir = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = dir.path().join("file");
@@ -34,7 +34,7 @@ fn many_files_of_a_device_ask_it_once() {
         queue.push(op::read(file, AlignedBuffer::for_direct(file.direct_io(), LEN), 0)).unwrap();
     }
     let made = reads().unwrap() - before;
-    // Those of the count itself.
+    // The reads of the counter itself.
     assert!(made < 10, "{made} reads");
     let mut left = files.len();
     while left > 0 {

@@ -1,9 +1,9 @@
-//! Whoever submits to a ring does not copy large buffered transfers: kernel workers do.
+//! The thread that submits to a ring does not copy large buffered transfers; kernel workers do.
 
 use ringway_core::{BackendKind, File, Options, op};
 use std::time::Duration;
 
-/// Processor time of this thread: what other threads and programs do is not in it.
+/// Processor time of this thread only.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one time into the live value.
@@ -37,7 +37,7 @@ fn large_buffered_reads_are_left_to_workers() {
                 assert_eq!(done.result, Ok(len as u64));
             }
         }
-        // To copy 256 MiB and to fault the memory in takes a processor at least 20 ms.
+        // Copying 256 MiB into fresh memory takes at least 20 ms of processor time.
         assert!(spent < Duration::from_millis(15), "{spent:?} for reads of {len} bytes");
     }
 }

@@ -1,5 +1,4 @@
-//! The examples do what they say, for files of every shape: empty, shorter than a block, whole
-//! blocks, and many.
+//! The examples work for empty files, files shorter than a block, whole blocks, and many blocks.
 
 use ringway_core::OpenOptions;
 use std::fs;
@@ -10,7 +9,7 @@ const SIZES: [usize; 5] = [0, 1, 4095, 4096, (10 << 20) + 1];
 
 const BACKENDS: [&str; 3] = ["uring", "kaio", "threads"];
 
-/// Cargo builds the examples with the tests, and puts them beside them.
+/// The path of an example: Cargo builds examples with the tests, next to them.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.ancestors().nth(2).unwrap();
@@ -23,23 +22,22 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// A folder on a real file system, and a file of `size` bytes in it in which no two blocks are
-/// alike.
+/// A directory on a real file system with a file of `size` bytes, in which all blocks differ.
 fn file(size: usize) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = folder.path().join("from");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("from");
     let content: Vec<u8> = (0..size).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect();
     fs::write(&path, &content).unwrap();
-    (folder, path, content)
+    (directory, path, content)
 }
 
 fn run(name: &str, backend: &str, paths: &[&Path]) -> Output {
     Command::new(example(name)).env("RINGWAY_BACKEND", backend).args(paths).output().unwrap()
 }
 
-/// Runs `check` with every backend that the machine grants: one at least.
+/// Runs `check` on each available backend, of which there is at least one.
 fn on_each_backend(name: &str, path: &Path, check: impl Fn(&str, &Output)) {
-    let mut granted = 0;
+    let mut available = 0;
     for backend in BACKENDS {
         let to = path.with_file_name(backend);
         let paths = if name == "cp" { vec![path, to.as_path()] } else { vec![path] };
@@ -52,15 +50,15 @@ fn on_each_backend(name: &str, path: &Path, check: impl Fn(&str, &Output)) {
         assert!(output.status.success(), "{name} on {backend}: {errors}");
         assert_eq!(errors, "", "{name} on {backend}");
         check(backend, &output);
-        granted += 1;
+        available += 1;
     }
-    assert!(granted > 0, "threads are granted everywhere");
+    assert!(available > 0, "threads are available on every system");
 }
 
 #[test]
 fn cp_copies_every_byte() {
     for size in SIZES {
-        let (_folder, from, content) = file(size);
+        let (_directory, from, content) = file(size);
         on_each_backend("cp", &from, |backend, output| {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "");
             assert!(
@@ -72,8 +70,8 @@ fn cp_copies_every_byte() {
 }
 
 #[test]
-fn cp_writes_over_nothing() {
-    let (_folder, from, content) = file(4096);
+fn cp_does_not_overwrite() {
+    let (_directory, from, content) = file(4096);
     let output = run("cp", "threads", &[&from, &from]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("AlreadyExists"), "{output:?}");
@@ -83,7 +81,7 @@ fn cp_writes_over_nothing() {
 #[test]
 fn read_file_counts_every_byte() {
     for size in SIZES {
-        let (_folder, path, _) = file(size);
+        let (_directory, path, _) = file(size);
         if let Err(error) = OpenOptions::new().read(true).direct(true).open(&path) {
             println!("skipped: {} has no direct I/O: {error}", path.display());
             continue;

@@ -1,5 +1,5 @@
-//! What random scripts (`ringway_torture`) found, one test for each: none of these may come back.
-//! What is one backend's own is tested in that backend.
+//! Regression tests for what random scripts (`ringway_torture`) found. A defect of one backend has
+//! its test in that backend.
 
 use ringway_core::{BackendKind, Completion, FaultPlan, File, OpenOptions, Options, Queue, op};
 use std::io::{Read as _, Write as _};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 const BACKENDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 const SOON: Duration = Duration::from_secs(20);
 
-/// A queue on each backend that is granted here.
+/// Runs `test` with a queue on each available backend.
 fn on_each(options: &Options, test: impl Fn(Queue)) {
     for backend in BACKENDS {
         match options.clone().backend(backend).build() {
             Ok(queue) => test(queue),
             Err(error) => {
-                // Where `CI` is set, everything can be tested.
+                // If `CI` is set, every backend must be available.
                 assert!(std::env::var_os("CI").is_none(), "{error}");
                 println!("skipped: {error}");
             }
@@ -49,10 +49,9 @@ fn is_readable(fd: i32) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) == 1 }
 }
 
-/// The rest came from the last to the first, by one call within another for each: a long chain
-/// overflowed the stack.
+/// The rest was completed in reverse order by nested calls, so a long chain overflowed the stack.
 #[test]
-fn a_broken_chain_completes_in_its_order() {
+fn a_broken_chain_completes_in_order() {
     on_each(&Options::new().in_flight(100_000), |mut queue| {
         let missing = op::unlink("/nowhere/at-all").user_data(0);
         queue
@@ -69,8 +68,7 @@ fn a_broken_chain_completes_in_its_order() {
     });
 }
 
-/// It answered `Full`, for ever: who reaps and pushes again, as that asks for, never came to an
-/// end.
+/// The push returned `Full` forever, so a program that reaped and pushed again never ended.
 #[test]
 fn a_chain_longer_than_the_queue_is_invalid() {
     on_each(&Options::new().in_flight(4), |mut queue| {
@@ -87,8 +85,8 @@ fn a_chain_longer_than_the_queue_is_invalid() {
     });
 }
 
-/// What stands behind `always` began at once when the first of its chain was cancelled behind a
-/// barrier.
+/// When the first of a chain was cancelled behind a barrier, members after one with
+/// `continue_on_error` began at once.
 #[test]
 fn a_cancel_does_not_let_a_chain_past_a_barrier() {
     let (reader, _writer) = std::io::pipe().unwrap();
@@ -112,7 +110,7 @@ fn a_cancel_does_not_let_a_chain_past_a_barrier() {
     });
 }
 
-/// What waited for the barrier in force was let through.
+/// The operations that waited for the earlier barrier began too soon.
 #[test]
 fn a_cancelled_barrier_leaves_the_one_before_it_in_force() {
     on_each(&Options::new(), |mut queue| {
@@ -125,9 +123,9 @@ fn a_cancelled_barrier_leaves_the_one_before_it_in_force() {
     });
 }
 
-/// The descriptor of a close whose time was up before it began was nobody's.
+/// When the timeout expired before the close began, the descriptor was leaked.
 #[test]
-fn a_close_whose_time_is_up_closes() {
+fn a_close_whose_timeout_expired_closes() {
     on_each(&Options::new().threads(1), |mut queue| {
         for _ in 0..50 {
             let (reader, mut writer) = std::io::pipe().unwrap();
@@ -135,17 +133,17 @@ fn a_close_whose_time_is_up_closes() {
                 .push(op::close(File::from(OwnedFd::from(reader))).timeout(Duration::from_nanos(1)))
                 .unwrap();
             reap(&mut queue, 1);
-            // Its only reader is gone: a write is refused.
+            // Its only reader is closed, so a write fails.
             let error = std::io::Write::write(&mut writer, b"x").unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
         }
     });
 }
 
-/// The kernel does not find what is linked and has not begun; it began after its cancel, and waited
-/// for ever.
+/// The kernel does not find a linked request that has not begun. It began after its cancel, and
+/// never completed.
 #[test]
-fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
+fn an_endless_read_in_a_chain_can_be_cancelled() {
     let file = scratch("chain", true);
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader = File::from(OwnedFd::from(reader));
@@ -163,10 +161,10 @@ fn what_waits_for_ever_can_be_cancelled_in_a_chain() {
     });
 }
 
-/// A ring that leaves completions to its owner does not wake who polls it; the same behind another
-/// descriptor.
+/// With deferred task work, a ring does not wake a poll of its descriptor, nor one of a descriptor
+/// in front of it.
 #[test]
-fn the_descriptor_of_a_single_issuer_tells() {
+fn the_descriptor_of_a_single_issuer_becomes_readable() {
     let file = scratch("single", true);
     for options in [Options::new(), Options::new().faults(FaultPlan::new(0))] {
         on_each(&options.single_issuer(true), |mut queue| {
@@ -183,7 +181,7 @@ fn the_descriptor_of_a_single_issuer_tells() {
     }
 }
 
-/// The kernel answers EFAULT for what is linked when the thread that submitted it has ended.
+/// The kernel completes linked requests with EFAULT when the thread that submitted them has ended.
 #[test]
 fn a_chain_outlives_the_thread_that_pushed_it() {
     let file = scratch("thread", true);
@@ -202,11 +200,10 @@ fn a_chain_outlives_the_thread_that_pushed_it() {
     });
 }
 
-/// Whatever has been answered and goes on (the next of a chain, the rest of a transfer) began only
-/// when as many others were answered as the caller waited for, of which some may wait for just
-/// that.
+/// After a completion, the next of a chain or the rest of a transfer began only when the reap had
+/// as many completions as it waited for. Some of these may depend on just that operation.
 #[test]
-fn what_goes_on_is_not_held_up_by_others_that_are_waited_for() {
+fn continued_operations_begin_while_reap_waits_for_others() {
     on_each(&Options::new(), |mut queue| {
         let file = scratch("goes-on", false);
         let (reader, writer) = std::io::pipe().unwrap();
@@ -218,18 +215,18 @@ fn what_goes_on_is_not_held_up_by_others_that_are_waited_for() {
         queue.push(op::read(&reader, vec![0; 10], at)).unwrap();
         reap(&mut queue, 3);
 
-        // Somebody who answers when there is all of it, which is more than a pipe holds.
+        // A peer that replies after it has read everything, which is more than a pipe holds.
         let (mut from_us, to_them) = std::io::pipe().unwrap();
         let (from_them, mut to_us) = std::io::pipe().unwrap();
         let [from_them, to_them] =
             [OwnedFd::from(from_them), OwnedFd::from(to_them)].map(File::from);
-        let they = std::thread::spawn(move || {
+        let peer = std::thread::spawn(move || {
             from_us.read_exact(&mut vec![0; 1 << 20]).unwrap();
             to_us.write_all(b"done").unwrap();
         });
         queue.push(op::write(&to_them, vec![1; 1 << 20], at).exact()).unwrap();
         queue.push(op::read(&from_them, vec![0; 4], at)).unwrap();
         reap(&mut queue, 2);
-        they.join().unwrap();
+        peer.join().unwrap();
     });
 }

@@ -1,16 +1,16 @@
-//! A queue whose backend has failed is given up: all that is in flight is answered.
+//! When the backend of a queue has failed, the queue completes everything in flight.
 
 use ringway_core::{BackendKind, Options, Reason, op};
 use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What does not end in time is answered all the same, and takes nothing with it when it ends.
+/// An operation that does not end in time is completed too, and does no harm when it ends.
 #[test]
-fn what_outlasts_a_queue_that_is_given_up_is_answered() {
+fn a_failed_queue_completes_operations_that_outlast_it() {
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         let Ok(mut queue) = Options::new().backend(kind).build() else {
-            println!("skipped: {kind} is not granted");
+            println!("skipped: {kind} is not available");
             continue;
         };
         let (go_on, waits) = mpsc::channel::<()>();
@@ -21,16 +21,16 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
         };
         queue.push(op::blocking(work).user_data(7)).unwrap();
         queue.submit().unwrap();
-        // It has begun when it has its thread.
+        // It has begun when it has a thread.
         std::thread::sleep(Duration::from_millis(100));
         let error = io::Error::from_raw_os_error(libc::EPERM);
         queue.fail(&error, Duration::from_millis(10)).unwrap();
-        let answers: Vec<_> = queue
+        let results: Vec<_> = queue
             .reap(0)
             .unwrap()
             .map(|done| (done.user_data, done.result.unwrap_err().errno()))
             .collect();
-        assert_eq!(answers, [(7, libc::EIO)], "{kind}");
+        assert_eq!(results, [(7, libc::EIO)], "{kind}");
         assert!(queue.explain().to_string().contains("EPERM"), "{kind}");
         assert_eq!(queue.push(op::nop()).unwrap_err().reason(), Reason::Closed);
         drop(queue);
@@ -39,10 +39,10 @@ fn what_outlasts_a_queue_that_is_given_up_is_answered() {
     }
 }
 
-/// Who waits for some leaves the others in their order, though one of those was given up when it
-/// was done.
+/// Reaping selected operations leaves the others in order, even if one of them was abandoned after
+/// it completed.
 #[test]
-fn those_that_nobody_waited_for_keep_their_order() {
+fn completions_that_were_not_selected_keep_their_order() {
     let mut queue = Options::new().backend(BackendKind::Null).build().unwrap();
     let first = queue.push(op::nop().user_data(0)).unwrap();
     (1..4).for_each(|number| _ = queue.push(op::nop().user_data(number)).unwrap());

@@ -1,10 +1,10 @@
-//! The modules of the crate stand on one another in one order: none uses one that comes after it.
+//! The modules of the crate have one order: no module uses one of a higher layer.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom up. Those on one line do not use one another.
+/// From the bottom up. Modules on one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["refusal", "signals", "slots", "split", "fork", "cache_hint"],
     &["sys", "device"],
@@ -15,17 +15,17 @@ const LAYERS: &[&[&str]] = &[
     &["queue"],
 ];
 
-/// The lines of a file that are neither comments nor tests. (A file's own tests come last, and may
-/// use anything.)
+/// The lines of a file without comments and tests. (The tests of a file come last, and may use
+/// anything.)
 fn code(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
     lines.map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Every source file below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+/// Every source file below a directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| match path.is_dir() {
             true => sources(&path),
@@ -35,8 +35,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The first names of the paths in `{one::Two, three}`, or that of `one::Two`: what follows
-/// `crate::`.
+/// The first names of the paths in `{one::Two, three}` or `one::Two`, which follow `crate::`.
 fn first_names(path: &str) -> Vec<String> {
     let name = |path: &str| {
         path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
@@ -55,9 +54,9 @@ fn first_names(path: &str) -> Vec<String> {
     members.map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// What the crate's root gives out, and the module that it is from: `pub use file::{File,
+/// The names that the root of the crate exports, with their module: `pub use file::{File,
 /// WeakFile}`.
-fn of_the_root(root: &str) -> HashMap<String, String> {
+fn exports(root: &str) -> HashMap<String, String> {
     let uses = root.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     uses.flat_map(|path| {
         let (module, names) = path.split_once("::").unwrap();
@@ -74,10 +73,10 @@ fn of_the_root(root: &str) -> HashMap<String, String> {
 }
 
 #[test]
-fn the_modules_stand_on_one_another_in_one_order() {
+fn no_module_uses_a_higher_layer() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let given_out = of_the_root(&code(&src.join("lib.rs")).join(" "));
-    assert_eq!(given_out.get("File").map(String::as_str), Some("file"));
+    let exported = exports(&code(&src.join("lib.rs")).join(" "));
+    assert_eq!(exported.get("File").map(String::as_str), Some("file"));
     let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
     let mut found = 0;
     let mut wrong = Vec::new();
@@ -94,10 +93,10 @@ fn the_modules_stand_on_one_another_in_one_order() {
         if module == "lib" || path.file_name().unwrap() == "tests.rs" {
             continue;
         }
-        let own = layer(module).unwrap_or_else(|| panic!("{module} has no place in the order"));
+        let own = layer(module).unwrap_or_else(|| panic!("{module} is in no layer"));
         let code = code(&path).join(" ");
         for used in code.split("crate::").skip(1).flat_map(first_names) {
-            let used = given_out.get(&used).unwrap_or(&used);
+            let used = exported.get(&used).unwrap_or(&used);
             let below = layer(used)
                 .unwrap_or_else(|| panic!("{}: crate::{used} is unknown", place.display()));
             found += 1;
@@ -107,7 +106,7 @@ fn the_modules_stand_on_one_another_in_one_order() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(found > 100, "only {found} uses were found: they are written in another way");
+    assert!(found > 100, "only {found} uses were found: the search is wrong");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Random sequences of operations, with cancels, closes and drops, against a model of plain files:
-//! on each backend, buffered and direct, with faults and without. What is held true stands in
-//! `ringway_torture`.
+//! Random sequences of operations, cancels, closes and drops, checked against a model of plain
+//! files: on each backend, buffered and direct, with and without faults. The documentation of
+//! `ringway_torture` lists the invariants.
 //!
-//! `RINGWAY_MODEL_CASES` sets how many sequences each test runs.
+//! `RINGWAY_MODEL_CASES` sets the number of sequences per test.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -13,7 +13,7 @@ fn cases(usual: u32) -> u32 {
     std::env::var("RINGWAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 
-/// Says what cannot be tested here; where `CI` is set, everything can be.
+/// Prints why a test is skipped. If `CI` is set, every backend must be available.
 fn skip(error: &BuildError) {
     println!("skipped: {error}");
     assert!(std::env::var_os("CI").is_none(), "{error}");
@@ -21,7 +21,7 @@ fn skip(error: &BuildError) {
 
 fn faults() -> impl Strategy<Value = Faults> {
     let rate = || prop_oneof![Just(0), 1u16..400];
-    // Each answer that starves beside something that waits for ever takes 50 ms.
+    // A completion that starves while an endless operation is in flight takes 50 ms.
     let starve = prop_oneof![Just(0), 1u16..100];
     (any::<u64>(), rate(), rate(), rate(), rate(), rate(), starve, rate()).prop_map(
         |(seed, short, errors, retryable, delay, reorder, starve, sync_errors)| Faults {
@@ -46,7 +46,7 @@ fn check(backend: BackendKind, faults: impl Strategy<Value = Option<Faults>>) {
     if let Err(error) = Options::new().backend(backend).build() {
         return skip(&error);
     }
-    // On the disk: a file system in memory would not do direct I/O as one on a device does.
+    // On disk, because direct I/O on tmpfs differs from that on a device.
     let place = env!("CARGO_TARGET_TMPDIR");
     let mut runner = TestRunner::new(Config {
         cases: cases(60),
@@ -97,7 +97,7 @@ fn threads_with_faults() {
     check(BackendKind::Threads, faults().prop_map(Some));
 }
 
-/// Nothing is done there, so nothing but the counts and the completions can be checked.
+/// The null backend does no I/O, so only counters and completions are checked.
 #[test]
 fn null() {
     check(BackendKind::Null, Just(None));

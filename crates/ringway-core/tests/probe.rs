@@ -1,8 +1,8 @@
-//! The probe, run for real where things are refused: as an ordinary user, under seccomp filters,
-//! with little lockable memory and with few descriptors.
+//! The probe on restricted systems: as an ordinary user, under seccomp filters, with little
+//! lockable memory and with few descriptors.
 //!
-//! Limits and filters cannot be taken back, so each test runs its body in a process of its own: the
-//! test binary again, with this test alone.
+//! Limits and filters are irrevocable, so each test runs its body in a child process: the test
+//! binary with this test alone.
 
 mod common;
 
@@ -15,12 +15,12 @@ use std::fs::{self, File};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Runs `body` in a process of its own.
+/// Runs `body` in a child process.
 fn in_child(test: &str, body: impl FnOnce()) {
     common::in_child(test, |_| {}, body);
 }
 
-/// The probe, which must neither hang nor leave a descriptor open.
+/// Runs the probe, which must neither hang nor leak a descriptor.
 fn machine() -> Machine {
     let open = || fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
     let before = open();
@@ -31,7 +31,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// What io_uring grants here, or `None` and the reason why the test is skipped.
+/// The io_uring support, or `None` after printing why the test is skipped.
 fn uring_of(machine: &Machine) -> Option<&UringSupport> {
     match &machine.uring {
         Ok(uring) => Some(uring),
@@ -42,7 +42,7 @@ fn uring_of(machine: &Machine) -> Option<&UringSupport> {
     }
 }
 
-/// Whether a sysctl refuses io_uring before any filter or limit can.
+/// Whether a sysctl refuses io_uring, before any filter or limit does.
 fn sysctl_refuses() -> bool {
     let disabled = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
     let refuses = !["", "0"].contains(&disabled.trim());
@@ -52,7 +52,7 @@ fn sysctl_refuses() -> bool {
     refuses
 }
 
-fn answer(list: &[(Feature, Result<(), Refusal>)], feature: Feature) -> &Result<(), Refusal> {
+fn support(list: &[(Feature, Result<(), Refusal>)], feature: Feature) -> &Result<(), Refusal> {
     &list.iter().find(|(name, _)| *name == feature).unwrap().1
 }
 
@@ -62,13 +62,13 @@ fn unrestricted() {
         let machine = machine();
         assert_eq!(machine.threads, Ok(()));
         if let Err(refusal) = &machine.kaio {
-            println!("KAIO not looked at: {refusal}");
+            println!("KAIO not checked: {refusal}");
         }
         let Some(uring) = uring_of(&machine) else {
             return;
         };
-        for (feature, answer) in uring.flags.iter().chain(&uring.options) {
-            match answer {
+        for (feature, support) in uring.flags.iter().chain(&uring.options) {
+            match support {
                 Ok(()) => {}
                 Err(refusal) => assert_eq!(refusal.feature, *feature, "{refusal}"),
             }
@@ -90,34 +90,34 @@ fn an_ordinary_user() {
         let Some(uring) = uring_of(&machine) else {
             return;
         };
-        // Registered buffers have been charged by every kernel, and no ring fits beside this one.
-        let (size, answer) = &uring.fixed_buffers[2];
-        let refusal = answer.as_ref().unwrap_err();
+        // Every kernel charges registered buffers, and no ring fits next to this one.
+        let (size, support) = &uring.fixed_buffers[2];
+        let refusal = support.as_ref().unwrap_err();
         assert_eq!((*size, refusal.errno), (8 << 20, libc::ENOMEM));
         assert!(refusal.meaning.contains("RLIMIT_MEMLOCK, which is 1 MiB"), "{refusal}");
         assert!(refusal.fix.contains("ulimit -l"), "{refusal}");
     });
 }
 
-/// The count of rings is worked out from their size, so here it is checked by making them.
+/// The probe computes the number of rings from their size; this test makes them.
 #[test]
-fn as_many_rings_as_promised() {
-    in_child("as_many_rings_as_promised", || {
+fn as_many_rings_as_predicted() {
+    in_child("as_many_rings_as_predicted", || {
         become_ordinary();
         limit_memlock(1 << 20);
         let machine = machine();
         if uring_of(&machine).is_none() {
             return;
         }
-        let promised = machine.ring_memory[1];
-        let expected = promised.rings.unwrap();
+        let predicted = machine.ring_memory[1];
+        let expected = predicted.rings.unwrap();
         assert_eq!(expected, 36);
-        // The probe's own rings give their memory back only after a while.
+        // The kernel releases the memory of the probe's rings late.
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
             let mut rings = Vec::new();
             let refused = loop {
-                match io_uring::IoUring::new(promised.entries) {
+                match io_uring::IoUring::new(predicted.entries) {
                     Ok(ring) => rings.push(ring),
                     Err(error) => break Some(error),
                 }
@@ -134,7 +134,7 @@ fn as_many_rings_as_promised() {
             if made == expected {
                 return;
             }
-            assert!(Instant::now() < deadline, "{made} rings, {expected} promised");
+            assert!(Instant::now() < deadline, "{made} rings, {expected} predicted");
             std::thread::sleep(Duration::from_millis(100));
         }
     });
@@ -150,9 +150,9 @@ fn little_lockable_memory() {
         let Some(uring) = uring_of(&machine) else {
             return;
         };
-        // Rings closed a moment ago still count, which must not look like a missing flag.
-        for (feature, answer) in uring.flags.iter().chain(&uring.options) {
-            if let Err(refusal) = answer {
+        // Rings that were just closed are still charged, which must not look like a missing flag.
+        for (feature, support) in uring.flags.iter().chain(&uring.options) {
+            if let Err(refusal) = support {
                 assert_ne!(refusal.errno, libc::ENOMEM, "{feature}: {refusal}");
             }
         }
@@ -173,17 +173,18 @@ fn no_lockable_memory() {
             Err(refusal) if refusal.errno != libc::ENOMEM => println!("skipped: {refusal}"),
             Err(refusal) => assert_eq!(
                 refusal.to_string(),
-                "io_uring refused: ENOMEM (Cannot allocate memory): ring memory counts against RLIMIT_MEMLOCK, which is \
-                 0 bytes for all processes of this user together; fix: create fewer or smaller rings, or raise the limit \
-                 (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)"
+                "io_uring refused: ENOMEM (Cannot allocate memory): ring memory counts against \
+                 RLIMIT_MEMLOCK, which is 0 bytes for all processes of this user together; fix: \
+                 create fewer or smaller rings, or raise the limit (ulimit -l; LimitMEMLOCK= in \
+                 systemd; docker run --ulimit memlock=-1)"
             ),
         }
     });
 }
 
 #[test]
-fn a_filter_that_forbids() {
-    in_child("a_filter_that_forbids", || {
+fn a_filter_that_forbids_io_uring() {
+    in_child("a_filter_that_forbids_io_uring", || {
         if sysctl_refuses() {
             return;
         }
@@ -193,17 +194,18 @@ fn a_filter_that_forbids() {
         assert_eq!(machine.limits.no_new_privs, Some(true));
         assert_eq!(
             machine.uring.unwrap_err().to_string(),
-            "io_uring refused: EPERM (Operation not permitted): a seccomp filter of the container or service refuses it; \
-             fix: allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile (docker run \
-             --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
+            "io_uring refused: EPERM (Operation not permitted): a seccomp filter of the container \
+             or service refuses it; fix: allow io_uring_setup, io_uring_enter and \
+             io_uring_register in the seccomp profile (docker run --security-opt seccomp=PROFILE; \
+             SystemCallFilter=@aio in systemd)"
         );
         assert_eq!(machine.threads, Ok(()));
     });
 }
 
 #[test]
-fn a_filter_that_hides() {
-    in_child("a_filter_that_hides", || {
+fn a_filter_that_hides_io_uring_and_kaio() {
+    in_child("a_filter_that_hides_io_uring_and_kaio", || {
         refuse(&[URING.as_slice(), &KAIO].concat(), libc::ENOSYS);
         let machine = machine();
         for (refusal, call) in [
@@ -218,10 +220,10 @@ fn a_filter_that_hides() {
     });
 }
 
-/// The budget is the whole machine's, so a filter stands in for programs that spent it.
+/// The limit is of the whole machine, so a filter stands in for other programs that use it up.
 #[test]
-fn a_spent_budget_of_kaio_requests() {
-    in_child("a_spent_budget_of_kaio_requests", || {
+fn no_kaio_requests_left() {
+    in_child("no_kaio_requests_left", || {
         refuse(&[libc::SYS_io_setup], libc::EAGAIN);
         let refusal = machine().kaio.unwrap_err();
         let max = fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap();
@@ -230,11 +232,10 @@ fn a_spent_budget_of_kaio_requests() {
     });
 }
 
-/// Some sandboxes make a ring and then carry nothing on it: a probe that only made one would be
-/// taken in.
+/// Some sandboxes make a ring but refuse to use it, so the probe has to do a read.
 #[test]
-fn a_ring_that_carries_nothing() {
-    in_child("a_ring_that_carries_nothing", || {
+fn a_ring_that_cannot_be_used() {
+    in_child("a_ring_that_cannot_be_used", || {
         refuse(&[libc::SYS_io_uring_enter, libc::SYS_io_submit], libc::EINVAL);
         let machine = machine();
         let refusal = machine.uring.unwrap_err();
@@ -248,7 +249,7 @@ fn a_ring_that_carries_nothing() {
     });
 }
 
-/// Without system calls to ask with, what was granted before stays granted.
+/// Without the system calls to query them, features stay available.
 #[test]
 fn a_filter_against_registering() {
     in_child("a_filter_against_registering", || {
@@ -259,7 +260,7 @@ fn a_filter_against_registering() {
         };
         assert_eq!(uring.opcodes.as_ref().unwrap_err().feature, Feature::OpcodeTable);
         for feature in [Feature::FixedFiles, Feature::EventFd, Feature::RingFd] {
-            let refusal = answer(&uring.options, feature).as_ref().unwrap_err();
+            let refusal = support(&uring.options, feature).as_ref().unwrap_err();
             assert_eq!(refusal.errno, libc::EPERM, "{refusal}");
         }
         let facts = probe::path(env::temp_dir()).unwrap().facts;
@@ -304,11 +305,11 @@ fn few_descriptors() {
             for (list, feature) in
                 [(&two.options, Feature::EventFd), (&two.flags, Feature::AttachWq)]
             {
-                let refusal = answer(list, feature).as_ref().unwrap_err();
+                let refusal = support(list, feature).as_ref().unwrap_err();
                 assert_eq!(refusal.errno, libc::EMFILE, "{refusal}");
             }
         }
-        // Both are free again.
+        // The probe has released both.
         let again = [File::open("/dev/null"), File::open("/dev/null")];
         assert!(again.iter().all(Result::is_ok));
         assert!(File::open("/dev/null").is_err());
@@ -346,7 +347,7 @@ fn paths() {
 
 const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
-/// Lowers the soft limit, or takes it back.
+/// Sets the soft limit of file sizes.
 fn limit_file_size(bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is a live value that is only read.
@@ -354,34 +355,32 @@ fn limit_file_size(bytes: libc::rlim_t) {
     assert_eq!(returned, 0, "{}", io::Error::last_os_error());
 }
 
-fn granted() -> [bool; 3] {
+fn available() -> [bool; 3] {
     KINDS.map(|kind| Options::new().backend(kind).build().is_ok())
 }
 
 /// Under `RLIMIT_FSIZE` a write beyond the limit raises SIGXFSZ, which kills the program. Making a
-/// queue and probing the machine write nothing that could, and find the same backends as without
-/// the limit.
+/// queue and probing the machine write nothing, and find the same backends as without the limit.
 fn same_backends_under_every_limit() {
-    let unlimited = granted();
-    let unasked = Options::new().build().unwrap().explain().refusals;
+    let unlimited = available();
+    let refusals = Options::new().build().unwrap().explain().refusals;
     let machine = probe::machine();
     for disposition in [libc::SIG_DFL, libc::SIG_IGN] {
         for bytes in [0, 1, 4095] {
             limit_file_size(bytes);
             // SAFETY: neither disposition runs code of this program.
             unsafe { libc::signal(libc::SIGXFSZ, disposition) };
-            assert_eq!(granted(), unlimited, "{bytes} bytes");
+            assert_eq!(available(), unlimited, "{bytes} bytes");
             assert_eq!(
                 Options::new().build().unwrap().explain().refusals,
-                unasked,
+                refusals,
                 "{bytes} bytes"
             );
             let limited = probe::machine();
             assert_eq!(limited.uring, machine.uring, "{bytes} bytes");
             assert_eq!(limited.kaio, machine.kaio, "{bytes} bytes");
             assert_eq!(limited.threads, machine.threads, "{bytes} bytes");
-            // A file of its own in a directory is the only thing that cannot be read without being
-            // written.
+            // Only the direct read in a directory needs a file that has to be written first.
             assert_eq!(probe::path(std::env::temp_dir()).unwrap().direct_read, None);
             limit_file_size(libc::RLIM_INFINITY);
         }
@@ -396,7 +395,7 @@ fn a_limit_of_file_sizes() {
 #[test]
 fn a_limit_of_file_sizes_of_an_ordinary_user() {
     if !is_root() {
-        return println!("left out: the test above ran as an ordinary user");
+        return println!("left out: the test above already ran as an ordinary user");
     }
     in_child("a_limit_of_file_sizes_of_an_ordinary_user", || {
         become_ordinary();
@@ -404,11 +403,11 @@ fn a_limit_of_file_sizes_of_an_ordinary_user() {
     });
 }
 
-/// The first operation for the threads beside a backend comes when no descriptor is left: whoever
-/// polls the queue is told of its end all the same.
+/// The first operation for the fallback pool is pushed when no descriptor is left. A poll of the
+/// queue still reports its completion.
 #[test]
-fn threads_are_heard_when_descriptors_have_run_out() {
-    in_child("threads_are_heard_when_descriptors_have_run_out", || {
+fn the_fallback_pool_is_polled_without_free_descriptors() {
+    in_child("the_fallback_pool_is_polled_without_free_descriptors", || {
         let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
         // SAFETY: the limit is a live value that is only read.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
@@ -433,7 +432,7 @@ fn threads_are_heard_when_descriptors_have_run_out() {
                 let ready = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
                 assert!(
                     ready == 1 && begun.elapsed() < Duration::from_secs(10),
-                    "{kind}: nobody tells of its end"
+                    "{kind}: the completion is not reported"
                 );
             }
             drop(taken);

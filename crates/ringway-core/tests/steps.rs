@@ -1,10 +1,10 @@
 //! Every step of every compound operation fails in turn: split reads, writes, appends, vectored
-//! transfers, chains with and without `always`, barriers and time limits, on every backend, with
-//! each kind of answer, at once and after everything else. The answers are held against what the
-//! documentation promises, and so is the content of the file.
+//! transfers, chains with and without `continue_on_error`, barriers and timeouts. Each runs on
+//! every backend with each kind of result, at once and after all others. The test compares the
+//! results and the content of the file with what the documentation promises.
 //!
-//! What is left out: real devices that answer late (`conformance/large.rs`), and random operations
-//! (`model.rs`).
+//! Real devices that complete late (`conformance/large.rs`) and random operations (`model.rs`) are
+//! tested elsewhere.
 
 use ringway_core::op::{self, Vectored};
 use ringway_core::{
@@ -16,47 +16,48 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const BACKENDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
-/// A hang, even on a loaded machine.
-const HANGS: Duration = Duration::from_secs(60);
-/// A time limit that nothing reaches.
-const LONG: Duration = Duration::from_secs(600);
-/// A time limit that is reached by what starves.
-const BRIEF: Duration = Duration::from_millis(3);
+/// After this a call hangs, even on a loaded machine.
+const HANG_LIMIT: Duration = Duration::from_secs(60);
+/// A timeout that never expires.
+const NEVER_EXPIRES: Duration = Duration::from_secs(600);
+/// A timeout that expires for a starving step.
+const EXPIRES: Duration = Duration::from_millis(3);
 const BLOCK: usize = 4096;
-/// What is in the file.
+/// The initial content of the file.
 const OLD: u8 = 1;
-/// What is written.
+/// The content that is written.
 const NEW: u8 = 2;
-/// What is in a buffer before it is read into.
-const ROOM: u8 = 3;
+/// The content of a buffer before a read.
+const UNREAD: u8 = 3;
 
-/// What one step answers in place of what it would.
+/// The injected result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    /// As without a fault.
+enum Injected {
+    /// No fault.
     Own,
     Short,
-    /// A transfer of nothing.
+    /// A transfer of 0 bytes.
     Nothing,
     Errno(i32),
 }
 
-const ANSWERS: [Answer; 8] = [
-    Answer::Own,
-    Answer::Short,
-    Answer::Nothing,
-    Answer::Errno(libc::EIO),
-    Answer::Errno(libc::ENOSPC),
-    Answer::Errno(libc::EINTR),
-    Answer::Errno(libc::EAGAIN),
-    Answer::Errno(libc::ECANCELED),
+const RESULTS: [Injected; 8] = [
+    Injected::Own,
+    Injected::Short,
+    Injected::Nothing,
+    Injected::Errno(libc::EIO),
+    Injected::Errno(libc::ENOSPC),
+    Injected::Errno(libc::EINTR),
+    Injected::Errno(libc::EAGAIN),
+    Injected::Errno(libc::ECANCELED),
 ];
 
-/// Where what it comes to matters less than that it comes.
-const BRIEFLY: [Answer; 3] = [Answer::Own, Answer::Errno(libc::EIO), Answer::Errno(libc::EAGAIN)];
+/// The results to try where only completion matters.
+const FEW_RESULTS: [Injected; 3] =
+    [Injected::Own, Injected::Errno(libc::EIO), Injected::Errno(libc::EAGAIN)];
 
-impl Answer {
-    /// The queue tries again, and it does not show.
+impl Injected {
+    /// Whether the queue retries this result without reporting it.
     fn is_retried(self) -> bool {
         matches!(self, Self::Errno(libc::EINTR | libc::EAGAIN | libc::ECANCELED))
     }
@@ -73,32 +74,32 @@ impl Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Call {
     Read,
     Readv,
     Write,
     Writev,
     WriteDsync,
-    /// By a descriptor for appending.
+    /// To a descriptor open for appending.
     Append,
     AppendDsync,
     Fsync,
     Fdatasync,
 }
 
-/// One operation. All of them but the appends are at the beginning of the file.
+/// One operation. All but the appends are at offset 0.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    what: What,
+    call: Call,
     len: usize,
     exact: bool,
-    always: bool,
+    continue_on_error: bool,
     drain: bool,
     timeout: Option<Duration>,
 }
 
-fn part(what: What, len: usize) -> Part {
-    Part { what, len, exact: false, always: false, drain: false, timeout: None }
+fn part(call: Call, len: usize) -> Part {
+    Part { call, len, exact: false, continue_on_error: false, drain: false, timeout: None }
 }
 
 impl Part {
@@ -107,7 +108,7 @@ impl Part {
     }
 
     fn continue_on_error(self) -> Self {
-        Self { always: true, ..self }
+        Self { continue_on_error: true, ..self }
     }
 
     fn drain(self) -> Self {
@@ -115,16 +116,16 @@ impl Part {
     }
 
     fn is_write(self) -> bool {
-        !matches!(self.what, What::Read | What::Readv | What::Fsync | What::Fdatasync)
+        !matches!(self.call, Call::Read | Call::Readv | Call::Fsync | Call::Fdatasync)
     }
 
-    /// In how many requests it goes to the backend.
+    /// The number of requests that the backend gets.
     fn jobs(self, request: usize) -> u64 {
-        if self.what == What::Read { self.len.div_ceil(request).max(1) as u64 } else { 1 }
+        if self.call == Call::Read { self.len.div_ceil(request).max(1) as u64 } else { 1 }
     }
 }
 
-/// The operations of one test: chains, of one or more, pushed one after the other.
+/// The operations of one run: chains of one or more members, pushed one after the other.
 type Compound = Vec<Vec<Part>>;
 
 struct World {
@@ -132,7 +133,7 @@ struct World {
     path: PathBuf,
     file: File,
     log: File,
-    /// Bytes of the largest request, and in the file at first.
+    /// Bytes of the largest request, and initial bytes of the file.
     request: usize,
     size: usize,
     runs: Cell<u64>,
@@ -141,12 +142,12 @@ struct World {
 impl World {
     fn new(backend: BackendKind, name: &str, on_disk: bool) -> Option<Self> {
         if let Err(error) = Options::new().backend(backend).build() {
-            // Where `CI` is set, everything can be tested.
+            // If `CI` is set, every backend must be available.
             assert!(std::env::var_os("CI").is_none(), "{error}");
             println!("skipped: {error}");
             return None;
         }
-        // In memory, where syncs cost nothing; but only a device has a largest request.
+        // In memory if possible, where syncs cost nothing. Only a device has a largest request.
         let name = format!("steps-{name}-{backend}-{}", std::process::id());
         let places = [Path::new("/dev/shm"), Path::new(env!("CARGO_TARGET_TMPDIR"))];
         let path =
@@ -181,9 +182,9 @@ impl World {
 
     fn queue(&self, plan: FaultPlan) -> Queue {
         self.runs.set(self.runs.get() + 1);
-        let options = Options::new().backend(self.backend).faults(plan).close_wait(HANGS);
-        // Another test may have switched io_uring off for a while, or used up what there is of it.
-        let until = Instant::now() + HANGS;
+        let options = Options::new().backend(self.backend).faults(plan).close_wait(HANG_LIMIT);
+        // Another test may have disabled io_uring, or used up its resources.
+        let until = Instant::now() + HANG_LIMIT;
         loop {
             match options.build() {
                 Ok(queue) => return queue,
@@ -194,7 +195,7 @@ impl World {
     }
 
     fn operation(&self, number: usize, part: Part) -> Operation {
-        let fill = if part.is_write() { NEW } else { ROOM };
+        let fill = if part.is_write() { NEW } else { UNREAD };
         let buffer = || {
             let mut buffer = AlignedBuffer::for_direct(self.file.direct_io(), part.len);
             buffer.fill(fill);
@@ -208,22 +209,22 @@ impl World {
                 buffer
             }))
         };
-        let mut operation = match part.what {
-            What::Read => op::read(&self.file, buffer(), 0),
-            What::Readv => op::readv(&self.file, halves(), 0),
-            What::Write => op::write(&self.file, buffer(), 0),
-            What::Writev => op::writev(&self.file, halves(), 0),
-            What::WriteDsync => op::write_dsync(&self.file, buffer(), 0),
-            What::Append => op::write(&self.log, buffer(), 0),
-            What::AppendDsync => op::write_dsync(&self.log, buffer(), 0),
-            What::Fsync => op::fsync(&self.file),
-            What::Fdatasync => op::fdatasync(&self.file),
+        let mut operation = match part.call {
+            Call::Read => op::read(&self.file, buffer(), 0),
+            Call::Readv => op::readv(&self.file, halves(), 0),
+            Call::Write => op::write(&self.file, buffer(), 0),
+            Call::Writev => op::writev(&self.file, halves(), 0),
+            Call::WriteDsync => op::write_dsync(&self.file, buffer(), 0),
+            Call::Append => op::write(&self.log, buffer(), 0),
+            Call::AppendDsync => op::write_dsync(&self.log, buffer(), 0),
+            Call::Fsync => op::fsync(&self.file),
+            Call::Fdatasync => op::fdatasync(&self.file),
         };
         operation = operation.user_data(number as u64);
         if part.exact {
             operation = operation.exact();
         }
-        if part.always {
+        if part.continue_on_error {
             operation = operation.continue_on_error();
         }
         if part.drain {
@@ -235,7 +236,7 @@ impl World {
         }
     }
 
-    /// Pushes all of it; the ids of each chain's first.
+    /// Pushes all chains, and returns the id of the first member of each.
     fn push(&self, queue: &mut Queue, compound: &Compound) -> Vec<OpId> {
         let mut number = 0;
         let mut ids = Vec::new();
@@ -255,104 +256,109 @@ impl World {
         ids
     }
 
-    /// What the file has to be after these results.
+    /// Checks that the file has the content that follows from these results.
     fn check_content(&self, compound: &Compound, results: &[Result<u64, i32>]) {
         let mut expected = vec![OLD; self.size];
         for (part, result) in compound.iter().flatten().zip(results) {
             let done = result.unwrap_or(0) as usize;
-            match part.what {
-                What::Append | What::AppendDsync => expected.resize(expected.len() + done, NEW),
-                What::Write | What::Writev | What::WriteDsync => expected[..done].fill(NEW),
+            match part.call {
+                Call::Append | Call::AppendDsync => expected.resize(expected.len() + done, NEW),
+                Call::Write | Call::Writev | Call::WriteDsync => expected[..done].fill(NEW),
                 _ => {}
             }
         }
         let content = std::fs::read(&self.path).unwrap();
         assert!(
             content == expected,
-            "{} bytes, {} expected: or other ones",
+            "{} bytes, {} expected, or other content",
             content.len(),
             expected.len()
         );
     }
 }
 
-/// The results by number, and the order in which they came.
+/// The results by number, and the order of the completions.
 fn all(queue: &mut Queue) -> (Vec<Result<u64, i32>>, Vec<usize>) {
     let count = queue.in_flight();
-    let until = Instant::now() + HANGS;
+    let until = Instant::now() + HANG_LIMIT;
     let done: Vec<Completion> = queue.reap_until(count, until).unwrap().collect();
-    assert_eq!(done.len(), count, "it hangs: {done:?}");
+    assert_eq!(done.len(), count, "it hangs after {done:?}");
     let counts = queue.stats().counts;
     assert_eq!((counts.pushed, counts.in_flight), (counts.delivered, 0));
     let mut results = vec![Err(0); count];
     let order = done.iter().map(|done| done.user_data as usize).collect();
     for done in done {
         results[done.user_data as usize] = done.result.map_err(|error| error.errno());
-        // What counts as read has been read, byte by byte; all reads come before the writes.
+        // All bytes that count as read were read. (All reads come before the writes.)
         if let (Ok(read), op::Opcode::Read) = (done.result, done.opcode) {
             let buffer = done.into_buffer().unwrap();
             assert!(
                 buffer.as_slice()[..read as usize] == vec![OLD; read as usize],
-                "{read} bytes that were not read"
+                "{read} bytes are not those of the file"
             );
         }
     }
     (results, order)
 }
 
-/// Whether `result` is what is promised when the job `hit` of this operation gives this answer.
-fn fits(part: Part, request: usize, hit: Option<(u64, Answer)>, result: Result<u64, i32>) -> bool {
-    let sync = matches!(part.what, What::Fsync | What::Fdatasync);
-    let vectored = matches!(part.what, What::Readv | What::Writev);
+/// Whether `result` is as documented when job `hit` of this operation has this result.
+fn fits(
+    part: Part,
+    request: usize,
+    hit: Option<(u64, Injected)>,
+    result: Result<u64, i32>,
+) -> bool {
+    let sync = matches!(part.call, Call::Fsync | Call::Fdatasync);
+    let vectored = matches!(part.call, Call::Readv | Call::Writev);
     let full = Ok(if sync { 0 } else { part.len as u64 });
-    let Some((job, answer)) = hit else { return result == full };
+    let Some((job, injected)) = hit else { return result == full };
     let before = job * request as u64;
     let piece = (part.len as u64 - before.min(part.len as u64)).min(if part.jobs(request) > 1 {
         request as u64
     } else {
         u64::MAX
     });
-    match answer {
-        Answer::Errno(errno) if !answer.is_retried() => {
+    match injected {
+        Injected::Errno(errno) if !injected.is_retried() => {
             result == if before > 0 && !part.exact { Ok(before) } else { Err(errno) }
         }
-        Answer::Short if !sync && !part.exact && (piece > BLOCK as u64 || vectored) => result
+        Injected::Short if !sync && !part.exact && (piece > BLOCK as u64 || vectored) => result
             .is_ok_and(|done| {
                 done > before && done < before + piece && done.is_multiple_of(BLOCK as u64)
             }),
-        Answer::Nothing if !sync && !part.exact => result == Ok(before),
-        Answer::Nothing if part.is_write() => result == Err(libc::ENOSPC),
-        // As at the end of the file; behind something that was read, `exact` asks once more.
-        Answer::Nothing if !sync && before == 0 => result == Ok(0),
+        Injected::Nothing if !sync && !part.exact => result == Ok(before),
+        Injected::Nothing if part.is_write() => result == Err(libc::ENOSPC),
+        // As at the end of the file. After bytes that were read, `exact` reads once more.
+        Injected::Nothing if !sync && before == 0 => result == Ok(0),
         _ => result == full,
     }
 }
 
 fn succeeded(part: Part, result: Result<u64, i32>) -> bool {
-    match part.what {
-        What::Fsync | What::Fdatasync => result.is_ok(),
+    match part.call {
+        Call::Fsync | Call::Fdatasync => result.is_ok(),
         _ => result == Ok(part.len as u64),
     }
 }
 
-/// Each step of `compound` in turn gives each answer, at once and after all others.
+/// Each step of `compound` in turn has each result, at once and after all others.
 fn each_step(world: &World, compound: &Compound) {
     let parts: Vec<Part> = compound.iter().flatten().copied().collect();
     let jobs: Vec<(usize, u64)> = (0..)
         .zip(&parts)
         .flat_map(|(number, part)| (0..part.jobs(world.request)).map(move |job| (number, job)))
         .collect();
-    // All at once, single operations are carried in the order in which they were pushed, as chains
-    // are.
+    // Pushed together, single operations reach the backend in the order of the pushes, as chains
+    // do.
     for (step, (hit, piece)) in (0..).zip(jobs) {
-        for answer in ANSWERS {
+        for injected in RESULTS {
             for late in [None, Some(Late::Last)] {
                 world.reset();
-                let mut queue = world.queue(answer.plan(FaultStep::Job(step), late));
+                let mut queue = world.queue(injected.plan(FaultStep::Job(step), late));
                 world.push(&mut queue, compound);
                 let (results, order) = all(&mut queue);
                 let case = format!(
-                    "{} {compound:?}: step {step} {answer:?} {late:?}: {results:?}",
+                    "{} {compound:?}: step {step} {injected:?} {late:?}: {results:?}",
                     world.backend
                 );
                 let mut number = 0;
@@ -367,17 +373,17 @@ fn each_step(world: &World, compound: &Compound) {
                                 "operation {number} in {case}"
                             );
                         } else {
-                            let hit = (number == hit).then_some((piece, answer));
+                            let hit = (number == hit).then_some((piece, injected));
                             assert!(
                                 fits(*part, world.request, hit, result),
                                 "operation {number} in {case}"
                             );
                         }
-                        broken = !succeeded(*part, result) && !part.always;
+                        broken = !succeeded(*part, result) && !part.continue_on_error;
                         number += 1;
                     }
                 }
-                // A barrier comes after all before it, and before all after it.
+                // A barrier completes after all operations before it, and before all after it.
                 for (number, _) in parts.iter().enumerate().filter(|(_, part)| part.drain) {
                     let at = order.iter().position(|other| *other == number).unwrap();
                     assert!(order[..at].iter().all(|other| *other < number), "{order:?} in {case}");
@@ -386,33 +392,33 @@ fn each_step(world: &World, compound: &Compound) {
                         "{order:?} in {case}"
                     );
                 }
-                // What fails for good is not asked again: an error of a sync is reported once.
+                // A final error is not retried: an error of a sync is reported once.
                 let retries = queue.stats().retries;
-                assert_eq!(retries, u64::from(answer.is_retried()), "retries in {case}");
+                assert_eq!(retries, u64::from(injected.is_retried()), "retries in {case}");
                 world.check_content(compound, &results);
             }
         }
     }
 }
 
-/// Each step of `compound` in turn starves for ever, and then all of it is cancelled, or its first
-/// chain, or the queue is closed.
+/// Each step of `compound` in turn starves forever. Then all operations are cancelled, or the first
+/// of each chain, or the queue is closed or dropped.
 fn each_step_starves(world: &World, compound: &Compound) {
     let parts: Vec<Part> = compound.iter().flatten().copied().collect();
     let jobs = parts.iter().map(|part| part.jobs(world.request)).sum();
     for step in (0..jobs).map(FaultStep::Job) {
-        for answer in BRIEFLY {
-            for way in 0..4 {
+        for injected in FEW_RESULTS {
+            for ending in 0..4 {
                 world.reset();
-                let mut queue = world.queue(answer.plan(step, Some(Late::Forever)));
+                let mut queue = world.queue(injected.plan(step, Some(Late::Forever)));
                 let ids = world.push(&mut queue, compound);
                 for _ in 0..3 {
                     queue.submit().unwrap();
                 }
-                match way {
+                match ending {
                     0 => _ = queue.cancel_all(),
                     1 => ids.iter().for_each(|id| _ = queue.cancel(*id)),
-                    2 => assert_eq!(queue.close(HANGS).unwrap(), 0),
+                    2 => assert_eq!(queue.close(HANG_LIMIT).unwrap(), 0),
                     _ => {
                         let in_flight = queue.in_flight();
                         drop(queue);
@@ -420,41 +426,41 @@ fn each_step_starves(world: &World, compound: &Compound) {
                         continue;
                     }
                 }
-                if way == 1 {
-                    // What is left of a chain whose first was done already starves on.
+                if ending == 1 {
+                    // The rest of a chain whose first member has completed still starves.
                     let moment = Instant::now() + Duration::from_millis(5);
                     queue.reap_until(usize::MAX, moment).unwrap().for_each(drop);
                     queue.cancel_all();
                     let left = queue.in_flight();
-                    let done = queue.reap_until(left, Instant::now() + HANGS).unwrap().count();
+                    let done = queue.reap_until(left, Instant::now() + HANG_LIMIT).unwrap().count();
                     assert_eq!(
                         done, left,
-                        "{} {compound:?} {step:?} {answer:?} hangs",
+                        "{} {compound:?} {step:?} {injected:?} hangs",
                         world.backend
                     );
                     continue;
                 }
                 let (results, _) = all(&mut queue);
                 let case = format!(
-                    "{} {compound:?} {step:?} {answer:?} {way}: {results:?}",
+                    "{} {compound:?} {step:?} {injected:?} {ending}: {results:?}",
                     world.backend
                 );
                 for (part, result) in parts.iter().zip(&results) {
-                    let fits = match (result, answer) {
+                    let fits = match (result, injected) {
                         (Ok(done), _) => {
                             *done <= part.len as u64
                                 && (!part.exact
                                     || succeeded(*part, *result)
-                                    || answer == Answer::Nothing)
+                                    || injected == Injected::Nothing)
                         }
                         (Err(libc::ECANCELED), _) => true,
-                        (Err(errno), Answer::Errno(injected)) => *errno == injected,
-                        (Err(errno), Answer::Nothing) => *errno == libc::ENOSPC,
+                        (Err(errno), Injected::Errno(expected)) => *errno == expected,
+                        (Err(errno), Injected::Nothing) => *errno == libc::ENOSPC,
                         _ => false,
                     };
                     assert!(fits, "{case}");
                 }
-                // A write that answers ECANCELED may have been carried out.
+                // A write that completes with ECANCELED may have been done.
                 if !parts.iter().any(|part| part.is_write()) {
                     world.check_content(compound, &results);
                 }
@@ -480,32 +486,32 @@ fn on_each(
     }
 }
 
-/// Transfers by themselves; reads in several pieces.
+/// Single transfers, some in several pieces.
 fn transfers(world: &World) -> Vec<Compound> {
     let long = world.size;
     let lens = [
-        (What::Read, long),
-        (What::Readv, 4 * BLOCK),
-        (What::Write, long),
-        (What::Writev, 4 * BLOCK),
-        (What::WriteDsync, long),
-        (What::Append, long),
-        (What::AppendDsync, long),
+        (Call::Read, long),
+        (Call::Readv, 4 * BLOCK),
+        (Call::Write, long),
+        (Call::Writev, 4 * BLOCK),
+        (Call::WriteDsync, long),
+        (Call::Append, long),
+        (Call::AppendDsync, long),
     ];
     lens.into_iter()
-        .flat_map(|(what, len)| [part(what, len), part(what, len).exact()])
-        .flat_map(|part| [part, Part { timeout: Some(LONG), ..part }])
+        .flat_map(|(call, len)| [part(call, len), part(call, len).exact()])
+        .flat_map(|part| [part, Part { timeout: Some(NEVER_EXPIRES), ..part }])
         .map(|part| vec![vec![part]])
         .collect()
 }
 
-/// Chains of two to four, and what is beside and behind barriers.
+/// Chains of two to four members, and operations around barriers.
 fn chains(_: &World) -> Vec<Compound> {
-    use What::{Append, Fdatasync, Fsync, Read, Write, Writev};
+    use Call::{Append, Fdatasync, Fsync, Read, Write, Writev};
     let len = 2 * BLOCK;
     let (read, write, append, sync) =
         (part(Read, len), part(Write, len), part(Append, len), part(Fdatasync, 0));
-    let limited = |part: Part| Part { timeout: Some(LONG), ..part };
+    let limited = |part: Part| Part { timeout: Some(NEVER_EXPIRES), ..part };
     vec![
         vec![vec![write, sync]],
         vec![vec![write.exact(), sync]],
@@ -547,12 +553,12 @@ fn each_step_of_a_chain_starves() {
     on_each("starving-chains", false, chains, each_step_starves);
 }
 
-/// A time limit ends what starves, whatever it would answer: with that answer, or ETIMEDOUT where
-/// it would be tried again.
+/// A timeout ends a starving step, whatever its result: with that result, or with ETIMEDOUT where
+/// it would be retried.
 #[test]
-fn a_time_limit_ends_each_step() {
+fn a_timeout_ends_each_step() {
     let limited = |compounds: Vec<Compound>| {
-        let limit = |part: &Part| Part { timeout: Some(BRIEF), ..*part };
+        let limit = |part: &Part| Part { timeout: Some(EXPIRES), ..*part };
         compounds
             .iter()
             .map(|chains| chains.iter().map(|chain| chain.iter().map(limit).collect()).collect())
@@ -567,20 +573,20 @@ fn a_time_limit_ends_each_step() {
             for step in
                 (0..parts.iter().map(|part| part.jobs(world.request)).sum()).map(FaultStep::Job)
             {
-                for answer in BRIEFLY {
+                for injected in FEW_RESULTS {
                     world.reset();
-                    let mut queue = world.queue(answer.plan(step, Some(Late::Forever)));
+                    let mut queue = world.queue(injected.plan(step, Some(Late::Forever)));
                     world.push(&mut queue, compound);
                     let (results, _) = all(&mut queue);
                     for (part, result) in parts.iter().zip(&results) {
                         let fits = match result {
                             Ok(_) => !part.exact || succeeded(*part, *result),
-                            Err(libc::EIO) => answer == Answer::Errno(libc::EIO),
+                            Err(libc::EIO) => injected == Injected::Errno(libc::EIO),
                             Err(errno) => [libc::ETIMEDOUT, libc::ECANCELED].contains(errno),
                         };
                         assert!(
                             fits,
-                            "{} {compound:?} {step:?} {answer:?}: {results:?}",
+                            "{} {compound:?} {step:?} {injected:?}: {results:?}",
                             world.backend
                         );
                     }

@@ -1,5 +1,5 @@
-//! What is written: for each mark and each place in a file other bytes, so that a read tells which
-//! write it saw, and whether from the right place.
+//! The content of writes. It depends on a mark and on the position in the file, so a read shows
+//! which write it saw, and from which position.
 
 /// The odd number nearest to 2^64 divided by the golden ratio.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -14,7 +14,7 @@ pub(crate) fn mix(number: u64) -> u64 {
 /// The content of a hole.
 pub(crate) const ZEROES: u32 = 0;
 
-/// The bytes that `mark` has from `start` on.
+/// Fills `bytes` with the content of `mark` from position `start` on.
 pub(crate) fn fill(mark: u32, start: u64, bytes: &mut [u8]) {
     if mark == ZEROES {
         return bytes.fill(0);
@@ -33,8 +33,8 @@ pub(crate) fn fill(mark: u32, start: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Where the bytes first differ from all of these marks' content.
-pub(crate) fn first_stranger(marks: &[u32], start: u64, bytes: &[u8]) -> Option<u64> {
+/// The first position at which no mark has this content.
+pub(crate) fn first_unexplained(marks: &[u32], start: u64, bytes: &[u8]) -> Option<u64> {
     let mut unexplained: Vec<bool> = Vec::new();
     let mut expected = vec![0; bytes.len()];
     for mark in marks {
@@ -64,9 +64,9 @@ mod tests {
         let mut part = vec![0; 21];
         fill(7, 1013, &mut part);
         assert_eq!(whole[13..34], part);
-        assert_eq!(first_stranger(&[7], 1013, &part), None);
-        assert_eq!(first_stranger(&[8], 1013, &part), Some(1013));
-        assert!(first_stranger(&[7], 1014, &part).is_some());
+        assert_eq!(first_unexplained(&[7], 1013, &part), None);
+        assert_eq!(first_unexplained(&[8], 1013, &part), Some(1013));
+        assert!(first_unexplained(&[7], 1014, &part).is_some());
     }
 
     #[test]
@@ -74,9 +74,9 @@ mod tests {
         let mut bytes = vec![0; 64];
         fill(1, 0, &mut bytes[..32]);
         fill(2, 32, &mut bytes[32..]);
-        assert_eq!(first_stranger(&[1, 2], 0, &bytes), None);
-        assert_eq!(first_stranger(&[1, 3], 0, &bytes), Some(32));
+        assert_eq!(first_unexplained(&[1, 2], 0, &bytes), None);
+        assert_eq!(first_unexplained(&[1, 3], 0, &bytes), Some(32));
         bytes[40..48].fill(0);
-        assert_eq!(first_stranger(&[ZEROES, 1, 2], 0, &bytes), None);
+        assert_eq!(first_unexplained(&[ZEROES, 1, 2], 0, &bytes), None);
     }
 }

@@ -1,24 +1,23 @@
-//! Random sequences of operations on a [`ringway_core::Queue`], each answer compared with a model
-//! of plain files.
+//! Random sequences of operations on a [`ringway_core::Queue`], with each result checked against a
+//! model of plain files.
 //!
-//! A [`Script`] is what any bytes decode to, so that property tests, a fuzzer and a soak command
-//! can share it; [`run()`] carries it out under some [`Conditions`] and says what it saw, or what
-//! was wrong.
+//! A [`Script`] is decoded from any bytes, so property tests, a fuzzer and the `soak` command share
+//! it. [`run()`] runs a script under some [`Conditions`] and returns a [`Report`] or the first
+//! [`Failure`].
 //!
-//! What is held true throughout:
-//! - pushed = delivered + orphaned + in flight, after every step; every completion comes once, with
-//!   the user data, the id, the kind and the buffer of its own push;
-//! - an errno is one that this operation may have here and now: an ECANCELED was asked for or
-//!   follows from a chain that broke, an ETIMEDOUT from a limit, an EIO from an injected fault,
-//!   anything else from the model;
-//! - bytes that were read are the last ones written before, or those of a write whose order to the
-//!   read nothing determines; what stands behind a break in its chain has left no trace;
-//! - nothing is lost: everything that can end does end, and a descriptor to poll tells of it;
-//! - at the end the real files, names and pipes are as the model says, with both possibilities
-//!   where a write was cancelled or failed.
+//! Invariants:
+//! - pushed = delivered + orphaned + in flight, after every step. Every completion comes once, with
+//!   the user data, id, opcode and buffer of its push.
+//! - An errno is one that this operation may have at this point: ECANCELED follows a cancel or a
+//!   broken chain, ETIMEDOUT a timeout, EIO an injected fault; the model has all others.
+//! - Bytes that were read are those of the last write before, or of a write whose order to the read
+//!   is undefined. An operation after a failure in its chain has no effect.
+//! - Nothing is lost: every operation that can end ends, and the descriptor becomes readable.
+//! - At the end the real files, names and pipes equal the model. Where a write was cancelled or
+//!   failed, the model has both possibilities.
 
-mod alone;
 mod content;
+mod exclusive;
 mod names;
 mod order;
 mod run;
@@ -27,7 +26,7 @@ mod shared;
 pub mod watchdog;
 
 pub use run::{Conditions, Failure, Faults, Report, run};
-pub use script::{Push, Script, Setup, Step, What};
+pub use script::{Action, Push, Script, Setup, Step};
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): bytes for
 /// a script from a seed.
@@ -41,7 +40,7 @@ impl Random {
         content::mix(self.0)
     }
 
-    /// So many bytes.
+    /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count.div_ceil(8)).flat_map(|_| self.number().to_le_bytes()).take(count).collect()
     }

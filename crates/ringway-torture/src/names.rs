@@ -1,39 +1,39 @@
-//! The model of a directory with a few names, each of them nothing, a file, an empty directory or a
-//! symbolic link to nowhere. Operations take turns on a name.
+//! The model of a directory with a few names. Each is free, a file, an empty directory or a
+//! dangling symbolic link. One operation uses a name at a time.
 
-use crate::script::Name;
+use crate::script::NameOp;
 use std::path::{Path, PathBuf};
 
-/// How many names there are.
+/// The number of names.
 pub(crate) const COUNT: u8 = 6;
-/// What symbolic links say: there is no such thing.
+/// The target of symbolic links, which does not exist.
 pub(crate) const NOWHERE: &str = "nowhere/at-all";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Nothing,
-    /// With a number of its own, which its links share.
+    /// A file with a number, which its links share.
     File(u64),
     Dir,
-    /// With a number of its own, which its links share.
+    /// A symbolic link with a number, which its links share.
     Symlink(u64),
 }
 
 pub(crate) struct Names {
     dir: PathBuf,
     nodes: [Node; COUNT as usize],
-    /// In use by an operation in flight.
+    /// Names in use by an operation in flight.
     taken: [bool; COUNT as usize],
     next: u64,
 }
 
-/// What an operation will do to two names (or twice the same), and what it will answer.
+/// The effect of an operation on two names (or twice the same), and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub what: Name,
+    pub action: NameOp,
     pub first: u8,
     pub second: u8,
-    pub answer: Result<(), i32>,
+    pub expected: Result<(), i32>,
     after: [Node; 2],
 }
 
@@ -55,59 +55,61 @@ impl Names {
         !self.taken[usize::from(first)] && !self.taken[usize::from(second)]
     }
 
-    /// An operation is pushed on names that are free, in a state that is known.
-    pub fn plan(&mut self, what: Name, first: u8, second: u8) -> Plan {
+    /// Plans an operation on unused names, whose state is known.
+    pub fn plan(&mut self, action: NameOp, first: u8, second: u8) -> Plan {
         use Node::{Dir, File, Nothing, Symlink};
         let (one, other) = (self.nodes[usize::from(first)], self.nodes[usize::from(second)]);
         self.next += 1;
         let made = File(self.next);
-        let (answer, after) = match (what, one, other) {
-            (Name::Mkdir, Nothing, _) => (Ok(()), [Dir, Dir]),
-            (Name::Symlink, Nothing, _) => (Ok(()), [Symlink(self.next); 2]),
-            (Name::Mkdir | Name::Symlink, ..) => (Err(libc::EEXIST), [one, other]),
-            (Name::Rmdir | Name::Unlink, Nothing, _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Rmdir, Dir, _) => (Ok(()), [Nothing; 2]),
-            (Name::Rmdir, ..) => (Err(libc::ENOTDIR), [one, other]),
-            (Name::Unlink, Dir, _) => (Err(libc::EISDIR), [one, other]),
-            (Name::Unlink, ..) => (Ok(()), [Nothing; 2]),
-            (Name::Rename | Name::Link, Nothing, _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Rename, File(a), File(b)) | (Name::Rename, Symlink(a), Symlink(b)) if a == b => {
+        let (expected, after) = match (action, one, other) {
+            (NameOp::Mkdir, Nothing, _) => (Ok(()), [Dir, Dir]),
+            (NameOp::Symlink, Nothing, _) => (Ok(()), [Symlink(self.next); 2]),
+            (NameOp::Mkdir | NameOp::Symlink, ..) => (Err(libc::EEXIST), [one, other]),
+            (NameOp::Rmdir | NameOp::Unlink, Nothing, _) => (Err(libc::ENOENT), [one, other]),
+            (NameOp::Rmdir, Dir, _) => (Ok(()), [Nothing; 2]),
+            (NameOp::Rmdir, ..) => (Err(libc::ENOTDIR), [one, other]),
+            (NameOp::Unlink, Dir, _) => (Err(libc::EISDIR), [one, other]),
+            (NameOp::Unlink, ..) => (Ok(()), [Nothing; 2]),
+            (NameOp::Rename | NameOp::Link, Nothing, _) => (Err(libc::ENOENT), [one, other]),
+            (NameOp::Rename, File(a), File(b)) | (NameOp::Rename, Symlink(a), Symlink(b))
+                if a == b =>
+            {
                 (Ok(()), [one, other])
             }
-            (Name::Rename, ..) if first == second => (Ok(()), [one, other]),
-            (Name::Rename, Dir, File(_) | Symlink(_)) => (Err(libc::ENOTDIR), [one, other]),
-            (Name::Rename, File(_) | Symlink(_), Dir) => (Err(libc::EISDIR), [one, other]),
-            (Name::Rename, ..) => (Ok(()), [Nothing, one]),
-            (Name::Link, Dir, Nothing) => (Err(libc::EPERM), [one, other]),
-            (Name::Link, _, Nothing) => (Ok(()), [one, one]),
-            (Name::Link, ..) => (Err(libc::EEXIST), [one, other]),
-            (Name::Statx, Nothing | Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Statx, ..) => (Ok(()), [one, other]),
-            (Name::Open, Nothing | Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Open | Name::Create, Dir, _) => (Err(libc::EISDIR), [one, other]),
-            (Name::Create, Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
-            (Name::Create | Name::CreateNew, Nothing, _) => (Ok(()), [made; 2]),
-            (Name::Open | Name::Create, ..) => (Ok(()), [one, other]),
-            (Name::CreateNew, ..) => (Err(libc::EEXIST), [one, other]),
+            (NameOp::Rename, ..) if first == second => (Ok(()), [one, other]),
+            (NameOp::Rename, Dir, File(_) | Symlink(_)) => (Err(libc::ENOTDIR), [one, other]),
+            (NameOp::Rename, File(_) | Symlink(_), Dir) => (Err(libc::EISDIR), [one, other]),
+            (NameOp::Rename, ..) => (Ok(()), [Nothing, one]),
+            (NameOp::Link, Dir, Nothing) => (Err(libc::EPERM), [one, other]),
+            (NameOp::Link, _, Nothing) => (Ok(()), [one, one]),
+            (NameOp::Link, ..) => (Err(libc::EEXIST), [one, other]),
+            (NameOp::Statx, Nothing | Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
+            (NameOp::Statx, ..) => (Ok(()), [one, other]),
+            (NameOp::Open, Nothing | Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
+            (NameOp::Open | NameOp::Create, Dir, _) => (Err(libc::EISDIR), [one, other]),
+            (NameOp::Create, Symlink(_), _) => (Err(libc::ENOENT), [one, other]),
+            (NameOp::Create | NameOp::CreateNew, Nothing, _) => (Ok(()), [made; 2]),
+            (NameOp::Open | NameOp::Create, ..) => (Ok(()), [one, other]),
+            (NameOp::CreateNew, ..) => (Err(libc::EEXIST), [one, other]),
         };
         self.taken[usize::from(first)] = true;
         self.taken[usize::from(second)] = true;
-        Plan { what, first, second, answer, after }
+        Plan { action, first, second, expected, after }
     }
 
-    /// It was carried out as planned, or failed as planned.
+    /// The operation had the planned result.
     pub fn done(&mut self, plan: &Plan) {
         self.nodes[usize::from(plan.first)] = plan.after[0];
         self.nodes[usize::from(plan.second)] = plan.after[1];
         self.free(plan);
     }
 
-    /// It never began.
+    /// The operation never began.
     pub fn never(&mut self, plan: &Plan) {
         self.free(plan);
     }
 
-    /// Nobody knows whether it was carried out, but it is over: the directory tells.
+    /// The operation is over with unknown effect: takes the state from the directory.
     pub fn either(&mut self, plan: &Plan) -> Result<(), String> {
         let matches = |after: bool| {
             [plan.first, plan.second].into_iter().enumerate().all(|(index, name)| {
@@ -121,7 +123,11 @@ impl Names {
         }
         let as_before = matches(false);
         self.free(plan);
-        if as_before { Ok(()) } else { Err(format!("neither as before nor as after {plan:?}")) }
+        if as_before {
+            Ok(())
+        } else {
+            Err(format!("neither the state before nor that after {plan:?}"))
+        }
     }
 
     fn free(&mut self, plan: &Plan) {
@@ -130,7 +136,7 @@ impl Names {
     }
 
     fn is(&self, name: u8, node: Node) -> bool {
-        kind(&self.path(name))
+        node_type(&self.path(name))
             == [Some("nothing"), Some("file"), Some("dir"), Some("symlink")][match node {
                 Node::Nothing => 0,
                 Node::File(_) => 1,
@@ -143,7 +149,7 @@ impl Names {
         self.nodes[usize::from(name)]
     }
 
-    /// Whether all names are as the model says.
+    /// Checks that all names are as in the model.
     pub fn check(&self) -> Result<(), String> {
         match (0..COUNT).find(|name| !self.is(*name, self.node(*name))) {
             Some(name) => Err(format!("{}: not {:?}", self.path(name).display(), self.node(name))),
@@ -152,7 +158,7 @@ impl Names {
     }
 }
 
-fn kind(path: &Path) -> Option<&'static str> {
+fn node_type(path: &Path) -> Option<&'static str> {
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_dir() => Some("dir"),
         Ok(data) if data.is_symlink() => Some("symlink"),

@@ -1,7 +1,7 @@
-//! What is known of the order of operations: which one was over before another began. Only what the
-//! documentation promises counts: a completion handed out before a push, chains, barriers.
+//! The known order of operations: which one completed before another began. Only documented order
+//! counts: a completion delivered before a push, chains and barriers.
 
-/// All operations of a run, by number, in the order they were pushed.
+/// All operations of a run, by number, in the order of their pushes.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     places: Vec<Place>,
@@ -11,22 +11,22 @@ pub(crate) struct Order {
 
 #[derive(Debug)]
 struct Place {
-    /// The first of its chain; itself, without one.
+    /// The first member of its chain, or the operation itself.
     first: usize,
     drain: bool,
-    /// It may have been cancelled while it waited, and then it made nobody wait.
+    /// It may have been cancelled while it waited. A cancelled barrier holds nothing back.
     cancelled: bool,
     pushed: u64,
     over: Option<u64>,
 }
 
 impl Order {
-    /// The next operation's number.
+    /// The number of the next operation.
     pub fn next(&self) -> usize {
         self.places.len()
     }
 
-    /// Takes in the next one.
+    /// Adds the next operation.
     pub fn push(&mut self, first: usize, drain: bool) {
         if drain {
             self.drains.push(self.places.len());
@@ -39,7 +39,7 @@ impl Order {
         self.places[number].cancelled = true;
     }
 
-    /// Its owner knows that it is over.
+    /// The operation is known to be over.
     pub fn over(&mut self, number: usize) {
         self.clock += 1;
         self.places[number].over.get_or_insert(self.clock);

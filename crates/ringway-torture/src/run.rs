@@ -1,15 +1,14 @@
-//! Carries a script out: the queue, the files, and the steps. What an operation is made of stands
-//! in `make`, what its answer is held against in `judge`.
+//! Runs a script: the queue, the files and the steps. `make` makes the operations, `verify` checks
+//! their results.
 
-mod judge;
 mod make;
+mod verify;
 
-use crate::alone::AloneFile;
+use crate::exclusive::ExclusiveFile;
 use crate::names::Names;
 use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
-use judge::{Op, lines};
 use ringway_core::{
     Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
     Options, Queue, QueueStats, SqPoll,
@@ -19,19 +18,20 @@ use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use verify::{Op, lines};
 
-/// Where a script is carried out.
+/// The environment of a run.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// The backend, forced.
     pub backend: BackendKind,
     /// Half of the files are open for direct I/O.
     pub direct: bool,
-    /// What goes wrong.
+    /// The injected faults.
     pub faults: Option<Faults>,
 }
 
-/// The rates of a [`FaultPlan`], per thousand; what may be answered follows from them.
+/// The rates of a [`FaultPlan`], per thousand. They decide which results are allowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// [`FaultPlan::new`]
@@ -65,23 +65,23 @@ impl Faults {
     }
 }
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// The queue's own figures, from just before its end.
+    /// The counters of the queue, from just before its end.
     pub stats: QueueStats,
-    /// Bytes that were read and compared.
+    /// Bytes read and compared.
     pub compared: u64,
 }
 
-/// Something was not as it has to be, or nothing could be tried.
+/// A violated invariant, or a backend that is refused.
 #[derive(Debug)]
 pub struct Failure {
-    /// The backend is refused here: nothing was tried.
+    /// The backend is refused here, so nothing was tested.
     pub refused: bool,
-    /// At which step; the number of steps: at the end.
+    /// The step; the number of steps stands for the end.
     pub step: usize,
-    /// What.
+    /// The violation.
     pub text: String,
 }
 
@@ -93,26 +93,28 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Nothing takes longer, on the slowest of disks.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// So long something is waited for that may never come.
-const MOMENT: Duration = Duration::from_millis(2);
-/// Bytes of a block of the arena.
+/// Every operation that ends does so within this time, on the slowest disk.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// The wait for operations that may never complete.
+const STALL_WAIT: Duration = Duration::from_millis(2);
+/// Bytes of a buffer of the arena.
 const BLOCK: usize = 4096;
 
-/// Carries `script` out in `dir`, an empty directory.
+/// Runs `script` in `dir`, an empty directory.
 ///
-/// Errors: the first thing that was not as it has to be.
+/// # Errors
+///
+/// The first violated invariant.
 pub fn run(script: &Script, conditions: &Conditions, dir: &Path) -> Result<Report, Failure> {
     let fail = |refused, step, text| Failure { refused, step, text };
     let queue = options(script, conditions).build().map_err(|error| {
         let refused = matches!(error, BuildError::Refused(_));
-        fail(refused, 0, said(error))
+        fail(refused, 0, text_of(error))
     })?;
     let mut run = Run::new(script, conditions, dir, queue).map_err(|text| fail(false, 0, text))?;
     let result = run.steps().and_then(|()| {
         run.end()?;
-        run.last_look()
+        run.compare_files()
     });
     match result {
         Ok(()) => Ok(run.report),
@@ -130,7 +132,7 @@ fn options(script: &Script, conditions: &Conditions) -> Options {
         .single_issuer(setup.single_issuer)
         .threads(4)
         .sync_threads(1)
-        .close_wait(PATIENCE);
+        .close_wait(END_LIMIT);
     if setup.tight {
         options = options.completion_entries(setup.entries);
     }
@@ -152,33 +154,33 @@ struct Run<'a> {
     arena: Option<Arena>,
     ops: Vec<Op>,
     order: Order,
-    /// Operations that somebody waits for.
+    /// Operations whose completion is expected.
     live: usize,
     delivered: u64,
-    /// Given up, and not known to be over.
+    /// Abandoned operations that are not known to be over.
     abandoned: Vec<usize>,
     all_abandoned: u64,
     closed: bool,
     shared: Vec<SharedFile>,
-    alone: Vec<AloneFile>,
+    exclusive: Vec<ExclusiveFile>,
     names: Names,
     opened: Vec<File>,
     pipes: Pipes,
     report: Report,
 }
 
-/// One that is only polled, and one that is read from.
+/// One pipe that is polled, and one that is read.
 struct Pipes {
     polled: File,
     read: File,
     feed_polled: PipeWriter,
     feed_read: PipeWriter,
     fed: bool,
-    /// Bytes that went into the one that is read from: 0, 1, 2 ...
+    /// Bytes written to the second pipe: 0, 1, 2 ...
     sent: u8,
-    /// Those that came out.
+    /// Bytes read from the second pipe.
     received: Vec<u8>,
-    /// Some may have gone to nobody.
+    /// An abandoned read may have taken bytes.
     leaks: bool,
 }
 
@@ -188,7 +190,7 @@ fn file_of(pipe: PipeReader) -> File {
 
 type Checked = Result<(), String>;
 
-fn said(error: impl fmt::Display) -> String {
+fn text_of(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
@@ -207,30 +209,29 @@ impl<'a> Run<'a> {
                 .create(true)
                 .direct(direct)
                 .open(path)
-                .map_err(said)
+                .map_err(text_of)
         };
         let mut shared = Vec::new();
-        let mut alone = Vec::new();
+        let mut exclusive = Vec::new();
         for number in 0..2 {
             let direct = conditions.direct && number == 0;
             let len = if setup.large && number == 0 { 10 << 20 } else { 128 << 10 };
             let path = dir.join(format!("shared{number}"));
-            std::fs::write(&path, SharedFile::first_content(len)).map_err(said)?;
+            std::fs::write(&path, SharedFile::initial_content(len)).map_err(text_of)?;
             shared.push(SharedFile::new(open(&path, direct)?, path, direct, len));
-            let path = dir.join(format!("alone{number}"));
-            alone.push(AloneFile::new(open(&path, direct)?, path, direct));
+            let path = dir.join(format!("exclusive{number}"));
+            exclusive.push(ExclusiveFile::new(open(&path, direct)?, path, direct));
         }
         let arena = setup.fixed.then(|| Arena::new(BLOCK, 8));
         if let Some(arena) = &arena {
-            // Where there is no ring, or no memory may be locked, they are buffers and files like
-            // any other.
+            // Without a ring or lockable memory, unregistered buffers and files are used.
             let _ = queue.register_arena(arena);
             let _ = queue.register_file(&shared[0].file);
-            let _ = queue.register_file(&alone[1].file);
+            let _ = queue.register_file(&exclusive[1].file);
         }
-        std::fs::create_dir(dir.join("names")).map_err(said)?;
-        let (polled, feed_polled) = std::io::pipe().map_err(said)?;
-        let (read, feed_read) = std::io::pipe().map_err(said)?;
+        std::fs::create_dir(dir.join("names")).map_err(text_of)?;
+        let (polled, feed_polled) = std::io::pipe().map_err(text_of)?;
+        let (read, feed_read) = std::io::pipe().map_err(text_of)?;
         let pipes = Pipes {
             polled: file_of(polled),
             read: file_of(read),
@@ -256,7 +257,7 @@ impl<'a> Run<'a> {
             all_abandoned: 0,
             closed: false,
             shared,
-            alone,
+            exclusive,
             names: Names::new(dir.join("names")),
             opened: Vec::new(),
             pipes,
@@ -299,7 +300,7 @@ impl<'a> Run<'a> {
             }
             Step::Submit => {
                 let live = self.live;
-                let ready = self.queue()?.submit().map_err(said)?;
+                let ready = self.queue()?.submit().map_err(text_of)?;
                 if ready <= live {
                     Ok(())
                 } else {
@@ -309,24 +310,24 @@ impl<'a> Run<'a> {
             Step::Reap(at_least) => self.reap(usize::from(*at_least)),
             Step::Take(most) => {
                 let done: Vec<Completion> =
-                    self.queue()?.reap(0).map_err(said)?.take(usize::from(*most)).collect();
-                self.judge_all(done)
+                    self.queue()?.reap(0).map_err(text_of)?.take(usize::from(*most)).collect();
+                self.verify_all(done)
             }
             Step::ReapFor(at_least, time) => {
                 let until = Instant::now() + *time;
                 let done: Vec<Completion> = self
                     .queue()?
                     .reap_until(usize::from(*at_least), until)
-                    .map_err(said)?
+                    .map_err(text_of)?
                     .collect();
-                self.judge_all(done)
+                self.verify_all(done)
             }
             Step::Poll(at_least) => self.poll(usize::from(*at_least)),
             Step::Feed(which) => self.feed(*which),
             Step::Close(wait) => {
                 self.note_cancel_all();
                 self.closed = true;
-                let left = self.queue()?.close(*wait).map_err(said)?;
+                let left = self.queue()?.close(*wait).map_err(text_of)?;
                 let possible = self.live + self.abandoned.len();
                 if left <= possible { Ok(()) } else { Err(format!("{left} left of {possible}")) }
             }
@@ -342,7 +343,7 @@ impl<'a> Run<'a> {
         self.queue.as_mut().ok_or_else(|| "the queue has been dropped".to_owned())
     }
 
-    /// Which operation a number of the script means: most often one in flight.
+    /// The operation that a number of the script selects: usually one in flight.
     fn choose(&self, which: u8) -> Option<usize> {
         let known = |number: &usize| self.ops[*number].id.is_some();
         let live: Vec<usize> =
@@ -355,13 +356,13 @@ impl<'a> Run<'a> {
     fn cancel(&mut self, which: u8) -> Checked {
         let Some(number) = self.choose(which) else { return Ok(()) };
         let Some(id) = self.ops[number].id else { return Ok(()) };
-        let asked = self.queue()?.cancel(id);
-        if !asked {
+        let found = self.queue()?.cancel(id);
+        if !found {
             return Ok(());
         }
-        // One that was given up is in flight for a while.
+        // An abandoned operation is in flight for a while.
         if !self.ops[number].live && !self.abandoned.contains(&number) {
-            return Err(format!("operation {number} is over and was cancelled"));
+            return Err(format!("operation {number} is over, but was cancelled"));
         }
         self.note_cancel(number);
         Ok(())
@@ -383,100 +384,95 @@ impl<'a> Run<'a> {
     fn abandon(&mut self, which: u8) -> Checked {
         let Some(number) = self.choose(which) else { return Ok(()) };
         let Some(id) = self.ops[number].id else { return Ok(()) };
-        let given_up = self.queue()?.abandon(id);
+        let abandoned = self.queue()?.abandon(id);
         if !self.ops[number].live {
-            let possible = self.abandoned.contains(&number) || !given_up;
+            let possible = self.abandoned.contains(&number) || !abandoned;
             return if possible {
                 Ok(())
             } else {
-                Err(format!("operation {number} is over and was given up"))
+                Err(format!("operation {number} is over, but was abandoned"))
             };
         }
-        if !given_up {
-            return Err(format!("operation {number} is in flight and was not given up"));
+        if !abandoned {
+            return Err(format!("operation {number} is in flight, but was not abandoned"));
         }
         self.note_cancel(number);
-        self.give_up(number);
+        self.mark_abandoned(number);
         self.all_abandoned += 1;
         Ok(())
     }
 
-    /// Nobody will know what became of it.
-    fn give_up(&mut self, number: usize) {
+    /// The result of this operation will not be known.
+    fn mark_abandoned(&mut self, number: usize) {
         self.ops[number].live = false;
-        self.ops[number].outcome = judge::Outcome::Unknown;
-        self.ops[number].ended = judge::Ended::Perhaps;
+        self.ops[number].known = verify::KnownResult::Unknown;
+        self.ops[number].ended = verify::Ended::Perhaps;
         self.live -= 1;
         self.abandoned.push(number);
-        self.begin_doubt(number);
+        self.begin_uncertainty(number);
     }
 
-    /// Blocks only for what is sure to come.
+    /// Blocks only for operations that must complete.
     fn reap(&mut self, at_least: usize) -> Checked {
         let want = at_least.min(self.live);
         if self.may_stall() {
-            let until = Instant::now() + MOMENT;
+            let until = Instant::now() + STALL_WAIT;
             let done: Vec<Completion> =
-                self.queue()?.reap_until(at_least, until).map_err(said)?.collect();
-            return self.judge_all(done);
+                self.queue()?.reap_until(at_least, until).map_err(text_of)?.collect();
+            return self.verify_all(done);
         }
-        let done: Vec<Completion> = self.queue()?.reap(at_least).map_err(said)?.collect();
+        let done: Vec<Completion> = self.queue()?.reap(at_least).map_err(text_of)?.collect();
         let count = done.len();
-        self.judge_all(done)?;
-        if count >= want {
-            Ok(())
-        } else {
-            Err(format!("reaped {count} where {want} were to come"))
-        }
+        self.verify_all(done)?;
+        if count >= want { Ok(()) } else { Err(format!("reaped {count}, expected {want}")) }
     }
 
-    /// As a loop around `poll(2)` does it.
+    /// Reaps as an event loop with poll(2) does.
     fn poll(&mut self, at_least: usize) -> Checked {
         let want = at_least.min(self.live);
-        let fd = self.queue()?.poll_fd().map_err(said)?.as_raw_fd();
-        let ready = self.queue()?.submit().map_err(said)?;
-        // A kernel thread that polls for submissions takes its time over the nop that makes a ring
-        // readable.
-        let at_once = if self.script.setup.sqpoll { PATIENCE } else { Duration::ZERO };
+        let fd = self.queue()?.poll_fd().map_err(text_of)?.as_raw_fd();
+        let ready = self.queue()?.submit().map_err(text_of)?;
+        // With SQPOLL, the kernel thread is slow to run the nop that makes a ring readable.
+        let at_once = if self.script.setup.sqpoll { END_LIMIT } else { Duration::ZERO };
         if ready > 0 && !is_readable(fd, at_once)? {
             return Err(format!(
-                "{ready} completions are there, and the descriptor is not readable"
+                "{ready} completions are ready, but the descriptor is not readable"
             ));
         }
-        let patience = if self.may_stall() { MOMENT } else { PATIENCE };
+        let limit = if self.may_stall() { STALL_WAIT } else { END_LIMIT };
         let mut count = 0;
         while count < want {
-            if !is_readable(fd, patience)? {
-                if patience == MOMENT {
+            if !is_readable(fd, limit)? {
+                if limit == STALL_WAIT {
                     break;
                 }
                 let waiting: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
                 return Err(format!(
-                    "the descriptor has not become readable for{}",
+                    "the descriptor did not become readable for{}",
                     lines(waiting)
                 ));
             }
-            let done: Vec<Completion> = self.queue()?.reap(0).map_err(said)?.collect();
+            let done: Vec<Completion> = self.queue()?.reap(0).map_err(text_of)?.collect();
             count += done.len();
-            self.judge_all(done)?;
+            self.verify_all(done)?;
         }
         Ok(())
     }
 
     fn feed(&mut self, which: u8) -> Checked {
         if which.is_multiple_of(4) {
-            // More than its pipe takes would block.
+            // Writing more than the pipe holds would block.
             if !std::mem::replace(&mut self.pipes.fed, true) {
-                self.pipes.feed_polled.write_all(&[1]).map_err(said)?;
+                self.pipes.feed_polled.write_all(&[1]).map_err(text_of)?;
             }
         } else if self.pipes.sent < u8::MAX {
-            self.pipes.feed_read.write_all(&[self.pipes.sent]).map_err(said)?;
+            self.pipes.feed_read.write_all(&[self.pipes.sent]).map_err(text_of)?;
             self.pipes.sent += 1;
         }
         Ok(())
     }
 
-    /// After every step.
+    /// Checks the counters, after every step.
     fn check_counts(&mut self) -> Checked {
         let Some(queue) = &self.queue else { return Ok(()) };
         let stats = queue.stats();
@@ -492,14 +488,14 @@ impl<'a> Run<'a> {
         if !in_order {
             let (own, live) = (self.ops.len(), self.live);
             return Err(format!(
-                "{stats:?}, but {own} were pushed, {live} are in flight, {} delivered",
+                "{stats:?}, expected {own} pushed, {live} in flight, {} delivered",
                 self.delivered
             ));
         }
         self.report.stats = stats;
         if orphaned == self.all_abandoned {
             for number in std::mem::take(&mut self.abandoned) {
-                self.end_doubt(number)?;
+                self.end_uncertainty(number)?;
             }
         }
         Ok(())
@@ -509,28 +505,28 @@ impl<'a> Run<'a> {
         self.queue = None;
         for number in 0..self.ops.len() {
             if self.ops[number].live {
-                self.give_up(number);
+                self.mark_abandoned(number);
             }
         }
     }
 
-    /// Everything ends that can; what cannot is cancelled before.
+    /// Ends the run: all operations complete, and those that may not do so are cancelled first.
     fn end(&mut self) -> Checked {
         if self.queue.is_none() {
             return std::mem::take(&mut self.abandoned)
                 .into_iter()
-                .try_for_each(|number| self.end_doubt(number));
+                .try_for_each(|number| self.end_uncertainty(number));
         }
         if self.may_stall() {
             self.note_cancel_all();
             self.queue()?.cancel_all();
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + END_LIMIT;
         while self.live > 0 {
             let live = self.live;
             let done: Vec<Completion> =
-                self.queue()?.reap_until(live, until).map_err(said)?.collect();
-            self.judge_all(done)?;
+                self.queue()?.reap_until(live, until).map_err(text_of)?.collect();
+            self.verify_all(done)?;
             self.check_counts()?;
             if self.live > 0 && Instant::now() >= until {
                 let lost: Vec<&Op> = self.ops.iter().filter(|op| op.live).collect();
@@ -541,9 +537,9 @@ impl<'a> Run<'a> {
                 ));
             }
         }
-        let left = self.queue()?.close(PATIENCE).map_err(said)?;
+        let left = self.queue()?.close(END_LIMIT).map_err(text_of)?;
         if left > 0 {
-            return Err(format!("{left} operations that were given up do not end"));
+            return Err(format!("{left} abandoned operations do not end"));
         }
         self.check_counts()?;
         let counts = self.queue()?.stats().counts;
@@ -554,13 +550,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The real files against the model, when all is over.
-    fn last_look(&mut self) -> Checked {
+    /// Compares the real files with the model, when all operations are over.
+    fn compare_files(&mut self) -> Checked {
         if self.conditions.backend == BackendKind::Null {
             return Ok(());
         }
         for file in &self.shared {
-            let found = std::fs::read(&file.path).map_err(said)?;
+            let found = std::fs::read(&file.path).map_err(text_of)?;
             if found.len() as u64 != file.len {
                 return Err(format!("{}: {} bytes", file.path.display(), found.len()));
             }
@@ -568,7 +564,7 @@ impl<'a> Run<'a> {
                 format!("at the end, {}: {text}{}", file.path.display(), lines(&self.ops))
             })?;
         }
-        for file in &mut self.alone {
+        for file in &mut self.exclusive {
             file.look().map_err(|text| format!("at the end, {}: {text}", file.path.display()))?;
         }
         self.names.check()?;
@@ -578,7 +574,7 @@ impl<'a> Run<'a> {
             let count = unsafe {
                 libc::read(self.pipes.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len())
             };
-            let count = usize::try_from(count).map_err(said)?;
+            let count = usize::try_from(count).map_err(text_of)?;
             self.pipes.received.extend(&rest[..count]);
         }
         self.pipes.received.sort_unstable();
@@ -587,13 +583,13 @@ impl<'a> Run<'a> {
             Ok(())
         } else {
             Err(format!(
-                "a pipe got the bytes 0 to {}, and gave {:?}",
+                "bytes 0 to {} were written to a pipe, and {:?} read",
                 self.pipes.sent, self.pipes.received
             ))
         }
     }
 
-    /// Something in flight may never end by itself.
+    /// Whether an operation in flight may never complete.
     fn may_stall(&self) -> bool {
         let endless = |op: &Op| op.live && op.may_stall(self.pipes.fed);
         self.conditions.backend != BackendKind::Null
@@ -613,6 +609,6 @@ fn is_readable(fd: RawFd, wait: Duration) -> Result<bool, String> {
     match unsafe { libc::poll(&raw mut poll, 1, wait.as_millis() as i32) } {
         0 => Ok(false),
         1 => Ok(poll.revents & libc::POLLIN != 0),
-        _ => Err(said(std::io::Error::last_os_error())),
+        _ => Err(text_of(std::io::Error::last_os_error())),
     }
 }

@@ -1,8 +1,8 @@
-//! Scripts: what any sequence of bytes decodes to.
+//! Scripts, which any sequence of bytes decodes to. Running them is in `run.rs`.
 
 use std::time::Duration;
 
-/// A queue's options, and what is done with it, step by step.
+/// The options of a queue, and the steps done with it.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// The queue.
@@ -18,7 +18,7 @@ pub struct Setup {
     pub entries: u32,
     /// The most operations in flight.
     pub in_flight: u32,
-    /// A completion queue no longer than the submission queue: it overflows.
+    /// The completion queue is as short as the submission queue, so that it overflows.
     pub tight: bool,
     /// The descriptor to poll is an eventfd.
     pub eventfd: bool,
@@ -28,94 +28,94 @@ pub struct Setup {
     pub fixed: bool,
     /// A kernel thread polls for submissions.
     pub sqpoll: bool,
-    /// One file is long enough that transfers are split.
+    /// One file is so long that transfers are split.
     pub large: bool,
 }
 
-/// One thing done with the queue.
+/// One step.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Push one operation.
     Push(Push),
-    /// Push several, each behind the one before.
+    /// Push several as a chain.
     Chain(Vec<Push>),
     /// Cancel one in flight.
     Cancel(u8),
-    /// Give one in flight up.
+    /// Abandon one in flight.
     Abandon(u8),
     /// Cancel all.
     CancelAll,
-    /// Submit what was pushed.
+    /// Submit pending operations.
     Submit,
-    /// Reap at least so many.
+    /// Reap at least this many.
     Reap(u8),
-    /// Take no more than so many of the completions that are there.
+    /// Take at most this many of the ready completions.
     Take(u8),
-    /// Reap at least so many, or until then.
+    /// Reap at least this many, or until this time has passed.
     ReapFor(u8, Duration),
-    /// Wait with `poll(2)` until so many are reaped.
+    /// Wait with poll(2) until this many are reaped.
     Poll(u8),
     /// Write a byte into a pipe.
     Feed(u8),
-    /// Close the queue, waiting at most so long.
+    /// Close the queue, waiting at most this long.
     Close(Duration),
-    /// Drop the queue with what is in flight.
+    /// Drop the queue with operations in flight.
     Drop,
-    /// Go on on another thread.
+    /// Continue on another thread.
     Move,
 }
 
 /// An operation with its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
-    /// Which one.
-    pub what: What,
+    /// The operation.
+    pub action: Action,
     /// `Operation::exact`
     pub exact: bool,
     /// `Operation::drain`
     pub drain: bool,
-    /// `Operation::always`
-    pub always: bool,
+    /// `Operation::continue_on_error`
+    pub continue_on_error: bool,
     /// `Operation::timeout`
     pub limit: Option<Duration>,
 }
 
-/// Where in a file, in numbers that a run makes fit.
+/// A range of a file. A run scales the numbers to the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Which file.
     pub file: u8,
     /// Decides the position.
     pub at: u16,
-    /// Decides the length; the greatest is all of the file.
+    /// Decides the length; the maximum is the whole file.
     pub len: u8,
 }
 
-/// An operation, in numbers that a run makes fit.
+/// An operation. A run scales the numbers.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum Action {
     /// nop
     Nop,
     /// timeout
     Timeout(Duration),
-    /// Wait until the pipe that nobody reads from is readable.
+    /// Poll the pipe that is never read.
     Poll,
     /// Read from the other pipe.
     ReadPipe(u8),
-    /// On a file of fixed length that operations share.
+    /// On a file of fixed length with concurrent operations.
     Shared(Shared, Span),
-    /// On a file that operations take turns on.
-    Alone(Alone, Span),
+    /// On a file that one operation uses at a time.
+    Exclusive(Exclusive, Span),
     /// On names in a directory.
-    Name(Name, u8, u8),
-    /// Close a file that an open has made, or one that is still held elsewhere.
+    Name(NameOp, u8, u8),
+    /// Close a file from an open, or one with another owner.
     Close {
-        /// It is.
+        /// The file has another owner.
         held: bool,
     },
 }
 
-/// Operations on files that others use at the same time.
+/// Operations on files with concurrent operations.
 #[derive(Clone, Copy, Debug)]
 pub enum Shared {
     /// read
@@ -134,22 +134,22 @@ pub enum Shared {
     SyncRange,
     /// fadvise
     Fadvise,
-    /// fallocate that makes a hole
+    /// fallocate that punches a hole
     Punch,
-    /// fallocate that reserves what is there
+    /// fallocate within the file
     Reserve,
 }
 
 /// Operations on files whose length changes.
 #[derive(Clone, Copy, Debug)]
-pub enum Alone {
-    /// read, possibly over the end
+pub enum Exclusive {
+    /// read, possibly beyond the end
     Read,
-    /// write, possibly over the end
+    /// write, possibly beyond the end
     Write,
-    /// read at the file's own position
+    /// read at the current position
     ReadOn,
-    /// write at the file's own position
+    /// write at the current position
     WriteOn,
     /// ftruncate
     Truncate,
@@ -161,7 +161,7 @@ pub enum Alone {
 
 /// Operations on names.
 #[derive(Clone, Copy, Debug)]
-pub enum Name {
+pub enum NameOp {
     /// mkdir
     Mkdir,
     /// rmdir
@@ -176,11 +176,11 @@ pub enum Name {
     Symlink,
     /// statx
     Statx,
-    /// open what is there
+    /// open an existing file
     Open,
-    /// open or make
+    /// open or create
     Create,
-    /// make
+    /// create
     CreateNew,
 }
 
@@ -220,8 +220,8 @@ impl Bytes<'_> {
             120..155 => {
                 let count = 1 + self.byte() % 5;
                 let mut chain: Vec<Push> = (0..count).map(|_| self.push()).collect();
-                // A barrier within a chain is one before it; which of them later operations wait
-                // for is left open.
+                // A barrier within a chain is one before it. Which members later operations wait
+                // for is unspecified.
                 chain.iter_mut().skip(1).for_each(|push| push.drain = false);
                 Step::Chain(chain)
             }
@@ -249,25 +249,25 @@ impl Bytes<'_> {
             3 => Some(LONG),
             _ => None,
         };
-        let what = self.what();
+        let action = self.action();
         Push {
-            what,
+            action,
             exact: flags & 1 != 0,
             drain: flags & 14 == 14,
-            always: flags & 10 == 10,
+            continue_on_error: flags & 10 == 10,
             limit,
         }
     }
 
-    fn what(&mut self) -> What {
-        use {Alone as A, Name as N, Shared as S};
+    fn action(&mut self) -> Action {
+        use {Exclusive as A, NameOp as N, Shared as S};
         match self.byte() {
-            0..12 => What::Nop,
-            12..22 => What::Timeout(self.micros(2000)),
-            22..30 => What::Poll,
-            30..40 => What::ReadPipe(1 + self.byte() % 8),
+            0..12 => Action::Nop,
+            12..22 => Action::Timeout(self.micros(2000)),
+            22..30 => Action::Poll,
+            30..40 => Action::ReadPipe(1 + self.byte() % 8),
             40..160 => {
-                let what =
+                let action =
                     [S::Read, S::Read, S::Read, S::Write, S::Write, S::Write, S::Readv, S::Writev];
                 let rare = [
                     S::Fsync,
@@ -280,11 +280,11 @@ impl Bytes<'_> {
                     S::Writev,
                 ];
                 let choice = self.byte();
-                let what = if choice < 200 { what } else { rare }[usize::from(choice % 8)];
-                What::Shared(what, self.span())
+                let action = if choice < 200 { action } else { rare }[usize::from(choice % 8)];
+                Action::Shared(action, self.span())
             }
             160..205 => {
-                let what = [
+                let action = [
                     A::Read,
                     A::Write,
                     A::Write,
@@ -294,10 +294,10 @@ impl Bytes<'_> {
                     A::Extend,
                     A::Sync,
                 ];
-                What::Alone(what[usize::from(self.byte() % 8)], self.span())
+                Action::Exclusive(action[usize::from(self.byte() % 8)], self.span())
             }
             205..240 => {
-                let what = [
+                let action = [
                     N::Mkdir,
                     N::Rmdir,
                     N::Unlink,
@@ -309,9 +309,9 @@ impl Bytes<'_> {
                     N::Create,
                     N::CreateNew,
                 ];
-                What::Name(what[usize::from(self.byte() % 10)], self.byte(), self.byte())
+                Action::Name(action[usize::from(self.byte() % 10)], self.byte(), self.byte())
             }
-            240..=255 => What::Close { held: self.byte() < 32 },
+            240..=255 => Action::Close { held: self.byte() < 32 },
         }
     }
 
@@ -320,14 +320,14 @@ impl Bytes<'_> {
     }
 }
 
-/// A limit that nothing takes as long as.
+/// A timeout that never expires.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 impl Script {
-    /// Of longer scripts the rest is left out.
+    /// The rest of longer scripts is ignored.
     pub const MOST_STEPS: usize = 300;
 
-    /// What these bytes stand for; any bytes stand for something.
+    /// Decodes a script; any bytes are valid.
     pub fn decode(bytes: &[u8]) -> Self {
         let mut bytes = Bytes(bytes.iter());
         let setup = bytes.setup();

@@ -1,14 +1,14 @@
-//! The model of a file of fixed length that operations share: a log of writes, and for each read
-//! the ones whose content it may have seen.
+//! The model of a file of fixed length with concurrent operations: a log of writes, and for each
+//! read the writes whose content it may have seen.
 
-use crate::content::{ZEROES, fill, first_stranger};
+use crate::content::{ZEROES, fill, first_unexplained};
 use crate::order::Order;
 use ringway_core::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What the file is filled with at first.
-const FIRST: u32 = u32::MAX;
+/// The mark of the initial content.
+const INITIAL: u32 = u32::MAX;
 
 pub(crate) struct SharedFile {
     pub file: File,
@@ -18,37 +18,36 @@ pub(crate) struct SharedFile {
     log: Vec<Write>,
 }
 
-/// A write, or the making of a hole.
+/// A write or a hole.
 struct Write {
-    /// The operation; `None` for the file's first content.
+    /// The operation; `None` is the initial content.
     by: Option<usize>,
     range: Range<u64>,
     mark: u32,
-    /// It is known to have been carried out in full. Otherwise each of its bytes may be there or
-    /// not.
+    /// It is known to be done in full. Otherwise each of its bytes may be in the file or not.
     certain: bool,
 }
 
 impl SharedFile {
     pub fn new(file: File, path: PathBuf, direct: bool, len: u64) -> Self {
-        let first = Write { by: None, range: 0..len, mark: FIRST, certain: true };
+        let first = Write { by: None, range: 0..len, mark: INITIAL, certain: true };
         Self { file, path, direct, len, log: vec![first] }
     }
 
-    pub fn first_content(len: u64) -> Vec<u8> {
+    pub fn initial_content(len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
-        fill(FIRST, 0, &mut bytes);
+        fill(INITIAL, 0, &mut bytes);
         bytes
     }
 
-    /// A write is pushed; its mark is the operation's number and no other's.
+    /// Logs a pushed write. Its mark is unique.
     pub fn begin_write(&mut self, by: usize, range: Range<u64>, hole: bool) -> u32 {
         let mark = if hole { ZEROES } else { by as u32 + 1 };
         self.log.push(Write { by: Some(by), range, mark, certain: false });
         mark
     }
 
-    /// So many bytes of it are known to be written; of the others nothing is known.
+    /// The first `done` bytes are written; the others may be.
     pub fn wrote(&mut self, by: usize, done: u64) {
         let Some(at) = self.log.iter().position(|write| write.by == Some(by)) else { return };
         let write = &mut self.log[at];
@@ -66,13 +65,13 @@ impl SharedFile {
         }
     }
 
-    /// It never began.
+    /// The write never began.
     pub fn never_wrote(&mut self, by: usize) {
         self.log.retain(|write| write.by != Some(by));
     }
 
-    /// Whether `reader` may have read these bytes from `start` on; with `None`, whether they may be
-    /// there when all is over.
+    /// Checks that `reader` may have read these bytes from `start` on; with `None`, that they may
+    /// be in the file at the end.
     pub fn check(
         &self,
         order: &Order,
@@ -119,23 +118,23 @@ impl SharedFile {
                 .collect();
             let marks: Vec<u32> = candidates.iter().map(|write| write.mark).collect();
             let here = &bytes[(part[0] - start) as usize..(part[1] - start) as usize];
-            if let Some(at) = first_stranger(&marks, part[0], here) {
+            if let Some(at) = first_unexplained(&marks, part[0], here) {
                 let writers: Vec<Option<usize>> = candidates.iter().map(|write| write.by).collect();
-                let found = self.who_wrote(at, here, part[0]);
+                let found = self.writer_of(at, here, part[0]);
                 return Err(format!(
-                    "byte {at}: not by any of {writers:?} (None: the first content), but {found}"
+                    "byte {at}: expected one of {writers:?} (None: initial content), found {found}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// For a message: whose content stands there.
-    fn who_wrote(&self, at: u64, bytes: &[u8], start: u64) -> String {
+    /// The write with this content, for a message.
+    fn writer_of(&self, at: u64, bytes: &[u8], start: u64) -> String {
         let from = (at - start) as usize;
         let bytes = &bytes[from..bytes.len().min(from + 16)];
         let writer =
-            self.log.iter().find(|write| first_stranger(&[write.mark], at, bytes).is_none());
+            self.log.iter().find(|write| first_unexplained(&[write.mark], at, bytes).is_none());
         match writer.map(|write| write.by) {
             Some(by) => format!("by {by:?}"),
             None => format!("{bytes:02x?}"),
@@ -158,30 +157,30 @@ mod tests {
     }
 
     #[test]
-    fn a_read_sees_the_last_write_before_it_or_one_beside_it() {
+    fn a_read_sees_the_last_write_before_it_or_a_concurrent_one() {
         let mut order = Order::default();
         let mut file = SharedFile::new(File::open("/dev/null").unwrap(), PathBuf::new(), false, 64);
         order.push(0, false);
         file.begin_write(0, 0..32, false);
-        // Not over: both are possible, even mixed.
+        // The write is not over: both contents are possible, even mixed.
         order.push(1, false);
         for bytes in [
-            content(&[(FIRST, 64)]),
-            content(&[(1, 32), (FIRST, 32)]),
-            content(&[(1, 8), (FIRST, 56)]),
+            content(&[(INITIAL, 64)]),
+            content(&[(1, 32), (INITIAL, 32)]),
+            content(&[(1, 8), (INITIAL, 56)]),
         ] {
             assert_eq!(file.check(&order, Some(1), 0, &bytes), Ok(()));
         }
         assert!(file.check(&order, Some(1), 0, &content(&[(2, 64)])).is_err());
-        // Over before the next read was pushed: nothing else is possible, but where it stopped.
+        // It is over before the next read was pushed: only its unwritten end is uncertain.
         order.over(0);
         file.wrote(0, 16);
         order.push(2, false);
-        assert!(file.check(&order, Some(2), 0, &content(&[(FIRST, 64)])).is_err());
-        assert_eq!(file.check(&order, Some(2), 0, &content(&[(1, 16), (FIRST, 48)])), Ok(()));
-        assert_eq!(file.check(&order, Some(2), 0, &content(&[(1, 20), (FIRST, 44)])), Ok(()));
-        assert!(file.check(&order, Some(2), 0, &content(&[(1, 40), (FIRST, 24)])).is_err());
-        // A write that began after a read was over is not seen by it.
+        assert!(file.check(&order, Some(2), 0, &content(&[(INITIAL, 64)])).is_err());
+        assert_eq!(file.check(&order, Some(2), 0, &content(&[(1, 16), (INITIAL, 48)])), Ok(()));
+        assert_eq!(file.check(&order, Some(2), 0, &content(&[(1, 20), (INITIAL, 44)])), Ok(()));
+        assert!(file.check(&order, Some(2), 0, &content(&[(1, 40), (INITIAL, 24)])).is_err());
+        // A read does not see a write that began after it was over.
         order.over(2);
         order.push(3, false);
         file.begin_write(3, 32..64, true);

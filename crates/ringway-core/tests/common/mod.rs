@@ -1,5 +1,4 @@
-//! What tests share that need a process of their own: limits, users and filters cannot be taken
-//! back.
+//! Helpers for tests that need a child process, because limits, users and filters are irrevocable.
 
 use std::env;
 use std::io;
@@ -8,19 +7,18 @@ use std::sync::{Mutex, PoisonError};
 
 const CHILD: &str = "RINGWAY_TEST_CHILD";
 
-/// True in a process that [`in_child`] made.
+/// True in a child process made by [`in_child`].
 fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Runs `body` in a process of its own, and passes its output on. `prepare` changes how that
-/// process is started.
+/// Runs `body` in a child process, whose output it prints. `prepare` changes the command of that
+/// process.
 pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
     if is_child() {
         return body();
     }
-    // One at a time: they would share the lockable memory of a user, should this run as an ordinary
-    // one.
+    // One at a time, because ordinary users share the lockable memory of all their processes.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env::current_exe().unwrap());
@@ -37,9 +35,8 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Gives up root and its capabilities for good; who is not root is an ordinary user already. Each
-/// process becomes a user of its own, since lockable memory is counted for all processes of a user
-/// together.
+/// Gives up root and its capabilities irrevocably, if the process has them. Each process becomes
+/// another user, since lockable memory is charged per user.
 pub fn become_ordinary() {
     if is_root() {
         let user = 20_000 + std::process::id() % 40_000;
@@ -48,7 +45,7 @@ pub fn become_ordinary() {
             assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
             assert_eq!(libc::setgid(user), 0);
             assert_eq!(libc::setuid(user), 0);
-            // A process that changed its user may not look at itself below /proc otherwise.
+            // Without this, a process that changed its user cannot read its own directory in /proc.
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
         }
     }
@@ -61,10 +58,10 @@ pub fn limit_memlock(bytes: u64) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
 }
 
-/// Makes `calls` fail with `errno` on this thread from now on, and on all that it starts.
+/// Makes `calls` fail with `errno` on this thread and all that it starts from now on.
 pub fn refuse(calls: &[libc::c_long], errno: i32) {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    // The number of the system call is the first word that the filter sees.
+    // The first word of the data is the number of the system call.
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for &call in calls {
         filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));

@@ -32,7 +32,7 @@ pub fn read_then_close(world: &World) {
         }
         assert_eq!(crate::world::descriptors(), idle);
     }
-    // A chain that fails before its close returns the file to nobody, and so closes it too.
+    // A chain that fails before its close drops the file, which closes it.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     queue.push_chain(numbered([op::read(&file, vec![0; 4], 0), op::close(file)])).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::EBADF), CANCELED]));
@@ -68,7 +68,7 @@ pub fn a_failure_at_each_place(world: &World) {
 }
 
 pub fn among_other_operations(world: &World) {
-    let files = world.files("beside", &pattern(0, 1 << 20));
+    let files = world.files("among", &pattern(0, 1 << 20));
     let mut queue = world.build(&world.options().entries(8));
     let (reader, writer) = pipe();
     let mut number = 0;

@@ -119,7 +119,7 @@ pub fn of_a_backend_that_fails(world: &World) {
 pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
     for write in [false, true] {
         if !write && world.kind == BackendKind::Uring {
-            println!("left out: there, opening a FIFO for reading does not wait");
+            println!("left out: io_uring opens a FIFO for reading without waiting");
             continue;
         }
         let path = world.dir("fifo").join(if write { "write" } else { "read" });
@@ -141,7 +141,7 @@ pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
 /// Opening a FIFO blocks in a thread and may outlast any close.
 pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     if world.kind == BackendKind::Uring {
-        return println!("left out: there, opening a FIFO for reading does not wait");
+        return println!("left out: io_uring opens a FIFO for reading without waiting");
     }
     let path = world.dir("fifo").join("fifo");
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();

@@ -48,21 +48,21 @@ pub fn misaligned(world: &World) {
             let buf = first.wrapping_add(skip);
             // SAFETY: the buffer has that many bytes from there on.
             let expected = call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
-            let asked = format!("{skip}, {len}, {offset}");
-            assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{asked}");
+            let call = format!("{skip}, {len}, {offset}");
+            assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{call}");
             let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
             assert_eq!(
                 raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
                 expected,
-                "{asked}"
+                "{call}"
             );
             // SAFETY: as above.
             let expected = call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
-            assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{asked}");
+            assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{call}");
             assert_eq!(
                 raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
                 expected,
-                "{asked}"
+                "{call}"
             );
         }
     }
@@ -104,11 +104,11 @@ pub fn offsets(world: &World) {
                 // SAFETY: the buffer has that many bytes.
                 let expected =
                     call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
-                let asked = format!("{len} at {offset}, direct: {}", file.is_direct());
+                let call = format!("{len} at {offset}, direct: {}", file.is_direct());
                 assert_eq!(
                     raw(&mut queue, op::Read { fd, buf, len, offset }),
                     expected,
-                    "read {asked}"
+                    "read {call}"
                 );
                 // SAFETY: as above.
                 let expected =
@@ -116,13 +116,13 @@ pub fn offsets(world: &World) {
                 assert_eq!(
                     raw(&mut queue, op::Write { fd, buf, len, offset }),
                     expected,
-                    "write {asked}"
+                    "write {call}"
                 );
                 let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
                 assert_eq!(
                     raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
                     expected,
-                    "writev {asked}"
+                    "writev {call}"
                 );
             }
         }

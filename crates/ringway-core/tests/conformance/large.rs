@@ -38,19 +38,19 @@ fn long_reads(world: &World, file: &File, content: &[u8]) {
         (len / 2, len),
     ];
     for exact in [false, true] {
-        for (number, (at, asked)) in (0u64..).zip(spans) {
+        for (number, (at, requested)) in (0u64..).zip(spans) {
             let at = at / align * align;
-            let asked = asked.div_ceil(align) * align;
-            let read = op::read(file, buffer_for(file, asked as usize), at).user_data(number);
+            let requested = requested.div_ceil(align) * align;
+            let read = op::read(file, buffer_for(file, requested as usize), at).user_data(number);
             queue.push(if exact { read.exact() } else { read }).unwrap();
         }
         for (number, done) in queue.completions() {
-            let (at, asked) = spans[number as usize];
+            let (at, requested) = spans[number as usize];
             let at = at / align * align;
-            let there = (len - at).min(asked.div_ceil(align) * align);
+            let there = (len - at).min(requested.div_ceil(align) * align);
             let read = bytes(done);
-            assert_eq!(read.len() as u64, there, "{asked} at {at}");
-            assert!(read == content[at as usize..][..there as usize], "{asked} at {at}");
+            assert_eq!(read.len() as u64, there, "{requested} at {at}");
+            assert!(read == content[at as usize..][..there as usize], "{requested} at {at}");
         }
     }
     let parts =
@@ -377,7 +377,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length, and is used by nobody any more.
+        // SAFETY: the mapping was made with this length, and this value was its only owner.
         assert_eq!(unsafe { libc::munmap(self.0.cast(), self.1) }, 0);
     }
 }
@@ -414,7 +414,7 @@ fn check_marks(read: &[u8], marks: &[u64]) {
     for at in marks {
         let place = *at as usize;
         assert_eq!(read[place..place + 4096], pattern(*at, 4096), "at {at}");
-        assert_eq!((read[place - 1], read[place + 4096]), (0, 0), "beside {at}");
+        assert_eq!((read[place - 1], read[place + 4096]), (0, 0), "next to {at}");
     }
 }
 

@@ -135,7 +135,7 @@ const CASES: &[Case] = cases! {
         waiting::signals_do_not_end_a_wait,
         process::few_descriptors,
         process::without_openat2,
-        process::the_environment_chooses,
+        process::the_environment_selects_the_backend,
     }
     ONCE {
         large::direct_reads_over_the_largest_request,

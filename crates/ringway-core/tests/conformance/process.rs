@@ -315,10 +315,13 @@ pub fn few_descriptors(world: &World) {
 }
 
 /// Tests `RINGWAY_BACKEND` in a child process, which runs this same case.
-pub fn the_environment_chooses(world: &World) {
+pub fn the_environment_selects_the_backend(world: &World) {
     const SEEN: &str = "RINGWAY_TEST_SEEN";
     if let Ok(expected) = std::env::var(SEEN) {
-        let again = |error: &BuildError| matches!(error, BuildError::Refused(refusal) if refusal.errno == libc::ENOMEM);
+        let again = |error: &BuildError| match error {
+            BuildError::Refused(refusal) => refusal.errno == libc::ENOMEM,
+            _ => false,
+        };
         let mut built = Options::new().build();
         while world.little_memory && built.as_ref().is_err_and(again) {
             std::thread::sleep(MS); // The memory of a closed ring is returned late.
@@ -340,13 +343,13 @@ pub fn the_environment_chooses(world: &World) {
         return;
     }
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let unasked = Options::new().build().unwrap().backend().name();
+    let by_default = Options::new().build().unwrap().backend().name();
     let mine = world.kind.name();
     for (value, expected) in [
         (mine, mine),
         ("null", "invalid"),
         ("faulty", "invalid"),
-        ("", unasked),
+        ("", by_default),
         ("io_uring", "invalid"),
         ("URING", "invalid"),
         (" uring", "invalid"),

@@ -93,7 +93,7 @@ pub fn vectored(world: &World) {
 /// A buffer that counts its drops.
 struct Frame(Box<[u8]>, Arc<Mutex<u32>>);
 
-// SAFETY: a boxed slice's bytes stay where they are when the box moves, and nobody else has them.
+// SAFETY: the bytes of a boxed slice do not move with the box, and this value owns them alone.
 unsafe impl CustomBuffer for Frame {
     fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()

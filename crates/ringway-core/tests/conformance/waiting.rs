@@ -98,7 +98,7 @@ fn polls_of_an_eventfd(world: &World) {
     // SAFETY: the call takes numbers only.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     assert!(fd >= 0);
-    // SAFETY: the descriptor has just been made and is owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let eventfd = File::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) });
     for _ in 0..5 {
         queue.push(op::poll(&eventfd, Readiness::READABLE)).unwrap();

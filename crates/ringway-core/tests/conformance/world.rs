@@ -55,14 +55,14 @@ impl World {
 
     /// A queue with these options; its backend must be available.
     pub fn build(&self, options: &Options) -> Checked {
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             match options.build() {
                 Ok(queue) => return Checked(queue),
                 Err(BuildError::Refused(refusal))
                     if self.little_memory
                         && refusal.errno == libc::ENOMEM
-                        && Instant::now() < patience =>
+                        && Instant::now() < deadline =>
                 {
                     std::thread::sleep(Duration::from_millis(5));
                 }

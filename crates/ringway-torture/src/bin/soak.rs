@@ -1,13 +1,12 @@
-//! Runs random scripts on all backends, with faults and without, on several threads at once, for as
-//! long as it is told: what only shows once in a million operations is to show here. `make soak`
-//! runs it.
+//! Runs random scripts on all backends, with and without faults, on several threads, for the given
+//! time. It finds what fails once in a million operations. `make soak` runs it.
 //!
 //!     soak [TIME] [--seed NUMBER] [--jobs COUNT] [--dir DIR]
 //!     soak --replay SEED [--times COUNT] [--dir DIR]
 //!
-//! TIME is like `90s`, `10m` or `2h`; without it, ten minutes. Each script has a seed of its own,
-//! printed when it fails. Replayed, the same operations go to the same backend under the same
-//! faults; the kernel's part in it is not repeated, so some failures take several times.
+//! TIME is like `90s`, `10m` or `2h`; the default is ten minutes. Each script has its own seed,
+//! which is printed when it fails. A replay pushes the same operations to the same backend under
+//! the same faults, but the kernel's timing differs, so some failures need several times.
 
 use ringway_core::BackendKind;
 use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog};
@@ -19,9 +18,8 @@ use std::time::{Duration, Instant};
 
 const BACKENDS: [BackendKind; 4] =
     [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads, BackendKind::Null];
-const EVERY: Duration = Duration::from_secs(10);
-/// Memory may grow by this: allocators keep some, and the workers reach their largest scripts only
-/// after a while.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Allowed growth of memory: allocators keep some, and the largest scripts may come late.
 const GROWTH: u64 = 64 << 20;
 
 struct Arguments {
@@ -55,8 +53,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has what is freed given back, so that memory that grows is memory that leaks. By itself glibc
-/// keeps large buffers, and an arena for each of many short-lived threads.
+/// Makes the allocator return freed memory, so that growth is a leak. By default glibc keeps large
+/// buffers, and an arena for each of many short-lived threads.
 fn keep_no_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the calls take numbers only; no other thread has been started.
@@ -78,7 +76,7 @@ impl Arguments {
             replay: None,
             times: 1,
         };
-        let number = |text: String| text.parse().map_err(|_| format!("`{text}` is no number"));
+        let number = |text: String| text.parse().map_err(|_| format!("`{text}` is not a number"));
         while let Some(word) = given.next() {
             let mut value = || given.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
@@ -95,7 +93,7 @@ impl Arguments {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{text}` is no time: say 90s, 10m or 2h");
+    let bad = || format!("`{text}` is not a duration: use 90s, 10m or 2h");
     let unit = text.chars().last().ok_or_else(bad)?;
     let seconds = match unit {
         's' => 1,
@@ -107,7 +105,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(count * seconds))
 }
 
-/// What one seed stands for.
+/// The script and conditions of a seed.
 fn make(seed: u64) -> (Script, Conditions) {
     let mut random = Random(seed);
     let backend = BACKENDS[random.number() as usize % 10 % BACKENDS.len()];
@@ -116,7 +114,7 @@ fn make(seed: u64) -> (Script, Conditions) {
         || if random.number().is_multiple_of(2) { 0 } else { (random.number() % 300) as u16 };
     let [short, errors, retryable, delay, reorder, starve, sync_errors] =
         std::array::from_fn(|_| rate());
-    // Each answer that starves beside something that waits for ever takes 50 ms.
+    // A completion that starves while an endless operation is in flight takes 50 ms.
     let starve = starve / 4;
     let faults = Faults { seed, short, errors, retryable, delay, reorder, starve, sync_errors };
     let faults = random.number().is_multiple_of(2).then_some(faults);
@@ -124,14 +122,14 @@ fn make(seed: u64) -> (Script, Conditions) {
     (Script::decode(&random.bytes(length as usize)), Conditions { backend, direct, faults })
 }
 
-/// One script, in a directory of its own below `dir`; nothing where its backend is refused.
+/// Runs one script in a directory of its own below `dir`. Returns `None` if its backend is refused.
 fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
     let (script, conditions) = make(seed);
     let path = dir.join(format!("ringway-soak-{}-{seed}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let _watched = watchdog::watch(format!("soak --replay {seed}: {conditions:?}"));
     let ran = run(&script, &conditions, &path);
-    // What is left after a failure is in the way of the next try only.
+    // Leftovers matter only to a repetition of this seed.
     let _ = std::fs::remove_dir_all(&path);
     match ran {
         Ok(report) => Ok(Some(report)),
@@ -167,11 +165,11 @@ struct Total {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), String> {
-    // Starts what stays: the watchdog, and what the library sets up once.
+    // Starts what stays for the whole process: the watchdog, and one-time setup of the library.
     one(arguments.seed, &arguments.dir)?;
     std::thread::sleep(Duration::from_secs(1));
-    let at_first = Usage::now();
-    println!("soak: {:?}, seed {}, at first {at_first}", arguments.time, arguments.seed);
+    let before = Usage::now();
+    println!("soak: {:?}, seed {}, {before}", arguments.time, arguments.seed);
     let next = AtomicU64::new(arguments.seed.wrapping_add(1));
     let stop = AtomicBool::new(false);
     let total = Mutex::new(Total::default());
@@ -204,7 +202,7 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
         let mut shown = Instant::now();
         while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             std::thread::sleep(Duration::from_millis(50));
-            if shown.elapsed() >= EVERY {
+            if shown.elapsed() >= REPORT_INTERVAL {
                 shown = Instant::now();
                 println!("{:4} s  {}", begin.elapsed().as_secs(), line(&total));
             }
@@ -219,23 +217,22 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     if failed > 0 {
         return Err("soak: FAILED".into());
     }
-    // Threads that were left with a blocking call need a moment, and kernel threads give
-    // descriptors back late.
+    // Threads left in a blocking call need a moment, and the kernel closes some descriptors late.
     let until = Instant::now() + Duration::from_secs(20);
-    let at_last = loop {
+    let after = loop {
         let now = Usage::now();
-        if (now.descriptors <= at_first.descriptors && now.threads <= at_first.threads)
+        if (now.descriptors <= before.descriptors && now.threads <= before.threads)
             || Instant::now() >= until
         {
             break now;
         }
         std::thread::sleep(Duration::from_millis(100));
     };
-    println!("at first {at_first}; at last {at_last}");
-    if at_last.descriptors > at_first.descriptors || at_last.threads > at_first.threads {
+    println!("before: {before}; after: {after}");
+    if after.descriptors > before.descriptors || after.threads > before.threads {
         return Err("soak: FAILED: descriptors or threads are left over".into());
     }
-    if at_last.memory > at_first.memory + GROWTH {
+    if after.memory > before.memory + GROWTH {
         return Err("soak: FAILED: memory has grown".into());
     }
     println!("soak: passed");
@@ -245,7 +242,8 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
 fn line(total: &Mutex<Total>) -> String {
     let Ok(total) = total.lock() else { return "a worker has panicked".into() };
     format!(
-        "{} scripts ({} refused), {} operations ({} delivered, {} orphaned), {} tried again, {} continued, {} to threads, {} MiB compared; {}",
+        "{} scripts ({} refused), {} operations ({} delivered, {} orphaned), {} retried, {} \
+         continued, {} to threads, {} MiB compared; {}",
         total.scripts,
         total.refused,
         total.pushed,
@@ -259,11 +257,11 @@ fn line(total: &Mutex<Total>) -> String {
     )
 }
 
-/// What this process holds.
+/// Resources of this process.
 struct Usage {
     descriptors: usize,
     threads: usize,
-    /// Bytes resident.
+    /// Resident bytes.
     memory: u64,
 }
 

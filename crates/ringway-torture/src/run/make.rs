@@ -1,17 +1,17 @@
-//! Makes operations of a script's numbers, so that they fit the files as they are, and pushes them.
+//! Makes operations from the numbers of a script, scaled to the files as they are, and pushes them.
 
-use super::judge::{Ended, Expect, Op, Outcome};
+use super::verify::{Ended, Expect, KnownResult, Op};
 use super::{BLOCK, Checked, Run};
-use crate::alone::Use;
 use crate::content::fill;
+use crate::exclusive::Use;
 use crate::names::{self, NOWHERE};
-use crate::script::{Alone, LONG, Name, Push, Shared, Span, What};
+use crate::script::{Action, Exclusive, LONG, NameOp, Push, Shared, Span};
 use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
 
-/// Device blocks are no larger.
+/// The largest block of a device.
 const UNIT: u64 = 4096;
 
-/// An operation and what is to be known of it.
+/// An operation and what is needed to check it.
 struct Made {
     operation: Operation,
     expect: Expect,
@@ -29,11 +29,11 @@ impl Made {
 }
 
 impl Run<'_> {
-    /// One operation, or several as a chain.
+    /// Pushes one operation, or several as a chain.
     pub(super) fn push(&mut self, pushes: &[Push], chain: bool) -> Checked {
-        let room = self.queue()?.free_slots();
-        if self.closed || room < pushes.len() {
-            return self.push_in_vain(pushes, chain);
+        let free = self.queue()?.free_slots();
+        if self.closed || free < pushes.len() {
+            return self.push_refused(pushes, chain);
         }
         let first = self.order.next();
         let mut operations = Vec::new();
@@ -43,25 +43,26 @@ impl Run<'_> {
             let mut operation = made.operation.user_data(number as u64);
             operation = if made.exact { operation.exact() } else { operation };
             operation = if push.drain { operation.drain() } else { operation };
-            operation = if push.always { operation.continue_on_error() } else { operation };
+            operation =
+                if push.continue_on_error { operation.continue_on_error() } else { operation };
             operation = match push.limit {
                 Some(limit) => operation.timeout(limit),
                 None => operation,
             };
             self.order.push(first, push.drain);
             self.ops.push(Op {
-                kind: operation.opcode(),
+                opcode: operation.opcode(),
                 expect: made.expect,
                 first,
                 id: None,
                 live: true,
                 cancelled: false,
                 exact: made.exact,
-                always: push.always,
+                continue_on_error: push.continue_on_error,
                 may_time_out: push.limit.is_some_and(|limit| limit < LONG),
                 total: made.total,
                 address: made.address,
-                outcome: Outcome::Unknown,
+                known: KnownResult::Unknown,
                 ended: Ended::No,
             });
             self.live += 1;
@@ -72,7 +73,7 @@ impl Run<'_> {
             _ => self.queue()?.push_chain(operations),
         };
         let id = pushed.map_err(|error| {
-            format!("with room for {room}, {} were refused: {error}", pushes.len())
+            format!("with {free} free slots, {} were refused: {error}", pushes.len())
         })?;
         if self.number_of(id).is_some() {
             return Err(format!("{id:?} is in flight already"));
@@ -81,8 +82,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Into a queue that is full or closed, or shorter than the chain.
-    fn push_in_vain(&mut self, pushes: &[Push], chain: bool) -> Checked {
+    /// Pushes to a queue that is full or closed, or shorter than the chain.
+    fn push_refused(&mut self, pushes: &[Push], chain: bool) -> Checked {
         let operations: Vec<Operation> = pushes.iter().map(|_| op::nop()).collect();
         let queue = self.queue()?;
         let pushed = if chain { queue.push_chain(operations) } else { queue.push(op::nop()) };
@@ -99,21 +100,21 @@ impl Run<'_> {
             {
                 match error.into_operations().len() {
                     count if count == pushes.len() => Ok(()),
-                    count => Err(format!("of {} operations {count} came back", pushes.len())),
+                    count => Err(format!("{count} of {} operations were returned", pushes.len())),
                 }
             }
-            other => Err(format!("a push that has to be refused as {expected} gave {other:?}")),
+            other => Err(format!("a push to be refused as {expected} returned {other:?}")),
         }
     }
 
     fn make(&mut self, push: &Push, first: usize, number: usize) -> Made {
-        match push.what {
-            What::Nop => Made::plain(op::nop(), Expect::Zero),
-            What::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
-            What::Poll => {
+        match push.action {
+            Action::Nop => Made::plain(op::nop(), Expect::Zero),
+            Action::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
+            Action::Poll => {
                 Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
             }
-            What::ReadPipe(len) => {
+            Action::ReadPipe(len) => {
                 let buffer = self.buffer(usize::from(len), false, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let operation = op::read(&self.pipes.read, buffer, op::Position::Current);
@@ -125,12 +126,14 @@ impl Run<'_> {
                     exact: false,
                 }
             }
-            What::Shared(what, span) => self.make_shared(what, span, number, push.exact),
-            What::Alone(what, span) => self.make_alone(what, span, [first, number], push.exact),
-            What::Name(what, one, other) => {
-                self.make_name(what, one % names::COUNT, other % names::COUNT)
+            Action::Shared(action, span) => self.make_shared(action, span, number, push.exact),
+            Action::Exclusive(action, span) => {
+                self.make_exclusive(action, span, [first, number], push.exact)
             }
-            What::Close { held } => self.make_close(held),
+            Action::Name(action, one, other) => {
+                self.make_name(action, one % names::COUNT, other % names::COUNT)
+            }
+            Action::Close { held } => self.make_close(held),
         }
     }
 
@@ -142,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    fn make_shared(&mut self, what: Shared, span: Span, number: usize, exact: bool) -> Made {
+    fn make_shared(&mut self, action: Shared, span: Span, number: usize, exact: bool) -> Made {
         let index = usize::from(span.file % 2);
         let (direct, all) = (self.shared[index].direct, self.shared[index].len);
         let (at, len) = if span.len == u8::MAX {
@@ -155,7 +158,7 @@ impl Run<'_> {
             (at, (1 + u64::from(span.len) * 16).min(all - at))
         };
         let file = self.shared[index].file.clone();
-        match what {
+        match action {
             Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
             Shared::SyncRange => Made::plain(
@@ -204,7 +207,7 @@ impl Run<'_> {
             }
             Shared::Readv | Shared::Writev => {
                 let parts = parts(len, direct, number);
-                let writes = matches!(what, Shared::Writev);
+                let writes = matches!(action, Shared::Writev);
                 let mark =
                     writes.then(|| self.shared[index].begin_write(number, at..at + len, false));
                 let mut start = at;
@@ -232,58 +235,58 @@ impl Run<'_> {
         }
     }
 
-    fn make_alone(
+    fn make_exclusive(
         &mut self,
-        what: Alone,
+        action: Exclusive,
         span: Span,
         [first, number]: [usize; 2],
         exact: bool,
     ) -> Made {
         let index = usize::from(span.file % 2);
-        // Those of its own chain take turns with it.
-        let uses = |op: &Op| matches!(op.expect, Expect::Alone { file, .. } if file == index);
+        // Members of one chain run one after the other.
+        let uses = |op: &Op| matches!(op.expect, Expect::Exclusive { file, .. } if file == index);
         let in_use = self.ops.iter().any(|op| op.live && op.first != first && uses(op))
             || self.abandoned.iter().any(|number| uses(&self.ops[*number]));
         if in_use {
             return Made::plain(op::nop(), Expect::Zero);
         }
-        let direct = self.alone[index].direct;
+        let direct = self.exclusive[index].direct;
         let (at, len) = if direct {
             (u64::from(span.at % 8) * UNIT, u64::from(1 + span.len % 4) * UNIT)
         } else {
             (u64::from(span.at % 20_000), 1 + u64::from(span.len) * 8)
         };
-        self.alone[index].users += 1;
-        let file = self.alone[index].file.clone();
+        self.exclusive[index].users += 1;
+        let file = self.exclusive[index].file.clone();
         let made = |operation, usage, total, address| Made {
             operation,
-            expect: Expect::Alone { file: index, usage },
+            expect: Expect::Exclusive { file: index, usage },
             total,
             address,
             exact,
         };
-        let place = match what {
-            Alone::ReadOn | Alone::WriteOn if !direct => op::Position::Current,
+        let place = match action {
+            Exclusive::ReadOn | Exclusive::WriteOn if !direct => op::Position::Current,
             _ => op::Position::Offset(at),
         };
         let offset = if place == op::Position::Current { None } else { Some(at) };
-        match what {
-            Alone::Sync => made(op::fdatasync(&file), Use::Other, None, None),
-            Alone::Truncate => made(
+        match action {
+            Exclusive::Sync => made(op::fdatasync(&file), Use::Other, None, None),
+            Exclusive::Truncate => made(
                 op::ftruncate(&file, u64::from(span.at)),
                 Use::Truncate(u64::from(span.at)),
                 None,
                 None,
             ),
-            Alone::Extend => {
+            Exclusive::Extend => {
                 made(op::fallocate(&file, 0, at, len), Use::Extend(at + len), None, None)
             }
-            Alone::Read | Alone::ReadOn => {
+            Exclusive::Read | Exclusive::ReadOn => {
                 let buffer = self.buffer(len as usize, direct, number);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 made(op::read(&file, buffer, place), Use::Read(offset), Some(len), address)
             }
-            Alone::Write | Alone::WriteOn => {
+            Exclusive::Write | Exclusive::WriteOn => {
                 let buffer = self.filled(len as usize, direct, number, number as u32 + 1, 0);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let usage = Use::Write(offset, buffer.as_slice().to_vec());
@@ -292,31 +295,31 @@ impl Run<'_> {
         }
     }
 
-    fn make_name(&mut self, what: Name, first: u8, second: u8) -> Made {
-        let second = if matches!(what, Name::Rename | Name::Link) { second } else { first };
+    fn make_name(&mut self, action: NameOp, first: u8, second: u8) -> Made {
+        let second = if matches!(action, NameOp::Rename | NameOp::Link) { second } else { first };
         if !self.names.are_free(first, second) {
             return Made::plain(op::nop(), Expect::Zero);
         }
-        let plan = self.names.plan(what, first, second);
+        let plan = self.names.plan(action, first, second);
         let (path, other) = (self.names.path(first), self.names.path(second));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let operation = match what {
-            Name::Mkdir => op::mkdir(path, 0o755),
-            Name::Rmdir => op::rmdir(path),
-            Name::Unlink => op::unlink(path),
-            Name::Rename => op::rename(path, other),
-            Name::Link => op::link(path, other),
-            Name::Symlink => op::symlink(NOWHERE, path),
-            Name::Statx => op::statx(path),
-            Name::Open => op::open(path, &options),
-            Name::Create => op::open(path, options.create(true)),
-            Name::CreateNew => op::open(path, options.create_new(true)),
+        let operation = match action {
+            NameOp::Mkdir => op::mkdir(path, 0o755),
+            NameOp::Rmdir => op::rmdir(path),
+            NameOp::Unlink => op::unlink(path),
+            NameOp::Rename => op::rename(path, other),
+            NameOp::Link => op::link(path, other),
+            NameOp::Symlink => op::symlink(NOWHERE, path),
+            NameOp::Statx => op::statx(path),
+            NameOp::Open => op::open(path, &options),
+            NameOp::Create => op::open(path, options.create(true)),
+            NameOp::CreateNew => op::open(path, options.create_new(true)),
         };
         Made::plain(operation, Expect::Name(plan))
     }
 
-    /// A buffer of one of the kinds there are.
+    /// A buffer of one of the buffer types.
     fn buffer(&self, len: usize, direct: bool, number: usize) -> Buffer {
         let block =
             self.arena.as_ref().filter(|_| len <= BLOCK).and_then(ringway_core::Arena::take);
@@ -360,7 +363,7 @@ fn parts(len: u64, direct: bool, number: usize) -> Vec<u64> {
 }
 
 impl Op {
-    /// Whether it would never end without help.
+    /// Whether it may never complete by itself.
     pub(super) fn may_stall(&self, fed: bool) -> bool {
         let endless = match self.expect {
             Expect::Poll => !fed,

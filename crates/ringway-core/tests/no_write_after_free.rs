@@ -1,15 +1,13 @@
-//! Contract 1: nothing that the kernel may still touch is ever freed.
+//! Guarantee 1: memory that the kernel may still access is never freed.
 //!
-//! Round after round, direct reads from a real disk are left in flight: given up, cancelled, or
-//! with their queue dropped or closed at once without any wait. Their buffers are pages of a pool
-//! that belongs to the test. A page that the library lets go of is marked at once and lies in
-//! quarantine until every read must long have landed; a mark that has changed by then was
-//! overwritten by the kernel after its buffer had been freed. A page that is never let go of (what
-//! is in flight when its queue goes is leaked) never comes back to the pool, so it can harm nobody.
+//! Each round leaves direct reads from a real disk in flight: abandoned, cancelled, or with their
+//! queue dropped or closed without waiting. Their buffers come from a pool of the test. When the
+//! library frees a buffer, the pool marks it at once and keeps it in quarantine until every read
+//! must have completed. A mark that has changed by then was overwritten by the kernel after the
+//! free. A buffer that is leaked with its queue never returns to the pool, and does no harm.
 //!
-//! That this would be seen is shown by the first test: a bare ring, dropped with reads in flight,
-//! and a program that takes its buffers back at once. `RINGWAY_ROUNDS` sets the rounds of each test
-//! below it.
+//! The first test shows that the method works: it drops a bare ring with reads in flight and frees
+//! the buffers at once. `RINGWAY_ROUNDS` sets the rounds of the other tests.
 
 use ringway_core::{BackendKind, Buffer, CustomBuffer, File, OpenOptions, Options, op};
 use std::io::Write;
@@ -21,14 +19,14 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 /// Bytes of a read.
 const LEN: usize = 4 * PAGE;
-/// What the file holds.
+/// The content of the file.
 const CONTENT: u8 = 0x5a;
-/// What a freed page is filled with.
+/// The mark in a freed page.
 const MARK: u8 = 0xc3;
-/// Bytes of the file; more than a few reads ahead of the device.
+/// Bytes of the file: far more than the reads in flight.
 const FILE: u64 = 16 << 20;
 
-/// Memory that outlives everything: leaked, so that a write after free is seen instead of crashing.
+/// Memory that is never unmapped, so that a write after free is detected instead of crashing.
 #[derive(Clone)]
 struct Pool(Arc<Mutex<Pages>>);
 
@@ -36,13 +34,13 @@ struct Pool(Arc<Mutex<Pages>>);
 struct Pages {
     /// Free and safe to use again.
     clean: Vec<usize>,
-    /// Freed and marked; since when.
+    /// Freed and marked, with the time of the free.
     quarantine: Vec<(usize, Instant)>,
     handed_out: usize,
 }
 
 /// A buffer of the pool: marked when it is freed.
-struct Lent {
+struct PooledBuffer {
     address: usize,
     pool: Pool,
 }
@@ -52,7 +50,7 @@ impl Pool {
         Self(Arc::default())
     }
 
-    fn lend(&self) -> Buffer {
+    fn take(&self) -> Buffer {
         let mut pages = self.0.lock().unwrap();
         pages.handed_out += 1;
         let address = match pages.clean.pop() {
@@ -60,12 +58,13 @@ impl Pool {
             None => map(),
         };
         drop(pages);
-        // SAFETY: the mapping has this length, is never unmapped, and is in nobody's use.
+        // SAFETY: the mapping has this length and is never unmapped, and only the caller has its
+        // address.
         unsafe { std::slice::from_raw_parts_mut(address as *mut u8, LEN) }.fill(0);
-        Buffer::custom(Box::new(Lent { address, pool: self.clone() }))
+        Buffer::custom(Box::new(PooledBuffer { address, pool: self.clone() }))
     }
 
-    /// Looks at what was freed at least so long ago; each must be as it was marked.
+    /// Checks the marks of all buffers that were freed at least `age` ago.
     fn inspect(&self, age: Duration) -> Result<usize, String> {
         let mut pages = self.0.lock().unwrap();
         let (old, young) = std::mem::take(&mut pages.quarantine)
@@ -83,7 +82,7 @@ impl Pool {
 
 fn map() -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-    // SAFETY: a new private mapping, wherever the kernel likes.
+    // SAFETY: a new private mapping at an address of the kernel's choice.
     let address = unsafe {
         libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     };
@@ -91,9 +90,9 @@ fn map() -> usize {
     address.addr()
 }
 
-/// Whether freed memory is as it was left.
+/// Checks that the mark of a freed buffer is intact.
 fn check(address: usize) -> Result<(), String> {
-    // A kernel that writes where it should not does so behind the compiler's back.
+    // Volatile, because the kernel writes without the compiler's knowledge.
     let byte = |at: usize| {
         // SAFETY: within a mapping that is never unmapped.
         unsafe { ((address + at) as *const u8).read_volatile() }
@@ -106,7 +105,7 @@ fn check(address: usize) -> Result<(), String> {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         // SAFETY: the mapping has this length and is never unmapped; the value is its only owner.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, LEN) }.fill(MARK);
@@ -116,9 +115,9 @@ impl Drop for Lent {
     }
 }
 
-// SAFETY: the mapping stays where it is for ever, was initialised when it was lent, and is this
-// value's alone.
-unsafe impl CustomBuffer for Lent {
+// SAFETY: the mapping never moves, was initialised when it was taken from the pool, and belongs to
+// this value alone.
+unsafe impl CustomBuffer for PooledBuffer {
     fn as_ptr(&self) -> *const u8 {
         self.address as *const u8
     }
@@ -133,7 +132,7 @@ unsafe impl CustomBuffer for Lent {
     }
 }
 
-/// A file on the disk that is open for direct I/O; gone with the value.
+/// A file on disk, open for direct I/O, and removed when dropped.
 struct Scratch {
     path: PathBuf,
     file: File,
@@ -142,7 +141,7 @@ struct Scratch {
 impl Scratch {
     fn new(name: &str) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("contract-one-{name}-{}", std::process::id()));
+            .join(format!("no-write-after-free-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         let piece = vec![CONTENT; 1 << 20];
         (0..FILE >> 20).for_each(|_| file.write_all(&piece).unwrap());
@@ -158,7 +157,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A file that stays is in nobody's way.
+        // A file that cannot be removed does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -171,12 +170,12 @@ fn rounds() -> u64 {
     std::env::var("RINGWAY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1000)
 }
 
-/// Longer than any read takes to land, a busy disk's included.
-const LANDED: Duration = Duration::from_millis(1500);
+/// Longer than any read takes, even on a busy disk.
+const READ_LIMIT: Duration = Duration::from_millis(1500);
 
 fn many_rounds(backend: BackendKind) {
     if let Err(error) = Options::new().backend(backend).build() {
-        // Where `CI` is set, everything can be tested.
+        // If `CI` is set, every backend must be available.
         assert!(std::env::var_os("CI").is_none(), "{error}");
         return println!("skipped: {error}");
     }
@@ -200,13 +199,13 @@ fn many_rounds(backend: BackendKind) {
         for number in 0..reads {
             ids.push(
                 queue
-                    .push(op::read(&scratch.file, pool.lend(), offset(round * 8 + number)))
+                    .push(op::read(&scratch.file, pool.take(), offset(round * 8 + number)))
                     .unwrap(),
             );
         }
         queue.submit().unwrap();
         match round % 4 {
-            // Dropped as it is.
+            // Dropped with all reads in flight.
             0 => {}
             1 => {
                 in_flight_at_the_end += queue.close(Duration::ZERO).unwrap() as u64;
@@ -225,28 +224,29 @@ fn many_rounds(backend: BackendKind) {
         }
         in_flight_at_the_end += queue.in_flight() as u64;
         drop(queue);
-        inspected += pool.inspect(LANDED).unwrap();
+        inspected += pool.inspect(READ_LIMIT).unwrap();
     }
-    std::thread::sleep(LANDED);
-    inspected += pool.inspect(LANDED).unwrap();
+    std::thread::sleep(READ_LIMIT);
+    inspected += pool.inspect(READ_LIMIT).unwrap();
     let pages = pool.0.lock().unwrap();
     assert!(pages.quarantine.is_empty());
     assert!(inspected > 0, "nothing was ever freed");
     assert!(
         in_flight_at_the_end > rounds() / 2,
-        "too little was in flight when its queue went: nothing was tried"
+        "too few reads were in flight when their queue ended, so nothing was tested"
     );
     println!(
-        "{backend}: {} rounds, {in_flight_at_the_end} reads in flight at the end of their queues, {inspected} buffers freed, {} leaked",
+        "{backend}: {} rounds, {in_flight_at_the_end} reads in flight at the end of their queues, \
+         {inspected} buffers freed, {} leaked",
         rounds(),
         pages.handed_out,
     );
 }
 
-/// A program that frees too early, on a ring of its own: some of its pages change after they were
-/// freed. If this did not fail, the tests below would prove nothing.
+/// A program that frees too early: some of its buffers change after the free. If this test did not
+/// detect that, the others would prove nothing.
 #[test]
-fn a_write_after_free_is_seen() {
+fn a_write_after_free_is_detected() {
     let scratch = Scratch::new("bare");
     let pool = Pool::new();
     let until = Instant::now() + Duration::from_secs(60);
@@ -258,7 +258,7 @@ fn a_write_after_free_is_seen() {
                 return println!("skipped: {error}");
             }
         };
-        let buffers: Vec<Buffer> = (0..8).map(|_| pool.lend()).collect();
+        let buffers: Vec<Buffer> = (0..8).map(|_| pool.take()).collect();
         for (number, buffer) in (0u64..).zip(&buffers) {
             let address = buffer.as_slice().as_ptr().cast_mut();
             let read = io_uring::opcode::Read::new(
@@ -266,8 +266,8 @@ fn a_write_after_free_is_seen() {
                 address,
                 LEN as u32,
             );
-            // SAFETY: the pool's memory is never unmapped; that it is written to too late is what
-            // the test is about.
+            // SAFETY: the memory of the pool is never unmapped. The write after free is the purpose
+            // of the test.
             unsafe { ring.submission().push(&read.offset(offset(round * 8 + number)).build()) }
                 .unwrap();
         }

@@ -1,38 +1,39 @@
-//! What a completion is held against.
+//! Checks completions against the model.
 
 use super::{Checked, Run};
-use crate::alone::Use;
+use crate::exclusive::Use;
 use crate::names::{Node, Plan};
-use crate::script::Name;
+use crate::script::NameOp;
 use ringway_core::op::Opcode;
 use ringway_core::{BackendKind, Buffer, Completion, File, OpId};
 
 /// An operation that was pushed.
 #[derive(Debug)]
 pub(super) struct Op {
-    pub kind: Opcode,
+    pub opcode: Opcode,
     pub expect: Expect,
-    /// The first of its chain; itself, without one.
+    /// The first member of its chain, or the operation itself.
     pub first: usize,
-    /// Told by the push of the first of a chain, of the others by the completion.
+    /// The push returns the id of the first member of a chain; the completions have those of the
+    /// others.
     pub id: Option<OpId>,
-    /// Somebody waits for its completion.
+    /// Its completion is expected.
     pub live: bool,
-    /// Its cancel was asked for, perhaps too late.
+    /// A cancel was requested, perhaps too late.
     pub cancelled: bool,
     pub exact: bool,
-    pub always: bool,
+    pub continue_on_error: bool,
     pub may_time_out: bool,
     /// Bytes of a transfer.
     pub total: Option<u64>,
     /// First byte of its first buffer.
     pub address: Option<usize>,
-    pub outcome: Outcome,
+    pub known: KnownResult,
     pub ended: Ended,
 }
 
-/// Whether a cancel has ended its chain with it: then nothing that follows begins, whatever the
-/// settings.
+/// Whether a cancel has ended its chain at this operation. If so, no later member begins, whatever
+/// its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     No,
@@ -40,81 +41,81 @@ pub(super) enum Ended {
     Yes,
 }
 
-/// What the owner knows of its result.
+/// What is known of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum KnownResult {
     Unknown,
-    /// What follows in its chain may begin.
+    /// The next member of its chain may begin.
     Full,
-    /// An error, or less than was to be transferred.
+    /// An error or a short transfer.
     Less,
 }
 
-/// What it is to answer.
+/// The expected result.
 #[derive(Debug)]
 pub(super) enum Expect {
     Zero,
     ZeroOrUnsupported,
-    /// That the pipe is readable, once it is.
+    /// POLLIN, once the pipe has data.
     Poll,
-    /// One byte or more, each of which comes once.
+    /// One byte or more; each byte is read once.
     PipeRead,
-    /// EBUSY, as the file is held here.
-    CloseHeld(#[allow(dead_code, reason = "it is held")] File),
+    /// EBUSY, because this value owns the file.
+    CloseHeld(#[allow(dead_code, reason = "owns the file")] File),
     SharedRead {
         file: usize,
         at: u64,
     },
-    /// A write, or a hole of so many bytes.
+    /// A write, or a hole of this many bytes.
     SharedWrite {
         file: usize,
         hole: Option<u64>,
     },
-    Alone {
+    Exclusive {
         file: usize,
         usage: Use,
     },
     Name(Plan),
 }
 
-/// What the chain before an operation says of it.
+/// What the earlier members of its chain imply for an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chain {
     /// It begins.
     Whole,
-    /// It never begins.
+    /// It does not begin.
     Broken,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
 impl Run<'_> {
-    pub(super) fn judge_all(&mut self, done: Vec<Completion>) -> Checked {
+    pub(super) fn verify_all(&mut self, done: Vec<Completion>) -> Checked {
         for completion in done {
             let number = completion.user_data as usize;
-            let told = format!("{:?}", completion.result);
-            self.judge(completion).map_err(|text| {
+            let result = format!("{:?}", completion.result);
+            self.verify(completion).map_err(|text| {
                 let first = self.ops.get(number).map_or(number, |op| op.first);
                 let chain = self.ops.get(first..=number).unwrap_or_default();
-                format!("operation {number} answered {told}: {text}{}", lines(chain))
+                format!("operation {number} completed with {result}: {text}{}", lines(chain))
             })?;
         }
         Ok(())
     }
 
-    fn judge(&mut self, completion: Completion) -> Checked {
+    fn verify(&mut self, completion: Completion) -> Checked {
         let number = completion.user_data as usize;
-        let Some(op) = self.ops.get_mut(number) else { return Err("it was never pushed".into()) };
+        let Some(op) = self.ops.get_mut(number) else { return Err("it was not pushed".into()) };
         if !op.live {
-            return Err("it was handed out before, or given up".into());
+            return Err("it was delivered before, or abandoned".into());
         }
         if op.id.is_some_and(|id| id != completion.id) {
-            return Err(format!("under another id, {:?}", completion.id));
+            return Err(format!("wrong id {:?}", completion.id));
         }
-        if completion.opcode != op.kind
-            || completion.result.is_err_and(|error| error.opcode() != op.kind)
+        if completion.opcode != op.opcode
+            || completion.result.is_err_and(|error| error.opcode() != op.opcode)
         {
-            return Err(format!("as a {}", completion.opcode));
+            return Err(format!("wrong opcode {}", completion.opcode));
         }
         op.id = Some(completion.id);
         op.live = false;
@@ -127,7 +128,7 @@ impl Run<'_> {
         let result = completion.result.map_err(|error| error.errno());
         let chain = self.chain_before(number)?;
         if chain == Chain::Broken && result != Err(libc::ECANCELED) {
-            return Err("though what comes before it in its chain has failed".into());
+            return Err("an earlier member of its chain has failed".into());
         }
         let before =
             if number > self.ops[number].first { self.ops[number - 1].ended } else { Ended::No };
@@ -138,22 +139,22 @@ impl Run<'_> {
             (Err(libc::ECANCELED), _) if op.cancelled || before == Ended::Perhaps => Ended::Perhaps,
             _ => Ended::No,
         };
-        op.outcome = match (result, op.total) {
-            (Ok(done), Some(total)) if done < total => Outcome::Less,
-            (Ok(_), _) => Outcome::Full,
-            (Err(_), _) => Outcome::Less,
+        op.known = match (result, op.total) {
+            (Ok(done), Some(total)) if done < total => KnownResult::Less,
+            (Ok(_), _) => KnownResult::Full,
+            (Err(_), _) => KnownResult::Less,
         };
         let excused = result.is_err_and(|errno| self.excuses(number, errno, chain));
         self.compare(number, result, completion, excused, chain == Chain::Broken)
     }
 
-    /// Whether this errno needs no further reason.
+    /// Whether a cancel, a timeout, the chain or a fault explains this errno.
     fn excuses(&self, number: usize, errno: i32, chain: Chain) -> bool {
         let op = &self.ops[number];
         let faulty = self.conditions.faults.is_some_and(|faults| faults.errors > 0)
-            && !matches!(op.kind, Opcode::Nop | Opcode::Timeout | Opcode::Poll | Opcode::Close);
+            && !matches!(op.opcode, Opcode::Nop | Opcode::Timeout | Opcode::Poll | Opcode::Close);
         let sync_fails = self.conditions.faults.is_some_and(|faults| faults.sync_errors > 0)
-            && matches!(op.kind, Opcode::Fsync | Opcode::SyncRange);
+            && matches!(op.opcode, Opcode::Fsync | Opcode::SyncRange);
         match errno {
             libc::ECANCELED => op.cancelled || chain != Chain::Whole,
             libc::ETIMEDOUT => op.may_time_out,
@@ -161,7 +162,7 @@ impl Run<'_> {
             libc::ENOSPC => {
                 sync_fails
                     || (faulty
-                        && matches!(op.kind, Opcode::Write | Opcode::Writev | Opcode::Fallocate))
+                        && matches!(op.opcode, Opcode::Write | Opcode::Writev | Opcode::Fallocate))
             }
             _ => false,
         }
@@ -173,16 +174,16 @@ impl Run<'_> {
             return Ok(Chain::Whole);
         }
         let before = &self.ops[number - 1];
-        match (before.ended, before.outcome) {
+        match (before.ended, before.known) {
             _ if before.live && !op.cancelled => {
-                Err("before what comes before it in its chain".into())
+                Err("completed before an earlier member of its chain".into())
             }
             _ if before.live => Ok(Chain::Unknown),
             (Ended::Yes, _) => Ok(Chain::Broken),
-            (Ended::Perhaps, _) | (_, Outcome::Unknown) => Ok(Chain::Unknown),
-            _ if before.always => Ok(Chain::Whole),
-            (_, Outcome::Full) => Ok(Chain::Whole),
-            (_, Outcome::Less) => Ok(Chain::Broken),
+            (Ended::Perhaps, _) | (_, KnownResult::Unknown) => Ok(Chain::Unknown),
+            _ if before.continue_on_error => Ok(Chain::Whole),
+            (_, KnownResult::Full) => Ok(Chain::Whole),
+            (_, KnownResult::Less) => Ok(Chain::Broken),
         }
     }
 
@@ -194,12 +195,12 @@ impl Run<'_> {
         excused: bool,
         never_began: bool,
     ) -> Checked {
-        let wrong = || Err("which it cannot".to_owned());
+        let wrong = || Err("unexpected result".to_owned());
         let op = &self.ops[number];
         if let (Ok(done), Some(total)) = (result, op.total)
             && done > total
         {
-            return Err(format!("more than {total}"));
+            return Err(format!("more than {total} bytes"));
         }
         match &op.expect {
             Expect::Zero if result == Ok(0) || excused => Ok(()),
@@ -257,18 +258,18 @@ impl Run<'_> {
                 }
                 Ok(())
             }
-            Expect::Alone { file, .. } => {
+            Expect::Exclusive { file, .. } => {
                 let file = *file;
                 let bytes = match op.total {
                     Some(_) => joined(&self.buffers(number, completion)?),
                     None => Vec::new(),
                 };
-                self.compare_alone(number, file, result, &bytes, excused, never_began)?;
+                self.compare_exclusive(number, file, result, &bytes, excused, never_began)?;
                 self.leave(file)
             }
             Expect::Name(plan) => {
                 let plan = *plan;
-                match (result, plan.answer) {
+                match (result, plan.expected) {
                     (Ok(0), Ok(())) => {
                         self.compare_name(&plan, completion)?;
                         self.names.done(&plan);
@@ -289,7 +290,7 @@ impl Run<'_> {
         }
     }
 
-    fn compare_alone(
+    fn compare_exclusive(
         &mut self,
         number: usize,
         file: usize,
@@ -299,8 +300,8 @@ impl Run<'_> {
         never_began: bool,
     ) -> Checked {
         let short = self.may_be_short(number);
-        let Expect::Alone { usage, .. } = &self.ops[number].expect else { return Ok(()) };
-        let model = &mut self.alone[file];
+        let Expect::Exclusive { usage, .. } = &self.ops[number].expect else { return Ok(()) };
+        let model = &mut self.exclusive[file];
         match (result, usage) {
             (Ok(done), Use::Read(at)) => {
                 if model.is_certain() {
@@ -308,7 +309,7 @@ impl Run<'_> {
                     let fits =
                         done == expected.len() as u64 || (short && done < expected.len() as u64);
                     if !fits || bytes[..done as usize] != expected[..done as usize] {
-                        return Err(format!("not the {} bytes of the model", expected.len()));
+                        return Err(format!("expected the {} bytes of the model", expected.len()));
                     }
                     self.report.compared += done;
                 }
@@ -321,24 +322,22 @@ impl Run<'_> {
             (Err(libc::EOPNOTSUPP), Use::Extend(_)) => {}
             (Err(_), _) if never_began => {}
             (Err(_), _) if excused => model.failed(usage),
-            _ => return Err("which it cannot".into()),
+            _ => return Err("unexpected result".into()),
         }
         Ok(())
     }
 
     fn compare_name(&mut self, plan: &Plan, completion: Completion) -> Checked {
-        match plan.what {
-            Name::Open | Name::Create | Name::CreateNew => {
-                let file =
-                    completion.into_file().map_err(|error| format!("without a file: {error}"))?;
+        match plan.action {
+            NameOp::Open | NameOp::Create | NameOp::CreateNew => {
+                let file = completion.into_file().map_err(|error| format!("no file: {error}"))?;
                 if self.opened.len() < 8 {
                     self.opened.push(file);
                 }
             }
-            Name::Statx => {
-                let data = completion
-                    .into_metadata()
-                    .map_err(|error| format!("without metadata: {error}"))?;
+            NameOp::Statx => {
+                let data =
+                    completion.into_metadata().map_err(|error| format!("no metadata: {error}"))?;
                 if data.is_dir() != (self.names.node(plan.first) == Node::Dir) {
                     return Err(format!("{data:?} of a {:?}", self.names.node(plan.first)));
                 }
@@ -348,7 +347,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a transfer may come to less than was asked for, without the file ending.
+    /// Whether a transfer may be short before the end of the file.
     fn may_be_short(&self, number: usize) -> bool {
         let op = &self.ops[number];
         let faulty =
@@ -356,39 +355,38 @@ impl Run<'_> {
         !op.exact && (faulty || op.cancelled || op.may_time_out)
     }
 
-    /// The buffers of a transfer: they come back whatever the result, and are those that were
-    /// pushed.
+    /// The buffers of a transfer: returned with any result, and those that were pushed.
     fn buffers(&self, number: usize, completion: Completion) -> Result<Vec<Buffer>, String> {
         let op = &self.ops[number];
-        let buffers = match op.kind {
+        let buffers = match op.opcode {
             Opcode::Readv | Opcode::Writev => {
                 completion.into_vectored().map(|buffers| buffers.into_buffers())
             }
             _ => completion.into_buffer().map(|buffer| vec![buffer]),
         };
-        let buffers = buffers.ok_or("without its buffer")?;
+        let buffers = buffers.ok_or("no buffer")?;
         let same = buffers.first().map(|buffer| buffer.as_slice().as_ptr().addr()) == op.address
             && Some(buffers.iter().map(|buffer| buffer.len() as u64).sum()) == op.total;
-        if same { Ok(buffers) } else { Err("with another buffer".into()) }
+        if same { Ok(buffers) } else { Err("wrong buffer".into()) }
     }
 
-    /// An operation of which nobody will learn what came of it, from here on.
-    pub(super) fn begin_doubt(&mut self, number: usize) {
+    /// The effect of this operation is unknown from now on.
+    pub(super) fn begin_uncertainty(&mut self, number: usize) {
         match &self.ops[number].expect {
-            Expect::Alone { file, usage } => self.alone[*file].failed(usage),
+            Expect::Exclusive { file, usage } => self.exclusive[*file].failed(usage),
             Expect::PipeRead => self.pipes.leaks = true,
             _ => {}
         }
     }
 
-    /// It is over, whatever came of it.
-    pub(super) fn end_doubt(&mut self, number: usize) -> Checked {
+    /// The operation is over, with unknown effect.
+    pub(super) fn end_uncertainty(&mut self, number: usize) -> Checked {
         self.order.over(number);
         if self.conditions.backend == BackendKind::Null {
             return Ok(());
         }
         match &self.ops[number].expect {
-            Expect::Alone { file, .. } => {
+            Expect::Exclusive { file, .. } => {
                 let file = *file;
                 self.leave(file)
             }
@@ -397,15 +395,15 @@ impl Run<'_> {
         }
     }
 
-    /// One less that uses the file.
+    /// One user less of the file.
     fn leave(&mut self, file: usize) -> Checked {
-        let model = &mut self.alone[file];
+        let model = &mut self.exclusive[file];
         model.users -= 1;
         if model.users > 0 || model.is_certain() { Ok(()) } else { model.look() }
     }
 }
 
-/// Operations, one a line.
+/// The operations, one per line.
 pub(super) fn lines<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
     ops.into_iter().map(|op| format!("\n  {op:?}")).collect()
 }
