@@ -1,5 +1,5 @@
-//! The lower limits of the rows on the null backend: the runtime without ringway, and ringway-core's
-//! queue without a runtime.
+//! The lower limits of the rows on the null backend: the runtime without ringway, and the queue of
+//! ringway-core without a runtime.
 
 use super::{Contestant, FLOOR, QUEUE, tasks};
 use crate::buffer::Buffer;

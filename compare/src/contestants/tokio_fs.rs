@@ -8,6 +8,7 @@ use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use rustix::process::{Resource, getrlimit};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
@@ -121,8 +122,5 @@ async fn operate(
 
 /// How many files this process may have open.
 fn most_files() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one `rlimit` into the live value.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

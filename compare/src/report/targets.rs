@@ -12,8 +12,8 @@ use crate::workload::{Operation, Workload};
 use ringway_measure::table::Table;
 use ringway_measure::text::significant;
 
-/// ringway reaches at least this share of the operations per second of the fastest runtime that owns
-/// its threads.
+/// ringway reaches at least this share of the operations per second of the fastest runtime that
+/// owns its threads.
 const LEAST_OF_FASTEST: f64 = 1.0 / 1.2;
 
 /// A metric of a contestant, and its bound.
