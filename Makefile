@@ -153,8 +153,9 @@ test: ## formatting, lints and every test: what CI runs
 	$(MAKE) -C go test
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
-check: ## formatting and lints alone
+check: ## formatting, lints and lines over 100 columns, without tests
 	@$(NEED) $(needs.check)
+	scripts/check-columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
@@ -182,7 +183,7 @@ soak: ## random operations, faults and cancels on every backend, checked; SOAK=1
 
 storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
 	@$(NEED) $(needs.storm)
-	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test trust storm -- \
+	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test guarantees storm -- \
 		--nocapture --test-threads=3
 
 # (loom's usual cfg would change tokio too.)
@@ -207,7 +208,7 @@ fuzz: ## each fuzz target for FUZZ=60 seconds
 # ThreadSanitizer knows only locks that were compiled for it, so the standard library is rebuilt.
 SANITIZED := test --target $$(rustc -vV | sed -n 's/^host: //p')
 QUEUE := -p ringway-core --lib --test model
-ENGINE := -p ringway --lib --test trust -- --skip process --skip compile --skip examples
+ENGINE := -p ringway --lib --test guarantees -- --skip process --skip compile --skip examples
 sanitize: export RUSTC_BOOTSTRAP := 1
 sanitize: ## the queue's and the engine's tests under AddressSanitizer and ThreadSanitizer
 	@$(NEED) $(needs.sanitize)

@@ -115,19 +115,16 @@ func TestFSMatchesDirFS(t *testing.T) {
 					[]any{string(want), text(wantErr)})
 				for what, call := range map[string]func(fs.FS) (any, error){
 					"Stat": func(f fs.FS) (any, error) {
-						info,
-							err := fs.Stat(f, name)
+						info, err := fs.Stat(f, name)
 						return described(info), err
 					},
 					"Lstat": func(f fs.FS) (any, error) {
-						info,
-							err := fs.Lstat(f, name)
+						info, err := fs.Lstat(f, name)
 						return described(info), err
 					},
 					"ReadLink": func(f fs.FS) (any, error) { return fs.ReadLink(f, name) },
 					"ReadDir": func(f fs.FS) (any, error) {
-						all,
-							err := fs.ReadDir(f, name)
+						all, err := fs.ReadDir(f, name)
 						return fmt.Sprint(all), err
 					},
 					"Open": func(f fs.FS) (any, error) {
@@ -841,15 +838,15 @@ func TestHTTPServing(t *testing.T) {
 				{"If-Unmodified-Since": {"Wed, 01 Jan 2020 00:00:00 GMT"}},
 			} {
 				for _, method := range []string{"GET", "HEAD"} {
-					got, want := serve(ours[i], method, path, header), serve(theirs[i], method,
-						path, header)
+					got := serve(ours[i], method, path, header)
+					want := serve(theirs[i], method, path, header)
 					same(t, fmt.Sprint(method, path, header), got, want)
 				}
 			}
 			// The boundary between several ranges is random, so their parts are compared.
 			several := http.Header{"Range": {"bytes=1-3,4096-9000,39999-"}}
-			got, want := parts(t, serve(ours[i], "GET", path, several)), parts(t,
-				serve(theirs[i], "GET", path, several))
+			got := parts(t, serve(ours[i], "GET", path, several))
+			want := parts(t, serve(theirs[i], "GET", path, several))
 			if same(t, "parts", got, want); len(got) != 3 {
 				t.Error(len(got), "parts")
 			}

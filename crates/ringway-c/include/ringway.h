@@ -102,7 +102,7 @@ struct ringway_queue;
 enum ringway_backend {
 	RINGWAY_BACKEND_BEST = 0,    /* the first of uring, kaio, threads that passes a real read */
 	RINGWAY_BACKEND_URING = 1,   /* io_uring */
-	RINGWAY_BACKEND_KAIO = 2,    /* Linux AIO for direct I/O and syncs; threads for the rest */
+	RINGWAY_BACKEND_KAIO = 2,    /* Linux AIO; buffered I/O and metadata on threads */
 	RINGWAY_BACKEND_THREADS = 3, /* threads that make blocking calls */
 	/* Completes every operation successfully without performing it: measures the cost of the
 	   queue itself. Only in a library built for tests; see ringway_create(3). */

@@ -8,7 +8,7 @@ mod rows;
 use crate::{BackendKind, Engine, FaultPlan};
 use futures::executor::block_on;
 use ringway_core::{FaultStep, Late};
-use rows::{Does, Row, World};
+use rows::{Does, Fixture, Row};
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
@@ -104,7 +104,7 @@ impl Table {
         step: Option<u64>,
     ) {
         let dir = scratch();
-        let mut call = (row.call)(World::new(engine, kind, dir.path(), direct));
+        let mut call = (row.call)(Fixture::new(engine, kind, dir.path(), direct));
         let result = match self.fault {
             Fault::Never => poll_for_a_while(call.as_mut()),
             _ => Some(block_on(call.as_mut())),

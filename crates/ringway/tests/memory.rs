@@ -1,35 +1,29 @@
-//! Memory of reads: what a read does not fill is not touched, and what is kept is not much larger
-//! than what was read. One test, in a process of its own, since it looks at all of the process's
-//! memory.
+//! Memory of reads: a read does not touch memory that it does not fill, and keeping a result takes
+//! little more than its bytes. The only test of this binary, because it measures the memory of the
+//! whole process.
 
+mod common;
+
+use common::{BACKENDS, build_or_skip, fifo, poll_once, resident};
+use ringway::Engine;
 use ringway::fs::File;
-use ringway::{BackendKind, Engine};
-use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 const MIB: usize = 1 << 20;
 
-/// Bytes of this process that are in memory now, or have been at most.
-fn resident(what: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
-}
-
 #[test]
-fn memory_is_used_by_what_was_read() {
-    for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+fn reads_use_memory_only_for_their_bytes() {
+    for kind in BACKENDS {
         for try_cached in [true, false] {
-            match Engine::builder().backend(kind).shards(1).try_cached(try_cached).build() {
-                Ok(engine) => of(&engine),
-                Err(error) => println!("skipped: {kind}: {error}"),
+            let builder = Engine::builder().shards(1).try_cached(try_cached);
+            if let Some(engine) = build_or_skip(kind, builder) {
+                check(&engine);
             }
         }
     }
 }
 
-fn of(engine: &Engine) {
+fn check(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, vec![7; 300 << 10]).unwrap();
@@ -44,7 +38,7 @@ fn of(engine: &Engine) {
         }
         assert!(
             resident("VmHWM") - before < 48 * MIB,
-            "memory was touched that nothing was read into"
+            "a read touched memory that it did not fill"
         );
 
         let before = resident("VmRSS");
@@ -53,8 +47,8 @@ fn of(engine: &Engine) {
             kept.push(file.read(0..300 << 10).await.unwrap());
         }
         let used = resident("VmRSS") - before;
-        let asked = 500 * (300 << 10);
-        assert!(used < asked + asked / 8 + 16 * MIB, "{used} bytes for {asked}");
+        let requested = 500 * (300 << 10);
+        assert!(used < requested + requested / 8 + 16 * MIB, "{used} bytes for {requested}");
         let before = resident("VmRSS");
         let mut small = Vec::new();
         for at in 0..20_000 {
@@ -64,20 +58,13 @@ fn of(engine: &Engine) {
         assert!(used < 20_000 * 1024 + 8 * MIB, "{used} bytes for {}", 20_000 * 100);
         assert!(kept.iter().chain(&small).all(|block| block.iter().all(|byte| *byte == 7)));
     });
-    // Its first poll has done all that it does by itself: it has not touched the memory either.
+    // The first poll of a pending read does not touch the memory either.
     let before = resident("VmHWM");
-    let fifo = dir.path().join("fifo");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &fifo,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RWXU,
-        0,
-    )
-    .unwrap();
-    let both = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let path = dir.path().join("fifo");
+    fifo(&path);
+    let both = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let pipe = File::from_fd(both.into(), engine);
     let mut read = pin!(pipe.read(0..1 << 30));
-    assert!(matches!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending));
-    assert!(resident("VmHWM") - before < 32 * MIB, "the memory was touched in a poll");
+    assert!(poll_once(read.as_mut()).is_pending());
+    assert!(resident("VmHWM") - before < 32 * MIB, "a poll touched the memory");
 }

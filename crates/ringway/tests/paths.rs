@@ -1,5 +1,5 @@
-//! The functions that take paths do what those of `std::fs` do, and `write_atomic` does all or
-//! nothing.
+//! Functions on paths behave like those of `std::fs`, and `write_atomic` replaces a file entirely
+//! or not at all. `std_parity` compares all shapes of paths; here are the results of single calls.
 
 use ringway::fs::{self, File, OpenOptions, Resolve};
 use std::io;
@@ -24,7 +24,7 @@ async fn files_are_written_read_copied_renamed_and_removed() -> io::Result<()> {
     assert_eq!(fs::read(at("one")).await?, content);
     std::fs::set_permissions(at("one"), PermissionsExt::from_mode(0o640))?;
     assert_eq!(fs::copy(at("one"), at("two")).await?, content.len() as u64);
-    assert!(std::fs::read(at("two"))? == content, "a copy is the same");
+    assert!(std::fs::read(at("two"))? == content, "the copy differs");
     assert_eq!(std::fs::metadata(at("two"))?.mode() & 0o777, 0o640);
     fs::rename(at("two"), at("three")).await?;
     fs::hard_link(at("three"), at("four")).await?;
@@ -34,7 +34,7 @@ async fn files_are_written_read_copied_renamed_and_removed() -> io::Result<()> {
     assert_eq!(names(dir.path()), ["five", "four", "one", "three"]);
     assert!(fs::try_exists(at("five")).await?);
     fs::remove_file(at("four")).await?;
-    assert!(!fs::try_exists(at("five")).await?, "it leads nowhere");
+    assert!(!fs::try_exists(at("five")).await?, "the link is dangling");
     assert_eq!(
         fs::try_exists(at("one").join("below")).await.unwrap_err().kind(),
         io::ErrorKind::NotADirectory
@@ -46,9 +46,9 @@ async fn files_are_written_read_copied_renamed_and_removed() -> io::Result<()> {
     Ok(())
 }
 
-/// Files that say they have no length have content all the same.
+/// Files that report a length of 0, such as those of `/proc`, are read to their end.
 #[tokio::test]
-async fn files_without_a_length_are_read() -> io::Result<()> {
+async fn files_that_report_no_length_are_read() -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status").await?;
     assert!(status.contains("VmRSS"), "{status}");
     let empty = tempfile::NamedTempFile::new()?;
@@ -57,7 +57,7 @@ async fn files_without_a_length_are_read() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn directories_are_made_with_those_above_them() -> io::Result<()> {
+async fn create_dir_all_creates_parents() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let deep = dir.path().join("a/b/../b/c");
     fs::create_dir_all(&deep).await?;
@@ -86,19 +86,19 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
     fs::write_atomic(&path, b"second".to_vec()).await?;
     assert_eq!(std::fs::read(&path)?, b"second");
     let after = std::fs::metadata(&path)?;
-    assert_ne!(after.ino(), inode, "another file has taken its place");
+    assert_ne!(after.ino(), inode, "the file was not replaced");
     assert_eq!(after.mode() & 0o777, 0o604);
-    assert_eq!(names(dir.path()), ["settings"], "nothing is left beside it");
-    // A directory in its place cannot be replaced: the new file beside it goes again.
-    std::fs::create_dir(dir.path().join("taken"))?;
-    std::fs::write(dir.path().join("taken/full"), b"")?;
-    assert!(fs::write_atomic(dir.path().join("taken"), b"x".to_vec()).await.is_err());
-    assert_eq!(names(dir.path()), ["settings", "taken"]);
+    assert_eq!(names(dir.path()), ["settings"], "a temporary file is left");
+    // A directory cannot be replaced: the call fails and removes its temporary file.
+    std::fs::create_dir(dir.path().join("dir"))?;
+    std::fs::write(dir.path().join("dir/entry"), b"")?;
+    assert!(fs::write_atomic(dir.path().join("dir"), b"x".to_vec()).await.is_err());
+    assert_eq!(names(dir.path()), ["dir", "settings"]);
     assert_eq!(
         fs::write_atomic("/", b"x".to_vec()).await.unwrap_err().kind(),
         io::ErrorKind::InvalidInput
     );
-    // Dropped at any point it leaves the old content, or the new.
+    // Dropped at any point, the call leaves either the old content or the new.
     for polls in 0..40 {
         let content = format!("content {polls}").into_bytes();
         let before = std::fs::read(&path)?;
@@ -110,7 +110,7 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
             tokio::time::sleep(std::time::Duration::from_micros(200)).await;
         }
         drop(write);
-        // The rename may have been on its way.
+        // The rename may have been submitted already.
         let now = std::fs::read(&path)?;
         assert!(now == before || now == content, "{polls} polls: {now:?}");
     }
@@ -118,7 +118,7 @@ async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn a_directory_to_begin_at() -> io::Result<()> {
+async fn opens_relative_to_a_directory() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     std::fs::write(dir.path().join("file"), b"here")?;
     std::os::unix::fs::symlink("file", dir.path().join("link"))?;
@@ -135,7 +135,7 @@ async fn a_directory_to_begin_at() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn what_else_is_done_with_a_file() -> io::Result<()> {
+async fn other_operations_of_a_file() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("file");
     let file =
@@ -160,7 +160,7 @@ async fn what_else_is_done_with_a_file() -> io::Result<()> {
     assert_eq!(
         clone.close().await.unwrap_err().kind(),
         io::ErrorKind::InvalidInput,
-        "the other one holds it"
+        "the other handle holds the file"
     );
     file.close().await?;
     Ok(())

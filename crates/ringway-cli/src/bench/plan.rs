@@ -1,6 +1,7 @@
 //! From options to the workloads of a bench. Pure: it looks neither at the machine nor at files.
 
 use super::options::BenchArgs;
+use super::result::add_note;
 use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
 use std::time::Duration;
 
@@ -141,9 +142,7 @@ impl Plan {
     }
 
     fn note(&mut self, note: String) {
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
+        add_note(&mut self.notes, note);
     }
 }
 

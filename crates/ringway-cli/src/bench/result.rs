@@ -117,6 +117,13 @@ impl Direction {
     }
 }
 
+/// Adds a note unless it is there already.
+pub fn add_note(notes: &mut Vec<String>, note: String) {
+    if !notes.contains(&note) {
+        notes.push(note);
+    }
+}
+
 /// Adds one histogram to another.
 pub fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
     to.add(other).expect("all latency histograms have the same bounds");

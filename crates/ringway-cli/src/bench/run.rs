@@ -3,7 +3,7 @@
 
 use super::job::{Check, Job, JobFile, JobResult, Times};
 use super::memory::available_memory;
-use super::result::Run;
+use super::result::{Run, add_note};
 use super::target::{JobFiles, SEED, Source};
 use super::workload::{Advice, Cache, Stop, Workload};
 use anyhow::Context;
@@ -17,7 +17,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -216,8 +216,8 @@ fn run_jobs(
     tick: &mut dyn FnMut(),
 ) -> anyhow::Result<Result<Ran, String>> {
     let window = Arc::new(Window::new(files.len()));
-    let start = Gate::default();
-    let leave = Gate::default();
+    // Jobs wait for the times, or for `None`, which ends them; and at the end until they may leave.
+    let (start, leave) = (OnceLock::<Option<Times>>::new(), OnceLock::<()>::new());
     thread::scope(|scope| {
         let (ready, all_ready) = mpsc::channel();
         let (done, all_done) = mpsc::channel();
@@ -234,16 +234,16 @@ fn run_jobs(
                 };
                 let _ = ready.send(Ok(job.refusals()));
                 drop(ready);
-                let Some(times) = start.wait() else { return };
+                let Some(times) = *start.wait() else { return };
                 let _ = done.send((number, job.run(times, &window)));
                 drop(done);
                 // The helper threads exit with the queue; they are sampled once more before that.
-                let _: Option<()> = leave.wait();
+                leave.wait();
             };
             let spawned =
                 thread::Builder::new().name(format!("job {number}")).spawn_scoped(scope, job);
             if let Err(error) = spawned {
-                start.open(None);
+                let _ = start.set(None);
                 return Err(error).context("start a thread for a job");
             }
         }
@@ -252,16 +252,18 @@ fn run_jobs(
         let mut notes: Vec<String> = Vec::new();
         for refusals in all_ready.iter() {
             match refusals {
-                Ok(refusals) => refusals.into_iter().for_each(|refusal| note(&mut notes, refusal)),
+                Ok(refusals) => {
+                    refusals.into_iter().for_each(|refusal| add_note(&mut notes, refusal))
+                }
                 Err(refusal) => {
-                    start.open(None);
+                    let _ = start.set(None);
                     return Ok(Err(refusal));
                 }
             }
         }
         let mut helpers = None;
         let times = times(workload);
-        start.open(Some(times));
+        let _ = start.set(Some(times));
         let mut results: Vec<(u32, JobResult)> = Vec::new();
         let mut failed = None;
         loop {
@@ -287,7 +289,7 @@ fn run_jobs(
         }
         let mut helpers = helpers.unwrap_or_default();
         helpers.sample();
-        leave.open(Some(()));
+        let _ = leave.set(());
         match failed {
             Some(error) => Err(error),
             None if results.len() < files.len() => {
@@ -302,33 +304,6 @@ fn run_jobs(
     })
 }
 
-/// A point at which jobs wait for each other.
-struct Gate<T>(Mutex<Option<Option<T>>>, Condvar);
-
-impl<T> Default for Gate<T> {
-    fn default() -> Self {
-        Self(Mutex::new(None), Condvar::new())
-    }
-}
-
-impl<T: Copy> Gate<T> {
-    /// Releases all waiting jobs; with `None` they end.
-    fn open(&self, with: Option<T>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(with);
-        self.1.notify_all();
-    }
-
-    fn wait(&self) -> Option<T> {
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(with) = *opened {
-                return with;
-            }
-            opened = self.1.wait(opened).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
 fn times(workload: &Workload) -> Times {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let start = now();
@@ -339,12 +314,6 @@ fn times(workload: &Workload) -> Times {
         Stop::Bytes(_, runtime) | Stop::Whole(runtime) => runtime,
     };
     Times { start, measured, end: measured.saturating_add(runtime.map_or(u64::MAX, nanoseconds)) }
-}
-
-fn note(notes: &mut Vec<String>, note: String) {
-    if !notes.contains(&note) {
-        notes.push(note);
-    }
 }
 
 fn combine(

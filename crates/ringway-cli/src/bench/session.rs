@@ -4,7 +4,7 @@ use super::memory::available_memory;
 use super::options::BenchArgs;
 use super::plan::{self, Plan};
 use super::report::{self, configuration};
-use super::result::{Machine, Measurement, Report, Run};
+use super::result::{Machine, Measurement, Report, Run, add_note};
 use super::run::{self, Outcome};
 use super::target::{JobFiles, Targets};
 use super::workload::{Backend, Cache, Target, Workload};
@@ -71,12 +71,12 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
             match run::run(&measurement.workload, files, cache, number, &mut || show.tick())? {
                 Outcome::Ran(run, notes) => {
                     measurement.runs.push(*run);
-                    notes.into_iter().for_each(|note| add(&mut measurement.notes, note));
+                    notes.into_iter().for_each(|note| add_note(&mut measurement.notes, note));
                 }
                 Outcome::Refused(reason) => {
                     let backend = measurement.workload.backend.name();
-                    add(&mut refused, format!("{backend}: {reason}"));
-                    add(&mut measurement.notes, reason);
+                    add_note(&mut refused, format!("{backend}: {reason}"));
+                    add_note(&mut measurement.notes, reason);
                 }
             }
             show.run_ended();
@@ -106,12 +106,6 @@ fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
     }
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn add(to: &mut Vec<String>, text: String) {
-    if !to.contains(&text) {
-        to.push(text);
-    }
 }
 
 /// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
@@ -266,7 +260,7 @@ fn use_buffered_where_direct_fails(
         if let Some(source) = without.filter(|_| workload.direct) {
             let file_system = &source.facts.file_system;
             let remark = format!("{file_system} does not support direct I/O: measured buffered");
-            add(remarks, remark);
+            add_note(remarks, remark);
             (workload.direct, workload.iopoll) = (false, false);
             if kept.contains(&workload) {
                 continue;
@@ -333,7 +327,7 @@ fn machine(
     }
     let joined = |texts: Vec<String>| {
         let mut all = Vec::new();
-        texts.into_iter().for_each(|text| add(&mut all, text));
+        texts.into_iter().for_each(|text| add_note(&mut all, text));
         all.join("; ")
     };
     Ok(Machine {

@@ -141,7 +141,7 @@ fn about(machine: &Machine) -> Section {
     section.row("page", bytes_text(*page_size));
     section.row(
         "container",
-        container.as_ref().map_or("none seen".to_owned(), |name| format!("{name} (detected)")),
+        container.as_ref().map_or("none seen".to_owned(), |name| format!("probably {name}")),
     );
     section.row("user", if *uid == 0 { "0 (root)".to_owned() } else { uid.to_string() });
     section.row("capabilities", capabilities(limits));

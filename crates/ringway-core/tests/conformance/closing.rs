@@ -1,7 +1,9 @@
-//! Closing and dropping: bounded, and without a descriptor, a thread or a byte of the caller's left
+//! Closing and dropping a queue: both end in bounded time and leave no descriptor, thread or memory
 //! behind.
 
-use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, room, threads, wait_for};
+use crate::world::{
+    Checked, MS, World, buffer_for, descriptors, pattern, pipe, threads, wait_for, write_all,
+};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ pub fn with_operations_in_flight(world: &World) {
                 ])
                 .unwrap();
             for file in &files {
-                queue.push(op::read(file, room(file, 1 << 20), 0)).unwrap();
+                queue.push(op::read(file, buffer_for(file, 1 << 20), 0)).unwrap();
             }
         }
         queue.push(op::nop().drain()).unwrap();
@@ -42,7 +44,7 @@ pub fn with_operations_in_flight(world: &World) {
     assert!(gone, "{idle} before, {} now", descriptors());
 }
 
-pub fn counts_what_is_left(world: &World) {
+pub fn close_returns_how_many_are_left(world: &World) {
     let mut queue = world.queue();
     let (reader, writer) = pipe();
     for number in 0..4 {
@@ -50,11 +52,11 @@ pub fn counts_what_is_left(world: &World) {
     }
     queue.push(op::nop().user_data(9)).unwrap();
     queue.submit().unwrap();
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let begin = Instant::now();
     assert_eq!(queue.close(Duration::from_secs(10)).unwrap(), 0);
     assert!(begin.elapsed() < Duration::from_secs(5));
-    // Cancelled or ready, each has its completion.
+    // Each operation has its completion, whether it was cancelled or ready.
     let rest = queue.rest();
     assert_eq!(rest.len(), 5);
     assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&9]), "{rest:?}");
@@ -64,9 +66,9 @@ pub fn counts_what_is_left(world: &World) {
     );
 }
 
-/// The thread that a queue was made for may be gone: then its ring takes nothing from anybody, and
-/// is closed.
-pub fn by_another_thread_than_its_issuer(world: &World) {
+/// The thread that made a single-issuer queue may have ended. The ring then accepts no submission
+/// from any thread, and close still completes every operation.
+pub fn by_a_thread_other_than_the_issuer(world: &World) {
     let (reader, writer) = pipe();
     let make = || {
         let mut queue = world.build(&world.options().single_issuer(true)).into_queue();
@@ -92,7 +94,7 @@ pub fn by_another_thread_than_its_issuer(world: &World) {
     assert!([0, 1, 2, 4].iter().all(|number| rest[number] == Err(libc::ECANCELED)), "{rest:?}");
 }
 
-/// A backend that cannot be entered any more: closing it gives back what was in flight.
+/// The kernel refuses to enter the ring. Close still completes what is in flight.
 pub fn of_a_backend_that_fails(world: &World) {
     for enters in 0..3 {
         let (reader, writer) = pipe();
@@ -112,7 +114,8 @@ pub fn of_a_backend_that_fails(world: &World) {
     }
 }
 
-/// An open of a FIFO is not over before its other end is there, whatever the kernel makes of it.
+/// An open of a FIFO completes only when the other end is open, although the kernel may interrupt
+/// it.
 pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
     for write in [false, true] {
         if !write && world.kind == BackendKind::Uring {
@@ -135,8 +138,8 @@ pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
     }
 }
 
-/// Opening a FIFO waits for its other end in a thread, and may outlast any close.
-pub fn drop_waits_no_longer_than_told(world: &World) {
+/// Opening a FIFO blocks in a thread and may outlast any close.
+pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     if world.kind == BackendKind::Uring {
         return println!("left out: there, opening a FIFO for reading does not wait");
     }
@@ -152,7 +155,7 @@ pub fn drop_waits_no_longer_than_told(world: &World) {
     let begin = Instant::now();
     drop(queue);
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    // Whoever waits there is let go, if anybody still does.
+    // Lets the blocked thread go, if there still is one.
     let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the name is a C string; the descriptor, if there is one, is closed below.
     let fd = unsafe { libc::open(name.as_ptr(), flags) };
@@ -167,7 +170,7 @@ pub fn a_thousand_queues(world: &World) {
     let files = world.files("thousand", &pattern(0, 8192));
     let (reader, _writer) = pipe();
     let (idle, alone) = (descriptors(), threads());
-    // Giving a KAIO context back takes the kernel tens of milliseconds.
+    // Destroying a KAIO context takes the kernel tens of milliseconds.
     let count = if world.kind == BackendKind::Kaio { 100 } else { 1000 };
     for number in 0..count {
         let mut queue =
@@ -176,7 +179,7 @@ pub fn a_thousand_queues(world: &World) {
         if number % 3 == 0 {
             queue.poll_fd().unwrap();
         }
-        queue.push(op::read(file, room(file, 4096), 4096)).unwrap();
+        queue.push(op::read(file, buffer_for(file, 4096), 4096)).unwrap();
         queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
         queue.push(op::fadvise(file, 0, 1 << 33, op::Advice::Normal)).unwrap();
         assert!(queue.reap(2).unwrap().all(|done| done.result.is_ok()));

@@ -1,68 +1,26 @@
-//! What fails, fails alike: with the errno of the system call.
+//! Failures: every backend reports the errno of the system call. Cases that data can express are in
+//! `conformance/errors.case`.
 
 use crate::common::is_root;
-use crate::world::{Checked, World, answer, pattern, pipe, room, skip};
+use crate::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 
 const BLOCK: usize = 4096;
 
-/// A number that no descriptor has.
-const NONE: RawFd = 1_000_000;
-
-/// The result of an operation that is pushed by its addresses.
+/// Pushes an operation made from addresses, and returns its result.
 fn raw(queue: &mut Checked, raw: impl Into<Raw>) -> Result<u64, i32> {
-    // SAFETY: the callers wait for the completion while what they point at is alive.
+    // SAFETY: the caller keeps the memory alive until this function has reaped the completion.
     let operation = unsafe { Operation::from_raw(raw.into(), None, None) };
     queue.push(operation).unwrap();
     queue.rest()[&0]
 }
 
-pub fn bad_descriptors(world: &World) {
+pub fn addresses_outside_the_process(world: &World) {
     let mut queue = world.queue();
-    let mut buffer = [0u8; 512];
-    let buf = buffer.as_mut_ptr();
-    let iov = libc::iovec { iov_base: buf.cast(), iov_len: 512 };
-    for fd in [NONE, -1] {
-        for offset in [0, op::CURRENT_POSITION] {
-            for len in [512, 0] {
-                assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), Err(libc::EBADF));
-                assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), Err(libc::EBADF));
-            }
-            assert_eq!(
-                raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
-                Err(libc::EBADF)
-            );
-            assert_eq!(
-                raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
-                Err(libc::EBADF)
-            );
-        }
-        assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: false }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Fsync { fd, data_only: true }), Err(libc::EBADF));
-        assert_eq!(
-            raw(&mut queue, op::SyncRange { fd, offset: 0, len: 0, flags: 0 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(
-            raw(&mut queue, op::Fallocate { fd, mode: 0, offset: 0, len: 1 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(raw(&mut queue, op::Ftruncate { fd, len: 0 }), Err(libc::EBADF));
-        assert_eq!(
-            raw(&mut queue, op::Fadvise { fd, offset: 0, len: 0, advice: 0 }),
-            Err(libc::EBADF)
-        );
-        assert_eq!(raw(&mut queue, op::Poll { fd, events: libc::POLLIN as u16 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Close { fd }), Err(libc::EBADF));
-        let path = c"name".as_ptr();
-        assert_eq!(raw(&mut queue, op::Mkdir { dir: NONE, path, mode: 0o755 }), Err(libc::EBADF));
-        assert_eq!(raw(&mut queue, op::Unlink { dir: NONE, path, flags: 0 }), Err(libc::EBADF));
-    }
-    // An address that is none.
     let file = world.file(&pattern(0, 512));
     let fd = file.as_raw_fd();
     let buf = std::ptr::without_provenance_mut(8);
@@ -70,98 +28,13 @@ pub fn bad_descriptors(world: &World) {
     assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
 }
 
-pub fn wrong_access(world: &World) {
-    let dir = world.dir("access");
-    let path = dir.join("file");
-    std::fs::write(&path, pattern(0, BLOCK)).unwrap();
-    for direct in [false, true] {
-        let open = |read: bool| {
-            OpenOptions::new().read(read).write(!read).direct(direct).open(&path).unwrap()
-        };
-        let (reader, writer) = (open(true), open(false));
-        let mut queue = world.queue();
-        for at in [Position::Offset(0), Position::Current] {
-            for len in [BLOCK, 0] {
-                assert_eq!(
-                    queue.result(op::write(&reader, room(&reader, len), at)),
-                    Err(libc::EBADF)
-                );
-                assert_eq!(
-                    queue.result(op::read(&writer, room(&writer, len), at)),
-                    Err(libc::EBADF)
-                );
-                let parts = || Vectored::new([room(&writer, len)]);
-                assert_eq!(queue.result(op::writev(&reader, parts(), at)), Err(libc::EBADF));
-                assert_eq!(queue.result(op::readv(&writer, parts(), at)), Err(libc::EBADF));
-            }
-        }
-        assert_eq!(queue.result(op::ftruncate(&reader, 0)), Err(libc::EINVAL));
-        assert_eq!(queue.result(op::fallocate(&reader, 0, 0, 1)), Err(libc::EBADF));
-        assert_eq!(queue.result(op::fsync(&reader)), Ok(0));
-    }
-    // SAFETY: the path is a C string; the call makes a new descriptor.
-    let fd = unsafe { libc::open(c"access/file".as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: the descriptor has just been made and is owned by nobody else.
-    let place = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::read(&place, vec![0; 8], 0)), Err(libc::EBADF));
-    assert_eq!(queue.result(op::fsync(&place)), Err(libc::EBADF));
-}
-
-pub fn wrong_kind_of_file(world: &World) {
-    let dir = File::open(&world.disk).unwrap();
-    let mut queue = world.queue();
-    for at in [Position::Offset(0), Position::Current] {
-        for len in [512, 0] {
-            assert_eq!(
-                queue.result(op::read(&dir, vec![0; len], at)),
-                Err(libc::EISDIR),
-                "{at:?}, {len}"
-            );
-            assert_eq!(queue.result(op::write(&dir, vec![0; len], at)), Err(libc::EBADF));
-        }
-        assert_eq!(
-            queue.result(op::readv(&dir, Vectored::new([vec![0; 512]]), at)),
-            Err(libc::EISDIR)
-        );
-    }
-    let (reader, writer) = pipe();
-    // A pipe has no offsets; one that is named is ignored.
-    for at in [
-        Position::Offset(5),
-        Position::Offset(0),
-        Position::Offset(i64::MAX as u64 - 8),
-        Position::Current,
-    ] {
-        assert_eq!(queue.result(op::write(&writer, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(
-            queue.result(op::writev(&writer, Vectored::new([vec![1; 8]]), at)),
-            Ok(8),
-            "{at:?}"
-        );
-        assert_eq!(queue.result(op::read(&reader, vec![1; 8], at)), Ok(8), "{at:?}");
-        assert_eq!(
-            queue.result(op::readv(&reader, Vectored::new([vec![1; 8]]), at)),
-            Ok(8),
-            "{at:?}"
-        );
-    }
-    assert_eq!(queue.result(op::fsync(&reader)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::fdatasync(&reader)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::sync_range(&reader, 0, 0, 0)), Err(libc::ESPIPE));
-    assert_eq!(queue.result(op::fallocate(&writer, 0, 0, 1)), Err(libc::ESPIPE));
-    assert_eq!(queue.result(op::ftruncate(&writer, 0)), Err(libc::EINVAL));
-    assert_eq!(queue.result(op::fadvise(&reader, 0, 0, op::Advice::WillNeed)), Err(libc::ESPIPE));
-}
-
-/// Direct transfers that are not aligned: whatever the file system says to the system call.
+/// Unaligned direct transfers have the result of the system call on the same file system.
 pub fn misaligned(world: &World) {
     for file in
         world.files("misaligned", &pattern(0, 8 * BLOCK)).into_iter().filter(File::is_direct)
     {
         let mut queue = world.queue();
-        let mut buffer = room(&file, 5 * BLOCK);
+        let mut buffer = buffer_for(&file, 5 * BLOCK);
         let first = buffer.as_mut_ptr();
         for (skip, len, offset) in [
             (0, BLOCK, 1u64),
@@ -174,7 +47,7 @@ pub fn misaligned(world: &World) {
             let fd = file.as_raw_fd();
             let buf = first.wrapping_add(skip);
             // SAFETY: the buffer has that many bytes from there on.
-            let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
+            let expected = call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
             let asked = format!("{skip}, {len}, {offset}");
             assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{asked}");
             let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
@@ -184,7 +57,7 @@ pub fn misaligned(world: &World) {
                 "{asked}"
             );
             // SAFETY: as above.
-            let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
+            let expected = call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
             assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{asked}");
             assert_eq!(
                 raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
@@ -201,10 +74,10 @@ pub fn offsets(world: &World) {
         let mut queue = world.queue();
         for offset in [most + 1, most + 2, u64::MAX - 1, u64::MAX] {
             let refused = [
-                op::read(&file, room(&file, BLOCK), offset),
-                op::write(&file, room(&file, BLOCK), offset),
-                op::readv(&file, Vectored::new([room(&file, BLOCK)]), offset),
-                op::writev(&file, Vectored::new([room(&file, BLOCK)]), offset),
+                op::read(&file, buffer_for(&file, BLOCK), offset),
+                op::write(&file, buffer_for(&file, BLOCK), offset),
+                op::readv(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
+                op::writev(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
             ];
             for operation in refused {
                 let error = queue.push(operation).unwrap_err();
@@ -225,11 +98,12 @@ pub fn offsets(world: &World) {
             1 << 46,
         ] {
             for len in [BLOCK, 0, 100 * BLOCK] {
-                let mut buffer = room(&file, len);
+                let mut buffer = buffer_for(&file, len);
                 let fd = file.as_raw_fd();
                 let buf = buffer.as_mut_ptr();
                 // SAFETY: the buffer has that many bytes.
-                let expected = answer(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
+                let expected =
+                    call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
                 let asked = format!("{len} at {offset}, direct: {}", file.is_direct());
                 assert_eq!(
                     raw(&mut queue, op::Read { fd, buf, len, offset }),
@@ -237,7 +111,8 @@ pub fn offsets(world: &World) {
                     "read {asked}"
                 );
                 // SAFETY: as above.
-                let expected = answer(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
+                let expected =
+                    call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
                 assert_eq!(
                     raw(&mut queue, op::Write { fd, buf, len, offset }),
                     expected,
@@ -251,16 +126,17 @@ pub fn offsets(world: &World) {
                 );
             }
         }
-        // Lengths and offsets that the kernel takes for negative.
+        // Lengths and offsets that are negative to the kernel.
         for (offset, len) in [(u64::MAX, 1), (0, u64::MAX), (most, most), (most + 1, 0)] {
             assert_eq!(queue.result(op::fallocate(&file, 0, offset, len)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe { libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64) }
-                    as isize)
+                call_result(unsafe {
+                    libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64)
+                } as isize)
             });
             assert_eq!(queue.result(op::sync_range(&file, offset, len, 0)), {
                 // SAFETY: the call takes numbers only.
-                answer(unsafe {
+                call_result(unsafe {
                     libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, 0)
                 } as isize)
             });
@@ -268,21 +144,21 @@ pub fn offsets(world: &World) {
         for len in [most, most + 1, u64::MAX, 1 << 60] {
             // SAFETY: the call takes numbers only.
             let expected =
-                answer(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
+                call_result(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
             assert_eq!(queue.result(op::ftruncate(&file, len)), expected, "{len}");
         }
         assert_eq!(queue.result(op::sync_range(&file, 0, 0, 1 << 20)), Err(libc::EINVAL));
-        // A length that 32 bits do not hold goes another way, to the same answer.
+        // A length over 32 bits uses another submission form, with the same result.
         assert_eq!(queue.result(op::sync_range(&file, 0, 1 << 33, 1 << 20)), Err(libc::EINVAL));
     }
 }
 
-/// More than one system call takes: a short transfer of the first 1024, and all of them with
-/// `exact`.
+/// More buffers than one system call takes: a short transfer of the first 1024, and all of them
+/// with `exact`.
 pub fn too_many_buffers(world: &World) {
     for file in world.files("buffers", &pattern(0, BLOCK)) {
         let mut queue = world.queue();
-        let parts = || Vectored::new((0..1025).map(|_| room(&file, BLOCK)));
+        let parts = || Vectored::new((0..1025).map(|_| buffer_for(&file, BLOCK)));
         assert_eq!(queue.result(op::readv(&file, parts(), 0)), Ok(BLOCK as u64));
         assert_eq!(queue.result(op::writev(&file, parts(), 0)), Ok(1024 * BLOCK as u64));
         assert_eq!(queue.result(op::writev(&file, parts(), 0).exact()), Ok(1025 * BLOCK as u64));
@@ -321,57 +197,15 @@ pub fn invalid_operations(world: &World) {
         assert_eq!(error.into_operations()[0].opcode(), kind);
     }
     assert_eq!(queue.stats().counts.pushed, 0);
-    // One of a chain, and none of it is taken.
+    // One invalid member refuses the whole chain.
     let chain = [op::nop(), op::mkdir("a\0", 0o755), op::nop()];
     assert_eq!(queue.push_chain(chain).unwrap_err().into_operations().len(), 3);
     assert_eq!(queue.push_chain([]).unwrap_err().reason().errno(), libc::EINVAL);
     assert_eq!(queue.result(op::nop()), Ok(0));
 }
 
-/// EPIPE, and no signal that would end the process.
-pub fn broken_pipe(world: &World) {
-    let (reader, writer) = pipe();
-    drop(reader);
-    let mut queue = world.queue();
-    assert_eq!(queue.result(op::write(&writer, vec![0; 8], Position::Current)), Err(libc::EPIPE));
-    assert_eq!(
-        queue.result(op::writev(&writer, Vectored::new([vec![0; 8]]), Position::Current).exact()),
-        Err(libc::EPIPE)
-    );
-}
-
-pub fn file_size_limit(world: &World) {
-    let files = world.files("limit", b"");
-    let limit = libc::rlimit { rlim_cur: 2 * BLOCK as u64, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is a live value that is only read; SIGXFSZ, which would end the process, is
-    // ignored.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-    }
-    for file in files {
-        let mut queue = world.queue();
-        let block = BLOCK as u64;
-        assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 0)), Ok(block));
-        // Up to the limit, and no further.
-        assert_eq!(queue.result(op::write(&file, room(&file, 3 * BLOCK), 0)), Ok(2 * block));
-        assert_eq!(
-            queue.result(op::write(&file, room(&file, 3 * BLOCK), 0).exact()),
-            Err(libc::EFBIG)
-        );
-        assert_eq!(queue.result(op::write(&file, room(&file, BLOCK), 2 * block)), Err(libc::EFBIG));
-        assert_eq!(
-            queue.result(op::writev(&file, Vectored::new([room(&file, BLOCK)]), 3 * block)),
-            Err(libc::EFBIG)
-        );
-        assert_eq!(queue.result(op::ftruncate(&file, 3 * block)), Err(libc::EFBIG));
-        assert_eq!(queue.result(op::fallocate(&file, 0, 0, 3 * block)), Err(libc::EFBIG));
-        assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), 2 * block);
-    }
-}
-
-/// A file system of so few bytes, seen by this process alone. `None`, with the reason told, where
-/// that is not to be had.
+/// Mounts a file system of `kib` KiB that this process alone sees. Returns `None` where that is
+/// impossible, after printing the reason.
 pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf> {
     if !is_root() {
         skip("only root may mount");
@@ -391,7 +225,7 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
                 std::ptr::null(),
             ) == 0
     };
-    // Where the programs of root are, which a service's path may leave out.
+    // The PATH of a service may lack the directories of system programs.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&Path]| {
         let command = &mut Command::new(program);
@@ -437,13 +271,15 @@ pub fn no_space_left(world: &World) {
         assert_eq!(queue.result(op::fallocate(&file, 0, 0, 16 << 20)), Err(libc::ENOSPC));
         assert_eq!(queue.result(op::ftruncate(&file, 0)), Ok(0));
         let big = 4 << 20;
-        assert_eq!(queue.result(op::write(&file, room(&file, big), 0).exact()), Err(libc::ENOSPC));
-        // What fitted is there, and asked for less than all of it a write says how much.
+        assert_eq!(
+            queue.result(op::write(&file, buffer_for(&file, big), 0).exact()),
+            Err(libc::ENOSPC)
+        );
+        // Truncate, then fill the file with shorter writes until one fails.
         assert_eq!(queue.result(op::ftruncate(&file, 0)), Ok(0));
-        // Block by block, all that there is room for, and then no more.
         let mut written = 0;
         let full = loop {
-            match queue.result(op::write(&file, room(&file, 16 * BLOCK), written)) {
+            match queue.result(op::write(&file, buffer_for(&file, 16 * BLOCK), written)) {
                 Ok(some) => written += some,
                 Err(errno) => break errno,
             }

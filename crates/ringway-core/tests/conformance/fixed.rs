@@ -1,4 +1,4 @@
-//! Registered buffers and files: the same bytes with them, without them, and where they are
+//! Registered buffers and files: the same bytes with them, without them, and where registration is
 //! refused.
 
 use crate::world::{World, bytes, pattern, pipe};
@@ -6,16 +6,16 @@ use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{Arena, ArenaBuffer, BackendKind, File};
 
-/// Where there is a ring, and memory that may be locked, it is granted; elsewhere refused with a
-/// reason that stays.
+/// Checks the result of a registration: available on a ring if enough memory may be locked, and
+/// refused with an explanation elsewhere. Returns whether it is available.
 fn expect(
     world: &World,
     queue: &ringway_core::Queue,
     feature: Feature,
-    answer: Result<(), ringway_core::Refusal>,
+    registered: Result<(), ringway_core::Refusal>,
 ) -> bool {
     let explanation = queue.explain();
-    match answer {
+    match registered {
         Ok(()) => {
             assert_eq!(world.kind, BackendKind::Uring);
             assert!(explanation.available.contains(&feature), "{explanation}");
@@ -39,11 +39,11 @@ pub fn buffers(world: &World) {
     let other = Arena::new(4096, 4);
     for file in world.files("fixed", &pattern(0, 16 * 16384)) {
         let mut queue = world.queue();
-        let answer = queue.register_arena(&arena);
-        let granted = expect(world, &queue, Feature::FixedBuffers, answer);
-        assert_eq!(queue.register_arena(&arena).is_ok(), granted, "twice is once");
+        let registered = queue.register_arena(&arena);
+        let available = expect(world, &queue, Feature::FixedBuffers, registered);
+        assert_eq!(queue.register_arena(&arena).is_ok(), available, "twice is once");
         let _ = queue.register_arena(&other);
-        // All blocks at once, whole and in parts, registered and not.
+        // All blocks in flight together, whole and in part, registered or not.
         for part in [0..16384, 4096..8192, 0..0, 8192..16384] {
             while let Some(mut block) = arena.take() {
                 block.fill(0xee);
@@ -74,13 +74,13 @@ pub fn buffers(world: &World) {
         block[4096..8192].copy_from_slice(&pattern(55, 4096));
         let buffer = ringway_core::Buffer::from(block).slice(4096..8192);
         assert_eq!(queue.result(op::write(&file, buffer, 0)), Ok(4096));
-        let read = bytes(queue.one(op::read(&file, crate::world::room(&file, 12288), 0)));
+        let read = bytes(queue.one(op::read(&file, crate::world::buffer_for(&file, 12288), 0)));
         assert_eq!(
             (&read[..4096], &read[8192..]),
             (&pattern(55, 4096)[..], &pattern(777, 4096)[..])
         );
     }
-    // Streams, vectors and chains take them as well.
+    // Streams and chains use registered buffers too.
     let mut queue = world.queue();
     let _ = queue.register_arena(&arena);
     let (reader, writer) = pipe();
@@ -102,7 +102,7 @@ pub fn buffers(world: &World) {
     assert_eq!(bytes(done.remove(&2).unwrap()), b"piped");
     drop((queue, done));
     assert_eq!(arena.free(), 16);
-    // Longer than one request of the device, so that it is cut.
+    // Longer than the device's largest request, so that it is split.
     let arena = Arena::new(10 << 20, 1);
     let file = world.direct(&pattern(0, 10 << 20));
     let mut queue = world.queue();
@@ -114,10 +114,14 @@ pub fn buffers(world: &World) {
 pub fn files(world: &World) {
     let mut queue = world.queue();
     for file in world.files("registered", &pattern(0, 8192)) {
-        let answer = queue.register_file(&file);
-        let granted = expect(world, &queue, Feature::FixedFiles, answer);
-        assert_eq!(queue.register_file(&file.clone()).is_ok(), granted, "a clone is the same file");
-        let read = || op::read(&file, crate::world::room(&file, 4096), 4096);
+        let registered = queue.register_file(&file);
+        let available = expect(world, &queue, Feature::FixedFiles, registered);
+        assert_eq!(
+            queue.register_file(&file.clone()).is_ok(),
+            available,
+            "a clone is the same file"
+        );
+        let read = || op::read(&file, crate::world::buffer_for(&file, 4096), 4096);
         assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
         assert_eq!(
             queue.result(op::write(&file, crate::world::filled(&file, 0, 4096), 0)),
@@ -131,21 +135,21 @@ pub fn files(world: &World) {
         assert_eq!(queue.one(op::statx_at(&file, "", 0)).into_metadata().unwrap().len(), 8192);
         queue.push_chain([read().user_data(1), op::fsync(&file).user_data(2)]).unwrap();
         assert_eq!(queue.rest().into_values().collect::<Vec<_>>(), [Ok(4096), Ok(0)]);
-        assert_eq!(queue.unregister_file(&file), granted);
+        assert_eq!(queue.unregister_file(&file), available);
         assert!(!queue.unregister_file(&file));
         assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
     }
-    // In use, it stays registered; an index that is free again serves the next file.
+    // A file in use stays registered. A free index serves the next file.
     let (reader, writer) = pipe();
     if queue.register_file(&reader).is_ok() {
         queue.push(op::read(&reader, vec![0; 4], Position::Current)).unwrap();
         queue.submit().unwrap();
         assert!(!queue.unregister_file(&reader));
-        crate::world::put(&writer, b"text");
+        crate::world::write_all(&writer, b"text");
         assert_eq!(queue.rest()[&0], Ok(4));
         assert!(queue.unregister_file(&reader));
     }
-    // A registration keeps the file open, so that a close must be refused.
+    // A registration keeps the file open, so a close is refused.
     let file = world.file(b"text");
     if queue.register_file(&file).is_ok() {
         assert_eq!(queue.result(op::close(file.clone())), Err(libc::EBUSY));
@@ -156,7 +160,7 @@ pub fn files(world: &World) {
 
 pub fn sixty_four_files(world: &World) {
     if world.kind != BackendKind::Uring {
-        return println!("left out: `files` has seen that nothing is registered here");
+        return println!("left out: the case `files` tests that this backend registers nothing");
     }
     let mut queue = world.queue();
     let files: Vec<File> = (0..65u8).map(|number| world.file(&[number; 8])).collect();

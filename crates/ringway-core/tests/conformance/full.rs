@@ -1,13 +1,13 @@
-//! Back-pressure: `Full` hands the operation back, nothing waits for what will not come, and more
-//! than the queues below hold is neither lost nor doubled.
+//! Back-pressure: a push to a full queue returns the operation, waiting always ends, and more
+//! operations than the kernel queues hold are neither lost nor doubled.
 
-use crate::world::{MS, World, bytes, pattern, pipe, put, room};
+use crate::world::{MS, World, buffer_for, bytes, pattern, pipe, write_all};
 use ringway_core::op::{self, Position, Raw, Readiness};
 use ringway_core::{File, Operation, Reason};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-pub fn push_hands_back(world: &World) {
+pub fn a_refused_push_returns_the_operation(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.build(&world.options().in_flight(3));
     (0..3).for_each(|number| {
@@ -21,13 +21,13 @@ pub fn push_hands_back(world: &World) {
     assert_eq!((error.reason(), error.reason().errno()), (Reason::Full, libc::EAGAIN));
     let operation = error.into_operations().pop().unwrap();
     queue.check();
-    put(&writer, b"abc");
+    write_all(&writer, b"abc");
     assert!(queue.rest().into_values().all(|result| result == Ok(1)));
-    // The operation that came back is as good as new.
+    // The returned operation can be pushed again unchanged.
     queue.push(operation).unwrap();
     assert_eq!(queue.rest()[&77], Ok(4));
     assert_eq!(bytes(queue.one(op::read(&reader, vec![0; 9], Position::Current))), b"text");
-    // A completion that is there and not handed out takes its place still.
+    // A completion that was not delivered still occupies its slot.
     (0..3).for_each(|_| _ = queue.push(op::nop()).unwrap());
     while queue.submit().unwrap() < 3 {
         std::thread::sleep(MS);
@@ -38,7 +38,7 @@ pub fn push_hands_back(world: &World) {
     assert_eq!(queue.reap(3).unwrap().count(), 3);
 }
 
-pub fn chains_are_taken_whole_or_not(world: &World) {
+pub fn chains_are_pushed_whole_or_not_at_all(world: &World) {
     let mut queue = world.build(&world.options().in_flight(4));
     queue.push(op::nop().user_data(100)).unwrap();
     queue.push(op::nop().user_data(101)).unwrap();
@@ -49,7 +49,7 @@ pub fn chains_are_taken_whole_or_not(world: &World) {
     assert_eq!(queue.rest().len(), 2);
     queue.push_chain(operations).unwrap();
     assert_eq!(queue.rest().into_keys().collect::<Vec<_>>(), [0, 1, 2]);
-    // One longer than the queue will ever be.
+    // A chain longer than the queue can never be pushed.
     let error = queue.push_chain((0..5).map(|_| op::nop())).unwrap_err();
     assert!(matches!(error.reason(), Reason::Invalid(_)));
     assert_eq!(queue.in_flight(), 0);
@@ -84,54 +84,26 @@ pub fn nothing_in_flight(world: &World) {
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-pub fn more_than_are_in_flight(world: &World) {
+pub fn reap_of_more_than_are_in_flight(world: &World) {
     let mut queue = world.queue();
     (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
     assert_eq!(queue.reap(100).unwrap().count(), 5);
     (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
     let mut done = queue.reap(usize::MAX).unwrap();
     assert_eq!(done.len(), 5);
-    // What is not taken stays.
+    // Completions that the iterator did not yield stay.
     assert!(done.next().is_some() && done.next().is_some());
     drop(done);
     assert_eq!(queue.in_flight(), 3);
     assert_eq!(queue.reap(0).unwrap().count(), 3);
 }
 
-pub fn one_at_a_time(world: &World) {
-    let file = world.file(&pattern(0, 4096));
-    let mut queue = world.build(&world.options().entries(1).in_flight(1));
-    for at in 0..50 {
-        let done = queue.one(op::read(&file, vec![0; 64], at * 64));
-        assert_eq!(bytes(done), pattern(at * 64, 64));
-    }
-    assert_eq!(
-        queue.result(op::poll(&file, Readiness::READABLE).timeout(Duration::from_secs(60))),
-        Ok(1)
-    );
-    let direct = world.direct(&pattern(0, 1 << 20));
-    let done = queue.one(op::read(&direct, room(&direct, 1 << 20), 0).exact());
-    assert_eq!(bytes(done), pattern(0, 1 << 20));
-    // One entry is all that the submission queue has.
-    let mut queue = world.build(&world.options().entries(1));
-    for number in 0..200 {
-        queue.push(op::read(&file, vec![0; 64], number % 64 * 64).user_data(number)).unwrap();
-    }
-    queue.push_chain([op::nop().user_data(1000), op::fsync(&file).user_data(1001)]).unwrap();
-    let done = queue.completions();
-    assert_eq!(done.len(), 202);
-    for (number, done) in done.into_iter().take(200) {
-        assert_eq!(bytes(done), pattern(number % 64 * 64, 64));
-    }
-}
-
-/// Operations that are refused at the head, in the middle and at the end of what is submitted
-/// together.
-pub fn bad_ones_in_a_batch(world: &World) {
+/// Operations that the kernel refuses at the start, in the middle and at the end of a batch.
+pub fn invalid_operations_in_a_batch(world: &World) {
     for file in world.files("batch", &pattern(0, 64 * 4096)) {
         for bad in [&[0][..], &[5], &[31], &[0, 1, 2], &[3, 4, 29, 30, 31], &[0, 31]] {
             let mut queue = world.build(&world.options().entries(32));
-            let mut buffers: Vec<_> = (0..32).map(|_| room(&file, 4096)).collect();
+            let mut buffers: Vec<_> = (0..32).map(|_| buffer_for(&file, 4096)).collect();
             for (number, buffer) in (0u64..).zip(&mut buffers) {
                 let good = op::Read {
                     fd: file.as_raw_fd(),
@@ -167,7 +139,7 @@ pub fn bad_ones_in_a_batch(world: &World) {
     }
 }
 
-/// Far more completions than the completion queue holds, and nobody reaps for a while.
+/// Far more completions than the completion queue holds, while nothing reaps.
 pub fn completion_queue_overflow(world: &World) {
     let options = world.options().entries(8).completion_entries(8).in_flight(2000);
     let mut queue = world.build(&options);
@@ -178,7 +150,7 @@ pub fn completion_queue_overflow(world: &World) {
         let operation = match number % 4 {
             0 => op::nop(),
             1 => op::poll(&reader, Readiness::READABLE),
-            _ => op::read(file, room(file, 4096), number % 64 * 4096),
+            _ => op::read(file, buffer_for(file, 4096), number % 64 * 4096),
         };
         queue.push(operation.user_data(number)).unwrap();
         if number.is_multiple_of(50) {
@@ -187,9 +159,9 @@ pub fn completion_queue_overflow(world: &World) {
     };
     (0..1000).for_each(|number| push(&mut queue, number));
     queue.submit().unwrap();
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     std::thread::sleep(5 * MS);
-    // Some are taken, and as many more come.
+    // Some are delivered, and as many are pushed again.
     let mut seen: Vec<u64> =
         queue.reap(100).unwrap().take(100).map(|done| done.user_data).collect();
     assert_eq!(seen.len(), 100);
@@ -216,13 +188,13 @@ pub fn in_flight_thousands(world: &World) {
         let operation = match number % 10 {
             0 => op::poll(&reader, Readiness::READABLE),
             1 => op::timeout(MS),
-            _ => op::read(file, room(file, 512), 0),
+            _ => op::read(file, buffer_for(file, 512), 0),
         };
         queue.push(operation.user_data(number)).unwrap();
     }
     assert!(queue.push(op::nop()).unwrap_err().is_full());
     queue.submit().unwrap();
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let done = queue.completions();
     assert_eq!(done.len(), 20_000);
     assert!(done.values().all(|done| done.result.is_ok()));

@@ -1,7 +1,8 @@
-//! Transfers longer than a device, a system call or 32 bits take at once: every byte in its place.
+//! Transfers longer than a device, a system call or 32 bits take at once: every byte is in its
+//! place.
 
 use crate::errors::small_file_system;
-use crate::world::{World, bytes, filled, pattern, room, skip};
+use crate::world::{World, buffer_for, bytes, filled, pattern, skip};
 use ringway_core::op::{self, Vectored};
 use ringway_core::{
     BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,
@@ -11,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of the memory that can be had.
+/// Bytes of available memory.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();
     let line = text.lines().find(|line| line.starts_with("MemAvailable")).unwrap();
@@ -24,7 +25,7 @@ fn long_reads(world: &World, file: &File, content: &[u8]) {
     let request = u64::from(file.largest_request().unwrap_or(1 << 20));
     println!("requests of at most {request} bytes, aligned to {align}");
     let mut queue = world.queue();
-    // At odd blocks, and of lengths around the limit.
+    // At odd blocks, with lengths around the limit.
     let spans = [
         (0, request),
         (align, request),
@@ -40,7 +41,7 @@ fn long_reads(world: &World, file: &File, content: &[u8]) {
         for (number, (at, asked)) in (0u64..).zip(spans) {
             let at = at / align * align;
             let asked = asked.div_ceil(align) * align;
-            let read = op::read(file, room(file, asked as usize), at).user_data(number);
+            let read = op::read(file, buffer_for(file, asked as usize), at).user_data(number);
             queue.push(if exact { read.exact() } else { read }).unwrap();
         }
         for (number, done) in queue.completions() {
@@ -52,7 +53,8 @@ fn long_reads(world: &World, file: &File, content: &[u8]) {
             assert!(read == content[at as usize..][..there as usize], "{asked} at {at}");
         }
     }
-    let parts = Vectored::new([2 * request, align, request].map(|len| room(file, len as usize)));
+    let parts =
+        Vectored::new([2 * request, align, request].map(|len| buffer_for(file, len as usize)));
     let done = queue.one(op::readv(file, parts, align).exact());
     let mut at = align;
     let there = done.result.unwrap();
@@ -73,7 +75,7 @@ pub fn direct_writes_over_the_largest_request(world: &World) {
     let file = world.direct(b"");
     let align = file.direct_io().offset_align as usize;
     let mut queue = world.queue();
-    // One behind the other, all in flight at once.
+    // Contiguous writes, all in flight together.
     let lens = [(5 << 20) + align, 4 << 20, (9 << 20) - align, align, 1 << 20];
     let mut at = 0;
     for len in lens {
@@ -81,13 +83,13 @@ pub fn direct_writes_over_the_largest_request(world: &World) {
         at += len as u64;
     }
     assert_eq!(queue.rest().into_values().map(Result::unwrap).sum::<u64>(), at);
-    let done = queue.one(op::read(&file, room(&file, at as usize), 0).exact());
+    let done = queue.one(op::read(&file, buffer_for(&file, at as usize), 0).exact());
     let read = bytes(done);
     assert_eq!(read.len() as u64, at);
     assert!(read == pattern(0, at as usize));
 }
 
-/// A loop device takes less at once than the disk below it.
+/// A loop device takes smaller requests than the disk below it.
 pub fn on_a_loop_device(world: &World) {
     let Some(dir) = small_file_system(world, 32 << 10) else { return };
     let path = dir.join("file");
@@ -99,8 +101,8 @@ pub fn on_a_loop_device(world: &World) {
     }
 }
 
-/// A small file system on a loop device that takes 64 KiB in one request: long transfers have many
-/// pieces there.
+/// A small file system on a loop device whose largest request is 64 KiB, so that long transfers
+/// have many pieces.
 fn small_requests(world: &World, kib: usize) -> Option<PathBuf> {
     let dir = small_file_system(world, kib)?;
     let device = std::fs::metadata(&dir).unwrap().dev();
@@ -115,7 +117,7 @@ fn small_requests(world: &World, kib: usize) -> Option<PathBuf> {
     }
 }
 
-/// Content of which each page is its own, made quickly.
+/// Content in which each page is unique, made quickly.
 fn pages(len: usize) -> Vec<u8> {
     let mut content = vec![0; len];
     for (number, page) in (1u32..).zip(content.chunks_mut(4096)) {
@@ -125,17 +127,17 @@ fn pages(len: usize) -> Vec<u8> {
     content
 }
 
-/// What becomes of a piece that comes after all others.
+/// The result of a piece that completes after all others.
 #[derive(Clone, Copy, Debug)]
-enum Straggler {
+enum LateResult {
     Read,
     Cut,
     Fails(i32),
 }
 
-/// One piece is late while all others that may overtake it do, and then answers anything: nothing
-/// counts that has not been read, and what is to be tried again is.
-pub fn stragglers(world: &World) {
+/// One piece completes after all that can overtake it, with each kind of result. Only bytes that
+/// were read count, and retryable errors are retried.
+pub fn one_late_piece(world: &World) {
     const REQUEST: usize = 64 << 10;
     let Some(dir) = small_requests(world, 80 << 10) else { return };
     let content = pages(64 << 20);
@@ -143,47 +145,46 @@ pub fn stragglers(world: &World) {
     std::fs::write(&path, &content).unwrap();
     let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
     assert_eq!(file.largest_request(), Some(REQUEST as u32));
-    let retried = [libc::EAGAIN, libc::EINTR, libc::ECANCELED].map(Straggler::Fails);
+    let retried = [libc::EAGAIN, libc::EINTR, libc::ECANCELED].map(LateResult::Fails);
     let others =
-        [Straggler::Read, Straggler::Cut, Straggler::Fails(libc::EIO), Straggler::Fails(0)];
-    for straggler in retried.into_iter().chain(others) {
+        [LateResult::Read, LateResult::Cut, LateResult::Fails(libc::EIO), LateResult::Fails(0)];
+    for late_result in retried.into_iter().chain(others) {
         for (piece, exact) in [(0, true), (0, false), (700, true), (700, false)] {
             let step = FaultStep::Job(piece);
             let plan = FaultPlan::new(1).late(step, Late::Last);
-            let plan = match straggler {
-                Straggler::Read => plan,
-                Straggler::Cut => plan.cut(step),
-                Straggler::Fails(errno) => plan.fail(step, errno),
+            let plan = match late_result {
+                LateResult::Read => plan,
+                LateResult::Cut => plan.cut(step),
+                LateResult::Fails(errno) => plan.fail(step, errno),
             };
             let mut queue = world.build(&world.options().faults(plan));
-            let read = op::read(&file, room(&file, content.len()), 0);
+            let read = op::read(&file, buffer_for(&file, content.len()), 0);
             let done = queue.one(if exact { read.exact() } else { read });
             let result = done.result.map(|read| read as usize).map_err(|error| error.errno());
             let start = piece as usize * REQUEST;
-            let fits = match straggler {
-                Straggler::Fails(libc::EIO) if exact || start == 0 => result == Err(libc::EIO),
-                Straggler::Fails(libc::EIO) => result == Ok(start),
-                // As at the end of the file; behind something that was read, `exact` asks once
-                // more.
-                Straggler::Fails(0) if !exact || start == 0 => result == Ok(start),
-                Straggler::Cut if !exact => {
+            let fits = match late_result {
+                LateResult::Fails(libc::EIO) if exact || start == 0 => result == Err(libc::EIO),
+                LateResult::Fails(libc::EIO) => result == Ok(start),
+                // As at the end of the file. After a piece that was read, `exact` reads once more.
+                LateResult::Fails(0) if !exact || start == 0 => result == Ok(start),
+                LateResult::Cut if !exact => {
                     result.is_ok_and(|read| read > start && read < start + REQUEST)
                 }
                 _ => result == Ok(content.len()),
             };
-            assert!(fits, "{straggler:?}, piece {piece}, exact: {exact}: {result:?}");
+            assert!(fits, "{late_result:?}, piece {piece}, exact: {exact}: {result:?}");
             let read = result.unwrap_or(0);
             let buffer = done.into_buffer().unwrap();
             assert!(
                 buffer.as_slice()[..read] == content[..read],
-                "{straggler:?}, piece {piece}, exact: {exact}"
+                "{late_result:?}, piece {piece}, exact: {exact}"
             );
         }
     }
 }
 
-/// A cancel reaches every piece, and first of all the one that the others have overtaken.
-pub fn a_straggler_is_cancelled(world: &World) {
+/// A cancel reaches every piece, above all the one that the others have overtaken.
+pub fn a_late_piece_is_cancelled(world: &World) {
     let Some(dir) = small_requests(world, 80 << 10) else { return };
     let path = dir.join("file");
     let content = pages(64 << 20);
@@ -194,9 +195,9 @@ pub fn a_straggler_is_cancelled(world: &World) {
     {
         let plan = FaultPlan::new(1).late(FaultStep::Job(piece), Late::Forever);
         let mut queue = world.build(&world.options().faults(plan));
-        let read = op::read(&file, room(&file, 64 << 20), 0);
+        let read = op::read(&file, buffer_for(&file, 64 << 20), 0);
         let id = queue.push(if exact { read.exact() } else { read }).unwrap();
-        // Long enough for the others to overtake it: if they do not, there is less to see.
+        // Long enough for the others to overtake it. If they do not, the test is weaker but passes.
         let moment = Instant::now() + Duration::from_millis(100);
         assert_eq!(queue.reap_until(1, moment).unwrap().len(), 0, "piece {piece} is not answered");
         match close {
@@ -207,7 +208,7 @@ pub fn a_straggler_is_cancelled(world: &World) {
             queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
         match done.result.map_err(|error| error.errno()) {
             Err(libc::ECANCELED) => assert!(exact),
-            // The late one was read after all.
+            // The late piece was read after all.
             Ok(read) => {
                 assert!(!exact && read > piece * (64 << 10) && read < 64 << 20, "{read}");
                 assert!(
@@ -220,7 +221,7 @@ pub fn a_straggler_is_cancelled(world: &World) {
     }
 }
 
-/// The writes in `file`, in whatever order, each in one piece.
+/// Checks that `file` has all writes, each in one piece, in any order.
 fn are_whole(path: &Path, writes: &[Vec<u8>]) {
     let content = std::fs::read(path).unwrap();
     assert_eq!(content.len(), writes.iter().map(Vec::len).sum::<usize>());
@@ -234,9 +235,8 @@ fn are_whole(path: &Path, writes: &[Vec<u8>]) {
     }
 }
 
-/// Appends that are longer than a request land one after the other, each whole, and once: also when
-/// the descriptor became one for appending later, or is borrowed, and whatever has to be tried
-/// again.
+/// Appends longer than a request land one after the other, each whole and once. This holds when the
+/// descriptor gets O_APPEND later, when it is borrowed, and when requests are retried.
 pub fn long_appends(world: &World) {
     let Some(dir) = small_requests(world, 80 << 10) else { return };
     let path = dir.join("log");
@@ -256,7 +256,7 @@ pub fn long_appends(world: &World) {
                 options.append(true);
             }
             let file = options.open(&path).unwrap();
-            // What is learnt of the file is learnt before.
+            // Device facts are cached before O_APPEND is set.
             assert!(file.is_direct() && file.largest_request() == Some(64 << 10));
             if later {
                 // SAFETY: the call takes numbers.
@@ -288,7 +288,7 @@ pub fn long_appends(world: &World) {
             are_whole(&path, &writes);
         }
     }
-    // What was cut short is continued at the end, in order.
+    // Short appends are continued at the end of the file, in order.
     let _ = std::fs::remove_file(&path);
     let file = OpenOptions::new().append(true).create(true).direct(true).open(&path).unwrap();
     let mut queue =
@@ -302,8 +302,8 @@ pub fn long_appends(world: &World) {
     assert!(std::fs::read(&path).unwrap() == expected);
 }
 
-/// As for `pwrite(2)`: behind the count that a write answers, nothing has changed.
-pub fn nothing_lands_behind_a_short_write(world: &World) {
+/// As for pwrite(2): beyond the count that a write returns, the file is unchanged.
+pub fn a_short_write_changes_nothing_beyond_its_count(world: &World) {
     let Some(dir) = small_requests(world, 16 << 10) else { return };
     let path = dir.join("file");
     let len = 4 << 20;
@@ -320,7 +320,7 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
             };
             let mut queue = world.build(&world.options().faults(plan));
             let at = 4096;
-            let (buffer, start) = (room(&file, len), at as u64);
+            let (buffer, start) = (buffer_for(&file, len), at as u64);
             let result = queue.result(match durable {
                 true => op::write_dsync(&file, buffer, start),
                 false => op::write(&file, buffer, start),
@@ -334,12 +334,12 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
             std::fs::remove_file(&path).unwrap();
         }
     }
-    // A full disk: the same count as the system call's, and as many bytes in the file.
+    // On a full disk: the count of the system call, and as many bytes in the file.
     let mut direct = OpenOptions::new();
     direct.write(true).create(true).direct(true);
     let by_system_call = {
         let file = direct.open(&path).unwrap();
-        let buffer = room(&file, 32 << 20);
+        let buffer = buffer_for(&file, 32 << 20);
         // SAFETY: the buffer is valid for the length of the call.
         let done =
             unsafe { libc::pwrite(file.as_raw_fd(), buffer.as_ptr().cast(), buffer.len(), 0) };
@@ -349,14 +349,14 @@ pub fn nothing_lands_behind_a_short_write(world: &World) {
         (u64::try_from(done).map_err(|_| errno), there)
     };
     let file = direct.open(&path).unwrap();
-    let result = world.queue().result(op::write(&file, room(&file, 32 << 20), 0));
+    let result = world.queue().result(op::write(&file, buffer_for(&file, 32 << 20), 0));
     assert_eq!((result, std::fs::metadata(&path).unwrap().len()), by_system_call);
     drop(file);
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Memory in large pages where there are any: touching gibibytes of small ones takes longer than
-/// all else here.
+/// A mapping with huge pages where available, since touching gibibytes of small pages takes longer
+/// than the rest of the test.
 struct Mapping(*mut u8, usize);
 
 impl Mapping {
@@ -403,7 +403,7 @@ unsafe impl CustomBuffer for Mapping {
     }
 }
 
-/// A sparse file of this length with the pattern in a few places.
+/// Makes `file` sparse with this length and the pattern at `marks`.
 fn sparse(file: &File, len: u64, marks: &[u64]) {
     let file = std::fs::File::from(std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap());
     file.set_len(len).unwrap();
@@ -423,7 +423,7 @@ pub fn over_two_gibibytes(world: &World) {
     if memory() < 2 * len {
         return skip("too little memory for a buffer over 2 GiB");
     }
-    // In memory, where a hole takes no room in the page cache.
+    // On tmpfs, where a hole takes no page cache.
     let file = world.files("file", b"").swap_remove(2);
     let marks = [1 << 12, (1 << 30) - 2048, (2 << 30) - 4096, (2 << 30) + 1, len - 5000];
     sparse(&file, len, &marks);
@@ -436,7 +436,7 @@ pub fn over_two_gibibytes(world: &World) {
 
 pub fn over_four_gibibytes_direct(world: &World) {
     if world.kind != BackendKind::Uring {
-        return println!("left out: Cut in the same way everywhere, and costly");
+        return println!("left out: costly, and split in the same way on every backend");
     }
     let len = (4 << 30) + (16 << 20);
     if memory() < 2 * len {

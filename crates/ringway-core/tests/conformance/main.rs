@@ -1,16 +1,17 @@
-//! Contract 5: the same answer on every backend. One list of cases runs on io_uring, on Linux KAIO
-//! and on threads, and through the backend that injects faults with a plan without any: same bytes,
-//! same result, same errno.
+//! Guarantee 5: the same result on every backend. One list of cases runs on io_uring, on Linux KAIO
+//! and on threads, and through the fault-injecting backend with a plan without faults. Bytes,
+//! results and errnos must be the same. The cases of `conformance/` run here too.
 //!
 //! Each test is a leg: the list under one set of restrictions (an ordinary user, a seccomp filter,
-//! little lockable memory ...), in a process of its own, where the right backend must be chosen and
-//! the others' refusal explained.
+//! little lockable memory ...). A leg runs in a child process, in which the right backend must be
+//! chosen and the refusals of the others explained.
 //!
-//! `RINGWAY_CASE=part-of-a-name` runs the cases of that name alone, `RINGWAY_CASE=uring` those on
-//! one backend. What cannot be tested here prints `skipped: why`; where `CI` is set, a skip that is
-//! not expected fails.
+//! `RINGWAY_CASE=part-of-a-name` selects cases, `RINGWAY_CASE=uring` a backend. A test that cannot
+//! run here prints `skipped: reason`. If `CI` is set, an unexpected skip fails.
 
 mod cancel;
+#[path = "../common/cases.rs"]
+mod cases;
 mod chains;
 mod closing;
 #[path = "../common/mod.rs"]
@@ -30,23 +31,24 @@ mod world;
 
 use common::{KAIO, URING, become_ordinary, in_child, is_root, limit_memlock, refuse};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, Options};
+use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
+use ringway_torture::watchdog;
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use world::{World, skip};
 
 struct Case {
     name: &'static str,
     run: fn(&World),
-    /// In a process of its own: it changes something that all threads share.
+    /// Runs in a child process, because it changes something that all threads share.
     apart: bool,
-    /// In the leg without restrictions only: it is expensive, or restrictions mean nothing to it.
+    /// Runs in the leg without restrictions only: it is expensive, or restrictions do not affect
+    /// it.
     once: bool,
 }
 
@@ -71,99 +73,63 @@ const ONCE_APART: Case = set(true, true);
 
 const CASES: &[Case] = cases! {
     EVERYWHERE {
-        transfers::nop,
         transfers::read_and_write_at_offsets,
-        transfers::read_and_write_at_the_cursor,
         transfers::vectored,
-        transfers::vectored_at_the_cursor,
-        transfers::append,
-        transfers::kinds_of_buffers,
-        transfers::nothing_to_transfer,
-        transfers::short_at_the_end,
+        transfers::all_buffer_types,
         transfers::exact_over_a_pipe,
-        transfers::exact_vectored_over_a_pipe,
-        transfers::exact_write_into_a_full_pipe,
         transfers::exact_under_faults,
-        transfers::syncs,
-        transfers::poll,
         transfers::timeout,
         transfers::many_at_once,
-        errors::bad_descriptors,
-        errors::wrong_access,
-        errors::wrong_kind_of_file,
+        errors::addresses_outside_the_process,
         errors::misaligned,
         errors::offsets,
         errors::too_many_buffers,
         errors::invalid_operations,
-        errors::broken_pipe,
         paths::open,
-        paths::open_at,
         paths::close,
         paths::statx,
         paths::fallocate,
-        paths::ftruncate,
         paths::fadvise,
-        paths::rename,
-        paths::unlink,
-        paths::mkdir,
-        paths::link,
-        paths::symlink,
-        paths::no_permission,
-        chains::in_order,
+        paths::link_of_an_unnamed_file,
         chains::read_then_close,
-        chains::write_sync_rename,
-        chains::a_failure_ends_it,
-        chains::every_failure_ends_it,
-        chains::a_short_transfer_ends_it,
-        chains::always_goes_on,
-        chains::longer_than_the_submission_queue,
-        chains::cancelled_in_the_middle,
-        chains::beside_other_operations,
-        chains::barriers,
+        chains::a_failure_at_each_place,
+        chains::among_other_operations,
         chains::barriers_under_load,
-        chains::a_chain_behind_a_barrier,
-        chains::time_limits,
-        chains::time_limits_of_queued_operations,
+        chains::operation_timeouts,
+        chains::timeouts_of_queued_operations,
         chains::deadlines_of_reap,
-        cancel::before_submission,
-        cancel::a_submitted_poll,
-        cancel::reads_of_pipes,
-        cancel::behind_others,
-        cancel::when_done,
-        cancel::everything,
+        cancel::completed_operations,
         cancel::abandoned_opens_are_closed,
-        cancel::capacity_comes_back_at_the_completion,
-        full::push_hands_back,
-        full::chains_are_taken_whole_or_not,
+        cancel::slots_are_free_at_the_completion,
+        full::a_refused_push_returns_the_operation,
+        full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,
         full::nothing_in_flight,
-        full::more_than_are_in_flight,
-        full::one_at_a_time,
-        full::bad_ones_in_a_batch,
+        full::reap_of_more_than_are_in_flight,
+        full::invalid_operations_in_a_batch,
         full::completion_queue_overflow,
-        waiting::no_lost_wake_up,
+        waiting::no_lost_wakeup,
         waiting::an_eventfd_to_poll,
-        waiting::readable_for_what_is_left,
-        waiting::cancels_are_told_of,
+        waiting::readable_for_undelivered_completions,
+        waiting::readable_for_cancels,
         fixed::buffers,
         fixed::files,
         fixed::sixty_four_files,
-        options::what_is_refused_is_explained,
+        options::refused_options_are_explained,
         options::strict,
         options::out_of_range,
         raw::borrowed_descriptors,
         raw::kept_memory,
         raw::registered_memory,
-        raw::those_alone,
-        raw::those_alone_beside_what_waits,
+        raw::reaping_selected_operations,
+        raw::reaping_selected_operations_while_others_wait,
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
-        closing::counts_what_is_left,
-        closing::by_another_thread_than_its_issuer,
+        closing::close_returns_how_many_are_left,
+        closing::by_a_thread_other_than_the_issuer,
         closing::of_a_backend_that_fails,
     }
     EVERYWHERE_APART {
-        errors::file_size_limit,
         process::fork,
         process::forked_child_drops,
         waiting::signals_do_not_end_a_wait,
@@ -178,12 +144,12 @@ const CASES: &[Case] = cases! {
         large::over_four_gibibytes_direct,
         process::the_pushing_thread_has_ended,
         process::single_issuer,
-        cancel::on_the_way_to_the_threads,
+        cancel::before_the_fallback_to_threads,
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
         closing::an_open_of_a_fifo_waits_for_its_other_end,
-        closing::drop_waits_no_longer_than_told,
+        closing::drop_waits_no_longer_than_close_wait,
         full::in_flight_thousands,
         stuck::idle_pipes,
         stuck::full_streams,
@@ -191,40 +157,36 @@ const CASES: &[Case] = cases! {
     ONCE_APART {
         errors::no_space_left,
         large::on_a_loop_device,
-        large::stragglers,
-        large::a_straggler_is_cancelled,
+        large::one_late_piece,
+        large::a_late_piece_is_cancelled,
         large::long_appends,
-        large::nothing_lands_behind_a_short_write,
-        process::no_room_for_kaio,
+        large::a_short_write_changes_nothing_beyond_its_count,
+        process::no_kaio_requests_left,
         process::no_more_threads,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
-        stuck::more_opens_of_fifos_than_may_wait,
+        stuck::the_number_of_blocked_opens_is_bounded,
         stuck::an_open_behind_a_lease,
         stuck::a_frozen_file_system,
         stuck::durable_writes,
     }
 };
 
-/// Where one case is to be run alone, in a process that the leg made for it: backend, through
-/// faults or not, name.
+/// Set in a child process that runs one case: its title.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
-/// Longer than any case takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
-/// The list under some restrictions.
+/// The list of cases under some restrictions.
 struct Leg {
     test: &'static str,
-    /// Backends that must be refused, and with which errno.
+    /// Backends that must be refused, with the errno.
     refused: &'static [(BackendKind, i32)],
     little_memory: bool,
-    /// Cases meant for the unrestricted leg are run too, and all are run through faults as well.
+    /// Also runs the cases marked `once`, and all cases through the fault-injecting backend.
     full: bool,
-    /// Only cases of these names.
+    /// Runs only the cases with these names.
     only: Option<&'static [&'static str]>,
 }
 
@@ -233,7 +195,7 @@ impl Leg {
         Self { test, refused: &[], little_memory: false, full: false, only: None }
     }
 
-    /// Runs it; `restrict` changes the process for good.
+    /// Runs the leg. `restrict` changes the process irrevocably.
     fn run(self, restrict: impl FnOnce()) {
         if let Ok(alone) = env::var(ALONE) {
             return self.run_alone(&alone);
@@ -255,8 +217,10 @@ impl Leg {
             },
             || {
                 short_panics();
+                let data = cases::load();
+                cases::prepare_process();
                 restrict();
-                self.run_all();
+                self.run_all(&data);
             },
         );
     }
@@ -266,7 +230,7 @@ impl Leg {
         World { kind, faulty, little_memory: self.little_memory, disk: PathBuf::from("."), shm }
     }
 
-    fn run_all(&self) {
+    fn run_all(&self, data: &[cases::Case]) {
         let begin = Instant::now();
         let kinds = self.chosen();
         let wanted = env::var("RINGWAY_CASE").unwrap_or_default();
@@ -302,15 +266,51 @@ impl Leg {
                     failed.push(name);
                 }
             }
+            for case in data {
+                let name = title(kind, faulty, &case.name);
+                let listed = self.only.is_none_or(|only| only.contains(&case.name.as_str()));
+                if !listed || !name.contains(&wanted) {
+                    continue;
+                }
+                count += 1;
+                if !self.passes_data(case, &world, &name) {
+                    println!("FAILED {name}");
+                    failed.push(name);
+                }
+            }
         }
         println!("{}: {count} cases in {:.1?}", self.test, begin.elapsed());
         assert!(failed.is_empty(), "{} of {count} failed: {failed:#?}", failed.len());
     }
 
-    /// Which backend is chosen unasked, and whether the refused ones are explained; those that are
-    /// there.
+    /// Runs a case of `conformance/` on disk and, in the full leg, in memory.
+    fn passes_data(&self, case: &cases::Case, world: &World, name: &str) -> bool {
+        let _watched = watchdog::watch(name.into());
+        let in_memory = self.full && cases::runs_in_memory(case);
+        let dirs = [Some(&world.disk), in_memory.then_some(&world.shm)];
+        dirs.into_iter().flatten().all(|dir| {
+            let mut options = Options::new();
+            if world.faulty {
+                options = options.faults(FaultPlan::new(0));
+            }
+            match cases::run(case, options, world.kind, &dir.join("case")) {
+                Ok(_) => true,
+                Err(cases::Stop::Skipped(why)) => {
+                    skip(&why);
+                    true
+                }
+                Err(cases::Stop::Failed(why)) => {
+                    println!("{name} in {}: {why}", dir.display());
+                    false
+                }
+            }
+        })
+    }
+
+    /// Checks which backend is chosen by default and whether the refused ones are explained.
+    /// Returns the available ones.
     fn chosen(&self) -> Vec<BackendKind> {
-        let _watch = Watchdog::new("the choice of a backend");
+        let _watched = watchdog::watch("the choice of a backend".into());
         let mut there = Vec::new();
         for kind in KINDS {
             let built = Options::new().backend(kind).build();
@@ -346,9 +346,9 @@ impl Leg {
         there
     }
 
-    /// A case in a process of its own, which inherits the restrictions.
+    /// Runs a case in a child process, which inherits the restrictions.
     fn apart(&self, name: &str) -> bool {
-        let _watch = Watchdog::new(name);
+        let _watched = watchdog::watch(name.into());
         let mut command = Command::new("/proc/self/exe");
         command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
         let output = command.output().unwrap();
@@ -374,12 +374,12 @@ impl Leg {
             .find(|(kind, faulty, case)| title(*kind, *faulty, case.name) == alone)
             .unwrap();
         short_panics();
-        let _watch = Watchdog::new(alone);
+        let _watched = watchdog::watch(alone.into());
         (case.run)(&self.world(kind, faulty));
     }
 }
 
-/// What differs is often a file's content: nobody reads all of it.
+/// Shortens panic messages, which may contain a whole file.
 fn short_panics() {
     std::panic::set_hook(Box::new(|info| {
         for line in info.to_string().lines() {
@@ -401,41 +401,8 @@ fn title(kind: BackendKind, faulty: bool, name: &str) -> String {
 }
 
 fn passes(case: &Case, world: &World, name: &str) -> bool {
-    let _watch = Watchdog::new(name);
+    let _watched = watchdog::watch(name.into());
     catch_unwind(AssertUnwindSafe(|| (case.run)(world))).is_ok()
-}
-
-/// Ends a process whose case hangs, and says which.
-struct Watchdog;
-
-static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
-
-impl Watchdog {
-    fn new(name: &str) -> Self {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            std::thread::spawn(|| {
-                loop {
-                    std::thread::sleep(Duration::from_millis(100));
-                    let running = RUNNING.lock().unwrap();
-                    if let Some((name, _)) =
-                        running.as_ref().filter(|(_, begin)| begin.elapsed() > PATIENCE)
-                    {
-                        eprintln!("{name} hangs");
-                        std::process::abort();
-                    }
-                }
-            });
-        });
-        *RUNNING.lock().unwrap() = Some((name.to_owned(), Instant::now()));
-        Self
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        *RUNNING.lock().unwrap() = None;
-    }
 }
 
 #[test]
@@ -480,7 +447,7 @@ fn a_filter_that_leaves_threads_only() {
     });
 }
 
-/// A sysctl, put back as it was when dropped.
+/// Restores a sysctl when dropped.
 struct Sysctl {
     path: &'static Path,
     before: String,
@@ -501,12 +468,11 @@ impl Drop for Sysctl {
 
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// A few cases only: everybody else on the machine does without io_uring meanwhile.
+/// Runs a few cases only, because the whole machine is without io_uring meanwhile.
 #[test]
 fn io_uring_disabled_by_sysctl() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
-    let only =
-        Some(&["transfers::nop", "transfers::read_and_write_at_offsets", "chains::in_order"][..]);
+    let only = Some(&["nop", "transfers::read_and_write_at_offsets", "a chain runs in order"][..]);
     let leg = Leg { refused, only, ..Leg::new("io_uring_disabled_by_sysctl") };
     if !is_root() {
         return skip("only root may set a sysctl");
@@ -514,7 +480,7 @@ fn io_uring_disabled_by_sysctl() {
     if !Path::new(DISABLED).exists() {
         return skip("this kernel has no kernel.io_uring_disabled");
     }
-    // Here and in the process that sets it, should that one not get to its end.
+    // The parent restores it too, in case the child dies first.
     let _here = Sysctl::remember(DISABLED);
     let mut there = None;
     leg.run(|| {

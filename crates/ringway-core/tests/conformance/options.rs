@@ -1,7 +1,7 @@
-//! Options: what is granted works, what is refused is explained and done without, and in strict
-//! mode is an error.
+//! Options: an available one works; a refused one is explained and ignored, and in strict mode it
+//! is an error.
 
-use crate::world::{MS, World, bytes, pattern, room};
+use crate::world::{MS, World, buffer_for, bytes, pattern};
 use ringway_core::op;
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, Options, Queue, SqPoll};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const SQPOLL: SqPoll = SqPoll::new(Duration::from_millis(5));
 
-/// Direct and buffered reads, a chain and a poll: whatever the options, this works.
+/// Direct and buffered reads, a chain and a poll, which work with any options.
 fn works(world: &World, queue: &mut crate::world::Checked) {
     for file in world.files("works", &pattern(0, 1 << 16)) {
         for number in 0..16 {
             queue
-                .push(op::read(&file, room(&file, 4096), number * 4096).user_data(number))
+                .push(op::read(&file, buffer_for(&file, 4096), number * 4096).user_data(number))
                 .unwrap();
         }
         for (number, done) in queue.completions() {
@@ -45,8 +45,8 @@ fn errno_of(queue: &Queue, feature: Feature) -> Option<i32> {
     Some(refusal.errno)
 }
 
-/// Everything that only a ring can do, asked of each backend.
-fn asked(world: &World) -> Vec<(Feature, Options)> {
+/// Every option that needs a ring.
+fn ring_options(world: &World) -> Vec<(Feature, Options)> {
     let file = world.direct(&pattern(0, 8192));
     let none = Options::new().backend(BackendKind::Threads).build().unwrap();
     vec![
@@ -57,8 +57,8 @@ fn asked(world: &World) -> Vec<(Feature, Options)> {
     ]
 }
 
-pub fn what_is_refused_is_explained(world: &World) {
-    for (feature, options) in asked(world) {
+pub fn refused_options_are_explained(world: &World) {
+    for (feature, options) in ring_options(world) {
         let mut queue = world.build(&options);
         works(world, &mut queue);
         match (errno_of(&queue, feature), world.kind) {
@@ -70,11 +70,14 @@ pub fn what_is_refused_is_explained(world: &World) {
             (Some(errno), _) => assert_eq!(errno, libc::EOPNOTSUPP, "{feature}"),
         }
         if feature == Feature::AttachWq {
-            assert!(errno_of(&queue, feature).is_some(), "there is nothing to attach to");
+            assert!(
+                errno_of(&queue, feature).is_some(),
+                "a queue on threads has no ring to attach to"
+            );
         }
     }
-    // A single issuer means nothing where any thread may submit, and io_uring grants it or says why
-    // not.
+    // Options that are valid on every backend. Where any thread may submit, `single_issuer` has no
+    // effect.
     works(world, &mut world.build(&world.options().single_issuer(true)));
     works(world, &mut world.build(&world.options().completion_entries(4096).entries(3)));
     works(world, &mut world.build(&world.options().eventfd(true).single_issuer(true)));
@@ -82,7 +85,7 @@ pub fn what_is_refused_is_explained(world: &World) {
 }
 
 pub fn strict(world: &World) {
-    for (feature, options) in asked(world) {
+    for (feature, options) in ring_options(world) {
         let refused = errno_of(&world.build(&options), feature);
         match (options.strict(true).build(), refused) {
             (Ok(queue), None) => {
@@ -113,13 +116,13 @@ pub fn out_of_range(world: &World) {
 
 pub fn sqpoll(world: &World) {
     if world.kind != BackendKind::Uring {
-        return println!("left out: Refused, which another case has seen");
+        return println!("left out: `refused_options_are_explained` tests the refusal");
     }
     for sqpoll in [SQPOLL, SQPOLL.cpu(Some(0))] {
         let mut queue = world.build(&world.options().sqpoll(sqpoll));
         assert_eq!(errno_of(&queue, Feature::SqPoll), None);
         works(world, &mut queue);
-        // Whatever the kernel thread has seen of a chain when it comes by, it is one.
+        // A chain stays a chain, however much of it the kernel thread sees at a time.
         let file = world.file(b"0");
         for round in 0..200u8 {
             let write = op::write(&file, vec![round], 0).user_data(0);
@@ -134,7 +137,7 @@ pub fn sqpoll(world: &World) {
             assert_eq!(bytes(done.remove(&1).unwrap()), [round]);
             assert!(done.remove(&3).unwrap().result.unwrap_err().is_cancelled());
         }
-        // Asleep, it is woken.
+        // The kernel thread is woken from its sleep.
         std::thread::sleep(30 * MS);
         works(world, &mut queue);
         let mut queue = world.build(&world.options().sqpoll(sqpoll).entries(2).in_flight(500));
@@ -144,7 +147,7 @@ pub fn sqpoll(world: &World) {
         assert_eq!(queue.rest().len(), 500);
         works(world, &mut queue);
     }
-    // A processor that is not there, and two wishes that exclude each other.
+    // A processor that does not exist, and two options that exclude each other.
     let queue = world.build(&world.options().sqpoll(SQPOLL.cpu(Some(100_000))));
     assert_eq!(errno_of(&queue, Feature::SqPoll), Some(libc::EINVAL));
     let mut queue = world.build(&world.options().sqpoll(SQPOLL).single_issuer(true));
@@ -154,7 +157,7 @@ pub fn sqpoll(world: &World) {
 
 pub fn sqpoll_shared(world: &World) {
     if world.kind != BackendKind::Uring {
-        return println!("left out: Refused, which another case has seen");
+        return println!("left out: `refused_options_are_explained` tests the refusal");
     }
     let mut first = world.build(&world.options().sqpoll(SQPOLL));
     let mut second = world.build(&world.options().sqpoll(SQPOLL).attach(&first));

@@ -1,7 +1,9 @@
-//! The process around a queue: its threads, its forks, its limits and its environment.
+//! A queue in its process: threads, forks, limits and environment.
 
 use crate::common::{become_ordinary, is_root, refuse};
-use crate::world::{Checked, MS, World, bytes, pattern, pipe, put, read_number, room, skip};
+use crate::world::{
+    Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, write_all,
+};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::refusal::Feature;
 use ringway_core::{Arena, BackendKind, BuildError, File, OpenOptions, Options, Reason};
@@ -9,13 +11,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
-/// The kernel cancels or completes on its own what a thread that ends has begun; the owner sees
-/// results all the same.
+/// The pushing thread has ended, and the kernel cancels or completes what it submitted. The owner
+/// still gets the right results.
 pub fn the_pushing_thread_has_ended(world: &World) {
     let files = world.files("ended", &pattern(0, 65536));
     for round in 0..10 {
         let (reader, writer) = pipe();
-        // What is read from one pipe would no longer be there for who polls it.
+        // A read would take the data that a poll of the same pipe waits for.
         let (polled, other) = pipe();
         let (there, options, given) = ([reader, polled], world.options(), files.clone());
         let queue = std::thread::spawn(move || {
@@ -35,7 +37,10 @@ pub fn the_pushing_thread_has_ended(world: &World) {
                 .unwrap();
             for (number, file) in (10u64..).zip(given.iter().cycle().take(40)) {
                 queue
-                    .push(op::read(file, room(file, 16384), number % 4 * 16384).user_data(number))
+                    .push(
+                        op::read(file, buffer_for(file, 16384), number % 4 * 16384)
+                            .user_data(number),
+                    )
                     .unwrap();
             }
             queue.submit().unwrap();
@@ -61,26 +66,26 @@ pub fn the_pushing_thread_has_ended(world: &World) {
                 assert_eq!(seen.insert(number, ()), None);
             }
         }
-        put(&writer, b"text");
-        put(&other, b"x");
+        write_all(&writer, b"text");
+        write_all(&other, b"x");
         let rest = queue.rest();
         assert_eq!(rest.keys().copied().collect::<Vec<_>>(), [1, 2, 5, 6]);
         assert_eq!((rest[&1], rest[&6]), (Ok(4), Ok(0)));
     }
 }
 
-/// Completions are left to the submitting thread only where that is the one that waits.
+/// Task work is deferred to the submitting thread only if that thread is the one that waits.
 pub fn single_issuer(world: &World) {
-    let leaves = |queue: &Checked| {
-        let granted = queue.explain().available;
+    let defers = |queue: &Checked| {
+        let available = queue.explain().available;
         [Feature::CoopTaskrun, Feature::DeferTaskrun]
             .iter()
-            .any(|feature| granted.contains(feature))
+            .any(|feature| available.contains(feature))
     };
-    assert!(!leaves(&world.queue()));
-    assert!(!leaves(&world.build(&world.options().eventfd(true))));
+    assert!(!defers(&world.queue()));
+    assert!(!defers(&world.build(&world.options().eventfd(true))));
     assert_eq!(
-        leaves(&world.build(&world.options().single_issuer(true))),
+        defers(&world.build(&world.options().single_issuer(true))),
         world.kind == BackendKind::Uring,
         "kernel 5.19 has one of them"
     );
@@ -102,7 +107,7 @@ pub fn single_issuer(world: &World) {
     })
     .join()
     .unwrap();
-    // Nothing is lost by it: the owner goes on.
+    // Nothing is lost: the owning thread continues.
     let mut queue = Checked::new(queue);
     let done = queue.completions();
     assert!(done.len() == 6 || !owned);
@@ -111,18 +116,18 @@ pub fn single_issuer(world: &World) {
     }
 }
 
-/// Runs `body` in a forked child, and gives its exit status: 0 unless it panicked.
+/// Runs `body` in a forked child and returns its exit status, which is 0 unless it panicked.
 fn forked(body: impl FnOnce()) -> i32 {
     // SAFETY: the child runs `body` on this thread alone, and ends without returning.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
-        // that hangs.
+        // SAFETY: the call takes a number. The child has no watchdog thread, so an alarm ends it if
+        // it hangs.
         unsafe { libc::alarm(20) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_ok();
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
-        // written out.
+        // SAFETY: the call takes a number and does not return. It runs no exit handler of the
+        // parent.
         unsafe { libc::_exit(i32::from(!right)) }
     }
     let mut status = 0;
@@ -139,9 +144,9 @@ pub fn fork(world: &World) {
     let id = queue.push(op::read(&reader, vec![0; 4], Position::Current).user_data(2)).unwrap();
     queue.submit().unwrap();
     for (number, file) in (10u64..).zip(&files) {
-        queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
+        queue.push(op::read(file, buffer_for(file, 65536), 0).user_data(number)).unwrap();
     }
-    // A registration is the ring's, which the child has too.
+    // Registrations belong to the ring, which the child inherits.
     let others = world.file(&[0; 4096]);
     let registers = queue.register_file(&files[0]).is_ok();
     let arena = Arena::new(4096, 2);
@@ -163,13 +168,13 @@ pub fn fork(world: &World) {
         assert!(queue.close(MS).unwrap_err().raw_os_error() == child);
         assert!(!queue.cancel(id) && !queue.abandon(id) && queue.cancel_all() == 0);
         assert!(queue.stats().counts == before);
-        // A queue of the child's own works.
+        // A queue that the child makes works.
         let mut own = world.queue();
         assert!(own.result(op::nop()) == Ok(0));
         assert!(own.result(op::read(&files[0], vec![0; 8], 0)) == Ok(8));
     });
     assert_eq!(status, 0, "the child found something wrong");
-    put(&writer, b"text");
+    write_all(&writer, b"text");
     let done = queue.completions();
     assert_eq!(done.len(), 2 + files.len());
     for (number, done) in done {
@@ -182,7 +187,7 @@ pub fn fork(world: &World) {
     assert_eq!(queue.unregister_file(&files[0]), registers);
 }
 
-/// The first process of a PID namespace forks the first one of another: both are number 1.
+/// The first process of a PID namespace forks the first one of another: both have PID 1.
 pub fn fork_of_the_same_number(world: &World) {
     if !is_root() {
         return skip("only root may make a PID namespace");
@@ -204,13 +209,13 @@ pub fn fork_of_the_same_number(world: &World) {
             assert_eq!(status, 0);
         });
         assert_eq!(status, 0);
-        // (No thread can be started here any more; what there is goes on.)
+        // (No thread can be started here any more; the existing ones continue.)
         assert!(queue.push(op::nop()).is_ok());
     });
     assert_eq!(status, 0);
 }
 
-/// Where the kernel, or a filter, does not know openat2.
+/// Without openat2(2), as on old kernels and under some filters.
 pub fn without_openat2(world: &World) {
     refuse(&[libc::SYS_openat2], libc::ENOSYS);
     let dir = world.dir("openat2");
@@ -237,7 +242,7 @@ pub fn forked_child_drops(world: &World) {
         queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1)).unwrap();
         queue.push(op::poll(&reader, Readiness::READABLE).user_data(2)).unwrap();
         for (number, file) in (10u64..).zip(&files) {
-            queue.push(op::read(file, room(file, 65536), 0).user_data(number)).unwrap();
+            queue.push(op::read(file, buffer_for(file, 65536), 0).user_data(number)).unwrap();
             queue.push(op::fdatasync(file).user_data(100 + number)).unwrap();
         }
         queue.submit().unwrap();
@@ -246,17 +251,17 @@ pub fn forked_child_drops(world: &World) {
         let mut copy = std::mem::ManuallyDrop::new(copy);
         let status = forked(|| {
             let begin = std::time::Instant::now();
-            // SAFETY: this is the child, in which nobody uses the queue after.
+            // SAFETY: only the child drops this copy, and does not use the queue afterwards.
             unsafe { std::mem::ManuallyDrop::drop(&mut copy) };
             assert!(begin.elapsed() < std::time::Duration::from_secs(2));
         });
         assert_eq!(status, 0);
-        put(&writer, b"x");
+        write_all(&writer, b"x");
         let mut seen = 0;
         while queue.in_flight() > 1 {
             seen += queue.reap(1).unwrap().map(|done| assert!(done.result.is_ok())).count();
         }
-        put(&writer, b"x");
+        write_all(&writer, b"x");
         seen += queue.rest().len();
         assert_eq!(seen, 2 + 2 * files.len());
         // SAFETY: one byte, on this stack.
@@ -266,7 +271,7 @@ pub fn forked_child_drops(world: &World) {
     }
 }
 
-/// With no descriptor to be had, what needs one steps down and says why.
+/// Without free descriptors, what needs one is refused with the reason.
 pub fn few_descriptors(world: &World) {
     let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
     // SAFETY: the limit is a live value that is only read.
@@ -279,7 +284,7 @@ pub fn few_descriptors(world: &World) {
     for free in 0..6 {
         match world.options().build() {
             Ok(queue) => {
-                // It was granted a real read with these descriptors, and goes on so.
+                // It has done its test read with these descriptors, and continues to work.
                 let mut queue = Checked::new(queue);
                 assert_eq!(bytes(queue.one(op::read(&file, vec![0; 64], 64))), pattern(64, 64));
                 assert_eq!(queue.result(op::nop()), Ok(0));
@@ -294,7 +299,7 @@ pub fn few_descriptors(world: &World) {
             }
             Err(error) => panic!("{error}"),
         }
-        // Unasked, there is always one: threads need none before somebody polls.
+        // By default there is always a backend: threads need no descriptor before the first poll.
         let mut queue = Checked::new(
             Options::new().build().unwrap_or_else(|error| panic!("{free} free: {error}")),
         );
@@ -309,15 +314,14 @@ pub fn few_descriptors(world: &World) {
     assert_eq!(world.queue().result(op::nop()), Ok(0));
 }
 
-/// `RINGWAY_BACKEND` in the environment of another process: this binary again, with the case that
-/// looks at it.
+/// Tests `RINGWAY_BACKEND` in a child process, which runs this same case.
 pub fn the_environment_chooses(world: &World) {
     const SEEN: &str = "RINGWAY_TEST_SEEN";
     if let Ok(expected) = std::env::var(SEEN) {
         let again = |error: &BuildError| matches!(error, BuildError::Refused(refusal) if refusal.errno == libc::ENOMEM);
         let mut built = Options::new().build();
         while world.little_memory && built.as_ref().is_err_and(again) {
-            std::thread::sleep(MS); // A ring that was closed gives its memory back late.
+            std::thread::sleep(MS); // The memory of a closed ring is returned late.
             built = Options::new().build();
         }
         match built {
@@ -331,7 +335,7 @@ pub fn the_environment_chooses(world: &World) {
             }
             Err(error) => panic!("{error}"),
         }
-        // What the program asks for itself comes before it.
+        // An explicit choice of the program has priority.
         assert_eq!(world.queue().backend(), world.kind);
         return;
     }
@@ -348,7 +352,8 @@ pub fn the_environment_chooses(world: &World) {
         (" uring", "invalid"),
     ] {
         if value.is_empty() && world.little_memory {
-            continue; // Whether there is memory for a ring depends on when former ones have given theirs back.
+            // Whether memory suffices for a ring depends on when closed rings return theirs.
+            continue;
         }
         let mut command = Command::new("/proc/self/exe");
         let output = command
@@ -361,8 +366,8 @@ pub fn the_environment_chooses(world: &World) {
     }
 }
 
-/// No thread can be started, for a while or for good, and those there are hang: what waits is done
-/// all the same.
+/// No thread can be started, for a while or permanently, while the existing ones are blocked.
+/// Pending operations are still done.
 pub fn no_more_threads(world: &World) {
     if is_root() {
         become_ordinary(); // Root has no such limit.
@@ -378,7 +383,7 @@ pub fn no_more_threads(world: &World) {
     for for_good in [false, true] {
         let mut queue = world.queue();
         let (go, gone) = std::sync::mpsc::channel();
-        // The first ends when the second has run.
+        // The first closure ends when the second has run.
         queue.push(op::blocking(move || gone.recv().unwrap()).user_data(1)).unwrap();
         assert_eq!(queue.reap(0).unwrap().len(), 0);
         std::thread::sleep(20 * MS);
@@ -403,38 +408,39 @@ pub fn no_more_threads(world: &World) {
     }
 }
 
-/// `fs.aio-max-nr` used up: KAIO asks for less, and is refused with the reason when there is
-/// nothing.
-pub fn no_room_for_kaio(world: &World) {
+/// `fs.aio-max-nr` is used up: KAIO asks for fewer requests, and is refused with the reason when
+/// none are left.
+pub fn no_kaio_requests_left(world: &World) {
     if world.kind != BackendKind::Kaio {
-        return println!("left out: The others ask for none of it");
+        return println!("left out: the other backends need no KAIO requests");
     }
     if !is_root() {
         return skip("only root may set a sysctl");
     }
-    let most = "/proc/sys/fs/aio-max-nr";
+    let limit = "/proc/sys/fs/aio-max-nr";
     struct Restore(u64);
     impl Drop for Restore {
         fn drop(&mut self) {
             std::fs::write("/proc/sys/fs/aio-max-nr", self.0.to_string()).unwrap();
         }
     }
-    let restore = Restore(read_number(most));
-    let set = |room: u64| {
-        std::fs::write(most, (read_number("/proc/sys/fs/aio-nr") + room).to_string()).unwrap()
+    let restore = Restore(read_number(limit));
+    let set_free = |free: u64| {
+        std::fs::write(limit, (read_number("/proc/sys/fs/aio-nr") + free).to_string()).unwrap()
     };
     let file = world.direct(&pattern(0, 65536));
-    let read =
-        |number: u64| op::read(&file, room(&file, 4096), number % 16 * 4096).user_data(number);
-    set(0);
+    let read = |number: u64| {
+        op::read(&file, buffer_for(&file, 4096), number % 16 * 4096).user_data(number)
+    };
+    set_free(0);
     let refusal = match world.options().build() {
         Err(BuildError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
     };
     assert_eq!((refusal.feature, refusal.errno), (Feature::Kaio, libc::EAGAIN));
     assert!(refusal.fix.contains("fs.aio-max-nr"), "{refusal}");
-    // Room for a few: they carry as many as are pushed.
-    set(100);
+    // With few requests, any number of operations still completes.
+    set_free(100);
     let few = world.options().build();
     drop(restore);
     let mut queue = Checked::new(few.unwrap());
@@ -442,7 +448,7 @@ pub fn no_room_for_kaio(world: &World) {
     for (number, done) in queue.completions() {
         assert_eq!(bytes(done), pattern(number % 16 * 4096, 4096));
     }
-    // Buffered files and the rest go to the threads, each of them counted.
+    // Other operations fall back to threads, and each is counted.
     let buffered = File::open("/proc/self/exe").unwrap();
     assert_eq!(queue.stats().to_threads, 0);
     assert_eq!(queue.result(op::read(&buffered, vec![0; 4], 0)), Ok(4));

@@ -1,7 +1,7 @@
-//! What interfaces to other languages stand on: operations by their addresses, borrowed
-//! descriptors, ids as numbers, and waiting for some operations among others.
+//! The API under the bindings for other languages: operations made from addresses, borrowed
+//! descriptors, ids as numbers, and reaping of selected operations.
 
-use crate::world::{World, pattern, pipe, room};
+use crate::world::{World, buffer_for, pattern, pipe};
 use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, File, OpId, Operation};
@@ -14,7 +14,7 @@ pub fn borrowed_descriptors(world: &World) {
         let file = unsafe { File::borrow_raw(fd) }.unwrap();
         let mut queue = world.queue();
         let weak = file.downgrade();
-        let mut buffer = room(&owner, 8192);
+        let mut buffer = buffer_for(&owner, 8192);
         let read = op::Read { fd, buf: buffer.as_mut_ptr(), len: 8192, offset: 0 };
         // SAFETY: the buffer outlives the completion.
         let operation = unsafe { Operation::from_raw(read.into(), Some(file), None) };
@@ -55,7 +55,7 @@ pub fn kept_memory(world: &World) {
 pub fn registered_memory(world: &World) {
     for file in world.files("memory", &pattern(0, 65536)) {
         let mut queue = world.queue();
-        let (mut one, mut two) = (room(&file, 32768), room(&file, 16384));
+        let (mut one, mut two) = (buffer_for(&file, 32768), buffer_for(&file, 16384));
         let iov = |bytes: &mut [u8]| libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
@@ -73,8 +73,8 @@ pub fn registered_memory(world: &World) {
             }
             Err(refusal) => assert_eq!(refusal.errno, libc::EOPNOTSUPP),
         }
-        // In the one, at its end, in the other, and into memory that is not registered.
-        let mut three = room(&file, 4096);
+        // In the first buffer, at its end, in the second, and in memory that is not registered.
+        let mut three = buffer_for(&file, 4096);
         let places = [
             (one.as_mut_ptr(), 4096, 0),
             (one.as_mut_ptr().wrapping_add(28672), 4096, 4096),
@@ -100,8 +100,8 @@ pub fn registered_memory(world: &World) {
     }
 }
 
-/// Some are waited for; others, done or not, stay.
-pub fn those_alone(world: &World) {
+/// Reaps selected operations; the others stay, completed or not.
+pub fn reaping_selected_operations(world: &World) {
     let (reader, writer) = pipe();
     for file in world.files("those", &pattern(0, 64 * 4096)) {
         let mut queue = world.queue();
@@ -109,7 +109,7 @@ pub fn those_alone(world: &World) {
         queue.push(op::nop().user_data(1001)).unwrap();
         for number in 0..64 {
             queue
-                .push(op::read(&file, room(&file, 4096), number * 4096).user_data(number))
+                .push(op::read(&file, buffer_for(&file, 4096), number * 4096).user_data(number))
                 .unwrap();
         }
         let mut seen = Vec::new();
@@ -128,26 +128,23 @@ pub fn those_alone(world: &World) {
             revents: 0,
         };
         // SAFETY: `fd` is one entry, for the length of the call.
-        assert_eq!(
-            unsafe { libc::poll(&raw mut fd, 1, 10_000) },
-            1,
-            "the nop's completion is to be told of"
-        );
+        let ready = unsafe { libc::poll(&raw mut fd, 1, 10_000) };
+        assert_eq!(ready, 1, "the descriptor is readable for the completion of the nop");
         assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [1001]);
-        op_write(&writer);
+        write_byte(&writer);
         assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
     }
 }
 
-/// What waits for ever, and is not asked for, is not waited for: not when those that are asked for
-/// have arrived, and not when more are asked for than are in flight.
-pub fn those_alone_beside_what_waits(world: &World) {
+/// An operation that never completes is not waited for unless it is selected: neither when the
+/// selected ones have completed, nor when more are requested than are in flight.
+pub fn reaping_selected_operations_while_others_wait(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.queue();
     queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1000)).unwrap();
     for at_least in [1, 2, usize::MAX] {
         queue.push(op::nop().user_data(1)).unwrap();
-        // It arrives before it is asked for.
+        // It completes before the reap.
         while queue.submit().unwrap() == 0 {
             std::thread::yield_now();
         }
@@ -156,7 +153,7 @@ pub fn those_alone_beside_what_waits(world: &World) {
         assert_eq!(seen, 1, "at least {at_least}");
         queue.check();
     }
-    // Two that have arrived, one that has not, and one that was given up.
+    // Two that have completed, one that has not, and one that was abandoned.
     for number in [1, 1, 2] {
         queue.push(op::nop().user_data(number)).unwrap();
     }
@@ -171,11 +168,11 @@ pub fn those_alone_beside_what_waits(world: &World) {
     queue.reap_matching(4, |number| number == 1, |_| seen += 1).unwrap();
     assert_eq!(seen, 3);
     assert_eq!(queue.reap(0).unwrap().map(|done| done.user_data).collect::<Vec<_>>(), [2]);
-    op_write(&writer);
+    write_byte(&writer);
     assert_eq!(queue.rest().into_iter().collect::<Vec<_>>(), [(1000, Ok(1))]);
 }
 
-fn op_write(writer: &File) {
+fn write_byte(writer: &File) {
     // SAFETY: the byte is valid for the length of the call.
     assert_eq!(unsafe { libc::write(writer.as_raw_fd(), b"x".as_ptr().cast(), 1) }, 1);
 }

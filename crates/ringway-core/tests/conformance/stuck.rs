@@ -1,8 +1,10 @@
-//! What waits for ever, or for very long, keeps nothing else from its work: opens of FIFOs, reads
-//! of idle pipes, and calls that hang on a file system.
+//! Operations that never complete, or take very long, do not delay others: opens of FIFOs, reads of
+//! idle pipes, and calls blocked on a file system.
 
 use crate::errors::small_file_system;
-use crate::world::{Checked, MS, World, descriptors, pattern, pipe, put, skip, threads, wait_for};
+use crate::world::{
+    Checked, MS, World, descriptors, pattern, pipe, skip, threads, wait_for, write_all,
+};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, File, OpId, OpenOptions};
 use std::ffi::CString;
@@ -14,9 +16,9 @@ use std::time::{Duration, Instant};
 
 /// More than a queue has threads.
 const MANY: usize = 150;
-/// Long enough for any machine, and what a hang is turned into a failure by.
+/// Long enough on any machine; what takes longer hangs.
 const SOON: Duration = Duration::from_secs(20);
-/// User data of what must not be kept waiting.
+/// User data of the operations that must not be delayed.
 const PROMPT: u64 = 1 << 40;
 
 fn fifo(path: &Path) {
@@ -25,8 +27,8 @@ fn fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-/// Everything else that a queue does, on files that are well.
-fn all_else_goes_on(world: &World, queue: &mut Checked) {
+/// Runs every other kind of operation on ordinary files.
+fn other_operations_complete(world: &World, queue: &mut Checked) {
     let buffered = world.file(&pattern(0, 65536));
     let direct = world.direct(&pattern(0, 65536));
     let path = world.disk.join("well");
@@ -35,7 +37,7 @@ fn all_else_goes_on(world: &World, queue: &mut Checked) {
     let operations = [
         op::open(&path, &options),
         op::read(&buffered, vec![0; 4096], 0).exact(),
-        op::read(&direct, crate::world::room(&direct, 4096), 0).exact(),
+        op::read(&direct, crate::world::buffer_for(&direct, 4096), 0).exact(),
         op::write(&buffered, vec![1; 4096], 4096).exact(),
         op::fdatasync(&buffered),
         op::fsync(&direct),
@@ -49,7 +51,7 @@ fn all_else_goes_on(world: &World, queue: &mut Checked) {
         let until = Instant::now() + SOON;
         let mut done = Vec::new();
         while done.is_empty() {
-            assert!(Instant::now() < until, "operation {} is kept waiting", number - PROMPT);
+            assert!(Instant::now() < until, "operation {} is delayed", number - PROMPT);
             done.extend(queue.reap_until(1, until).unwrap());
         }
         assert_eq!((done.len(), done[0].user_data), (1, number), "{done:?}");
@@ -58,11 +60,11 @@ fn all_else_goes_on(world: &World, queue: &mut Checked) {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Opens of FIFOs whose other end nobody has.
+/// Pushes opens of FIFOs whose other end is closed.
 fn waiting_opens(world: &World, queue: &mut Checked, paths: &[PathBuf]) -> Vec<OpId> {
     let mut ids = Vec::new();
     for (number, path) in paths.iter().enumerate() {
-        // io_uring opens one for reading at once.
+        // io_uring opens a FIFO for reading at once.
         let read = number % 3 == 2 && world.kind != BackendKind::Uring;
         let mut options = OpenOptions::new();
         options.read(read).write(!read);
@@ -79,10 +81,10 @@ pub fn opens_of_fifos(world: &World) {
     let mut queue = world.queue();
     let before = (descriptors(), threads());
     let ids = waiting_opens(world, &mut queue, &paths);
-    all_else_goes_on(world, &mut queue);
+    other_operations_complete(world, &mut queue);
     assert_eq!(queue.in_flight(), MANY);
-    // Each is answered when the other end comes, is cancelled, or is given up: the place is free at
-    // once.
+    // Each completes when the other end is opened, or is cancelled or abandoned, and its slot is
+    // free at once.
     let other = std::fs::File::options().read(true).write(true).open(&paths[0]).unwrap();
     let done: Vec<_> = queue.reap(1).unwrap().collect();
     assert_eq!((done.len(), done[0].user_data), (1, 0));
@@ -103,12 +105,12 @@ pub fn opens_of_fifos(world: &World) {
     let limited = op::open(&paths[1], OpenOptions::new().write(true)).timeout(20 * MS);
     assert_eq!(queue.result(limited), Err(libc::ETIMEDOUT));
     assert!(Instant::now() < until);
-    // And those that are given up are in nobody's way either.
-    all_else_goes_on(world, &mut queue);
+    // Abandoned opens do not delay others either.
+    other_operations_complete(world, &mut queue);
     let begin = Instant::now();
     drop(queue);
     assert!(begin.elapsed() < Duration::from_secs(4), "dropping took {:?}", begin.elapsed());
-    // What they open in the end is closed, and their threads end.
+    // Descriptors they open in the end are closed, and their threads end.
     drop(other);
     let ends: Vec<_> = paths
         .iter()
@@ -124,8 +126,8 @@ pub fn opens_of_fifos(world: &World) {
     );
 }
 
-/// There is a bound, and it says so.
-pub fn more_opens_of_fifos_than_may_wait(world: &World) {
+/// The number of blocked opens is bounded; more fail with EAGAIN.
+pub fn the_number_of_blocked_opens_is_bounded(world: &World) {
     const MOST: usize = 1024;
     let path = world.dir("fifos").join("fifo");
     fifo(&path);
@@ -143,11 +145,11 @@ pub fn more_opens_of_fifos_than_may_wait(world: &World) {
         }
     }
     assert_eq!(queue.in_flight(), MOST);
-    all_else_goes_on(world, &mut queue);
+    other_operations_complete(world, &mut queue);
     assert_eq!(queue.cancel_all(), MOST);
     let results = queue.rest();
     assert!(results.values().all(|result| *result == Err(libc::ECANCELED)), "{results:?}");
-    // Those that are cancelled hold their threads until the other end comes.
+    // Cancelled opens occupy their threads until the other end is opened.
     let again = op::open(&path, OpenOptions::new().write(true));
     assert_eq!(queue.result(again), Err(libc::EAGAIN));
     let other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
@@ -156,11 +158,11 @@ pub fn more_opens_of_fifos_than_may_wait(world: &World) {
     drop(other);
 }
 
-/// What is told not to wait says that it would have to, and is not tried for ever.
+/// An open with O_NONBLOCK that would block fails with EAGAIN and is not retried.
 pub fn an_open_behind_a_lease(world: &World) {
     let path = world.dir("lease").join("file");
     let holder = std::fs::File::create(&path).unwrap();
-    // SAFETY: the signal by which the kernel asks for the lease is ignored; the other call takes
+    // SAFETY: SIGIO, by which the kernel breaks the lease, is ignored. The other call takes
     // numbers.
     unsafe {
         libc::signal(libc::SIGIO, libc::SIG_IGN);
@@ -173,7 +175,7 @@ pub fn an_open_behind_a_lease(world: &World) {
     assert_eq!(queue.result(open), Err(libc::EAGAIN));
 }
 
-/// As many reads as a program may have of pipes in which nothing comes, and polls of them.
+/// Reads and polls of pipes without data, as many as a large program may have.
 pub fn idle_pipes(world: &World) {
     let mut queue = world.build(&world.options().in_flight(2048));
     let pipes: Vec<_> = (0..64).map(|_| pipe()).collect();
@@ -187,21 +189,21 @@ pub fn idle_pipes(world: &World) {
     }
     assert_eq!(queue.reap(0).unwrap().len(), 0);
     for _ in 0..3 {
-        all_else_goes_on(world, &mut queue);
+        other_operations_complete(world, &mut queue);
     }
     assert_eq!(queue.in_flight(), 1024);
-    pipes.iter().for_each(|(_, writer)| put(writer, &[1; 16]));
+    pipes.iter().for_each(|(_, writer)| write_all(writer, &[1; 16]));
     let all = queue.rest();
     assert_eq!(all.len(), 1024);
     assert!(all.values().all(|result| *result == Ok(1)), "{all:?}");
 }
 
-/// Writes into full pipes and terminals that nobody reads.
+/// Writes into full pipes and terminals that nothing reads.
 pub fn full_streams(world: &World) {
     let mut queue = world.queue();
     let full: Vec<_> = (0..MANY).map(|_| pipe()).collect();
     for (number, (_, writer)) in full.iter().enumerate() {
-        // More than a pipe takes: the call that waits has begun, and does not end.
+        // More than a pipe holds, so the call has begun and does not end.
         queue
             .push(
                 op::write(writer, vec![0; 1 << 20], Position::Current)
@@ -215,16 +217,16 @@ pub fn full_streams(world: &World) {
         let number = (MANY + number) as u64;
         queue
             .push(
-                op::write(&side_of(terminal), vec![b'x'; 1 << 16], Position::Current)
+                op::write(&terminal_side(terminal), vec![b'x'; 1 << 16], Position::Current)
                     .exact()
                     .user_data(number),
             )
             .unwrap();
     }
     assert_eq!(queue.reap(0).unwrap().len(), 0);
-    all_else_goes_on(world, &mut queue);
+    other_operations_complete(world, &mut queue);
     assert_eq!(queue.in_flight(), MANY + terminals.len());
-    // Without the other ends they fail.
+    // They fail when the other ends are closed.
     drop(full.into_iter().map(|(reader, writer)| (drop(reader), writer)).collect::<Vec<_>>());
     drop(terminals);
     let results = queue.rest();
@@ -235,7 +237,7 @@ pub fn full_streams(world: &World) {
     );
 }
 
-/// The side of a pseudoterminal at which its terminal's output is read.
+/// The main side of a new pseudoterminal.
 fn terminal() -> File {
     // SAFETY: the calls take numbers and a descriptor that is owned here.
     unsafe {
@@ -245,8 +247,8 @@ fn terminal() -> File {
     }
 }
 
-/// The terminal itself.
-fn side_of(main: &File) -> File {
+/// The terminal side of a pseudoterminal.
+fn terminal_side(main: &File) -> File {
     let mut name = [0; 64];
     // SAFETY: the name is written into live memory of this length.
     assert_eq!(unsafe { libc::ptsname_r(main.as_raw_fd(), name.as_mut_ptr(), name.len()) }, 0);
@@ -259,8 +261,7 @@ fn side_of(main: &File) -> File {
         .unwrap()
 }
 
-/// A frozen file system; it thaws when this is dropped, and by itself should this process hang on
-/// it.
+/// A frozen file system. It thaws when this is dropped; a helper thaws it if this process hangs.
 struct Frozen {
     dir: std::fs::File,
     helper: Child,
@@ -277,12 +278,8 @@ impl Frozen {
         let dir = std::fs::File::open(dir).unwrap();
         const FIFREEZE: libc::Ioctl = 0xc004_5877_u32 as libc::Ioctl;
         // SAFETY: the request takes a number.
-        assert_eq!(
-            unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) },
-            0,
-            "{}",
-            std::io::Error::last_os_error()
-        );
+        let returned = unsafe { libc::ioctl(dir.as_raw_fd(), FIFREEZE, 0) };
+        assert_eq!(returned, 0, "{}", std::io::Error::last_os_error());
         Self { dir, helper }
     }
 }
@@ -297,7 +294,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Writes, syncs and changes of names that hang until a file system is thawed.
+/// Writes, syncs and changes of names that block until the file system is thawed.
 pub fn a_frozen_file_system(world: &World) {
     let Some(dir) = small_file_system(world, 32 << 10) else { return };
     if Command::new("fsfreeze").arg("-V").stdout(Stdio::null()).status().is_err() {
@@ -322,8 +319,8 @@ pub fn a_frozen_file_system(world: &World) {
     }
     assert_eq!(queue.reap(0).unwrap().len(), 0);
     std::thread::sleep(20 * MS);
-    all_else_goes_on(world, &mut queue);
-    all_else_goes_on(world, &mut queue);
+    other_operations_complete(world, &mut queue);
+    other_operations_complete(world, &mut queue);
     assert_eq!(queue.in_flight(), MANY + 10, "the file system was not frozen");
     drop(frozen);
     let results = queue.rest();
@@ -332,8 +329,7 @@ pub fn a_frozen_file_system(world: &World) {
             .iter()
             .all(|(number, result)| *result == Ok(if *number < MANY as u64 { 4096 } else { 0 }))
     );
-    // The threads that were written off end, all but those there may be. (The kernel keeps its own
-    // for a while.)
+    // Surplus threads end, once their calls return. (The kernel keeps its own for a while.)
     if world.kind != BackendKind::Uring {
         assert!(wait_for(SOON, || threads() <= 64 + 4 + 3), "{} threads", threads());
     }
@@ -356,8 +352,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whoever submits a durable write does not wait for the device, also where the page cache takes
-/// writes without waiting (XFS).
+/// Submitting a durable write does not wait for the device, even if the page cache takes the write
+/// without blocking (XFS).
 pub fn durable_writes(world: &World) {
     let Some(dir) = small_file_system(world, 1 << 20) else { return };
     let image = dir.join("image");
@@ -380,14 +376,14 @@ pub fn durable_writes(world: &World) {
     let mut queue = world.queue();
     assert_eq!(queue.result(op::write_dsync(&file, vec![0; 4096], 0)), Ok(4096));
     let frozen = Frozen::new(&dir);
-    // The page cache takes it, and the device below hangs. (A new time of the file would have to
-    // wait: it has got one just now.)
+    // The page cache takes the write, and the device below blocks. (Updating the time of the file
+    // would block too, but it has just been updated.)
     assert_eq!(again.write_at(b"x", 0).unwrap(), 1);
     queue.push(op::write_dsync(&file, vec![1; 4096], 0).exact().user_data(7)).unwrap();
     let begin = Instant::now();
     assert_eq!(queue.reap(0).unwrap().len(), 0);
     assert!(begin.elapsed() < SOON, "submitting took {:?}", begin.elapsed());
-    all_else_goes_on(world, &mut queue);
+    other_operations_complete(world, &mut queue);
     assert_eq!(queue.in_flight(), 1, "the device was not frozen");
     drop(frozen);
     assert_eq!(queue.rest()[&7], Ok(4096));

@@ -1,22 +1,22 @@
-//! Waiting: with `poll(2)` on the queue's descriptor no wake-up is lost, and signals end no wait.
+//! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals do not end a
+//! wait.
 
-use crate::world::{Checked, MS, World, pattern, pipe, put, readable, room};
+use crate::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{Completion, File, Operation, Options};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes by itself: who waits this long has missed something.
+/// Longer than anything here takes: after this a wakeup is lost.
 const LOST: Duration = Duration::from_secs(10);
 
-/// Reaps as a program with its own loop does: only after the descriptor is readable, and then until
-/// there is nothing.
+/// Reaps as an event loop does: when the descriptor is readable, until nothing is ready.
 fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
     let fd = queue.poll_fd().unwrap().as_raw_fd();
     queue.submit().unwrap();
     while queue.in_flight() > 0 {
-        assert!(readable(fd, LOST), "a wake-up is lost: {queue:?}", queue = &**queue);
+        assert!(readable(fd, LOST), "a wakeup is lost: {queue:?}", queue = &**queue);
         loop {
             let some: Vec<_> = queue.reap(0).unwrap().collect();
             queue.check();
@@ -28,7 +28,7 @@ fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
     }
 }
 
-/// Operations of all kinds, so that some go to the threads beside the backend.
+/// Operations of all kinds, some of which fall back to threads.
 fn mixture(number: u64, files: &[File], reader: &File) -> Operation {
     let file = &files[number as usize / 16 % files.len()];
     let operation = match number % 16 {
@@ -39,9 +39,9 @@ fn mixture(number: u64, files: &[File], reader: &File) -> Operation {
         4 => op::statx("."),
         5 => op::poll(reader, Readiness::READABLE),
         6 => op::nop(),
-        7 => op::write(file, room(file, 4096), 0),
+        7 => op::write(file, buffer_for(file, 4096), 0),
         8 => op::timeout(3 * MS).timeout(Duration::from_secs(60)),
-        _ => op::read(file, room(file, 4096), 4096),
+        _ => op::read(file, buffer_for(file, 4096), 4096),
     };
     operation.user_data(number)
 }
@@ -49,7 +49,7 @@ fn mixture(number: u64, files: &[File], reader: &File) -> Operation {
 fn polled(world: &World, options: &Options) {
     let files = world.files("polled", &pattern(0, 8192));
     let (reader, writer) = pipe();
-    put(&writer, b"x");
+    write_all(&writer, b"x");
     let mut queue = world.build(options);
     let mut number = 0;
     for round in 0..40u64 {
@@ -73,7 +73,7 @@ fn polled(world: &World, options: &Options) {
         });
         assert_eq!(seen, count + if round % 4 == 0 { 3 } else { 0 });
     }
-    // One at a time: each is a wake-up that could be lost.
+    // One at a time, because each is a wakeup that could be lost.
     for number in 0..200 {
         queue.push(mixture(number, &files, &reader)).unwrap();
         let mut seen = 0;
@@ -85,14 +85,14 @@ fn polled(world: &World, options: &Options) {
     }
 }
 
-pub fn no_lost_wake_up(world: &World) {
+pub fn no_lost_wakeup(world: &World) {
     polled(world, &world.options());
     polled(world, &world.options().entries(4));
     polled(world, &world.options().single_issuer(true));
     polls_of_an_eventfd(world);
 }
 
-/// Where the ring's own wake-up comes about within a write to an eventfd, again and again.
+/// The wakeup of the ring occurs within a write to an eventfd, repeatedly.
 fn polls_of_an_eventfd(world: &World) {
     let mut queue = world.build(&world.options().single_issuer(true));
     // SAFETY: the call takes numbers only.
@@ -106,7 +106,7 @@ fn polls_of_an_eventfd(world: &World) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(5 * MS);
-                put(&eventfd, &1u64.to_ne_bytes());
+                write_all(&eventfd, &1u64.to_ne_bytes());
             });
             by_descriptor(&mut queue, |done| {
                 assert_eq!(done.result, Ok(1));
@@ -122,8 +122,9 @@ pub fn an_eventfd_to_poll(world: &World) {
     polled(world, &world.options().eventfd(true));
 }
 
-/// Completions that were not taken, and the descriptor asked for only when all was done.
-pub fn readable_for_what_is_left(world: &World) {
+/// The descriptor stays readable for completions that were not delivered, even if it was first
+/// requested when all had completed.
+pub fn readable_for_undelivered_completions(world: &World) {
     for eventfd in [false, true] {
         let mut queue = world.build(&world.options().eventfd(eventfd));
         (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
@@ -137,7 +138,7 @@ pub fn readable_for_what_is_left(world: &World) {
         assert_eq!(queue.submit().unwrap(), 3);
         assert!(readable(fd, LOST));
         assert_eq!(queue.reap(0).unwrap().count(), 3);
-        // It may be readable for nothing once or twice, but not for ever.
+        // Spurious wakeups are possible, but they end.
         let quiet = (0..10).any(|_| {
             assert_eq!(queue.reap(0).unwrap().count(), 0);
             !readable(fd, MS)
@@ -151,7 +152,7 @@ pub fn readable_for_what_is_left(world: &World) {
     }
 }
 
-pub fn cancels_are_told_of(world: &World) {
+pub fn readable_for_cancels(world: &World) {
     let mut queue = world.queue();
     let (reader, _writer) = pipe();
     let fd = queue.poll_fd().unwrap().as_raw_fd();
@@ -174,7 +175,7 @@ pub fn cancels_are_told_of(world: &World) {
             seen += queue.reap(0).unwrap().count();
         }
     }
-    // A time limit that runs out while nobody looks.
+    // A timeout that expires while nothing reaps.
     queue.push(op::poll(&reader, Readiness::READABLE).timeout(5 * MS)).unwrap();
     queue.push(op::read(&reader, vec![0; 1], Position::Current).timeout(10 * MS)).unwrap();
     let mut seen = 0;
@@ -191,7 +192,7 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// With a timer that interrupts every system call that waits.
+/// A signal interrupts every blocking system call.
 pub fn signals_do_not_end_a_wait(world: &World) {
     // SAFETY: a handler that only counts, without SA_RESTART.
     unsafe {
@@ -203,7 +204,7 @@ pub fn signals_do_not_end_a_wait(world: &World) {
     let waiting = unsafe { libc::pthread_self() };
     let files = world.files("signals", &pattern(0, 8192));
     let over = AtomicBool::new(false);
-    /// However the case ends, the signals do.
+    /// Stops the signals however the case ends.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -214,7 +215,7 @@ pub fn signals_do_not_end_a_wait(world: &World) {
         let _over = Over(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // SAFETY: the waiting thread waits for this one, and so is there.
+                // SAFETY: the target thread joins this one, so it exists.
                 unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
                 std::thread::sleep(MS / 2);
             }
@@ -228,13 +229,13 @@ pub fn signals_do_not_end_a_wait(world: &World) {
             assert_eq!(queue.reap(1).unwrap().count(), 1);
             assert!(begin.elapsed() >= 50 * MS);
             assert!(SIGNALS.load(Ordering::Relaxed) > before + 2, "no signal came");
-            // With things for the threads beside the backend too, and a deadline.
+            // With operations for the fallback pool, and a deadline.
             queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             let begin = Instant::now();
             assert_eq!(queue.reap_until(1, begin + 30 * MS).unwrap().count(), 0);
             assert!(begin.elapsed() >= 30 * MS);
-            put(&writer, b"xy");
+            write_all(&writer, b"xy");
             assert_eq!(queue.reap(2).unwrap().count(), 2);
             for number in 0..300 {
                 queue.push(mixture(number, &files, &reader)).unwrap();

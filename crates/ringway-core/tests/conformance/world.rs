@@ -1,5 +1,5 @@
-//! What a case is given: the backend that it runs on, places for its files, and a queue that checks
-//! its own books.
+//! The environment of a case: the backend, directories for files, and a queue that checks its
+//! counters.
 
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, BuildError, Completion, FaultPlan, File, OpenOptions,
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Reasons for which a case may be skipped where `CI` is set; any other one fails there.
+/// Reasons for skips that are allowed if `CI` is set.
 const EXPECTED_SKIPS: &[&str] = &[
     "only root may mount",
     "only root may set a sysctl",
@@ -21,7 +21,7 @@ const EXPECTED_SKIPS: &[&str] = &[
     "processors",
 ];
 
-/// Says why something is not tested.
+/// Prints why a test is skipped.
 pub fn skip(why: &str) {
     println!("skipped: {why}");
     let expected = EXPECTED_SKIPS.iter().any(|expected| why.contains(expected));
@@ -31,15 +31,15 @@ pub fn skip(why: &str) {
 /// Where a case runs.
 pub struct World {
     pub kind: BackendKind,
-    /// Through the backend that injects faults, with a plan that injects none.
+    /// Uses the fault-injecting backend, with a plan without faults.
     pub faulty: bool,
-    /// Bytes of lockable memory are so few that closed rings, which give theirs back late, must be
-    /// waited for.
+    /// So little memory may be locked that a new ring may have to wait until the kernel has
+    /// released closed ones.
     pub little_memory: bool,
-    /// On a real disk, relative to the working directory: an ordinary user may not be able to walk
-    /// down to it.
+    /// A directory on a real disk, relative to the working directory, since an ordinary user may be
+    /// unable to walk down its absolute path.
     pub disk: PathBuf,
-    /// In memory.
+    /// A directory in memory.
     pub shm: PathBuf,
 }
 
@@ -53,7 +53,7 @@ impl World {
         self.build(&self.options())
     }
 
-    /// A queue by these options, which must be granted.
+    /// A queue with these options; its backend must be available.
     pub fn build(&self, options: &Options) -> Checked {
         let patience = Instant::now() + Duration::from_secs(10);
         loop {
@@ -71,8 +71,8 @@ impl World {
         }
     }
 
-    /// A new file of this length in every way that files are opened: on disk and in memory,
-    /// buffered and direct.
+    /// New files with this content, opened in every way: on disk and in memory, buffered and
+    /// direct.
     pub fn files(&self, name: &str, content: &[u8]) -> Vec<File> {
         let mut files = Vec::new();
         for dir in [&self.disk, &self.shm] {
@@ -110,8 +110,7 @@ impl World {
     }
 }
 
-/// A queue whose counters are looked at after every step: pushed = delivered + orphaned + in
-/// flight.
+/// A queue whose counters are checked after every step: pushed = delivered + orphaned + in flight.
 pub struct Checked(Queue);
 
 impl Checked {
@@ -129,16 +128,15 @@ impl Checked {
         assert_eq!(counts.in_flight, self.0.in_flight() as u64);
     }
 
-    /// The queue itself, to go where this one cannot.
+    /// Returns the queue.
     pub fn into_queue(self) -> Queue {
-        // SAFETY: the queue is read out once, and the wrapper, which only looks at it when dropped,
-        // is forgotten.
+        // SAFETY: the queue is moved out once, and the wrapper is forgotten.
         let queue = unsafe { std::ptr::read(&raw const self.0) };
         std::mem::forget(self);
         queue
     }
 
-    /// The completion of an operation that is alone in the queue.
+    /// The completion of an operation that is the only one in the queue.
     pub fn one(&mut self, operation: Operation) -> Completion {
         assert_eq!(self.in_flight(), 0);
         let id = self.push(operation).unwrap();
@@ -155,7 +153,7 @@ impl Checked {
         self.one(operation).result.map_err(|error| error.errno())
     }
 
-    /// Results of everything in flight by user data, in no order.
+    /// Results of all operations in flight, by user data.
     pub fn rest(&mut self) -> BTreeMap<u64, Result<u64, i32>> {
         self.completions()
             .into_iter()
@@ -163,7 +161,7 @@ impl Checked {
             .collect()
     }
 
-    /// Completions of everything in flight by user data.
+    /// Completions of all operations in flight, by user data.
     pub fn completions(&mut self) -> BTreeMap<u64, Completion> {
         let mut all = BTreeMap::new();
         while self.in_flight() > 0 {
@@ -205,7 +203,7 @@ impl Drop for Checked {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that depend on their position in the file.
 pub fn pattern(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(byte).collect()
 }
@@ -214,14 +212,14 @@ pub fn byte(at: u64) -> u8 {
     (at ^ at >> 8 ^ at >> 16 ^ at >> 24) as u8
 }
 
-/// Memory that direct I/O on this file takes, with something in it that is no pattern.
-pub fn room(file: &File, len: usize) -> AlignedBuffer {
+/// A buffer aligned for this file, filled with 0xee.
+pub fn buffer_for(file: &File, len: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::for_direct(file.direct_io(), len);
     buffer.fill(0xee);
     buffer
 }
 
-/// Memory that direct I/O on this file takes, with the pattern in it.
+/// A buffer aligned for this file, filled with the pattern.
 pub fn filled(file: &File, at: u64, len: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::for_direct(file.direct_io(), len);
     for (place, at) in buffer.iter_mut().zip(at..) {
@@ -246,14 +244,14 @@ pub fn pipe() -> (File, File) {
     (std::os::fd::OwnedFd::from(reader).into(), std::os::fd::OwnedFd::from(writer).into())
 }
 
-/// A blocking write to a descriptor, in whole.
-pub fn put(fd: &File, content: &[u8]) {
+/// Writes all of `content` with write(2).
+pub fn write_all(fd: &File, content: &[u8]) {
     // SAFETY: the slice is valid for reads for the length of the call.
     let written = unsafe { libc::write(fd.as_raw_fd(), content.as_ptr().cast(), content.len()) };
     assert_eq!(written, content.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
-/// Whether a descriptor is readable within that time.
+/// Whether the descriptor becomes readable within this time.
 pub fn readable(fd: RawFd, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let milliseconds = within.as_millis().try_into().unwrap();
@@ -267,8 +265,8 @@ pub fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// What a system call returned, with its errno.
-pub fn answer(returned: isize) -> Result<u64, i32> {
+/// The result of a system call, as ringway reports it.
+pub fn call_result(returned: isize) -> Result<u64, i32> {
     u64::try_from(returned).map_err(|_| errno())
 }
 

@@ -1,5 +1,6 @@
-//! Every public function and method of the crate that does I/O, once as a call that works: the rows
-//! of the matrix. Each checks what it was answered, so that an `Ok` means that the work was done.
+//! Every public function and method of the crate that does I/O, as a call that succeeds: the rows
+//! of the matrix. Each call checks its result, so that `Ok` means that the work was done. The
+//! situations in which the calls run are elsewhere.
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -16,26 +17,26 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 pub const PAGE: usize = 4096;
-/// Pages of the file that the calls are made with.
+/// Pages of the file that the calls use.
 const PAGES: usize = 8;
-/// Where calls write that make the file longer.
+/// The offset of writes that make the file longer.
 const FAR: u64 = 1 << 20;
 /// Bytes that most calls transfer.
 const LEN: usize = 2 * PAGE;
 
-/// What a call needs or does, which decides on its answer in a situation.
+/// What a call needs or does. Its result in a situation depends on this.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Does(u8);
 
 impl Does {
     pub const NOTHING: Self = Self(0);
-    /// Goes through an engine.
+    /// Uses an engine.
     pub const OPERATION: Self = Self(1);
     /// Opens a descriptor.
     pub const OPEN: Self = Self(2);
-    /// Takes room on the disk.
+    /// Allocates space on the disk.
     pub const GROW: Self = Self(4);
-    /// Makes an engine of its own.
+    /// Builds an engine.
     pub const BUILD: Self = Self(8);
 
     const fn and(self, other: Self) -> Self {
@@ -47,43 +48,43 @@ impl Does {
     }
 }
 
-/// A call. Its name is that of the function; a variant of it follows behind a comma.
+/// A call. Its name is that of the function; a variant follows after a comma.
 pub struct Row {
     pub name: &'static str,
     pub does: Does,
-    pub call: fn(World) -> BoxFuture<'static, io::Result<()>>,
+    pub call: fn(Fixture) -> BoxFuture<'static, io::Result<()>>,
 }
 
-/// What a call is made with. Clones share it.
+/// The engine and the files for a call. Clones share them.
 #[derive(Clone)]
-pub struct World {
-    /// The file's; functions that take paths use the global one.
+pub struct Fixture {
+    /// The engine of `file`. Functions on paths use the global engine.
     pub engine: Engine,
     pub kind: BackendKind,
     pub file: File,
     pub dir: Arc<Path>,
-    /// The same file, as the standard library has it.
+    /// The same file as a file of the standard library.
     std: Arc<std::fs::File>,
-    /// What one call alone may have.
+    /// Values that only one call can use.
     pub once: Arc<Mutex<Once>>,
 }
 
 #[derive(Default)]
 pub struct Once {
-    /// A file that has no clones.
+    /// A file without clones.
     single: Option<File>,
-    /// The file, buffered.
+    /// The file, opened for buffered I/O.
     log: Option<File>,
     descriptor: Option<OwnedFd>,
-    to_test: Option<(File, io::PipeReader)>,
+    to_pipe: Option<(File, io::PipeReader)>,
     pipe: Option<(File, io::PipeWriter)>,
-    /// Where a listing has begun, so that a call may go on with it; otherwise it begins itself.
+    /// A listing that has begun, for calls that continue one. Without it they begin their own.
     pub entries: Option<ReadDir>,
     pub entry: Option<DirEntry>,
 }
 
-impl World {
-    /// Makes the files in an empty directory. Nothing is asked of an engine.
+impl Fixture {
+    /// Makes the files in an empty directory, without using an engine.
     pub fn new(engine: &Engine, kind: BackendKind, dir: &Path, direct: bool) -> Self {
         let at = |name: &str| dir.join(name);
         std::fs::write(at("file"), pattern(0, PAGES * PAGE)).unwrap();
@@ -105,7 +106,7 @@ impl World {
         let (reader, writer) = io::pipe().unwrap();
         let (our_reader, our_writer) = io::pipe().unwrap();
         let once = Once {
-            to_test: Some((File::from_fd(our_writer.into(), engine), our_reader)),
+            to_pipe: Some((File::from_fd(our_writer.into(), engine), our_reader)),
             single: Some(on_engine()),
             log: Some(File::from_fd(open(0).into(), engine)),
             descriptor: Some(open(flags).into()),
@@ -145,19 +146,18 @@ impl World {
         entry.ok_or_else(|| wrong("no entry"))
     }
 
-    /// Whether there is a file of this length. It is not opened: perhaps there is no descriptor for
-    /// that.
+    /// Checks the length of a file. It does not open the file, because no descriptor may be free.
     fn unopened(&self, name: &str, len: usize) -> io::Result<()> {
         check(std::fs::symlink_metadata(self.at(name))?.len() == len as u64, "another length")
     }
 
-    /// Whether nothing is there.
+    /// Checks that nothing has this name.
     fn gone(&self, name: &str) -> io::Result<()> {
         let found = std::fs::symlink_metadata(self.at(name));
         check(found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound), "still there")
     }
 
-    /// Whether the file has these bytes there.
+    /// Checks that the file has these bytes at this offset.
     fn has(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut found = vec![0; bytes.len()];
         self.std.read_exact_at(&mut found, at)?;
@@ -165,12 +165,12 @@ impl World {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that differ by their offset.
 fn pattern(at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
 
-/// What calls write.
+/// The bytes that calls write.
 fn new_bytes() -> Vec<u8> {
     pattern(77, LEN)
 }
@@ -184,7 +184,7 @@ fn check(right: bool, what: &str) -> io::Result<()> {
 }
 
 fn same(found: &[u8], expected: &[u8]) -> io::Result<()> {
-    check(found == expected, "other bytes than expected")
+    check(found == expected, "other bytes")
 }
 
 fn buffer(bytes: &[u8]) -> AlignedBuffer {
@@ -193,14 +193,14 @@ fn buffer(bytes: &[u8]) -> AlignedBuffer {
     buffer
 }
 
-fn room() -> AlignedBuffer {
+fn empty_buffer() -> AlignedBuffer {
     AlignedBuffer::new(LEN, PAGE)
 }
 
-/// A buffer comes back whole, but to a forked child.
+/// Checks that the whole buffer is returned, except in a forked child.
 fn back<T>(result: io::Result<T>, len: usize) -> io::Result<T> {
     let forked = result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ECHILD));
-    check(forked || len == LEN, "the buffer is not the one that was given")?;
+    check(forked || len == LEN, "another buffer was returned")?;
     result
 }
 
@@ -216,19 +216,19 @@ fn locked(result: Result<(), TryLockError>) -> io::Result<()> {
 }
 
 macro_rules! rows {
-    ($($name:literal $does:expr, |$world:ident| $body:block)*) => {
+    ($($name:literal $does:expr, |$fixture:ident| $body:block)*) => {
         vec![$(Row {
             name: $name,
             does: $does,
-            call: |$world| Box::pin(async move {
-                let _ = &$world;
+            call: |$fixture| Box::pin(async move {
+                let _ = &$fixture;
                 $body
             }),
         }),*]
     };
 }
 
-/// Calls on files: those that differ with direct I/O.
+/// Calls on files: those that differ for direct I/O.
 pub fn files() -> Vec<Row> {
     use Does as D;
     let o = D::OPERATION;
@@ -236,71 +236,89 @@ pub fn files() -> Vec<Row> {
     let mut rows = transfers();
     rows.extend(streams());
     rows.extend(rows! {
-        "File::from_fd" D::NOTHING, |w| {
-            let descriptor = w.take(|once| &mut once.descriptor).unwrap();
-            check(File::from_fd(descriptor, &w.engine).engine().backend() == w.kind, "another backend")
+        "File::from_fd" D::NOTHING, |f| {
+            let descriptor = f.take(|once| &mut once.descriptor).unwrap();
+            check(
+                File::from_fd(descriptor, &f.engine).engine().backend() == f.kind,
+                "another backend",
+            )
         }
-        "File::from_std" o, |w| {
-            let descriptor = w.take(|once| &mut once.descriptor).unwrap();
+        "File::from_std" o, |f| {
+            let descriptor = f.take(|once| &mut once.descriptor).unwrap();
             let file = File::from_std(descriptor.into())?;
             same(&file.read(5..50).await?, &pattern(5, 45))
         }
-        "File::engine" D::NOTHING, |w| { check(w.file.engine().backend() == w.kind, "another backend") }
-        "File::is_direct" D::NOTHING, |w| {
-            let flags = rustix::fs::fcntl_getfl(&w.file)?;
-            check(w.file.is_direct() == flags.contains(rustix::fs::OFlags::DIRECT), "not as it was opened")
+        "File::engine" D::NOTHING, |f| {
+            check(f.file.engine().backend() == f.kind, "another backend")
         }
-        "File::alignment" D::NOTHING, |w| { check(w.file.alignment().offset_align <= PAGE as u32, "more than a page") }
-        "File::sync_all" o, |w| { w.file.sync_all().await }
-        "File::sync_data" o, |w| { w.file.sync_data().await }
-        "File::sync_range" o, |w| { w.file.sync_range(0, 0).await }
-        "File::set_len" o, |w| {
-            w.file.set_len(PAGE as u64).await?;
-            check(w.std.metadata()?.len() == PAGE as u64, "another length")
+        "File::is_direct" D::NOTHING, |f| {
+            let flags = rustix::fs::fcntl_getfl(&f.file)?;
+            check(
+                f.file.is_direct() == flags.contains(rustix::fs::OFlags::DIRECT),
+                "not as it was opened",
+            )
         }
-        "File::set_len, longer" o, |w| {
-            w.file.set_len(FAR).await?;
-            check(w.std.metadata()?.len() == FAR, "another length")
+        "File::alignment" D::NOTHING, |f| {
+            check(f.file.alignment().offset_align <= PAGE as u32, "more than a page")
         }
-        "File::allocate" grow, |w| {
-            w.file.allocate(FAR, LEN as u64).await?;
-            check(w.std.metadata()?.len() == FAR + LEN as u64, "another length")
+        "File::sync_all" o, |f| { f.file.sync_all().await }
+        "File::sync_data" o, |f| { f.file.sync_data().await }
+        "File::sync_range" o, |f| { f.file.sync_range(0, 0).await }
+        "File::set_len" o, |f| {
+            f.file.set_len(PAGE as u64).await?;
+            check(f.std.metadata()?.len() == PAGE as u64, "another length")
         }
-        "File::advise" o, |w| { w.file.advise(0, 0, Advice::WillNeed).await }
-        "File::metadata" o, |w| { check(w.file.metadata().await?.len() == (PAGES * PAGE) as u64, "another length") }
-        "File::set_permissions" o, |w| {
-            w.file.set_permissions(PermissionsExt::from_mode(0o604)).await?;
-            check(w.std.metadata()?.permissions().mode() & 0o777 == 0o604, "other permissions")
+        "File::set_len, longer" o, |f| {
+            f.file.set_len(FAR).await?;
+            check(f.std.metadata()?.len() == FAR, "another length")
         }
-        "File::set_times" o, |w| {
-            w.file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).await?;
-            check(w.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH, "another time")
+        "File::allocate" grow, |f| {
+            f.file.allocate(FAR, LEN as u64).await?;
+            check(f.std.metadata()?.len() == FAR + LEN as u64, "another length")
         }
-        "File::set_modified" o, |w| {
-            w.file.set_modified(SystemTime::UNIX_EPOCH).await?;
-            check(w.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH, "another time")
+        "File::advise" o, |f| { f.file.advise(0, 0, Advice::WillNeed).await }
+        "File::metadata" o, |f| {
+            check(f.file.metadata().await?.len() == (PAGES * PAGE) as u64, "another length")
         }
-        "File::try_clone" D::OPEN, |w| { w.file.try_clone().map(drop) }
-        "File::try_lock" o, |w| { locked(w.file.try_lock().await) }
-        "File::try_lock_shared" o, |w| { locked(w.file.try_lock_shared().await) }
-        "File::unlock" o, |w| { w.file.unlock().await }
-        "File::try_into_std" D::NOTHING, |w| {
-            let file = w.file.clone().try_into_std().expect_err("there are clones");
-            check(file.engine().backend() == w.kind, "another file")?;
-            let file = w.take(|once| &mut once.single).unwrap();
-            let file = file.try_into_std().map_err(|_| wrong("nobody holds it"))?;
+        "File::set_permissions" o, |f| {
+            f.file.set_permissions(PermissionsExt::from_mode(0o604)).await?;
+            check(f.std.metadata()?.permissions().mode() & 0o777 == 0o604, "other permissions")
+        }
+        "File::set_times" o, |f| {
+            f.file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).await?;
+            check(f.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH, "another time")
+        }
+        "File::set_modified" o, |f| {
+            f.file.set_modified(SystemTime::UNIX_EPOCH).await?;
+            check(f.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH, "another time")
+        }
+        "File::try_clone" D::OPEN, |f| { f.file.try_clone().map(drop) }
+        "File::try_lock" o, |f| { locked(f.file.try_lock().await) }
+        "File::try_lock_shared" o, |f| { locked(f.file.try_lock_shared().await) }
+        "File::unlock" o, |f| { f.file.unlock().await }
+        "File::try_into_std" D::NOTHING, |f| {
+            let file = f.file.clone().try_into_std().expect_err("there are clones");
+            check(file.engine().backend() == f.kind, "another file")?;
+            let file = f.take(|once| &mut once.single).unwrap();
+            let file = file.try_into_std().map_err(|_| wrong("still held"))?;
             check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
         }
-        "File::into_std" D::NOTHING, |w| {
-            let refused = w.file.clone().into_std().await;
-            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "taken from a clone")?;
-            let file = w.take(|once| &mut once.single).unwrap().into_std().await?;
+        "File::into_std" D::NOTHING, |f| {
+            let refused = f.file.clone().into_std().await;
+            check(
+                refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
+                "converted despite a clone",
+            )?;
+            let file = f.take(|once| &mut once.single).unwrap().into_std().await?;
             check(file.metadata()?.len() == (PAGES * PAGE) as u64, "another length")
         }
-        "File::close" o, |w| { w.take(|once| &mut once.single).unwrap().close().await }
-        "File::close, with clones" D::NOTHING, |w| {
-            let refused = w.file.clone().close().await;
-            check(refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput), "closed under a clone")
+        "File::close" o, |f| { f.take(|once| &mut once.single).unwrap().close().await }
+        "File::close, with clones" D::NOTHING, |f| {
+            let refused = f.file.clone().close().await;
+            check(
+                refused.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput),
+                "closed despite a clone",
+            )
         }
     });
     rows
@@ -310,30 +328,33 @@ fn transfers() -> Vec<Row> {
     let o = Does::OPERATION;
     let grow = o.and(Does::GROW);
     rows! {
-        "File::read" o, |w| { same(&w.file.read(5..5000).await?, &pattern(5, 4995)) }
-        "File::read_ranges" o, |w| {
-            let blocks = w.file.read_ranges(&[5..50, 4090..5000, 20_000..20_001, 9..9]).await?;
+        "File::read" o, |f| { same(&f.file.read(5..5000).await?, &pattern(5, 4995)) }
+        "File::read_ranges" o, |f| {
+            let blocks = f.file.read_ranges(&[5..50, 4090..5000, 20_000..20_001, 9..9]).await?;
             let expected = [pattern(5, 45), pattern(4090, 910), pattern(20_000, 1), Vec::new()];
-            check(blocks.len() == 4, "not a block for each")?;
+            check(blocks.len() == 4, "another number of blocks")?;
             blocks.iter().zip(&expected).try_for_each(|(block, expected)| same(block, expected))
         }
-        "File::read_ranges_each" o, |w| {
-            let blocks = w.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
+        "File::read_ranges_each" o, |f| {
+            let blocks =
+                f.file.read_ranges_each(&[5..50, 20_000..20_001], Coalesce::never()).await?;
             let expected = [pattern(5, 45), pattern(20_000, 1)];
-            check(blocks.len() == 2, "not a result for each")?;
-            blocks.into_iter().zip(&expected).try_for_each(|(block, expected)| same(&block?, expected))
+            check(blocks.len() == 2, "another number of results")?;
+            blocks
+                .into_iter()
+                .zip(&expected)
+                .try_for_each(|(block, expected)| same(&block?, expected))
         }
-        "File::read_exact" o, |w| {
-            same(&w.file.read_exact(5..5000).await?, &pattern(5, 4995))
-        }
-        "File::read_ranges_stream" Does::NOTHING, |w| {
+        "File::read_exact" o, |f| { same(&f.file.read_exact(5..5000).await?, &pattern(5, 4995)) }
+        "File::read_ranges_stream" Does::NOTHING, |f| {
             let range = 0..9;
-            drop(w.file.read_ranges_stream([range]));
+            drop(f.file.read_ranges_stream([range]));
             Ok(())
         }
-        "RangeStream::next" o, |w| {
+        "RangeStream::next" o, |f| {
             let ranges = [5..50, 4090..5000, 20_000..20_001, 9..9, 6..60];
-            let mut stream = w.file.read_ranges_stream(ranges.clone()).depth(2).coalesce(Coalesce::never());
+            let mut stream =
+                f.file.read_ranges_stream(ranges.clone()).depth(2).coalesce(Coalesce::never());
             let mut seen = [false; 5];
             while let Some(read) = stream.next().await {
                 check(read.range == ranges[read.index], "another range")?;
@@ -342,124 +363,126 @@ fn transfers() -> Vec<Row> {
             }
             check(seen == [true; 5], "a range is missing")
         }
-        "File::read_at" o, |w| {
-            let (read, buffer) = w.file.read_at(room(), PAGE as u64).await;
+        "File::read_at" o, |f| {
+            let (read, buffer) = f.file.read_at(empty_buffer(), PAGE as u64).await;
             let read = back(read, buffer.len())?;
             check(read > 0, "the end of the file")?;
             same(&buffer[..read], &pattern(PAGE as u64, read))
         }
-        "File::read_at, at the cursor" o, |w| {
-            let (read, buffer) = w.file.read_at(room(), Position::Current).await;
+        "File::read_at, at the current position" o, |f| {
+            let (read, buffer) = f.file.read_at(empty_buffer(), Position::Current).await;
             let read = back(read, buffer.len())?;
             check(read > 0, "the end of the file")?;
             same(&buffer[..read], &pattern(0, read))
         }
-        "File::read_at, of a pipe" o, |w| {
-            let (reader, mut writer) = w.take(|once| &mut once.pipe).unwrap();
+        "File::read_at, of a pipe" o, |f| {
+            let (reader, mut writer) = f.take(|once| &mut once.pipe).unwrap();
             io::Write::write_all(&mut writer, b"text")?;
-            let (read, buffer) = reader.read_at(room(), Position::Current).await;
+            let (read, buffer) = reader.read_at(empty_buffer(), Position::Current).await;
             let read = back(read, buffer.len())?;
             same(&buffer[..read], b"text")
         }
-        "File::read_at, of an empty pipe" o, |w| {
-            let (reader, mut writer) = w.take(|once| &mut once.pipe).unwrap();
+        "File::read_at, of an empty pipe" o, |f| {
+            let (reader, mut writer) = f.take(|once| &mut once.pipe).unwrap();
             let late = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 io::Write::write_all(&mut writer, b"late")
             });
-            let (read, buffer) = reader.read_at(room(), Position::Current).await;
+            let (read, buffer) = reader.read_at(empty_buffer(), Position::Current).await;
             let read = back(read, buffer.len())?;
             late.join().unwrap()?;
             same(&buffer[..read], b"late")
         }
-        "File::write_at, of a pipe" o, |w| {
-            let (writer, mut reader) = w.take(|once| &mut once.to_test).unwrap();
-            let (written, buffer) = writer.write_at(room(), Position::Current).await;
+        "File::write_at, of a pipe" o, |f| {
+            let (writer, mut reader) = f.take(|once| &mut once.to_pipe).unwrap();
+            let (written, buffer) = writer.write_at(empty_buffer(), Position::Current).await;
             drop(writer);
             let written = back(written, buffer.len())?;
             let mut found = Vec::new();
             io::Read::read_to_end(&mut reader, &mut found)?;
             check(found.len() == written, "another count")
         }
-        "File::read_at, unaligned" o, |w| {
-            let (read, buffer) = w.file.read_at(vec![0; LEN], 77).await;
+        "File::read_at, unaligned" o, |f| {
+            let (read, buffer) = f.file.read_at(vec![0; LEN], 77).await;
             let read = back(read, buffer.len())?;
             check(read > 0, "the end of the file")?;
             same(&buffer[..read], &pattern(77, read))
         }
-        "File::read_exact_at" o, |w| {
-            let (read, buffer) = w.file.read_exact_at(room(), PAGE as u64).await;
+        "File::read_exact_at" o, |f| {
+            let (read, buffer) = f.file.read_exact_at(empty_buffer(), PAGE as u64).await;
             back(read, buffer.len())?;
             same(&buffer, &pattern(PAGE as u64, LEN))
         }
-        "File::read_buf_at" o, |w| {
-            let (read, buffer) = w.file.read_buf_at(Vec::with_capacity(LEN), PAGE as u64).await;
+        "File::read_buf_at" o, |f| {
+            let (read, buffer) = f.file.read_buf_at(Vec::with_capacity(LEN), PAGE as u64).await;
             let read = read?;
             check(read > 0 && read == buffer.len(), "another length")?;
             same(&buffer, &pattern(PAGE as u64, read))
         }
-        "File::read_buf_exact_at" o, |w| {
+        "File::read_buf_exact_at" o, |f| {
             let mut buffer = Vec::with_capacity(LEN);
             buffer.extend_from_slice(b"head");
             let len = buffer.capacity() - buffer.len();
-            let (read, buffer) = w.file.read_buf_exact_at(buffer, 77).await;
+            let (read, buffer) = f.file.read_buf_exact_at(buffer, 77).await;
             read?;
             same(&buffer, &[b"head", &pattern(77, len)[..]].concat())
         }
-        "File::write_at" grow, |w| {
-            let (written, buffer) = w.file.write_at(buffer(&new_bytes()), FAR).await;
+        "File::write_at" grow, |f| {
+            let (written, buffer) = f.file.write_at(buffer(&new_bytes()), FAR).await;
             let written = back(written, buffer.len())?;
             check(written > 0, "nothing was written")?;
-            w.has(FAR, &buffer[..written])
+            f.has(FAR, &buffer[..written])
         }
-        "File::write_at, at the cursor" grow, |w| {
-            rustix::fs::seek(&w.file, rustix::fs::SeekFrom::Start(FAR))?;
-            let (written, buffer) = w.file.write_at(buffer(&new_bytes()), Position::Current).await;
+        "File::write_at, at the current position" grow, |f| {
+            rustix::fs::seek(&f.file, rustix::fs::SeekFrom::Start(FAR))?;
+            let (written, buffer) = f.file.write_at(buffer(&new_bytes()), Position::Current).await;
             let written = back(written, buffer.len())?;
             check(written > 0, "nothing was written")?;
-            w.has(FAR, &buffer[..written])
+            f.has(FAR, &buffer[..written])
         }
-        "File::write_all_at" grow, |w| {
-            let (written, buffer) = w.file.write_all_at(buffer(&new_bytes()), FAR).await;
+        "File::write_all_at" grow, |f| {
+            let (written, buffer) = f.file.write_all_at(buffer(&new_bytes()), FAR).await;
             back(written, buffer.len())?;
-            w.has(FAR, &buffer)
+            f.has(FAR, &buffer)
         }
-        "File::write_durable_at" grow, |w| {
-            let (written, buffer) = w.file.write_durable_at(buffer(&new_bytes()), FAR).await;
+        "File::write_durable_at" grow, |f| {
+            let (written, buffer) = f.file.write_durable_at(buffer(&new_bytes()), FAR).await;
             back(written, buffer.len())?;
-            w.has(FAR, &buffer)
+            f.has(FAR, &buffer)
         }
-        "File::write_durable_at, more than one request" grow, |w| {
+        "File::write_durable_at, more than one request" grow, |f| {
             let bytes = pattern(3, 32 * PAGE);
-            let (written, buffer) = w.file.write_durable_at(buffer(&bytes), FAR).await;
+            let (written, buffer) = f.file.write_durable_at(buffer(&bytes), FAR).await;
             written?;
-            check(buffer.len() == bytes.len(), "the buffer is not the one that was given")?;
-            w.has(FAR, &bytes)
+            check(buffer.len() == bytes.len(), "another buffer was returned")?;
+            f.has(FAR, &bytes)
         }
-        "File::read_vectored_at" o, |w| {
-            let (read, buffers) = w.file.read_vectored_at(vec![room(), room()], 0).await;
+        "File::read_vectored_at" o, |f| {
+            let (read, buffers) =
+                f.file.read_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
             let read = back(read, sizes(&buffers) / 2)?;
             check(read > 0, "the end of the file")?;
             same(&[&buffers[0][..], &buffers[1][..]].concat()[..read], &pattern(0, read))
         }
-        "File::read_all_vectored_at" o, |w| {
-            let (read, buffers) = w.file.read_all_vectored_at(vec![room(), room()], 0).await;
+        "File::read_all_vectored_at" o, |f| {
+            let (read, buffers) =
+                f.file.read_all_vectored_at(vec![empty_buffer(), empty_buffer()], 0).await;
             let read = back(read, sizes(&buffers) / 2)?;
             check(read == 2 * LEN, "less than all")?;
             same(&[&buffers[0][..], &buffers[1][..]].concat(), &pattern(0, read))
         }
-        "File::write_vectored_at" grow, |w| {
+        "File::write_vectored_at" grow, |f| {
             let both = vec![buffer(&new_bytes()), buffer(&new_bytes())];
-            let (written, buffers) = w.file.write_vectored_at(both, FAR).await;
+            let (written, buffers) = f.file.write_vectored_at(both, FAR).await;
             let written = back(written, sizes(&buffers) / 2)?;
             check(written > 0, "nothing was written")?;
-            w.has(FAR, &[new_bytes(), new_bytes()].concat()[..written])
+            f.has(FAR, &[new_bytes(), new_bytes()].concat()[..written])
         }
-        "File::write_all_vectored_at" grow, |w| {
+        "File::write_all_vectored_at" grow, |f| {
             let both = vec![buffer(&new_bytes()), buffer(&new_bytes())];
-            let (written, buffers) = w.file.write_all_vectored_at(both, FAR).await;
+            let (written, buffers) = f.file.write_all_vectored_at(both, FAR).await;
             back(written, sizes(&buffers) / 2)?;
-            w.has(FAR, &[new_bytes(), new_bytes()].concat())
+            f.has(FAR, &[new_bytes(), new_bytes()].concat())
         }
     }
 }
@@ -468,28 +491,33 @@ fn streams() -> Vec<Row> {
     let o = Does::OPERATION;
     let grow = o.and(Does::GROW);
     rows! {
-        "LogWriter::new" Does::NOTHING, |w| {
-            LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR).map(drop)
+        "LogWriter::new" Does::NOTHING, |f| {
+            LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR).map(drop)
         }
-        "LogWriter::file" Does::NOTHING, |w| {
-            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
-            check(log.file().engine().backend() == w.kind, "another file")
+        "LogWriter::file" Does::NOTHING, |f| {
+            let log = LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR)?;
+            check(log.file().engine().backend() == f.kind, "another file")
         }
-        "LogWriter::append" grow, |w| {
-            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+        "LogWriter::append" grow, |f| {
+            let log = LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR)?;
             check(log.append(new_bytes()).await? == FAR, "another offset")?;
-            w.has(FAR, &new_bytes())
+            f.has(FAR, &new_bytes())
         }
-        "LogWriter::append, several" grow, |w| {
-            let log = LogWriter::new(w.take(|once| &mut once.log).unwrap(), FAR)?;
+        "LogWriter::append, several" grow, |f| {
+            let log = LogWriter::new(f.take(|once| &mut once.log).unwrap(), FAR)?;
             let appends = (0..3).map(|at| log.append(pattern(at, 1000)));
-            let offsets = futures::future::join_all(appends).await.into_iter().collect::<io::Result<Vec<_>>>()?;
+            let offsets = futures::future::join_all(appends)
+                .await
+                .into_iter()
+                .collect::<io::Result<Vec<_>>>()?;
             check(offsets == [FAR, FAR + 1000, FAR + 2000], "other offsets")?;
-            w.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
+            f.has(FAR, &[0, 1, 2].map(|at| pattern(at, 1000)).concat())
         }
-        "File::reader" Does::NOTHING, |w| { check(w.file.reader().position() == 0, "not at the beginning") }
-        "Reader::read" o, |w| {
-            let mut reader = w.file.reader().chunk(PAGE).read_ahead(3);
+        "File::reader" Does::NOTHING, |f| {
+            check(f.file.reader().position() == 0, "not at the beginning")
+        }
+        "Reader::read" o, |f| {
+            let mut reader = f.file.reader().chunk(PAGE).read_ahead(3);
             let (mut all, mut bytes) = (Vec::new(), [0; 1000]);
             loop {
                 match reader.read(&mut bytes).await? {
@@ -498,8 +526,8 @@ fn streams() -> Vec<Row> {
                 }
             }
         }
-        "Reader::next_block" o, |w| {
-            let mut reader = w.file.reader().chunk(PAGE).read_ahead(2).range(7..20_000);
+        "Reader::next_block" o, |f| {
+            let mut reader = f.file.reader().chunk(PAGE).read_ahead(2).range(7..20_000);
             let mut all = Vec::new();
             while let Some(block) = reader.next_block().await? {
                 all.extend_from_slice(&block);
@@ -507,278 +535,351 @@ fn streams() -> Vec<Row> {
             check(reader.position() == 20_000, "another position")?;
             same(&all, &pattern(7, 20_000 - 7))
         }
-        "Reader::seek" o, |w| {
-            let mut reader = w.file.reader().chunk(PAGE);
-            check(reader.seek(SeekFrom::End(-9)).await? == (PAGES * PAGE - 9) as u64, "another position")?;
-            same(&reader.next_block().await?.unwrap_or_default(), &pattern((PAGES * PAGE - 9) as u64, 9))
+        "Reader::seek" o, |f| {
+            let mut reader = f.file.reader().chunk(PAGE);
+            check(
+                reader.seek(SeekFrom::End(-9)).await? == (PAGES * PAGE - 9) as u64,
+                "another position",
+            )?;
+            same(
+                &reader.next_block().await?.unwrap_or_default(),
+                &pattern((PAGES * PAGE - 9) as u64, 9),
+            )
         }
-        "Reader::seek_to" Does::NOTHING, |w| {
-            let mut reader = w.file.reader();
+        "Reader::seek_to" Does::NOTHING, |f| {
+            let mut reader = f.file.reader();
             reader.seek_to(7);
             check(reader.position() == 7, "another position")
         }
-        "Reader::position" Does::NOTHING, |w| { check(w.file.reader().range(5..).position() == 5, "another position") }
-        "Reader::file" Does::NOTHING, |w| { check(w.file.reader().file().engine().backend() == w.kind, "another file") }
-        "Reader::blocks" o, |w| {
-            let blocks = w.file.reader().chunk(PAGE).range(7..20_000).blocks();
+        "Reader::position" Does::NOTHING, |f| {
+            check(f.file.reader().range(5..).position() == 5, "another position")
+        }
+        "Reader::file" Does::NOTHING, |f| {
+            check(f.file.reader().file().engine().backend() == f.kind, "another file")
+        }
+        "Reader::blocks" o, |f| {
+            let blocks = f.file.reader().chunk(PAGE).range(7..20_000).blocks();
             let blocks: Vec<_> = blocks.map_ok(|block| block.to_vec()).try_collect().await?;
             same(&blocks.concat(), &pattern(7, 20_000 - 7))
         }
-        "Blocks::into_reader" o, |w| {
-            let mut blocks = w.file.reader().chunk(PAGE).read_ahead(0).blocks();
+        "Blocks::into_reader" o, |f| {
+            let mut blocks = f.file.reader().chunk(PAGE).read_ahead(0).blocks();
             same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
-            same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
+            same(
+                &blocks.into_reader().next_block().await?.unwrap_or_default(),
+                &pattern(PAGE as u64, PAGE),
+            )
         }
-        "File::writer" Does::NOTHING, |w| { check(w.file.writer().position() == 0, "not at the beginning") }
-        "Writer::write_all" grow, |w| {
-            let mut writer = w.file.writer().chunk(PAGE).write_behind(2).at(FAR);
+        "File::writer" Does::NOTHING, |f| {
+            check(f.file.writer().position() == 0, "not at the beginning")
+        }
+        "Writer::write_all" grow, |f| {
+            let mut writer = f.file.writer().chunk(PAGE).write_behind(2).at(FAR);
             writer.write_all(&pattern(1, 5 * PAGE + 5)).await?;
             writer.flush().await?;
             check(writer.written() == 5 * PAGE as u64 + 5, "another count")?;
-            w.has(FAR, &pattern(1, 5 * PAGE + 5))
+            f.has(FAR, &pattern(1, 5 * PAGE + 5))
         }
-        "Writer::flush" grow, |w| {
-            let mut writer = w.file.writer().at(FAR);
+        "Writer::flush" grow, |f| {
+            let mut writer = f.file.writer().at(FAR);
             writer.write_all(b"few").await?;
             writer.flush().await?;
-            w.has(FAR, b"few")
+            f.has(FAR, b"few")
         }
-        "Writer::sync_data" grow, |w| {
-            let mut writer = w.file.writer().at(FAR);
+        "Writer::sync_data" grow, |f| {
+            let mut writer = f.file.writer().at(FAR);
             writer.write_all(b"few").await?;
             writer.sync_data().await?;
-            w.has(FAR, b"few")
+            f.has(FAR, b"few")
         }
-        "Writer::sync_all" grow, |w| {
-            let mut writer = w.file.writer().at(FAR);
+        "Writer::sync_all" grow, |f| {
+            let mut writer = f.file.writer().at(FAR);
             writer.write_all(b"few").await?;
             writer.sync_all().await?;
-            w.has(FAR, b"few")
+            f.has(FAR, b"few")
         }
-        "Writer::write_vectored" grow, |w| {
-            let mut writer = w.file.writer().at(FAR);
-            check(writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+        "Writer::write_vectored" grow, |f| {
+            let mut writer = f.file.writer().at(FAR);
+            check(
+                writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
+                "another count",
+            )?;
             writer.flush().await?;
-            w.has(FAR, b"onetwo")
+            f.has(FAR, b"onetwo")
         }
-        "Writer::seek" grow, |w| {
-            let mut writer = w.file.writer();
-            check(writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64, "another position")?;
+        "Writer::seek" grow, |f| {
+            let mut writer = f.file.writer();
+            check(
+                writer.seek(SeekFrom::End(0)).await? == (PAGES * PAGE) as u64,
+                "another position",
+            )?;
             writer.write_all(&pattern(1, PAGE)).await?;
             check(writer.seek(SeekFrom::Start(FAR)).await? == FAR, "another position")?;
-            w.has((PAGES * PAGE) as u64, &pattern(1, PAGE))?;
+            f.has((PAGES * PAGE) as u64, &pattern(1, PAGE))?;
             writer.write_all(b"few").await?;
             writer.flush().await?;
-            w.has(FAR, b"few")
+            f.has(FAR, b"few")
         }
-        "Writer::abandon" Does::NOTHING, |w| {
-            w.file.writer().abandon();
+        "Writer::abandon" Does::NOTHING, |f| {
+            f.file.writer().abandon();
             Ok(())
         }
-        "Writer::position" Does::NOTHING, |w| { check(w.file.writer().at(FAR).position() == FAR, "another position") }
-        "Writer::written" Does::NOTHING, |w| { check(w.file.writer().at(FAR).written() == 0, "another count") }
-        "Writer::file" Does::NOTHING, |w| { check(w.file.writer().file().engine().backend() == w.kind, "another file") }
+        "Writer::position" Does::NOTHING, |f| {
+            check(f.file.writer().at(FAR).position() == FAR, "another position")
+        }
+        "Writer::written" Does::NOTHING, |f| {
+            check(f.file.writer().at(FAR).written() == 0, "another count")
+        }
+        "Writer::file" Does::NOTHING, |f| {
+            check(f.file.writer().file().engine().backend() == f.kind, "another file")
+        }
     }
 }
 
-/// Calls that take paths, on engines, and on directories.
+/// Calls on paths, engines and directories.
 pub fn paths() -> Vec<Row> {
     use Does as D;
     let o = D::OPERATION;
     let open = o.and(D::OPEN);
     rows! {
-        "EngineBuilder::build" D::BUILD, |w| {
-            check(Engine::builder().backend(w.kind).shards(1).build()?.backend() == w.kind, "another backend")
+        "EngineBuilder::build" D::BUILD, |f| {
+            check(
+                Engine::builder().backend(f.kind).shards(1).build()?.backend() == f.kind,
+                "another backend",
+            )
         }
-        "Engine::builder" D::NOTHING, |w| {
+        "Engine::builder" D::NOTHING, |f| {
             drop(Engine::builder());
             Ok(())
         }
-        "EngineBuilder::install_global" o, |w| {
-            // In all situations there is one.
-            match Engine::builder().backend(w.kind).install_global() {
+        "EngineBuilder::install_global" o, |f| {
+            // Every situation has a global engine.
+            match Engine::builder().backend(f.kind).install_global() {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 Err(error) => Err(error),
                 Ok(_) => Err(wrong("a second global engine")),
             }
         }
-        "Engine::global" o, |w| { check(Engine::global()?.backend() == w.kind, "another backend") }
-        "Engine::open" open, |w| { same(&w.engine.open(w.at("text")).await?.read(0..9).await?, b"text") }
-        "Engine::fs" o, |w| { check(w.engine.fs().exists(w.at("text")).await?, "it is there") }
-        "Engine::backend" D::NOTHING, |w| { check(w.engine.backend() == w.kind, "another backend") }
-        "Engine::explain" D::NOTHING, |w| { check(!w.engine.explain().to_string().is_empty(), "no explanation") }
-        "Engine::stats" D::NOTHING, |w| {
-            let counts = w.engine.stats().counts;
-            check(counts.pushed == counts.delivered + counts.orphaned + counts.in_flight, "an operation is lost")
+        "Engine::global" o, |f| { check(Engine::global()?.backend() == f.kind, "another backend") }
+        "Engine::open" open, |f| {
+            same(&f.engine.open(f.at("text")).await?.read(0..9).await?, b"text")
         }
-        "Engine::readable" D::NOTHING, |w| {
-            let error = w.engine.readable().map(drop).expect_err("it reaps by itself");
+        "Engine::fs" o, |f| { check(f.engine.fs().exists(f.at("text")).await?, "not found") }
+        "Engine::backend" D::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
+        "Engine::explain" D::NOTHING, |f| {
+            check(!f.engine.explain().to_string().is_empty(), "no explanation")
+        }
+        "Engine::stats" D::NOTHING, |f| {
+            let counts = f.engine.stats().counts;
+            check(
+                counts.pushed == counts.delivered + counts.orphaned + counts.in_flight,
+                "an operation is lost",
+            )
+        }
+        "Engine::readable" D::NOTHING, |f| {
+            let error = f.engine.readable().map(drop).expect_err("reaping is automatic");
             check(error.raw_os_error() == Some(libc::EOPNOTSUPP), "another error")
         }
-        "Engine::reap" D::NOTHING, |w| {
-            w.engine.reap();
+        "Engine::reap" D::NOTHING, |f| {
+            f.engine.reap();
             Ok(())
         }
-        "File::open" open, |w| { File::open(w.at("text")).await.map(drop) }
-        "File::create" open, |w| {
-            drop(File::create(w.at("text")).await?);
-            check(std::fs::symlink_metadata(w.at("text"))?.len() == 0, "not empty")
+        "File::open" open, |f| { File::open(f.at("text")).await.map(drop) }
+        "File::create" open, |f| {
+            drop(File::create(f.at("text")).await?);
+            check(std::fs::symlink_metadata(f.at("text"))?.len() == 0, "not empty")
         }
-        "File::create_new" open, |w| {
-            drop(File::create_new(w.at("new")).await?);
-            std::fs::symlink_metadata(w.at("new")).map(drop)
+        "File::create_new" open, |f| {
+            drop(File::create_new(f.at("new")).await?);
+            std::fs::symlink_metadata(f.at("new")).map(drop)
         }
-        "File::options" D::NOTHING, |w| {
+        "File::options" D::NOTHING, |f| {
             drop(File::options());
             Ok(())
         }
-        "OpenOptions::open" open, |w| {
-            let file = OpenOptions::new().read(true).engine(&w.engine).open(w.at("link")).await?;
-            check(rustix::io::fcntl_getfd(file.as_fd())?.contains(rustix::io::FdFlags::CLOEXEC), "not CLOEXEC")
+        "OpenOptions::open" open, |f| {
+            let file = OpenOptions::new().read(true).engine(&f.engine).open(f.at("link")).await?;
+            check(
+                rustix::io::fcntl_getfd(file.as_fd())?.contains(rustix::io::FdFlags::CLOEXEC),
+                "not CLOEXEC",
+            )
         }
-        "OpenOptions::open, in a directory" open, |w| {
-            let dir = w.engine.open(&*w.dir).await?;
-            let file = OpenOptions::new().read(true).in_dir(&dir).resolve(Resolve::BENEATH).open("full/of").await?;
+        "OpenOptions::open, in a directory" open, |f| {
+            let dir = f.engine.open(&*f.dir).await?;
+            let file = OpenOptions::new()
+                .read(true)
+                .in_dir(&dir)
+                .resolve(Resolve::BENEATH)
+                .open("full/of")
+                .await?;
             check(file.metadata().await?.is_dir(), "another file")
         }
-        "fs::read" open, |w| { same(&fs::read(w.at("file")).await?, &pattern(0, PAGES * PAGE)) }
-        "fs::read, without a length" open, |w| {
+        "fs::read" open, |f| { same(&fs::read(f.at("file")).await?, &pattern(0, PAGES * PAGE)) }
+        "fs::read, without a length" open, |f| {
             check(!fs::read("/proc/self/status").await?.is_empty(), "nothing")
         }
-        "fs::read_to_string" open, |w| { check(fs::read_to_string(w.at("link")).await? == "text", "another text") }
-        "fs::write" open.and(D::GROW), |w| {
-            fs::write(w.at("new"), new_bytes()).await?;
-            w.unopened("new", LEN)
+        "fs::read_to_string" open, |f| {
+            check(fs::read_to_string(f.at("link")).await? == "text", "another text")
         }
-        "fs::write_atomic" open.and(D::GROW), |w| {
-            fs::write_atomic(w.at("new"), new_bytes()).await?;
-            w.unopened("new", LEN)
+        "fs::write" open.and(D::GROW), |f| {
+            fs::write(f.at("new"), new_bytes()).await?;
+            f.unopened("new", LEN)
         }
-        "fs::write_atomic, in the place of another" open.and(D::GROW), |w| {
-            fs::write_atomic(w.at("text"), new_bytes()).await?;
-            w.unopened("text", LEN)
+        "fs::write_atomic" open.and(D::GROW), |f| {
+            fs::write_atomic(f.at("new"), new_bytes()).await?;
+            f.unopened("new", LEN)
         }
-        "AtomicFile::create" open, |w| {
-            drop(AtomicFile::create(w.at("new")).await?);
-            w.gone("new")
+        "fs::write_atomic, replacing a file" open.and(D::GROW), |f| {
+            fs::write_atomic(f.at("text"), new_bytes()).await?;
+            f.unopened("text", LEN)
         }
-        "Fs::create_atomic" open, |w| {
-            drop(w.engine.fs().create_atomic(w.at("new")).await?);
-            w.gone("new")
+        "AtomicFile::create" open, |f| {
+            drop(AtomicFile::create(f.at("new")).await?);
+            f.gone("new")
         }
-        "AtomicFile::write_all" open.and(D::GROW), |w| {
-            let mut file = w.engine.fs().create_atomic(w.at("text")).await?.chunk(PAGE).write_behind(2);
+        "Fs::create_atomic" open, |f| {
+            drop(f.engine.fs().create_atomic(f.at("new")).await?);
+            f.gone("new")
+        }
+        "AtomicFile::write_all" open.and(D::GROW), |f| {
+            let mut file =
+                f.engine.fs().create_atomic(f.at("text")).await?.chunk(PAGE).write_behind(2);
             file.write_all(&pattern(1, 5 * PAGE + 5)).await?;
             file.commit().await?;
-            w.unopened("text", 5 * PAGE + 5)
+            f.unopened("text", 5 * PAGE + 5)
         }
-        "AtomicFile::write_vectored" open.and(D::GROW), |w| {
-            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
-            check(file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6, "another count")?;
+        "AtomicFile::write_vectored" open.and(D::GROW), |f| {
+            let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
+            check(
+                file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
+                "another count",
+            )?;
             file.commit().await?;
-            w.unopened("text", 6)
+            f.unopened("text", 6)
         }
-        "AtomicFile::seek" open.and(D::GROW), |w| {
-            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+        "AtomicFile::seek" open.and(D::GROW), |f| {
+            let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
             file.write_all(&new_bytes()).await?;
             check(file.seek(SeekFrom::End(-1)).await? == LEN as u64 - 1, "another position")?;
             file.write_all(b"end").await?;
             file.commit().await?;
-            w.unopened("text", LEN + 2)
+            f.unopened("text", LEN + 2)
         }
-        "AtomicFile::flush" open.and(D::GROW), |w| {
-            let mut file = w.engine.fs().create_atomic(w.at("text")).await?;
+        "AtomicFile::flush" open.and(D::GROW), |f| {
+            let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
             file.write_all(&new_bytes()).await?;
             file.flush().await?;
-            check(std::fs::metadata(w.at("text"))?.len() == 4, "seen before it is committed")?;
+            check(std::fs::metadata(f.at("text"))?.len() == 4, "visible before the commit")?;
             check(rustix::fs::fstat(file.file())?.st_size == LEN as i64, "not written")
         }
-        "AtomicFile::commit" open.and(D::GROW), |w| {
-            let mut file = AtomicFile::create(w.at("new")).await?;
+        "AtomicFile::commit" open.and(D::GROW), |f| {
+            let mut file = AtomicFile::create(f.at("new")).await?;
             file.write_all(&new_bytes()).await?;
             file.commit().await?;
-            w.unopened("new", LEN)
+            f.unopened("new", LEN)
         }
-        "AtomicFile::position" open, |w| {
-            let mut file = AtomicFile::create(w.at("new")).await?;
+        "AtomicFile::position" open, |f| {
+            let mut file = AtomicFile::create(f.at("new")).await?;
             file.write_all(b"few").await?;
             check(file.position() == 3, "another position")
         }
-        "AtomicFile::file" open, |w| {
-            check(w.engine.fs().create_atomic(w.at("new")).await?.file().engine().backend() == w.kind, "another file")
+        "AtomicFile::file" open, |f| {
+            check(
+                f.engine.fs().create_atomic(f.at("new")).await?.file().engine().backend() == f.kind,
+                "another file",
+            )
         }
-        "fs::copy" open.and(D::GROW), |w| {
-            check(fs::copy(w.at("file"), w.at("new")).await? == (PAGES * PAGE) as u64, "another count")?;
-            w.unopened("new", PAGES * PAGE)
+        "fs::copy" open.and(D::GROW), |f| {
+            check(
+                fs::copy(f.at("file"), f.at("new")).await? == (PAGES * PAGE) as u64,
+                "another count",
+            )?;
+            f.unopened("new", PAGES * PAGE)
         }
-        "fs::rename" o, |w| {
-            fs::rename(w.at("text"), w.at("new")).await?;
-            w.unopened("new", 4)
+        "fs::rename" o, |f| {
+            fs::rename(f.at("text"), f.at("new")).await?;
+            f.unopened("new", 4)
         }
-        "fs::remove_file" o, |w| {
-            fs::remove_file(w.at("text")).await?;
-            w.gone("text")
+        "fs::remove_file" o, |f| {
+            fs::remove_file(f.at("text")).await?;
+            f.gone("text")
         }
-        "fs::remove_dir" o, |w| {
-            fs::remove_dir(w.at("empty")).await?;
-            w.gone("empty")
+        "fs::remove_dir" o, |f| {
+            fs::remove_dir(f.at("empty")).await?;
+            f.gone("empty")
         }
-        "fs::remove_dir_all" open, |w| {
-            fs::remove_dir_all(w.at("full")).await?;
-            w.gone("full")
+        "fs::remove_dir_all" open, |f| {
+            fs::remove_dir_all(f.at("full")).await?;
+            f.gone("full")
         }
-        "fs::hard_link" o, |w| {
-            fs::hard_link(w.at("text"), w.at("new")).await?;
-            w.unopened("new", 4)
+        "fs::hard_link" o, |f| {
+            fs::hard_link(f.at("text"), f.at("new")).await?;
+            f.unopened("new", 4)
         }
-        "fs::symlink" o, |w| {
-            fs::symlink("text", w.at("new")).await?;
-            check(std::fs::read_link(w.at("new"))? == Path::new("text"), "another link")
+        "fs::symlink" o, |f| {
+            fs::symlink("text", f.at("new")).await?;
+            check(std::fs::read_link(f.at("new"))? == Path::new("text"), "another link")
         }
-        "fs::metadata" o, |w| { check(fs::metadata(w.at("link")).await?.len() == 4, "another length") }
-        "fs::symlink_metadata" o, |w| {
-            check(!fs::symlink_metadata(w.at("link")).await?.is_file(), "the link was followed")
+        "fs::metadata" o, |f| {
+            check(fs::metadata(f.at("link")).await?.len() == 4, "another length")
         }
-        "fs::exists" o, |w| { check(fs::exists(w.at("text")).await?, "it is there") }
-        "fs::exists, of nothing" o, |w| { check(!fs::exists(w.at("nothing")).await?, "it is not there") }
-        "fs::try_exists" o, |w| { check(fs::try_exists(w.at("text")).await?, "it is there") }
-        "fs::read_link" o, |w| { check(fs::read_link(w.at("link")).await? == Path::new("text"), "another link") }
-        "fs::canonicalize" o, |w| {
-            let expected = std::fs::canonicalize(w.at("text"))?;
-            check(fs::canonicalize(w.at("full/../link")).await? == expected, "another path")
+        "fs::symlink_metadata" o, |f| {
+            check(!fs::symlink_metadata(f.at("link")).await?.is_file(), "the link was followed")
         }
-        "fs::set_permissions" o, |w| {
-            fs::set_permissions(w.at("text"), PermissionsExt::from_mode(0o604)).await?;
-            check(std::fs::metadata(w.at("text"))?.permissions().mode() & 0o777 == 0o604, "other permissions")
+        "fs::exists" o, |f| { check(fs::exists(f.at("text")).await?, "not found") }
+        "fs::exists, of nothing" o, |f| { check(!fs::exists(f.at("nothing")).await?, "found") }
+        "fs::try_exists" o, |f| { check(fs::try_exists(f.at("text")).await?, "not found") }
+        "fs::read_link" o, |f| {
+            check(fs::read_link(f.at("link")).await? == Path::new("text"), "another link")
         }
-        "fs::create_dir" o, |w| {
-            fs::create_dir(w.at("new")).await?;
-            check(std::fs::metadata(w.at("new"))?.is_dir(), "no directory")
+        "fs::canonicalize" o, |f| {
+            let expected = std::fs::canonicalize(f.at("text"))?;
+            check(fs::canonicalize(f.at("full/../link")).await? == expected, "another path")
         }
-        "fs::create_dir_all" o, |w| {
-            fs::create_dir_all(w.at("new/and/deep")).await?;
-            check(std::fs::metadata(w.at("new/and/deep"))?.is_dir(), "no directory")
+        "fs::set_permissions" o, |f| {
+            fs::set_permissions(f.at("text"), PermissionsExt::from_mode(0o604)).await?;
+            check(
+                std::fs::metadata(f.at("text"))?.permissions().mode() & 0o777 == 0o604,
+                "other permissions",
+            )
         }
-        "fs::sync_dir" open, |w| { fs::sync_dir(&w.dir).await }
-        "DirBuilder::create" o, |w| {
-            DirBuilder::new().mode(0o700).create(w.at("new")).await?;
-            check(std::fs::metadata(w.at("new"))?.permissions().mode() & 0o777 == 0o700, "other permissions")
+        "fs::create_dir" o, |f| {
+            fs::create_dir(f.at("new")).await?;
+            check(std::fs::metadata(f.at("new"))?.is_dir(), "no directory")
         }
-        "fs::read_dir" open, |w| { fs::read_dir(w.at("full")).await.map(drop) }
-        "ReadDir::next_entry" o, |w| {
-            let mut entries = w.entries().await?;
+        "fs::create_dir_all" o, |f| {
+            fs::create_dir_all(f.at("new/and/deep")).await?;
+            check(std::fs::metadata(f.at("new/and/deep"))?.is_dir(), "no directory")
+        }
+        "fs::sync_dir" open, |f| { fs::sync_dir(&f.dir).await }
+        "DirBuilder::create" o, |f| {
+            DirBuilder::new().mode(0o700).create(f.at("new")).await?;
+            check(
+                std::fs::metadata(f.at("new"))?.permissions().mode() & 0o777 == 0o700,
+                "other permissions",
+            )
+        }
+        "fs::read_dir" open, |f| { fs::read_dir(f.at("full")).await.map(drop) }
+        "ReadDir::next_entry" o, |f| {
+            let mut entries = f.entries().await?;
             let mut names = Vec::new();
             while let Some(entry) = entries.next_entry().await? {
                 names.push(entry.file_name());
             }
             check(names == ["of"], "other names")
         }
-        "DirEntry::metadata" o, |w| { check(w.entry().await?.metadata().await?.len() == 5, "another length") }
-        "DirEntry::file_type" D::NOTHING, |w| {
-            check(w.entry().await?.file_type().await?.is_file(), "another type")
+        "DirEntry::metadata" o, |f| {
+            check(f.entry().await?.metadata().await?.len() == 5, "another length")
         }
-        "DirEntry::path" D::NOTHING, |w| { check(w.entry().await?.path() == w.at("full/of/things"), "another path") }
-        "DirEntry::file_name" D::NOTHING, |w| { check(w.entry().await?.file_name() == "things", "another name") }
-        "DirEntry::ino" D::NOTHING, |w| { check(w.entry().await?.ino() > 0, "no number") }
+        "DirEntry::file_type" D::NOTHING, |f| {
+            check(f.entry().await?.file_type().await?.is_file(), "another type")
+        }
+        "DirEntry::path" D::NOTHING, |f| {
+            check(f.entry().await?.path() == f.at("full/of/things"), "another path")
+        }
+        "DirEntry::file_name" D::NOTHING, |f| {
+            check(f.entry().await?.file_name() == "things", "another name")
+        }
+        "DirEntry::ino" D::NOTHING, |f| { check(f.entry().await?.ino() > 0, "no inode number") }
     }
 }

@@ -1,30 +1,31 @@
-//! The situations that are a process's own: limits, signals, forks, drops, full disks. Each runs in
-//! a process for each backend, and in it each call with a buffered and, where that differs, with a
-//! direct file.
+//! Situations that affect a whole process: limits, signals, forks, drops, full disks. Each runs in
+//! a process of its own per backend. There each call runs with a buffered file and, where that
+//! differs, with a direct file.
 
-use crate::common::{in_child, is_root};
-use crate::rows::{self, Does, Row, World};
-use crate::watchdog::Watchdog;
-use crate::world::{KINDS, is_granted, settled, skip};
+use crate::common::process::{in_child, is_root};
+use crate::common::watchdog::Watchdog;
+use crate::common::{BACKENDS, in_fork, is_available, poll_once, put, reap_until_idle, skip};
+use crate::rows::{self, Does, Fixture, Row};
 use futures::executor::block_on;
 use ringway::{BackendKind, Engine, fs};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
-/// What a call may answer.
+/// A permitted result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
+enum Expected {
     Success,
     Errno(i32),
-    /// The process ends by this signal.
+    /// This signal ends the process.
     Killed(i32),
 }
 
-/// How a child of [`in_fork`] ended.
+/// How a child of [`result_in_fork`] ended.
 #[derive(Debug)]
 struct Status(i32);
 
@@ -39,20 +40,21 @@ impl std::fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-/// The process of one situation on one backend.
+/// The process of one situation on one backend, and the results in it.
 struct Table {
     situation: &'static str,
     kind: BackendKind,
-    cells: usize,
-    wrong: Vec<String>,
+    results: usize,
+    unexpected: Vec<String>,
 }
 
 impl Table {
-    /// Runs `body` for each backend in a process of its own, in which the global engine has it.
+    /// Runs `body` in a process of its own for each backend, which is also that of the global
+    /// engine.
     fn each(situation: &'static str, body: impl Fn(&mut Table)) {
-        for kind in KINDS {
+        for kind in BACKENDS {
             if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string())
-                || !is_granted(kind)
+                || !is_available(kind)
             {
                 continue;
             }
@@ -60,104 +62,109 @@ impl Table {
                 _ = command.env("RINGWAY_BACKEND", kind.to_string())
             };
             in_child(&format!("situations::{situation}"), prepare, || {
-                let mut table = Table { situation, kind, cells: 0, wrong: Vec::new() };
+                let mut table = Table { situation, kind, results: 0, unexpected: Vec::new() };
                 body(&mut table);
-                println!("{situation}, {kind}: {} cells", table.cells);
-                assert!(table.wrong.is_empty(), "{situation}, {kind}:\n{}", table.wrong.join("\n"));
+                println!("{situation}, {kind}: {} results", table.results);
+                assert!(
+                    table.unexpected.is_empty(),
+                    "{situation}, {kind}:\n{}",
+                    table.unexpected.join("\n")
+                );
             });
         }
     }
 
-    /// With the global one, which no situation is to make.
+    /// An engine for the calls. It makes sure that the global engine exists before the situation
+    /// begins.
     fn engine(&self) -> Engine {
         Engine::global().unwrap();
         Engine::builder().backend(self.kind).shards(1).try_cached(false).build().unwrap()
     }
 
-    /// Each call, in a fresh directory on `disk`, with each kind of file.
-    fn rows(&mut self, disk: &Path, mut cell: impl FnMut(&mut Self, Row, World)) {
+    /// Runs each call in a fresh directory in `parent`, with each kind of file.
+    fn rows(&mut self, parent: &Path, mut run: impl FnMut(&mut Self, Row, Fixture)) {
         let engine = self.engine();
-        warm_up(&engine, self.kind, disk);
+        warm_up(&engine, self.kind, parent);
         for direct in [false, true] {
             let rows = if direct { rows::files() } else { crate::all().collect() };
             for row in rows {
                 let _watch =
                     Watchdog::new(&format!("{}, {}: {}", self.situation, self.kind, row.name));
-                let dir = tempfile::tempdir_in(disk).unwrap();
+                let dir = tempfile::tempdir_in(parent).unwrap();
                 let before = descriptors();
-                let world = World::new(&engine, self.kind, dir.path(), direct);
-                block_on(list(&world)).unwrap();
-                quiet(&engine);
-                cell(self, row, world);
-                quiet(&engine);
-                closed(&before);
+                let fixture = Fixture::new(&engine, self.kind, dir.path(), direct);
+                block_on(list(&fixture)).unwrap();
+                wait_for_both(&engine);
+                run(self, row, fixture);
+                wait_for_both(&engine);
+                wait_until_closed(&before);
             }
         }
     }
 
-    /// Notes an answer, and whether it is one of those that are wanted.
-    fn answer(&mut self, row: &Row, answer: &io::Result<()>, wanted: &[Want]) {
-        let is = match answer {
-            Ok(()) => wanted.contains(&Want::Success),
+    /// Records a result, and whether it is one of the permitted ones.
+    fn record(&mut self, row: &Row, result: &io::Result<()>, expected: &[Expected]) {
+        let is_expected = match result {
+            Ok(()) => expected.contains(&Expected::Success),
             Err(error) => {
                 match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref()))
                 {
-                    (Some(errno), _) => wanted.contains(&Want::Errno(errno)),
+                    (Some(errno), _) => expected.contains(&Expected::Errno(errno)),
                     (None, Some(Status(status))) => {
-                        wanted.contains(&Want::Killed(libc::WTERMSIG(*status)))
+                        expected.contains(&Expected::Killed(libc::WTERMSIG(*status)))
                     }
                     (None, None) => false,
                 }
             }
         };
-        let text = answer.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
+        let text = result.as_ref().map_or_else(ToString::to_string, |()| "Ok".to_owned());
         let line =
             format!("{:46} {:28} {:8} {text}", row.name, self.situation, self.kind.to_string());
         println!("{line}");
-        self.cells += 1;
-        if !is {
-            self.wrong.push(format!("{line}: wanted {wanted:?}"));
+        self.results += 1;
+        if !is_expected {
+            self.unexpected.push(format!("{line}: expected {expected:?}"));
         }
     }
 }
 
-/// Has the engines open what they open at the first need.
-fn warm_up(engine: &Engine, kind: BackendKind, disk: &Path) {
+/// Makes the engines open the descriptors that they open on first use.
+fn warm_up(engine: &Engine, kind: BackendKind, parent: &Path) {
     for row in rows::files()
         .iter()
         .filter(|row| row.name.ends_with("pipe") || row.name == "File::set_permissions")
     {
-        let dir = tempfile::tempdir_in(disk).unwrap();
-        let world = World::new(engine, kind, dir.path(), false);
-        block_on(list(&world)).unwrap();
-        block_on((row.call)(world)).unwrap();
-        quiet(engine);
+        let dir = tempfile::tempdir_in(parent).unwrap();
+        let fixture = Fixture::new(engine, kind, dir.path(), false);
+        block_on(list(&fixture)).unwrap();
+        block_on((row.call)(fixture)).unwrap();
+        wait_for_both(engine);
     }
 }
 
-/// Begins to list the directory, so that a call may go on with that.
-async fn list(world: &World) -> io::Result<()> {
-    let mut other = fs::read_dir(world.at("full/of")).await?;
+/// Begins to list the directories, for calls that continue a listing.
+async fn list(fixture: &Fixture) -> io::Result<()> {
+    let mut other = fs::read_dir(fixture.at("full/of")).await?;
     let entry = other.next_entry().await?;
-    let entries = fs::read_dir(world.at("full")).await?;
-    let mut once = world.once.lock().unwrap();
+    let entries = fs::read_dir(fixture.at("full")).await?;
+    let mut once = fixture.once.lock().unwrap();
     once.entry = entry;
     once.entries = Some(entries);
     Ok(())
 }
 
-/// What this process has open.
+/// The open descriptors of this process.
 fn descriptors() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
-    // That of the list itself has gone meanwhile.
+    // The descriptor of this listing is closed by now, and skipped.
     let mut open: Vec<_> =
         entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect();
     open.sort();
     open
 }
 
-/// Waits until nothing else is open.
-fn closed(before: &[PathBuf]) {
+/// Waits until no more descriptors are open than before.
+fn wait_until_closed(before: &[PathBuf]) {
     let mut now = Vec::new();
     for _ in 0..10_000 {
         now = descriptors();
@@ -166,66 +173,64 @@ fn closed(before: &[PathBuf]) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("left open: {now:?}; before there were {before:?}");
+    panic!("left open: {now:?}; before: {before:?}");
 }
 
-/// Nothing is in flight any more in either engine.
-fn quiet(engine: &Engine) {
-    settled(engine);
-    settled(Engine::global().unwrap());
+/// Waits until nothing is in flight on either engine.
+fn wait_for_both(engine: &Engine) {
+    reap_until_idle(engine);
+    reap_until_idle(Engine::global().unwrap());
 }
 
-fn disk() -> PathBuf {
+fn scratch_parent() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
 #[test]
-fn ordinary() {
-    Table::each("ordinary", |table| {
-        table.rows(&disk(), |table, row, world| {
-            table.answer(&row, &block_on((row.call)(world)), &[Want::Success]);
+fn normal() {
+    Table::each("normal", |table| {
+        table.rows(&scratch_parent(), |table, row, fixture| {
+            table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
         });
     });
 }
 
-/// The handle of the engine and all other handles of the file go while a call is on its way: it
-/// ends as ever, and then the engine goes.
+/// The engine handle and all other handles of the file are dropped while a call is in progress: the
+/// call succeeds, and the engine closes afterwards.
 #[test]
 fn engine_dropped() {
     Table::each("engine_dropped", |table| {
-        warm_up(Engine::global().unwrap(), table.kind, &disk());
+        warm_up(Engine::global().unwrap(), table.kind, &scratch_parent());
         for row in crate::all() {
             let _watch = Watchdog::new(row.name);
-            let dir = tempfile::tempdir_in(disk()).unwrap();
+            let dir = tempfile::tempdir_in(scratch_parent()).unwrap();
             let before = descriptors();
-            let world = World::new(&table.engine(), table.kind, dir.path(), false);
-            let mut call = (row.call)(world);
-            let first = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let answer = match first {
-                Poll::Ready(answer) => answer,
+            let fixture = Fixture::new(&table.engine(), table.kind, dir.path(), false);
+            let mut call = (row.call)(fixture);
+            let first = poll_once(call.as_mut());
+            let result = match first {
+                Poll::Ready(result) => result,
                 Poll::Pending => block_on(call),
             };
-            table.answer(&row, &answer, &[Want::Success]);
-            settled(Engine::global().unwrap());
-            closed(&before);
+            table.record(&row, &result, &[Expected::Success]);
+            reap_until_idle(Engine::global().unwrap());
+            wait_until_closed(&before);
         }
     });
 }
 
-/// The future is dropped after so many polls. Nothing is left of it, and the next call works.
+/// The future is dropped after some polls. It leaves nothing behind, and the next call works.
 #[test]
 fn cancelled() {
     Table::each("cancelled", |table| {
         for polls in 1..4 {
-            table.rows(&disk(), |table, row, world| {
-                let (dir, engine) = (world.dir.clone(), world.engine.clone());
-                let mut call = (row.call)(world);
-                let mut answer = None;
+            table.rows(&scratch_parent(), |table, row, fixture| {
+                let (dir, engine) = (fixture.dir.clone(), fixture.engine.clone());
+                let mut call = (row.call)(fixture);
+                let mut result = None;
                 for poll in 0..polls {
-                    if let Poll::Ready(done) =
-                        call.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-                    {
-                        answer = Some(done);
+                    if let Poll::Ready(done) = poll_once(call.as_mut()) {
+                        result = Some(done);
                         break;
                     }
                     if poll + 1 < polls {
@@ -233,16 +238,16 @@ fn cancelled() {
                     }
                 }
                 drop(call);
-                quiet(&engine);
-                let litter = std::fs::read_dir(&*dir).unwrap().find_map(|entry| {
+                wait_for_both(&engine);
+                let leftover = std::fs::read_dir(&*dir).unwrap().find_map(|entry| {
                     let name = entry.unwrap().file_name().into_string().unwrap();
                     name.ends_with(".tmp").then_some(name)
                 });
-                let answer = match litter {
-                    Some(name) => Err(io::Error::other(format!("{name} is left"))),
-                    None => answer.unwrap_or(Ok(())),
+                let result = match leftover {
+                    Some(name) => Err(io::Error::other(format!("{name} was left behind"))),
+                    None => result.unwrap_or(Ok(())),
                 };
-                table.answer(&row, &answer, &[Want::Success]);
+                table.record(&row, &result, &[Expected::Success]);
             });
         }
     });
@@ -250,11 +255,11 @@ fn cancelled() {
 
 #[test]
 fn descriptor_limit() {
-    // As poll(2) wants it, which takes no more descriptors than may be open.
+    // poll(2) accepts at most as many descriptors as the limit allows.
     const LIMIT: u64 = 4;
     Table::each("descriptor_limit", |table| {
-        // The numbers below the limit are taken for good, before anything is open that may be
-        // closed meanwhile. (The engine of the row before may be about to close one.)
+        // Takes the descriptors below the limit before anything else opens. A loop is needed
+        // because the engine may be closing a descriptor of the previous row.
         let mut taken: Vec<std::fs::File> = Vec::new();
         for _ in 0..1000 {
             let file = std::fs::File::open("/dev/null").unwrap();
@@ -264,24 +269,24 @@ fn descriptor_limit() {
                 false => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        table.rows(&disk(), |table, row, world| {
+        table.rows(&scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_NOFILE, LIMIT);
-            let answer = block_on((row.call)(world));
+            let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_NOFILE, before);
             let opens = row.does.has(Does::OPEN) || row.does.has(Does::BUILD);
-            let wanted = if opens { Want::Errno(libc::EMFILE) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
+            let expected = if opens { Expected::Errno(libc::EMFILE) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
         });
     });
 }
 
-/// Sets the soft limit, and gives what it was.
+/// Sets the soft limit and returns the old one.
 fn set_limit(which: libc::__rlimit_resource_t, to: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is a live value, valid for writes.
+    // SAFETY: `limit` is a live value, valid for writes during the call.
     assert_eq!(unsafe { libc::getrlimit(which, &raw mut limit) }, 0);
     let before = std::mem::replace(&mut limit.rlim_cur, to);
-    // SAFETY: the limit is a live value that is only read.
+    // SAFETY: `limit` is a live value that the call only reads.
     assert_eq!(unsafe { libc::setrlimit(which, &raw const limit) }, 0);
     before
 }
@@ -289,20 +294,20 @@ fn set_limit(which: libc::__rlimit_resource_t, to: u64) -> u64 {
 #[test]
 fn disk_full() {
     if !is_root() {
-        return skip("a full disk: mounting one takes root");
+        return skip("a full disk: mount(2) needs root");
     }
     Table::each("disk_full", |table| {
-        // On a thread that has no workers of the kernel's yet, which would not see the disk.
+        // A new thread, because io-wq workers of this one would not see the mount.
         std::thread::scope(|scope| scope.spawn(|| full_disk(table)).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }
 
 fn full_disk(table: &mut Table) {
-    let at = tempfile::tempdir_in(disk()).unwrap();
+    let at = tempfile::tempdir_in(scratch_parent()).unwrap();
     let path = std::ffi::CString::new(at.path().to_str().unwrap()).unwrap();
-    // SAFETY: the strings are alive for the length of the calls. Nobody else sees the mount: it
-    // goes with this process.
+    // SAFETY: the strings live through the calls. The mount is visible in this process only and
+    // disappears with it.
     unsafe {
         assert_eq!(
             libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS),
@@ -316,52 +321,57 @@ fn full_disk(table: &mut Table) {
         let size = c"size=512k".as_ptr().cast();
         assert_eq!(libc::mount(c"none".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size), 0);
     }
-    table.rows(at.path(), |table, row, world| {
+    table.rows(at.path(), |table, row, fixture| {
         let filling = at.path().join("filling");
-        let full = std::fs::write(&filling, vec![0; 1 << 20]).expect_err("it has 512 KiB");
+        let full =
+            std::fs::write(&filling, vec![0; 1 << 20]).expect_err("the file system has 512 KiB");
         assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
-        let answer = block_on((row.call)(world));
+        let result = block_on((row.call)(fixture));
         std::fs::remove_file(&filling).unwrap();
         let grows = row.does.has(Does::GROW);
-        let wanted = if grows { Want::Errno(libc::ENOSPC) } else { Want::Success };
-        table.answer(&row, &answer, &[wanted]);
+        let expected = if grows { Expected::Errno(libc::ENOSPC) } else { Expected::Success };
+        table.record(&row, &result, &[expected]);
     });
 }
 
-/// With SIGXFSZ as it is by default, such a write is the end of the process, as it is with the
-/// standard library, or EFBIG where it is not the caller's thread that writes.
+/// With the default SIGXFSZ action, such a write kills the process, as with the standard library;
+/// if another thread than the caller's writes, it may return EFBIG.
 #[test]
-fn file_size_limit_with_its_signal() {
-    Table::each("file_size_limit_with_its_signal", |table| {
+fn file_size_limit_with_default_signal() {
+    Table::each("file_size_limit_with_default_signal", |table| {
         for (index, row) in crate::all().enumerate().filter(|(_, row)| row.does.has(Does::GROW)) {
-            let dir = tempfile::tempdir_in(disk()).unwrap();
-            // Built in the child: an engine is its process's own.
+            let dir = tempfile::tempdir_in(scratch_parent()).unwrap();
+            // Built in the child, because an engine belongs to the process that built it.
             let kind = table.kind;
-            let answer = in_fork(|| {
+            let result = result_in_fork(|| {
                 let engine = Engine::builder().backend(kind).shards(1).build()?;
-                let world = World::new(&engine, kind, dir.path(), false);
+                let fixture = Fixture::new(&engine, kind, dir.path(), false);
                 set_limit(libc::RLIMIT_FSIZE, 0);
                 let row = crate::all().nth(index).ok_or(io::ErrorKind::NotFound)?;
-                block_on((row.call)(world))
+                block_on((row.call)(fixture))
             });
-            table.answer(&row, &answer, &[Want::Errno(libc::EFBIG), Want::Killed(libc::SIGXFSZ)]);
+            table.record(
+                &row,
+                &result,
+                &[Expected::Errno(libc::EFBIG), Expected::Killed(libc::SIGXFSZ)],
+            );
         }
     });
 }
 
-/// With SIGXFSZ ignored, a write beyond the limit is EFBIG, as it is for the standard library.
+/// With SIGXFSZ ignored, a write beyond the limit returns EFBIG, as with the standard library.
 #[test]
-fn file_size_limit() {
-    Table::each("file_size_limit", |table| {
-        // SAFETY: the disposition is one that takes no handler.
+fn file_size_limit_with_ignored_signal() {
+    Table::each("file_size_limit_with_ignored_signal", |table| {
+        // SAFETY: SIG_IGN is a valid disposition and installs no handler.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-        table.rows(&disk(), |table, row, world| {
+        table.rows(&scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_FSIZE, 0);
-            let answer = block_on((row.call)(world));
+            let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_FSIZE, before);
             let grows = row.does.has(Does::GROW) || row.name == "File::set_len, longer";
-            let wanted = if grows { Want::Errno(libc::EFBIG) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
+            let expected = if grows { Expected::Errno(libc::EFBIG) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
         });
     });
 }
@@ -372,25 +382,26 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Signals all the time, with a handler that lets no system call go on by itself.
+/// Signals arrive constantly, and their handler restarts no system call.
 #[test]
 fn interrupted() {
     Table::each("interrupted", |table| {
-        // SAFETY: all zeroes are a valid action, and the handler only counts, which a handler may
-        // do.
+        // SAFETY: an all-zero `sigaction` is valid, and the handler only increments an atomic,
+        // which is async-signal-safe.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as *const () as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
         }
-        // SAFETY: the call takes nothing and cannot fail.
+        // SAFETY: `pthread_self` takes nothing and cannot fail.
         let caller = unsafe { libc::pthread_self() };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // To the process, whose engines' threads may be hit, and to the thread that calls.
+                // One signal for the process, which threads of the engines may receive, and one for
+                // the calling thread.
                 while !over.load(Ordering::Relaxed) {
-                    // SAFETY: the calls take numbers; the thread lives as long as the scope.
+                    // SAFETY: the calls take numbers, and the thread outlives the scope.
                     unsafe {
                         libc::kill(libc::getpid(), libc::SIGUSR1);
                         libc::pthread_kill(caller, libc::SIGUSR1);
@@ -399,8 +410,8 @@ fn interrupted() {
                 }
             });
             let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                table.rows(&disk(), |table, row, world| {
-                    table.answer(&row, &block_on((row.call)(world)), &[Want::Success]);
+                table.rows(&scratch_parent(), |table, row, fixture| {
+                    table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
                 });
             }));
             over.store(true, Ordering::Relaxed);
@@ -411,79 +422,66 @@ fn interrupted() {
     });
 }
 
-/// Each call in a forked child: it is answered at once, and nothing happens to the parent's files
-/// and engines.
+/// Each call in a forked child: it returns at once with an error, and the parent's files and
+/// engines are unaffected.
 #[test]
-fn forked() {
-    Table::each("forked", |table| {
-        table.rows(&disk(), |table, row, world| {
-            let before = world.engine.stats().counts;
-            let answer = in_fork(|| {
-                let mut call = (row.call)(world.clone());
-                at_once(|| call.as_mut().poll(&mut Context::from_waker(Waker::noop())))
-            });
+fn forked_child() {
+    Table::each("forked_child", |table| {
+        table.rows(&scratch_parent(), |table, row, fixture| {
+            let before = fixture.engine.stats().counts;
+            let result = result_in_fork(|| result_at_once((row.call)(fixture.clone()).as_mut()));
             let operation = row.does.has(Does::OPERATION);
-            let wanted = if operation { Want::Errno(libc::ECHILD) } else { Want::Success };
-            table.answer(&row, &answer, &[wanted]);
-            assert_eq!(world.engine.stats().counts, before);
+            let expected =
+                if operation { Expected::Errno(libc::ECHILD) } else { Expected::Success };
+            table.record(&row, &result, &[expected]);
+            assert_eq!(fixture.engine.stats().counts, before);
         });
     });
 }
 
-/// Forked while each call is on its way: the child is told, and the parent's call goes on.
+/// The process forks while each call is in progress: the call fails in the child and succeeds in
+/// the parent.
 #[test]
-fn forked_meanwhile() {
-    Table::each("forked_meanwhile", |table| {
-        table.rows(&disk(), |table, row, world| {
-            let mut call = (row.call)(world);
-            let mut poll = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            if let Poll::Ready(answer) = poll() {
-                return table.answer(&row, &answer, &[Want::Success]);
+fn forked_during_a_call() {
+    Table::each("forked_during_a_call", |table| {
+        table.rows(&scratch_parent(), |table, row, fixture| {
+            let mut call = (row.call)(fixture);
+            if let Poll::Ready(result) = poll_once(call.as_mut()) {
+                return table.record(&row, &result, &[Expected::Success]);
             }
-            let answer = in_fork(|| at_once(&mut poll));
-            table.answer(&row, &answer, &[Want::Errno(libc::ECHILD)]);
-            table.answer(&row, &block_on(call), &[Want::Success]);
+            let result = result_in_fork(|| result_at_once(call.as_mut()));
+            table.record(&row, &result, &[Expected::Errno(libc::ECHILD)]);
+            table.record(&row, &block_on(call), &[Expected::Success]);
         });
     });
 }
 
 /// The result of a call that does not wait. Its first poll may yield to other tasks, because the
 /// child has its parent's allowance.
-fn at_once(mut poll: impl FnMut() -> Poll<io::Result<()>>) -> io::Result<()> {
-    let mut polls = std::iter::repeat_with(&mut poll).take(2);
-    let result = polls.find_map(|polled| match polled {
-        Poll::Ready(result) => Some(result),
-        Poll::Pending => None,
-    });
-    result.unwrap_or_else(|| Err(io::Error::other("it waits for the parent's engine")))
+fn result_at_once(
+    mut call: Pin<&mut (dyn Future<Output = io::Result<()>> + Send)>,
+) -> io::Result<()> {
+    for _ in 0..2 {
+        if let Poll::Ready(result) = poll_once(call.as_mut()) {
+            return result;
+        }
+    }
+    Err(io::Error::other("the child waits for the parent's engine"))
 }
 
-/// What `work` gives in a forked child.
-fn in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Runs `work` in a forked child and returns its result.
+fn result_in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (mut reader, writer) = io::pipe()?;
-    // SAFETY: the child goes on with this thread alone, and ends without returning.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        // SAFETY: the call takes a number. The watchdog's thread is the parent's: this ends a child
-        // that hangs.
-        unsafe { libc::alarm(20) };
-        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        let text = match answer {
+    let status = in_fork(|| {
+        let text = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(Ok(())) => "0 ".to_owned(),
             Ok(Err(error)) => format!("{} {error}", error.raw_os_error().unwrap_or(-1)),
             Err(_) => "-1 it panics".to_owned(),
         };
-        let _ = io::Write::write_all(&mut &writer, text.as_bytes());
-        // SAFETY: the call takes a number and does not return; nothing of the parent's is run or
-        // written out.
-        unsafe { libc::_exit(0) }
-    }
+        put(&writer, text.as_bytes());
+    });
     drop(writer);
     let text = io::read_to_string(&mut reader)?;
-    let mut status = 0;
-    // SAFETY: `status` is valid for writes for the length of the call.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     let Some((errno, text)) = text.split_once(' ') else {
         return Err(io::Error::other(Status(status)));
     };

@@ -1,12 +1,13 @@
-//! Streams that are dropped in the middle: everything is cancelled and answered, and a writer says
-//! what is lost.
+//! Streams that are dropped in the middle: every operation is cancelled and answered, and a dropped
+//! writer reports how many bytes are lost.
 
-use crate::common::{content, engines, open, sample, settles};
+use crate::common::{open, pattern, wait_until_idle};
+use crate::files::{engines, sample};
 use std::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_may_be_dropped_at_any_point() {
-    let (_dir, path) = sample(&content(2 << 20));
+    let (_dir, path) = sample(&pattern(0, 2 << 20));
     for engine in engines() {
         for direct in [false, true] {
             for blocks in 0..4 {
@@ -18,7 +19,7 @@ async fn a_reader_may_be_dropped_at_any_point() {
                 let _ = futures::poll!(&mut next);
                 drop(next);
                 drop(reader);
-                settles(engine);
+                wait_until_idle(engine);
             }
         }
     }
@@ -38,16 +39,16 @@ async fn a_writer_may_be_dropped_at_any_point() {
                     let _ = futures::poll!(&mut write);
                 }
                 writer.abandon();
-                settles(engine);
+                wait_until_idle(engine);
             }
         }
     }
 }
 
-/// The child that the next test looks at.
+/// The child process of `a_dropped_writer_reports_lost_bytes`.
 #[test]
-#[ignore = "it is the next test's"]
-fn drop_a_writer() {
+#[ignore = "runs in the child process of the next test"]
+fn child_drops_a_writer() {
     let (_dir, path) = sample(b"");
     futures::executor::block_on(async {
         let mut writer = open(&engines()[0], &path, false).writer();
@@ -62,15 +63,15 @@ fn drop_a_writer() {
 }
 
 #[test]
-fn a_writer_says_what_is_lost() {
-    let said = |how| {
-        let arguments = ["--exact", "drops::drop_a_writer", "--ignored", "--nocapture"];
+fn a_dropped_writer_reports_lost_bytes() {
+    let reports_loss = |how| {
+        let arguments = ["--exact", "drops::child_drops_a_writer", "--ignored", "--nocapture"];
         let child = Command::new(std::env::current_exe().unwrap())
             .args(arguments)
             .env("RINGWAY_DROP", how)
             .output();
         String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 unwritten bytes")
     };
-    assert_eq!(said("dropped"), cfg!(debug_assertions));
-    assert!(!said("flushed") && !said("abandoned") && !said("panicking"));
+    assert_eq!(reports_loss("dropped"), cfg!(debug_assertions));
+    assert!(!reports_loss("flushed") && !reports_loss("abandoned") && !reports_loss("panicking"));
 }

@@ -1,33 +1,34 @@
-//! A disk that is full: it is told once, room is made, and nothing is lost.
+//! A full disk: the writer reports the error once, and after space is freed nothing is lost.
 
-use crate::common::{content, engines, open};
+use crate::common::{open, pattern};
+use crate::files::engines;
 use std::path::Path;
 use std::process::Command;
 
-/// Names the file system of 1 MiB, in the child that has one.
-const ON: &str = "RINGWAY_FULL_DISK";
+/// The mount point of a file system of 1 MiB, set in the child that has one.
+const MOUNT_POINT: &str = "RINGWAY_FULL_DISK";
 
 #[test]
-fn a_full_disk_is_told_once() {
-    if let Some(dir) = std::env::var_os(ON) {
+fn a_full_disk_is_reported_once() {
+    if let Some(dir) = std::env::var_os(MOUNT_POINT) {
         return futures::executor::block_on(fill(Path::new(&dir)));
     }
     let dir = tempfile::tempdir().unwrap();
-    // A name space of its own has mounts of its own: nothing is left of it, and it takes no root.
+    // A user and mount namespace: the mount needs no root and disappears with the child.
     let script = r#"mount -t tmpfs -o size=1m ringway "$0" && shift 0 && exec "$@""#;
-    let test = ["--exact", "full_disk::a_full_disk_is_told_once", "--nocapture"];
+    let test = ["--exact", "full_disk::a_full_disk_is_reported_once", "--nocapture"];
     let child = Command::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", script])
         .arg(dir.path())
         .arg(std::env::current_exe().unwrap())
         .args(test)
-        .env(ON, dir.path())
+        .env(MOUNT_POINT, dir.path())
         .output();
     match child {
         Ok(child) if child.status.success() => {}
         Ok(child) if !String::from_utf8_lossy(&child.stdout).contains("running 1 test") => {
             println!(
-                "skipped: no file system of its own: {}",
+                "skipped: no mount namespace: {}",
                 String::from_utf8_lossy(&child.stderr).trim()
             );
         }
@@ -41,7 +42,7 @@ async fn fill(dir: &Path) {
     for engine in engines() {
         std::fs::write(&ballast, vec![0; 512 << 10]).unwrap();
         std::fs::write(&path, b"").unwrap();
-        let content = content(900 << 10);
+        let content = pattern(0, 900 << 10);
         let mut writer = open(engine, &path, false).writer().chunk(64 << 10).write_behind(4);
         let error = loop {
             let at = writer.position() as usize;
@@ -54,8 +55,8 @@ async fn fill(dir: &Path) {
         let written = writer.written() as usize;
         assert!((256 << 10..=512 << 10).contains(&written), "{written}");
         assert!(std::fs::read(&path).unwrap().starts_with(&content[..written]));
-        // Those that were on their way with it failed as well. They are not told of, but written,
-        // now that they can be.
+        // The writes that were in flight with the failed one failed as well. They are not reported,
+        // but submitted again, which succeeds now.
         std::fs::remove_file(&ballast).unwrap();
         let at = writer.position() as usize;
         writer.write_all(&content[at..]).await.unwrap();

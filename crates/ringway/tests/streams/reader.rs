@@ -1,6 +1,7 @@
-//! Reading: ends, growth, errors, and what a seek costs.
+//! Readers: ends of files and ranges, growing files, errors, and the cost of seeks.
 
-use crate::common::{content, engines, failing, open, open_with, sample, settles};
+use crate::common::{open, pattern, wait_until_idle};
+use crate::files::{engines, failing, open_with, sample};
 use futures::stream::{FusedStream, StreamExt, TryStreamExt};
 use ringway::fs::{File, OpenOptions};
 use ringway::{Engine, FaultPlan};
@@ -10,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_come_in_order_and_end() -> io::Result<()> {
-    let content = content(1_000_001);
+    let content = pattern(0, 1_000_001);
     let (_dir, path) = sample(&content);
     for engine in engines() {
         for direct in [false, true] {
@@ -47,9 +48,9 @@ async fn lines() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn ranges_end_where_they_say() -> io::Result<()> {
-    let (_dir, path) = sample(&content(10_000));
-    let all = content(10_000);
+async fn ranges_end_at_their_end() -> io::Result<()> {
+    let (_dir, path) = sample(&pattern(0, 10_000));
+    let all = pattern(0, 10_000);
     for engine in engines() {
         for direct in [false, true] {
             let file = open(engine, &path, direct);
@@ -76,7 +77,7 @@ async fn ranges_end_where_they_say() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_file_grows_by_is_read() -> io::Result<()> {
+async fn appended_data_is_read() -> io::Result<()> {
     for engine in engines() {
         let (_dir, path) = sample(b"one");
         let mut reader = open(engine, &path, false).reader().chunk(4096);
@@ -89,7 +90,7 @@ async fn what_a_file_grows_by_is_read() -> io::Result<()> {
         let mut grown = Vec::new();
         reader.read_to_end(&mut grown).await?;
         assert_eq!(grown, [7; 10_000]);
-        // Between two chunks, with the second asked for already.
+        // The file grows between two chunks, when the second has been requested already.
         let mut reader = reader.chunk(10_003).range(..);
         assert_eq!(reader.next_block().await?.unwrap().len(), 10_003);
         appended.write_all(&[8; 10])?;
@@ -101,8 +102,8 @@ async fn what_a_file_grows_by_is_read() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn each_error_is_told_once_and_nothing_is_skipped() -> io::Result<()> {
-    let content = content(400_000);
+async fn each_error_is_reported_once_and_skips_nothing() -> io::Result<()> {
+    let content = pattern(0, 400_000);
     let (_dir, path) = sample(&content);
     for ahead in [0, 3] {
         let engine = failing(300);
@@ -121,20 +122,21 @@ async fn each_error_is_told_once_and_nothing_is_skipped() -> io::Result<()> {
         }
         assert!(read == content);
         drop(reader);
-        settles(&engine);
-        // Of those that succeeded, 98 were for bytes and one for the end; ahead there may be more.
+        wait_until_idle(&engine);
+        // 98 of the successful reads returned bytes and one the end. With read-ahead there may be
+        // more.
         let answered = engine.stats().counts.delivered;
         assert!(
             errors > 10 && (ahead > 0 || answered == 99 + errors),
-            "{errors} errors, {answered} answers"
+            "{errors} errors, {answered} completions"
         );
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn an_error_can_be_gone_round() {
-    let (_dir, path) = sample(&content(100_000));
+async fn a_reader_seeks_after_errors() {
+    let (_dir, path) = sample(&pattern(0, 100_000));
     let mut reader = open(&failing(1000), &path, false).reader().chunk(4096);
     for _ in 0..3 {
         assert_eq!(reader.next_block().await.unwrap_err().raw_os_error(), Some(libc::EIO));
@@ -147,10 +149,10 @@ async fn an_error_can_be_gone_round() {
 }
 
 #[tokio::test]
-async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
-    let content = content(1 << 20);
+async fn a_seek_within_buffered_data_reads_nothing() -> io::Result<()> {
+    let content = pattern(0, 1 << 20);
     let (_dir, path) = sample(&content);
-    // Threads answer later, so that there is something to read ahead.
+    // Threads answer later than the page cache, so that there is something to read ahead.
     let engine =
         Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
     let mut reader = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4);
@@ -162,38 +164,36 @@ async fn a_seek_within_what_is_at_hand_reads_nothing_again() -> io::Result<()> {
         assert!(reader.fill_buf().await? == &content[offset as usize..128 << 10]);
     }
     assert_eq!(engine.stats().counts.pushed, pushed);
-    // Into the fourth, which was read ahead: the one before it goes, and others follow.
+    // A seek into the fourth chunk, which was read ahead: the one before it is dropped, and more
+    // are requested.
     reader.seek_to(200_000);
     assert!(reader.fill_buf().await? == &content[200_000..256 << 10]);
-    assert!(
-        engine.stats().counts.pushed <= 8,
-        "the chunk that is read and the four behind it, each once"
-    );
-    // Outside: all go.
+    assert!(engine.stats().counts.pushed <= 8, "a chunk was read twice");
+    // A seek outside of the chunks drops all of them.
     reader.seek_to(10);
     assert!(reader.fill_buf().await? == &content[10..64 << 10]);
     drop(reader);
-    settles(&engine);
+    wait_until_idle(&engine);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_seek_that_is_dropped_is_over() -> io::Result<()> {
-    let (_dir, path) = sample(&content(9_000));
+async fn a_dropped_seek_takes_effect() -> io::Result<()> {
+    let (_dir, path) = sample(&pattern(0, 9_000));
     let mut reader = open(&engines()[1], &path, false).reader().chunk(1000);
-    assert_eq!(reader.read_u8().await?, content(1)[0]);
+    assert_eq!(reader.read_u8().await?, pattern(0, 1)[0]);
     let mut seek = Box::pin(reader.seek(SeekFrom::End(-10)));
     let _ = futures::poll!(&mut seek);
     drop(seek);
-    // It has been asked for, so it takes place before anything is read.
+    // The seek was requested, so it takes effect before the next read.
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).await?;
-    assert_eq!(rest, content(9_000)[8_990..]);
+    assert_eq!(rest, pattern(0, 9_000)[8_990..]);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_pipe_is_refused() -> io::Result<()> {
+async fn pipes_are_refused() -> io::Result<()> {
     let (from, into) = io::pipe()?;
     let reader = File::from_fd(from.into(), &engines()[0]);
     assert_eq!(reader.reader().next_block().await.unwrap_err().raw_os_error(), Some(libc::ESPIPE));
@@ -206,8 +206,8 @@ async fn a_pipe_is_refused() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
-    let content = content(1_000_001);
+async fn a_block_stream_ends_at_the_end_of_the_file() -> io::Result<()> {
+    let content = pattern(0, 1_000_001);
     let (_dir, path) = sample(&content);
     for engine in engines() {
         for direct in [false, true] {
@@ -221,7 +221,7 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
                 }
                 assert!(read == content && blocks.is_terminated());
                 assert!(blocks.next().await.is_none());
-                // Dropped in the middle, with some on their way.
+                // Dropped in the middle, with some reads in flight.
                 let mut blocks =
                     open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
                 assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
@@ -231,15 +231,15 @@ async fn a_stream_of_blocks_ends_at_the_end() -> io::Result<()> {
                 );
             }
         }
-        settles(engine);
+        wait_until_idle(engine);
     }
     Ok(())
 }
 
-/// An error is the last item; the reader can go on from there.
+/// The stream ends with its first error; its reader can continue.
 #[tokio::test]
-async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
-    let content = content(400_000);
+async fn a_block_stream_ends_with_its_first_error() -> io::Result<()> {
+    let content = pattern(0, 400_000);
     let (_dir, path) = sample(&content);
     for ahead in [0, 3] {
         let engine = failing(300);
@@ -262,32 +262,32 @@ async fn a_stream_of_blocks_ends_with_an_error() -> io::Result<()> {
         }
         assert!(read == content && errors > 10, "{errors} errors");
         drop(blocks);
-        settles(&engine);
+        wait_until_idle(&engine);
     }
     Ok(())
 }
 
-/// While the first chunk has not come, some behind it are asked for; dropped, all of them are
-/// cancelled.
+/// While the first chunk is pending, the chunks after it are requested as well. Dropping the stream
+/// cancels all of them.
 #[tokio::test]
-async fn a_stream_of_blocks_reads_ahead() -> io::Result<()> {
-    let (_dir, path) = sample(&content(1 << 20));
+async fn a_block_stream_reads_ahead() -> io::Result<()> {
+    let (_dir, path) = sample(&pattern(0, 1 << 20));
     let plan =
         (0..5).fold(FaultPlan::new(0), |plan, read| plan.late(FaultStep::Job(read), Late::Forever));
     let builder = Engine::builder().backend(ringway::BackendKind::Threads).shards(1);
     let engine = builder.faults(plan).try_cached(false).build()?;
     let mut blocks = open(&engine, &path, true).reader().chunk(64 << 10).read_ahead(4).blocks();
     assert!(futures::poll!(blocks.next()).is_pending());
-    assert_eq!(engine.stats().counts.pushed, 4, "the chunk that is waited for is one of them");
+    assert_eq!(engine.stats().counts.pushed, 4, "the pending chunk counts as one of the four");
     drop(blocks);
-    settles(&engine);
+    wait_until_idle(&engine);
     Ok(())
 }
 
-/// What the stream has asked for and not given is there for the reader: each chunk is read once.
+/// The reader continues with the chunks that its stream has requested: each chunk is read once.
 #[tokio::test]
-async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()> {
-    let content = content(1 << 20);
+async fn a_reader_continues_with_blocks_read_ahead() -> io::Result<()> {
+    let content = pattern(0, 1 << 20);
     let (_dir, path) = sample(&content);
     let engine =
         Engine::builder().backend(ringway::BackendKind::Threads).try_cached(false).build()?;
@@ -298,7 +298,7 @@ async fn a_reader_goes_on_with_what_its_stream_has_read_ahead() -> io::Result<()
         read.extend_from_slice(&reader.next_block().await?.unwrap());
     }
     assert!(read == content);
-    // (Ahead there may be reads behind the end.)
+    // With read-ahead there may be reads beyond the end.
     let pushed = engine.stats().counts.pushed;
     assert!((16..=16 + 4).contains(&pushed), "{pushed} reads");
     Ok(())

@@ -1,18 +1,19 @@
-//! Random scripts: what a stream does, and what the standard library does with the same bytes.
+//! Random scripts: a stream does the same as the standard library does on the same bytes in memory.
 
-use crate::common::{content, engines, open, sample, settles};
+use crate::common::{multi_thread, open, pattern, wait_until_idle};
+use crate::files::{engines, sample};
 use proptest::prelude::*;
 use std::io::{self, SeekFrom};
 use tokio::io::AsyncBufReadExt;
 
-/// Bytes of the file, and a little more than the largest chunk.
+/// Bytes of the file; the largest chunk is a little longer.
 const LEN: usize = 70_000;
 
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
     Block,
-    /// Looks at what there is, and uses this share of it, in percent.
+    /// Fills the buffer and consumes this percentage of it.
     Consume(usize),
     Seek(SeekFrom),
 }
@@ -36,10 +37,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Debug)]
 enum Put {
     All(usize),
-    /// In slices.
+    /// Slices of these lengths.
     Some(Vec<usize>),
     Seek(SeekFrom),
-    /// Begun, and dropped: it takes place before the next byte.
+    /// A seek that is polled once and dropped. It takes effect before the next byte.
     DropSeek(SeekFrom),
     Flush,
 }
@@ -62,12 +63,12 @@ fn puts() -> impl Strategy<Value = Vec<Put>> {
     proptest::collection::vec(put, 1..30)
 }
 
-/// Nothing at all lengthens no file, as it does bytes in memory.
+/// An empty write does not lengthen a file, although it lengthens a `Cursor`.
 fn write_model(model: &mut io::Cursor<Vec<u8>>, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() { Ok(()) } else { io::Write::write_all(model, bytes) }
 }
 
-/// The same step of a writer and of bytes in memory.
+/// Runs one step on a writer and on the model, and compares them.
 async fn put(
     writer: &mut ringway::Writer,
     model: &mut io::Cursor<Vec<u8>>,
@@ -76,7 +77,7 @@ async fn put(
 ) -> io::Result<()> {
     match step {
         Put::All(len) => {
-            let bytes: Vec<u8> = content(*len).iter().map(|byte| byte ^ mark).collect();
+            let bytes: Vec<u8> = pattern(0, *len).iter().map(|byte| byte ^ mark).collect();
             writer.write_all(&bytes).await?;
             write_model(model, &bytes)?;
         }
@@ -98,7 +99,7 @@ async fn put(
             let begun = futures::poll!(std::pin::pin!(writer.seek(*to)));
             match io::Seek::seek(model, *to) {
                 Ok(_) => writer.write_all(&[mark]).await?,
-                // It is refused at once, or by the next write.
+                // The seek fails at once, or the next write fails.
                 Err(_) if begun.is_ready() => writer.write_all(&[mark]).await?,
                 Err(_) => {
                     assert!(writer.write_all(&[mark]).await.is_err());
@@ -113,25 +114,26 @@ async fn put(
     Ok(())
 }
 
-/// Sizes of chunks: small ones, blocks, and more than the file.
+/// Chunk sizes: small ones, blocks, and more than the file.
 fn chunks() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..3_000, Just(4096usize), Just(8192), 1usize..80_000]
 }
 
-/// Runs a future on tokio, or where there is no runtime.
+/// Lengths of writes, some of them followed by a flush.
+fn pieces() -> impl Strategy<Value = Vec<(usize, bool)>> {
+    let flush = prop_oneof![6 => Just(false), 1 => Just(true)];
+    proptest::collection::vec((0usize..30_000, flush), 0..20)
+}
+
+/// Runs a future on tokio or without a runtime.
 fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
     match on_tokio {
-        true => tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(future),
+        true => multi_thread(2).block_on(future),
         false => futures::executor::block_on(future),
     }
 }
 
-/// The same step of a file's bytes in memory, which ends where the range does.
+/// Runs one step on a reader and on the model, which ends where the range does, and compares them.
 async fn agree(
     reader: &mut ringway::Reader,
     model: &mut io::Cursor<&[u8]>,
@@ -177,7 +179,7 @@ async fn agree(
 
 proptest! {
     #[test]
-    fn a_reader_reads_what_is_there(
+    fn a_reader_matches_the_model(
         steps in steps(),
         len in prop_oneof![Just(0usize), Just(65_536), 0usize..LEN],
         end in prop_oneof![Just(None), (0..LEN).prop_map(Some)],
@@ -187,7 +189,7 @@ proptest! {
         on_tokio in any::<bool>(),
         engine in any::<prop::sample::Index>(),
     ) {
-        let bytes = content(len);
+        let bytes = pattern(0, len);
         let (_dir, path) = sample(&bytes);
         let engine = engine.get(engines());
         let file = open(engine, &path, direct);
@@ -202,12 +204,12 @@ proptest! {
             }
             drop(reader);
         });
-        settles(engine);
+        wait_until_idle(engine);
     }
 
     #[test]
-    fn a_writer_writes_what_it_is_given(
-        pieces in proptest::collection::vec((0usize..30_000, prop_oneof![6 => Just(false), 1 => Just(true)]), 0..20),
+    fn a_writer_writes_all_pieces(
+        pieces in pieces(),
         before in 0usize..20_000,
         blocks in 0u64..4,
         chunk in chunks(),
@@ -217,8 +219,8 @@ proptest! {
         engine in any::<prop::sample::Index>(),
     ) {
         let all: usize = pieces.iter().map(|(len, _)| len).sum();
-        let bytes = content(all);
-        // A direct file must not go on behind what is written.
+        let bytes = pattern(0, all);
+        // A direct file must not extend beyond the data that is written.
         let start = blocks * 4096;
         let old = vec![0xee; if direct { before.min(start as usize) } else { before }];
         let (_dir, path) = sample(&old);
@@ -236,7 +238,8 @@ proptest! {
                     writer.flush().await.unwrap();
                     prop_assert_eq!(writer.written(), at as u64);
                     let there = std::fs::read(&path).unwrap();
-                    prop_assert!(there.get(start as usize..start as usize + at).unwrap_or_default() == &bytes[..at]);
+                    let there = there.get(start as usize..start as usize + at);
+                    prop_assert!(there.unwrap_or_default() == &bytes[..at]);
                 }
             }
             writer.sync_all().await.unwrap();
@@ -248,11 +251,11 @@ proptest! {
             expected[start as usize..start as usize + all].copy_from_slice(&bytes);
         }
         prop_assert!(std::fs::read(&path).unwrap() == expected);
-        settles(engine);
+        wait_until_idle(engine);
     }
 
     #[test]
-    fn a_writer_goes_where_it_is_sent(
+    fn a_seeking_writer_matches_the_model(
         steps in puts(),
         before in 0usize..20_000,
         chunk in chunks(),
@@ -260,7 +263,7 @@ proptest! {
         on_tokio in any::<bool>(),
         engine in any::<prop::sample::Index>(),
     ) {
-        let old = content(before);
+        let old = pattern(0, before);
         let (_dir, path) = sample(&old);
         let engine = engine.get(engines());
         let mut writer = open(engine, &path, false).writer().chunk(chunk).write_behind(behind);
@@ -273,6 +276,6 @@ proptest! {
         });
         prop_assert!(&std::fs::read(&path).unwrap() == model.get_ref());
         drop(writer);
-        settles(engine);
+        wait_until_idle(engine);
     }
 }

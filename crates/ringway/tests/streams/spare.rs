@@ -1,7 +1,8 @@
-//! Reads into spare capacity: the buffer grows by what was read, and by nothing else, whatever goes
-//! wrong.
+//! Reads into spare capacity: the buffer grows by exactly the bytes that were read, also after an
+//! error.
 
-use crate::common::{content, engines, failing, open, sample, settles};
+use crate::common::{open, pattern, poll_once, wait_until_idle};
+use crate::files::{engines, failing, sample};
 use bytes::BytesMut;
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -9,14 +10,13 @@ use ringway::fs::File;
 use ringway::{BackendKind, Engine, SpareBuffer};
 use std::io;
 use std::pin::pin;
-use std::task::{Context, Waker};
 
 const LEN: usize = 700_000;
 
-/// A buffer of either kind.
+/// A growing buffer, for tests that run with each type.
 trait Grows: SpareBuffer + AsRef<[u8]> {
     fn with(capacity: usize, before: &[u8]) -> Self;
-    fn spare(&self) -> usize;
+    fn spare_len(&self) -> usize;
 }
 
 impl Grows for Vec<u8> {
@@ -25,7 +25,7 @@ impl Grows for Vec<u8> {
         new.extend_from_slice(before);
         new
     }
-    fn spare(&self) -> usize {
+    fn spare_len(&self) -> usize {
         self.capacity() - self.len()
     }
 }
@@ -36,27 +36,27 @@ impl Grows for BytesMut {
         new.extend_from_slice(before);
         new
     }
-    fn spare(&self) -> usize {
+    fn spare_len(&self) -> usize {
         self.capacity() - self.len()
     }
 }
 
-/// Both ways to read, compared with the file's content.
-fn check<B: Grows>(file: &File, content: &[u8], before: &[u8], room: usize, offset: usize) {
-    let buffer = || B::with(before.len() + room, before);
+/// Reads with both functions and compares the result with the content of the file.
+fn check<B: Grows>(file: &File, content: &[u8], before: &[u8], spare: usize, offset: usize) {
+    let buffer = || B::with(before.len() + spare, before);
     let rest = &content[offset.min(content.len())..];
     let (read, exact) = (buffer(), buffer());
-    let room = exact.spare();
+    let spare = exact.spare_len();
     let (result, exact) = block_on(file.read_buf_exact_at(exact, offset as u64));
-    match rest.len() < room {
+    match rest.len() < spare {
         true => assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
         false => result.unwrap(),
     }
-    let expected = [before, &rest[..room.min(rest.len())]].concat();
+    let expected = [before, &rest[..spare.min(rest.len())]].concat();
     assert!(exact.as_ref() == expected);
     let (result, read) = block_on(file.read_buf_at(read, offset as u64));
     let count = result.unwrap();
-    assert!(count > 0 || room == 0 || rest.is_empty());
+    assert!(count > 0 || spare == 0 || rest.is_empty());
     assert!(read.as_ref() == &expected[..before.len() + count]);
 }
 
@@ -64,25 +64,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_buffer_grows_by_what_was_read(
+    fn a_buffer_grows_by_the_bytes_read(
         before in proptest::collection::vec(any::<u8>(), 0..40),
-        room in prop_oneof![0usize..100, Just(4096usize), 0usize..600_000],
+        spare in prop_oneof![0usize..100, Just(4096usize), 0usize..600_000],
         offset in prop_oneof![Just(0usize), Just(8192), 0..LEN + 1000],
         direct: bool,
     ) {
-        let content = content(LEN);
+        let content = pattern(0, LEN);
         let (_dir, path) = sample(&content);
         for engine in engines() {
             let file = open(engine, &path, direct);
-            check::<Vec<u8>>(&file, &content, &before, room, offset);
-            check::<BytesMut>(&file, &content, &before, room, offset);
+            check::<Vec<u8>>(&file, &content, &before, spare, offset);
+            check::<BytesMut>(&file, &content, &before, spare, offset);
         }
     }
 }
 
 #[test]
-fn after_an_error_a_buffer_is_as_it_was() {
-    let (_dir, path) = sample(&content(LEN));
+fn an_error_leaves_the_buffer_unchanged() {
+    let (_dir, path) = sample(&pattern(0, LEN));
     let engine = failing(1000);
     for direct in [false, true] {
         let file = open(&engine, &path, direct);
@@ -98,25 +98,25 @@ fn after_an_error_a_buffer_is_as_it_was() {
 
 #[test]
 fn a_read_may_be_dropped_at_any_point() {
-    let (_dir, path) = sample(&content(LEN));
+    let (_dir, path) = sample(&pattern(0, LEN));
     for engine in engines() {
         for direct in [false, true] {
             let file = open(engine, &path, direct);
-            for room in [100, 4096, 300_000] {
+            for spare in [100, 4096, 300_000] {
                 for _ in 0..10 {
-                    let mut read = pin!(file.read_buf_at(Vec::with_capacity(room), 4096));
-                    let _ = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    let mut read = pin!(file.read_buf_at(Vec::with_capacity(spare), 4096));
+                    let _ = poll_once(read.as_mut());
                 }
             }
         }
-        settles(engine);
+        wait_until_idle(engine);
     }
 }
 
-/// A backend that reads nothing shows no memory that was never written.
+/// Memory that a backend did not fill reads as zeros, never as uninitialised bytes.
 #[test]
-fn what_was_not_read_is_zero() {
-    let (_dir, path) = sample(&content(LEN));
+fn bytes_not_read_are_zero() {
+    let (_dir, path) = sample(&pattern(0, LEN));
     let engine = Engine::builder().backend(BackendKind::Null).try_cached(false).build().unwrap();
     let (result, buffer) =
         block_on(open(&engine, &path, false).read_buf_at(Vec::with_capacity(4096), 0));

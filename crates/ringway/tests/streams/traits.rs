@@ -1,11 +1,12 @@
-//! The traits of both worlds, as programs use them.
+//! The I/O traits of tokio and futures, used as programs use them.
 
-use crate::common::{content, engines, open, sample};
+use crate::common::{open, pattern};
+use crate::files::{engines, sample};
 use futures::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use std::io::{self, IoSlice, SeekFrom};
 
 #[test]
-fn streams_go_anywhere() {
+fn streams_are_send_sync_and_unpin() {
     fn anywhere<T: Send + Sync + Unpin + 'static>() {}
     anywhere::<ringway::Reader>();
     anywhere::<ringway::Writer>();
@@ -14,15 +15,15 @@ fn streams_go_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokio_copies() -> io::Result<()> {
-    let content = content(700_003);
+async fn tokio_traits() -> io::Result<()> {
+    let content = pattern(0, 700_003);
     let (_dir, from) = sample(&content);
     for engine in engines() {
         let (_dir, into) = sample(b"");
         for direct in [false, true] {
             let mut reader = open(engine, &from, direct).reader().chunk(30_000);
             let mut writer = open(engine, &into, direct).writer().chunk(50_000);
-            // In a task: everything is `Send`.
+            // In a task, because everything is `Send`.
             let copied = tokio::spawn(async move {
                 let copied = tokio::io::copy(&mut reader, &mut writer).await?;
                 assert_eq!(writer.written(), copied);
@@ -30,7 +31,7 @@ async fn tokio_copies() -> io::Result<()> {
             });
             assert_eq!(copied.await??, 700_003);
             assert!(std::fs::read(&into)? == content);
-            // Some bytes in the middle again, slice by slice.
+            // Overwrites some bytes in the middle, from slices.
             let mut writer = open(engine, &into, false).writer();
             assert!(tokio::io::AsyncWrite::is_write_vectored(&writer));
             assert_eq!(
@@ -56,8 +57,8 @@ async fn tokio_copies() -> io::Result<()> {
 }
 
 #[test]
-fn futures_copy() -> io::Result<()> {
-    let content = content(700_003);
+fn futures_traits() -> io::Result<()> {
+    let content = pattern(0, 700_003);
     let (_dir, from) = sample(&content);
     for engine in engines() {
         let (_dir, into) = sample(b"");
@@ -84,11 +85,11 @@ fn futures_copy() -> io::Result<()> {
     Ok(())
 }
 
-/// Whatever writes to a tokio or a futures writer can write to an atomic one, which is given back
-/// to be committed.
+/// Code that writes to a tokio or futures writer can write to an atomic file, and the caller then
+/// commits it.
 #[tokio::test]
-async fn an_atomic_file_is_a_writer() -> io::Result<()> {
-    let content = content(300_003);
+async fn an_atomic_file_implements_the_write_traits() -> io::Result<()> {
+    let content = pattern(0, 300_003);
     for engine in engines() {
         let (_dir, path) = sample(b"old");
         let mut file = engine.fs().create_atomic(&path).await?.chunk(30_000);
@@ -106,7 +107,7 @@ async fn an_atomic_file_is_a_writer() -> io::Result<()> {
             std::fs::read(&path)?
                 == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat()
         );
-        // And one that is not committed.
+        // Dropping an atomic file discards it.
         let mut file = engine.fs().create_atomic(&path).await?;
         tokio::io::copy(&mut &b"new"[..], &mut file).await?;
         drop(file);

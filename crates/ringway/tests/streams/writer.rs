@@ -1,13 +1,14 @@
-//! Writing: errors, direct I/O, and files that cannot be written in order.
+//! Writers: errors, direct I/O, seeks, and files that cannot be written in order.
 
-use crate::common::{content, engines, failing, open, open_with, sample, settles};
+use crate::common::{open, pattern, wait_until_idle};
+use crate::files::{engines, failing, open_with, sample};
 use ringway::fs::OpenOptions;
 use std::io::{self, IoSlice, SeekFrom};
 use tokio::io::AsyncWriteExt;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_is_there() -> io::Result<()> {
-    let content = content(1_000_001);
+async fn written_data_is_in_the_file() -> io::Result<()> {
+    let content = pattern(0, 1_000_001);
     for engine in engines() {
         for direct in [false, true] {
             for (chunk, behind) in [(4096, 1), (5000, 3), (1 << 20, 4)] {
@@ -39,17 +40,17 @@ async fn what_is_written_is_there() -> io::Result<()> {
     Ok(())
 }
 
-/// Every operation fails: each call that tries is told of it once, and without a try nobody is told
-/// anything.
+/// Every operation fails: each call that submits one reports the error once, and no call reports an
+/// error without submitting.
 #[tokio::test]
-async fn each_error_is_told_once() -> io::Result<()> {
+async fn each_write_error_is_reported_once() -> io::Result<()> {
     let (_dir, path) = sample(b"");
     for behind in [1, 3] {
         let engine = failing(1000);
         let pushed = || engine.stats().counts.pushed;
         let mut writer = open(&engine, &path, false).writer().chunk(1000).write_behind(behind);
         while writer.write_all(&[1; 100]).await.is_ok() {
-            assert!(writer.position() < 100_000, "nothing fails");
+            assert!(writer.position() < 100_000, "no write failed");
         }
         let taken = writer.position();
         assert!((1000..=1000 * (behind as u64 + 1)).contains(&taken), "{taken}");
@@ -59,27 +60,28 @@ async fn each_error_is_told_once() -> io::Result<()> {
                 writer.flush().await.unwrap_err().raw_os_error(),
                 Some(libc::EIO | libc::ENOSPC)
             ));
-            assert!(pushed() > before, "told again without a try");
+            assert!(pushed() > before, "the error was reported without a new attempt");
             let before = pushed();
-            assert!(writer.write_all(&[2]).await.is_err(), "there is no room for it");
-            assert!(pushed() > before, "told again without a try");
+            assert!(writer.write_all(&[2]).await.is_err(), "a byte was accepted without capacity");
+            assert!(pushed() > before, "the error was reported without a new attempt");
             assert_eq!(
                 (writer.written(), writer.position()),
                 (0, taken),
-                "a call that fails takes nothing in"
+                "a failed call accepted bytes"
             );
         }
         writer.abandon();
-        settles(&engine);
+        wait_until_idle(&engine);
     }
     assert!(std::fs::read(&path)?.is_empty());
     Ok(())
 }
 
-/// Some fail: who goes on has all of it in the end, and what is said to be written is.
+/// Some operations fail: a caller that continues writes all of it in the end, and bytes that count
+/// as written are in the file.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_lost_by_an_error() -> io::Result<()> {
-    let content = content(300_001);
+async fn errors_lose_no_data() -> io::Result<()> {
+    let content = pattern(0, 300_001);
     for direct in [false, true] {
         for behind in [1, 4] {
             let (_dir, path) = sample(b"");
@@ -104,19 +106,19 @@ async fn nothing_is_lost_by_an_error() -> io::Result<()> {
             assert!(errors > 5);
             assert!(std::fs::read(&path)? == content, "direct {direct}, behind {behind}");
             drop(writer);
-            settles(&engine);
+            wait_until_idle(&engine);
         }
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_direct_file_is_cut_only_where_it_ends() -> io::Result<()> {
+async fn a_direct_file_is_truncated_only_at_its_end() -> io::Result<()> {
     let old = vec![0xee; 8192];
     for engine in engines() {
         let (_dir, path) = sample(&old);
         let file = open(engine, &path, true);
-        // Whole blocks: nothing is cut, and what is behind stays.
+        // Whole blocks need no truncation, and the data after them stays.
         let mut writer = file.writer();
         writer.write_all(&[1; 4096]).await?;
         writer.flush().await?;
@@ -128,11 +130,11 @@ async fn a_direct_file_is_cut_only_where_it_ends() -> io::Result<()> {
         }
         assert_eq!((writer.written(), writer.position()), (4096, 4100));
         assert!(std::fs::read(&path)? == [&[1; 4096], &old[4096..]].concat());
-        // The whole block is another matter.
+        // Once the block is complete it can be written.
         writer.write_all(&[2; 4092]).await?;
         writer.flush().await?;
         assert!(std::fs::read(&path)?[4096..] == [&b"rest"[..], &[2; 4092]].concat());
-        // At the end of the file there is nothing to lose.
+        // At the end of the file nothing can be lost.
         let mut writer = file.writer().at(8192);
         writer.write_all(b"end").await?;
         writer.flush().await?;
@@ -142,7 +144,7 @@ async fn a_direct_file_is_cut_only_where_it_ends() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_written_in_order_are_refused() -> io::Result<()> {
+async fn unsuitable_files_are_refused() -> io::Result<()> {
     let (_dir, path) = sample(b"old");
     let refused = async |mut writer: ringway::Writer| {
         let error = writer.write_all(b"x").await.unwrap_err();
@@ -168,7 +170,7 @@ async fn files_that_cannot_be_written_in_order_are_refused() -> io::Result<()> {
 
 #[tokio::test]
 #[should_panic(expected = "before the first write")]
-async fn a_writer_does_not_jump() {
+async fn setting_the_start_after_a_write_panics() {
     let (_dir, path) = sample(b"");
     let mut writer = open(&engines()[0], &path, false).writer();
     writer.write_all(b"x").await.unwrap();
@@ -176,7 +178,7 @@ async fn a_writer_does_not_jump() {
 }
 
 #[tokio::test]
-async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result<()> {
+async fn a_dropped_seek_takes_effect_before_the_next_byte() -> io::Result<()> {
     for engine in engines() {
         for to in [SeekFrom::Start(2), SeekFrom::Current(-7), SeekFrom::End(-7)] {
             let (_dir, path) = sample(b"");
@@ -189,7 +191,7 @@ async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result
             assert_eq!(writer.position(), 4, "{to:?}");
             writer.flush().await?;
             assert_eq!(std::fs::read(&path)?, b"01ab45678", "{to:?}");
-            // Another one is made in its place.
+            // A later seek replaces a dropped one.
             let mut seek = Box::pin(writer.seek(SeekFrom::Start(100)));
             let _ = futures::poll!(&mut seek);
             drop(seek);
@@ -198,21 +200,21 @@ async fn a_seek_that_is_dropped_takes_place_before_the_next_byte() -> io::Result
             writer.flush().await?;
             assert_eq!(std::fs::read(&path)?, b"01ab4567z", "{to:?}");
         }
-        settles(engine);
+        wait_until_idle(engine);
     }
     Ok(())
 }
 
-/// The length counts that the file has when a seek begins, whatever one before it was told.
+/// A seek from the end uses the length at its own beginning, not that of an earlier, dropped seek.
 #[tokio::test]
-async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Result<()> {
+async fn a_seek_from_the_end_uses_the_current_length() -> io::Result<()> {
     for engine in engines() {
         let (_dir, path) = sample(b"0123");
         let mut writer = open(engine, &path, false).writer();
         let mut seek = Box::pin(writer.seek(SeekFrom::End(0)));
         let _ = futures::poll!(&mut seek);
         drop(seek);
-        // By then it has had its answer.
+        // Gives the dropped seek time to receive its result.
         for _ in 0..10 {
             writer.file().metadata().await?;
         }
@@ -222,17 +224,16 @@ async fn a_seek_from_the_end_looks_again_after_one_that_was_dropped() -> io::Res
     Ok(())
 }
 
-/// What was taken in is written where it belongs, or the seek fails and everything is as it was.
+/// Buffered bytes are written to their place, or the seek fails and changes nothing.
 #[tokio::test]
-async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
-    let content = content(60_000);
+async fn a_failed_seek_keeps_the_position() -> io::Result<()> {
+    let content = pattern(0, 60_000);
     for direct in [false, true] {
         let (_dir, path) = sample(b"");
         let engine = failing(500);
         let mut writer = open(&engine, &path, direct).writer().chunk(4096).write_behind(2);
         let mut errors = 0;
-        // Back to front, in pieces of two blocks, each at its own place: a failed call is made
-        // again.
+        // Writes pieces of two blocks from the last to the first, and repeats each failed call.
         for at in (0..60_000).step_by(8192).rev() {
             let piece = &content[at..content.len().min(at + 8192)];
             for to in [SeekFrom::Start(at as u64), SeekFrom::Current(0)] {
@@ -262,13 +263,13 @@ async fn a_seek_that_fails_leaves_the_position() -> io::Result<()> {
         assert!(errors > 5, "{errors} errors");
         assert!(std::fs::read(&path)? == content, "direct {direct}");
         drop(writer);
-        settles(&engine);
+        wait_until_idle(&engine);
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
+async fn invalid_seeks_are_refused() -> io::Result<()> {
     let (_dir, path) = sample(&[7; 5000]);
     let kind = async |writer: &mut ringway::Writer, to| writer.seek(to).await.unwrap_err().kind();
     for engine in engines() {
@@ -282,7 +283,7 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
             assert_eq!(kind(&mut writer, to).await, io::ErrorKind::InvalidInput, "{to:?}");
             assert_eq!(writer.position(), 0);
         }
-        // Direct: where a block begins, or where the writer is.
+        // Direct: only to the beginning of a block, or to the current position.
         let mut writer = open(engine, &path, true).writer().at(100);
         assert_eq!(kind(&mut writer, SeekFrom::Start(100 + 1)).await, io::ErrorKind::InvalidInput);
         assert_eq!(kind(&mut writer, SeekFrom::End(0)).await, io::ErrorKind::InvalidInput);
@@ -292,7 +293,7 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
         writer.write_all(&[9; 2]).await?;
         assert_eq!(writer.seek(SeekFrom::Start(0)).await?, 0);
         assert!(std::fs::read(&path)? == [&[7; 4096][..], &[8; 904], &[9; 2]].concat());
-        // A block in the middle cannot be written in part; it can be gone on with.
+        // A partial block in the middle of the file cannot be written, but it can be completed.
         writer.write_all(&[1; 100]).await?;
         assert_eq!(kind(&mut writer, SeekFrom::Start(4096)).await, io::ErrorKind::InvalidInput);
         writer.write_all(&[2; 3996]).await?;
@@ -308,15 +309,15 @@ async fn seeks_that_cannot_be_are_refused() -> io::Result<()> {
     Ok(())
 }
 
-/// Beyond the end there is a gap, which reads as zeroes.
+/// A seek beyond the end leaves a gap, which reads as zeros.
 #[tokio::test]
-async fn a_gap_reads_as_zeroes() -> io::Result<()> {
+async fn a_gap_reads_as_zeros() -> io::Result<()> {
     for engine in engines() {
         let (_dir, path) = sample(b"");
         let mut writer = open(engine, &path, false).writer();
         writer.write_all(b"head").await?;
         assert_eq!(writer.seek(SeekFrom::End(10_000)).await?, 10_004);
-        assert_eq!(std::fs::metadata(&path)?.len(), 4, "nothing has been written there");
+        assert_eq!(std::fs::metadata(&path)?.len(), 4, "the seek wrote something");
         writer.write_all(b"tail").await?;
         assert_eq!(writer.written(), 0);
         writer.flush().await?;
@@ -326,11 +327,11 @@ async fn a_gap_reads_as_zeroes() -> io::Result<()> {
     Ok(())
 }
 
-/// Slices are taken in one after the other, as far as there is room, and none is lost with an
-/// error.
+/// Slices are buffered one after the other as far as there is capacity, and an error loses none of
+/// them.
 #[tokio::test]
-async fn slices_are_taken_in_together() -> io::Result<()> {
-    let content = content(50_000);
+async fn slices_are_written_together() -> io::Result<()> {
+    let content = pattern(0, 50_000);
     for (engine, fails) in
         engines().iter().map(|engine| (engine, false)).chain([(&failing(200), true)])
     {
@@ -359,7 +360,7 @@ async fn slices_are_taken_in_together() -> io::Result<()> {
                 }
                 assert_eq!(writer.position(), at as u64);
             }
-            assert!(together > 0 || size > chunk, "one slice at a time");
+            assert!(together > 0 || size > chunk, "no call accepted several slices");
             while let Err(error) = writer.flush().await {
                 assert!(fails, "{error}");
             }

@@ -1,73 +1,63 @@
-//! Giving way: whoever copies what is in the page cache lets other tasks run about every 256 KiB,
-//! whichever way it is asked.
+//! Yielding: an operation that copies from the page cache lets other tasks run about every 256 KiB,
+//! whichever function copies.
 
-use super::common::{content, engines, open, sample};
+use crate::common::watchdog::Watchdog;
+use crate::common::{WakeCounter, current_thread, multi_thread, open, pattern};
+use crate::files::{engines, sample};
 use ringway::Engine;
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 const KIB: usize = 1 << 10;
 const LEN: usize = 8 << 20;
-/// The most bytes that one poll may copy: less than a step was left, and a step was made.
+/// The most bytes that one poll may copy: the rest of one step, and one more step.
 const MOST: usize = 512 * KIB;
 
-struct Counting {
-    thread: std::thread::Thread,
-    wakes: AtomicU64,
-}
-
-impl Wake for Counting {
-    fn wake(self: Arc<Self>) {
-        self.wakes.fetch_add(1, Ordering::SeqCst);
-        self.thread.unpark();
-    }
-}
-
-/// What a future has copied so far, as far as it says so itself.
+/// The bytes that a future has copied so far, as it reports them.
 type Progress = Rc<Cell<usize>>;
 
-/// Polls a future to its end: how many polls that took, and the most that it copied in one of them.
+/// Polls a future to its end. Returns its output, the number of polls, and the most bytes that one
+/// poll copied.
 fn polls<T>(make: impl FnOnce(Progress) -> T) -> (T::Output, usize, usize)
 where
     T: Future,
 {
-    let counting = Arc::new(Counting { thread: std::thread::current(), wakes: AtomicU64::new(0) });
-    let waker = counting.clone().into();
+    let _watch = Watchdog::new("a future that yields");
+    let counter = WakeCounter::new();
+    let waker = counter.clone().into();
     let mut cx = Context::from_waker(&waker);
     let progress = Progress::default();
     let mut future = pin!(make(progress.clone()));
     let (mut polls, mut most) = (0, 0);
     loop {
-        let (before, wakes) = (progress.get(), counting.wakes.load(Ordering::SeqCst));
+        let (before, wakeups) = (progress.get(), counter.wakeups());
         let polled = future.as_mut().poll(&mut cx);
         polls += 1;
         most = most.max(progress.get() - before);
         if let Poll::Ready(output) = polled {
             return (output, polls, most);
         }
-        let end = Instant::now() + Duration::from_secs(60);
-        while counting.wakes.load(Ordering::SeqCst) == wakes {
-            assert!(Instant::now() < end, "pending, and nobody woke it");
-            std::thread::park_timeout(Duration::from_secs(1));
+        while counter.wakeups() == wakeups {
+            std::thread::park();
         }
     }
 }
 
-/// Engines that copy out of the page cache at once.
+/// Engines that copy from the page cache at once.
 fn copying() -> impl Iterator<Item = &'static Engine> {
-    // The first of each three.
+    // The first engine of each backend.
     engines().iter().step_by(3)
 }
 
 #[test]
-fn loops_give_way() {
+fn loops_yield() {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-    let content = content(LEN);
+    let content = pattern(0, LEN);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
@@ -163,7 +153,7 @@ fn loops_give_way() {
                     progress.set(progress.get() + read.unwrap());
                 }
             });
-            // One that is longer than a step counts at its end.
+            // A read that is longer than a step is counted at its end.
             assert!(
                 most <= MOST.max(len) && polls >= LEN / MOST,
                 "read_at of {len}: {most} bytes, {polls} polls"
@@ -173,8 +163,8 @@ fn loops_give_way() {
 }
 
 #[test]
-fn one_call_gives_way() {
-    let content = content(LEN);
+fn single_calls_yield() {
+    let content = pattern(0, LEN);
     let (dir, path) = sample(&content);
     let enough = |what: &str, polls: usize| {
         assert!(polls >= LEN / MOST, "{what}: {polls} polls for {LEN} bytes");
@@ -235,7 +225,7 @@ fn one_call_gives_way() {
         });
         taken.unwrap();
         enough("tokio's AsyncWrite", times);
-        // Direct, and not aligned: read elsewhere, and copied.
+        // An unaligned direct read copies from an aligned buffer.
         let direct = open(engine, &path, true);
         let ((read, bytes), times, _) = polls(|_| direct.read_at(vec![0; LEN], 1));
         assert!(read.unwrap() == LEN - 1 && bytes[..LEN - 1] == content[1..]);
@@ -244,21 +234,21 @@ fn one_call_gives_way() {
     let (bytes, times, _) = polls(|_| ringway::fs::read(&path));
     assert!(bytes.unwrap() == content);
     enough("fs::read", times);
-    // A thread copies: there is nothing to give way for.
+    // A thread copies the file, so the task need not yield.
     let (copied, ..) = polls(|_| ringway::fs::copy(&path, dir.path().join("copy")));
     assert_eq!(copied.unwrap(), LEN as u64);
     assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
 }
 
-/// On tokio a task that gives way lets timers and I/O be looked at too, as `yield_now` does: not
+/// On tokio a task that yields lets the driver run timers and I/O, as `yield_now` does, and not
 /// only other tasks.
 #[test]
-fn timers_run_beside_a_stream() {
-    let content = content(1 << 20);
+fn timers_run_next_to_a_stream() {
+    let content = pattern(0, 1 << 20);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = current_thread();
         let passes = runtime.block_on(async move {
             let passes = Arc::new(AtomicU64::new(0));
             let counted = passes.clone();
@@ -270,19 +260,16 @@ fn timers_run_beside_a_stream() {
                     }
                 }
             });
-            // (Where the machine is busy, it may have no time to run while a timer goes by.)
+            // On a busy machine the stream may get no time before the timer fires.
             let mut ran = 0;
             for _ in 0..20 {
-                // A runtime that is never idle looks at its timers every 61 polls only.
+                // A runtime that is never idle checks its timers only every 61 polls.
                 let sleep = tokio::time::sleep(Duration::from_millis(2));
                 let begun = passes.load(Ordering::Relaxed);
                 sleep.await;
                 let end = passes.load(Ordering::Relaxed);
                 tokio::task::yield_now().await;
-                assert!(
-                    passes.load(Ordering::Relaxed) - end <= 4,
-                    "the stream went on for ever in one poll"
-                );
+                assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream did not yield");
                 ran += u64::from(end > begun);
             }
             assert!(ran > 0, "the stream did not run");
@@ -293,15 +280,15 @@ fn timers_run_beside_a_stream() {
     }
 }
 
-/// What has used tokio's budget up gives way before it copies.
+/// A task that has used up tokio's budget yields before it copies.
 #[test]
-fn tokios_budget_is_heeded() {
+fn tokio_budget_is_respected() {
     use futures::FutureExt;
-    let content = content(64 * KIB);
+    let content = pattern(0, 64 * KIB);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = current_thread();
         let task = async move {
             let mut reader = file.reader();
             reader.read(&mut [0; 10]).await.unwrap();
@@ -323,24 +310,19 @@ fn tokios_budget_is_heeded() {
     }
 }
 
-/// Outside of its workers tokio wakes a task that is to give way at once, while it is still being
-/// polled.
+/// Outside of its workers tokio wakes a yielding task at once, during its poll.
 #[test]
-fn a_long_range_gives_way_outside_of_workers() {
-    let content = content(LEN);
+fn a_long_range_yields_outside_of_workers() {
+    let content = pattern(0, LEN);
     let (_dir, path) = sample(&content);
     for engine in copying() {
         let file = open(engine, &path, false);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = multi_thread(1);
         let task = async {
             let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
             let mut next = pin!(stream.next());
             let first = std::future::poll_fn(|cx| {
-                // Not enough is left for all of it.
+                // Leaves too little budget for the whole range.
                 for _ in 0..120 {
                     if let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
                         unit.made_progress();
@@ -351,16 +333,7 @@ fn a_long_range_gives_way_outside_of_workers() {
             assert!(first.await.is_pending());
             next.await.unwrap().result.unwrap()
         };
-        let (sender, ended) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| sender.send(runtime.block_on(task)).unwrap());
-            match ended.recv_timeout(Duration::from_secs(60)) {
-                Ok(block) => assert!(block == content),
-                Err(_) => {
-                    eprintln!("it hangs");
-                    std::process::abort();
-                }
-            }
-        });
+        let _watch = Watchdog::new("a_long_range_yields_outside_of_workers");
+        assert!(runtime.block_on(task) == content);
     }
 }

@@ -9,7 +9,7 @@ use ringway_measure::table::Table;
 use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, significant};
 use std::time::Duration;
 
-/// The machine, the table and notes.
+/// The machine and the table. Notes on single rows are in the summary.
 pub fn render(report: &Report) -> String {
     let mut lines = configuration::machine(&report.machine);
     if report.measurements.is_empty() {
@@ -20,9 +20,7 @@ pub fn render(report: &Report) -> String {
     lines.push(String::new());
     lines.extend(captions);
     lines.push(String::new());
-    let notes = configuration::notes(report).join("\n");
-    let end = if notes.is_empty() { String::new() } else { format!("\n{notes}\n") };
-    format!("{}\n{}{end}", lines.join("\n"), table.text())
+    lines.join("\n") + "\n" + &table.text()
 }
 
 /// One measurement, or one direction of it.
@@ -230,8 +228,14 @@ mod tests {
         }
     }
 
+    /// All that the terminal shows, on one line.
+    fn all(report: &Report) -> String {
+        let text = render(report) + &crate::bench::report::summary::render(report);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
-    fn a_measurement_that_did_not_run_has_the_reason_below() {
+    fn a_measurement_that_did_not_run_has_its_reason_once() {
         let mut report = samples::depths();
         report.measurements[4].runs.clear();
         report.measurements[4].notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
@@ -239,8 +243,8 @@ mod tests {
         let row =
             text.lines().find(|line| line.starts_with("kaio") && line.contains("32")).unwrap();
         assert!(row.contains("did not run"), "{text}");
-        let reason = "\nkaio at depth 32: io_setup: EAGAIN; fix: raise fs.aio-max-nr\n";
-        assert_eq!(text.matches(reason).count(), 1, "{text}");
+        let reason = "kaio at depth 32: io_setup: EAGAIN; fix: raise fs.aio-max-nr";
+        assert_eq!(all(&report).matches(reason).count(), 1, "{}", all(&report));
     }
 
     #[test]
@@ -259,7 +263,7 @@ mod tests {
         report.measurements[0].notes.push("fixed files refused".into());
         report.measurements[0].runs[1].errors = vec![(5, 4)];
         report.measurements[0].runs[2].verified = Some((1000, 2));
-        let text = render(&report);
+        let text = all(&report);
         assert!(text.contains("SQPOLL") && text.contains("4.85 s"), "{text}");
         assert!(text.contains("7 requests failed: Input/output error"), "{text}");
         assert!(text.contains("2 of 1,000 checked blocks had wrong bytes"), "{text}");

@@ -1,0 +1,345 @@
+//! Operations that never complete do not delay futures of other files, on any backend.
+
+mod common;
+
+use common::{BACKENDS, build_or_skip, fifo, multi_thread, poll_once, scratch, wait_readable};
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Position, Reaping};
+use ringway_core::op::Opcode;
+use ringway_core::{FaultStep, Late};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::{Child, Command, Stdio};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Long enough for any machine. Anything slower hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+
+/// Opens of FIFOs without a reader delay no other open, neither while they wait nor after they were
+/// dropped.
+#[test]
+fn blocked_opens_do_not_delay_other_opens() {
+    for kind in BACKENDS {
+        let Some(engine) = build_or_skip(kind, Engine::builder()) else { continue };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        fifo(&path);
+        let other = dir.path().join("other");
+        std::fs::write(&other, b"other").unwrap();
+        let runtime = multi_thread(2);
+        runtime.block_on(async {
+            let mut writing = OpenOptions::new();
+            writing.write(true).engine(&engine);
+            let opens: Vec<_> = (0..100)
+                .map(|_| {
+                    let (writing, path) = (writing.clone(), path.clone());
+                    tokio::spawn(async move { writing.open(path).await.map(drop) })
+                })
+                .collect();
+            for dropped in [false, true] {
+                for _ in 0..10 {
+                    let read = async {
+                        let file = engine.open(&other).await.unwrap();
+                        file.sync_data().await.unwrap();
+                        assert_eq!(&file.read(0..5).await.unwrap()[..], b"other");
+                    };
+                    let waited = tokio::time::timeout(TIME_LIMIT, read).await;
+                    assert!(waited.is_ok(), "{kind}: an open is delayed; dropped: {dropped}");
+                }
+                opens.iter().for_each(|open| open.abort());
+            }
+            for open in opens {
+                assert!(open.await.unwrap_err().is_cancelled());
+            }
+        });
+        // Ends the opens that are still blocked.
+        drop(std::fs::File::options().read(true).write(true).open(&path).unwrap());
+    }
+}
+
+/// Transfers that never complete, more than fit in flight: other files work meanwhile, and soon
+/// without any delay.
+#[test]
+fn hung_transfers_do_not_delay_other_operations() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+        plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
+    });
+    for kind in BACKENDS {
+        let builder = Engine::builder().shards(1).faults(plan.clone());
+        let Some(engine) = build_or_skip(kind, builder) else { continue };
+        let dir = scratch();
+        let path = dir.path().join("file");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let runtime = multi_thread(2);
+        runtime.block_on(async {
+            let mut direct = OpenOptions::new();
+            direct.read(true).write(true).direct(true).engine(&engine);
+            let file = direct.open(&path).await.unwrap();
+            let stuck: Vec<_> = (0..STUCK)
+                .map(|_| {
+                    let file = file.clone();
+                    tokio::spawn(async move { file.read(0..4096).await.map(drop) })
+                })
+                .collect();
+            while engine.stats().counts.in_flight < STUCK {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..20 {
+                use_another_file(kind, &direct, &path).await;
+            }
+            // After a while the engine knows that all of them are stuck, and reads no longer wait
+            // to be submitted as a group.
+            let mut at_once = 0;
+            let until = Instant::now() + TIME_LIMIT;
+            while at_once < 20 {
+                assert!(Instant::now() < until, "{kind}: reads are delayed");
+                let mut read = std::pin::pin!(file.read(0..4096));
+                let mut cx = Context::from_waker(Waker::noop());
+                if read.as_mut().poll(&mut cx).is_pending() {
+                    at_once = if engine.stats().queued > 0 { 0 } else { at_once + 1 };
+                    read.await.unwrap();
+                } else {
+                    at_once += 1;
+                }
+            }
+            assert_eq!(engine.stats().counts.in_flight, STUCK);
+            stuck.iter().for_each(|read| read.abort());
+            for read in stuck {
+                assert!(read.await.unwrap_err().is_cancelled());
+            }
+        });
+    }
+}
+
+/// The same in a program that reaps manually, whenever the engine's descriptor is readable.
+#[test]
+fn hung_transfers_do_not_delay_reads_with_manual_reaping() {
+    const STUCK: u64 = 300;
+    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+        plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
+    });
+    let built = Engine::builder()
+        .shards(1)
+        .faults(plan)
+        .reaping(Reaping::Manual)
+        .close_wait(Duration::ZERO)
+        .build();
+    let engine = built.unwrap();
+    let dir = scratch();
+    let path = dir.path().join("file");
+    std::fs::write(&path, [7; 4096]).unwrap();
+    let direct =
+        std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let file = ringway::fs::File::from_fd(direct.into(), &engine);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
+    assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
+    let mut read = std::pin::pin!(file.read(0..4096));
+    while read.as_mut().poll(&mut cx).is_pending() {
+        assert!(wait_readable(engine.readable().unwrap(), TIME_LIMIT), "a read is delayed");
+        engine.reap();
+    }
+}
+
+/// An open, writes, reads and a sync of another file.
+async fn use_another_file(kind: BackendKind, direct: &OpenOptions, path: &Path) {
+    let all = async {
+        let file = direct.open(path).await.unwrap();
+        file.write_durable_at(aligned(), 0).await.0.unwrap();
+        assert_eq!(&file.read(0..4096).await.unwrap()[..], [8; 4096]);
+        assert_eq!(file.read(0..1).await.unwrap()[..], [8]);
+        file.write_all_at(aligned(), 0).await.0.unwrap();
+        file.sync_data().await.unwrap();
+        assert_eq!(file.metadata().await.unwrap().len(), 4096);
+    };
+    assert!(tokio::time::timeout(TIME_LIMIT, all).await.is_ok(), "{kind}: other files are delayed");
+}
+
+fn aligned() -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::new(4096, 4096);
+    buffer.fill(8);
+    buffer
+}
+
+/// A slow close of a file that only an operation still held delays nothing else.
+#[test]
+fn a_slow_close_does_not_delay_other_operations() {
+    for kind in BACKENDS {
+        let builder = Engine::builder().shards(1).reaping(Reaping::Manual);
+        let Some(engine) = build_or_skip(kind, builder) else { continue };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        // The peer reads nothing, so closing the socket waits for the unsent data.
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 1 << 16]).is_ok() {}
+        ours.set_nonblocking(false).unwrap();
+        let linger = libc::linger { l_onoff: 1, l_linger: 2 * TIME_LIMIT.as_secs() as i32 };
+        let len = size_of_val(&linger) as libc::socklen_t;
+        // SAFETY: the option is a `linger` of that length.
+        let set = unsafe {
+            let option = (&raw const linger).cast();
+            libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, len)
+        };
+        assert_eq!(set, 0);
+        let file = File::from_fd(ours.into(), &engine);
+        let mut read = Box::pin(async move { file.read_at(vec![0; 1], Position::Current).await });
+        assert!(poll_once(read.as_mut()).is_pending());
+        assert_eq!(engine.stats().counts.in_flight, 1);
+        // This thread closes the socket and waits.
+        let closes = {
+            let engine = engine.clone();
+            std::thread::spawn(move || {
+                drop(read);
+                while engine.stats().counts.orphaned == 0 {
+                    engine.reap();
+                }
+            })
+        };
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while engine.stats().counts.orphaned == 0 {
+                std::thread::yield_now();
+            }
+            let mut read = pin!(async { engine.open("/etc/passwd").await?.read(0..1).await });
+            let read = loop {
+                match poll_once(read.as_mut()) {
+                    Poll::Ready(read) => break read,
+                    Poll::Pending => _ = engine.reap(),
+                }
+            };
+            let _ = done.send(read.map(|read| read.len()));
+        });
+        let others = is_done.recv_timeout(TIME_LIMIT);
+        drop(peer);
+        assert_eq!(
+            others.unwrap_or_else(|_| panic!("{kind}: the close delays others")).unwrap(),
+            1
+        );
+        closes.join().unwrap();
+    }
+}
+
+/// A frozen file system. It thaws when this is dropped, and after a while if this process hangs on
+/// it.
+struct Frozen {
+    dir: PathBuf,
+    helper: Child,
+}
+
+impl Frozen {
+    /// Mounts a file system from a loop device, visible only to this thread and those that it
+    /// starts. The error says why it cannot.
+    fn mount(at: &Path) -> Result<PathBuf, String> {
+        let (image, dir) = (at.join("image"), at.join("mounted"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+        let root = c"/".as_ptr();
+        let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        // SAFETY: the calls take numbers, C strings, and null pointers where those are allowed.
+        let separated = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, none, private, none.cast()) == 0
+        };
+        if !separated {
+            return Err(format!("no mount namespace: {}", std::io::Error::last_os_error()));
+        }
+        run("mkfs.ext4", &["-q".as_ref(), "-m0".as_ref(), &image])?;
+        run("mount", &["-oloop".as_ref(), &image, &dir])?;
+        run("fsfreeze", &["--version".as_ref()])?;
+        Ok(dir)
+    }
+
+    fn new(dir: &Path) -> Self {
+        let helper = Command::new("sh")
+            .args(["-c", "timeout 100 cat; exec fsfreeze -u \"$1\" 2>/dev/null", "sh"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let frozen = Self { dir: dir.to_owned(), helper };
+        run("fsfreeze", &["-f".as_ref(), dir]).unwrap();
+        frozen
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = run("fsfreeze", &["-u".as_ref(), &self.dir]);
+        drop(self.helper.stdin.take());
+        let _ = self.helper.wait();
+    }
+}
+
+/// Runs a program, searching root's directories too.
+fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(arguments).env("PATH", path).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// Writes to a frozen file system block until it thaws, whether direct, buffered or durable. Not on
+/// kaio: there `io_submit(2)` itself blocks in a direct write to a frozen file system, which cannot
+/// be avoided.
+#[test]
+fn a_frozen_file_system_does_not_delay_other_files() {
+    const STUCK: u64 = 700;
+    let dir = scratch();
+    let mounted = match Frozen::mount(dir.path()) {
+        Ok(dir) => dir,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let path = dir.path().join("file");
+    for kind in [BackendKind::Uring, BackendKind::Threads] {
+        let Some(engine) = build_or_skip(kind, Engine::builder().shards(1)) else { continue };
+        let runtime = multi_thread(2);
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).engine(&engine);
+            let mut direct = options.clone();
+            direct.direct(true);
+            std::fs::write(&path, [7; 4096]).unwrap();
+            let (one, other) = (
+                direct.open(mounted.join("1")).await.unwrap(),
+                options.open(mounted.join("2")).await.unwrap(),
+            );
+            let frozen = Frozen::new(&mounted);
+            let stuck: Vec<_> = (0..STUCK)
+                .map(|number| {
+                    let file = if number % 2 == 0 { one.clone() } else { other.clone() };
+                    tokio::spawn(async move {
+                        match number % 5 {
+                            0 => file.write_durable_at(aligned(), 0).await.0,
+                            _ => file.write_all_at(aligned(), 0).await.0,
+                        }
+                    })
+                })
+                .collect();
+            while engine.stats().counts.in_flight < STUCK {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..20 {
+                use_another_file(kind, &direct, &path).await;
+            }
+            assert!(
+                stuck.iter().all(|write| !write.is_finished()),
+                "the file system was not frozen"
+            );
+            drop(frozen);
+            for write in stuck {
+                write.await.unwrap().unwrap();
+            }
+        });
+    }
+    run("umount", &[&mounted]).unwrap();
+}

@@ -1,0 +1,25 @@
+//! Tests of the guarantees of the design through the Rust API: on every backend and executor, with
+//! several runtimes at once, cancels at random moments, panics, shutdowns, forks, refusals and
+//! overload.
+//!
+//! `RINGWAY_CASE=part-of-a-name` runs only the cases of `contracts` whose names contain that text.
+//! `RINGWAY_STORM=60` runs the cancel storm for that many seconds. A test that cannot run here
+//! prints `skipped: why`; where `CI` is set, an unexpected skip fails.
+
+mod busy_workers;
+#[path = "../common/mod.rs"]
+mod common;
+mod compile;
+mod contracts;
+mod durable;
+mod examples;
+mod global;
+mod idle;
+mod log;
+mod model;
+mod overload;
+mod panics;
+mod process;
+mod runtimes;
+mod shutdown;
+mod storm;

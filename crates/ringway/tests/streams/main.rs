@@ -1,0 +1,15 @@
+//! Readers, writers and range streams: they transfer the same bytes as the standard library on
+//! every backend, runtime and kind of file, whatever fails below them.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod drops;
+mod files;
+mod full_disk;
+mod ranges;
+mod reader;
+mod script;
+mod spare;
+mod traits;
+mod writer;
+mod yields;
