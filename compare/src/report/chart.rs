@@ -26,7 +26,7 @@ fn bar(entry: &Entry) -> Bar {
     let value = |metric| Some((entry.spread(metric)?.median, figure(entry.spread(metric))));
     Bar {
         label: entry.contestant.into(),
-        colour: (entry.contestant == RINGWAY).then_some(0),
+        colour: entry.contestant.starts_with(RINGWAY).then_some(0),
         values: [Metric::OpsPerSecond, Metric::CpuPerOp].map(value).into(),
     }
 }

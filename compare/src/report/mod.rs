@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::suite;
 use crate::workload::Workload;
 use anyhow::Context;
+use ringway_measure::text::plural;
 use std::fs;
 use std::thread;
 
@@ -26,16 +27,17 @@ pub fn list(has_tokio_io_uring: bool) {
 /// Prints what applies to all rows.
 pub fn opening(options: &Options) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let processors = plural(processors, "processor");
     println!(
-        "Linux {}, {processors} processors; {} rounds with the contestants in turn;\n\
+        "Linux {}, {processors}; {} with the contestants in turn;\n\
          {:?} measured of each turn. Rows with many readers have longer turns, so that most\n\
          readers complete operations, and fewer rounds.\n\
          Figures are medians of the rounds; ratios are those of the turns of one round. ± is half\n\
          the range of the rounds. CPU is the user and system time of all threads, including the\n\
          kernel's io_uring workers.",
         kernel.trim(),
-        options.rounds,
+        plural(options.rounds.into(), "round"),
         options.time
     );
 }

@@ -47,7 +47,7 @@ fn line(row: &Row, entry: &Entry, baselines: &[&str]) -> Vec<String> {
     let (ops, cpu) = (entry.spread(Metric::OpsPerSecond), entry.spread(Metric::CpuPerOp));
     let mut line = vec![
         entry.contestant.into(),
-        formatted(ops, |ops| count(ops as u64)),
+        figure(ops),
         percent(ops),
         figure(cpu),
         percent(cpu),

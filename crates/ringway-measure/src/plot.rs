@@ -81,8 +81,10 @@ pub struct Line {
 const WIDTH: i32 = 1200;
 const MARGIN: i32 = 16;
 const BAR: i32 = 24;
-/// Space for a panel's title, which is larger than the headings of its columns.
-const TITLE: i32 = 34;
+/// Space for a panel's title.
+const TITLE: i32 = 26;
+/// Space for the headings of its columns.
+const HEADING: i32 = 28;
 /// Pixels for a letter, on average.
 const LETTER: i32 = 8;
 
@@ -93,7 +95,8 @@ const LETTER: i32 = 8;
 ///
 /// Those of the plotting library.
 pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
-    let height = |panel: &Bars| TITLE + BAR * panel.bars.len() as i32 + MARGIN;
+    let head = |panel: &Bars| HEADING + if panel.title.is_empty() { 0 } else { TITLE };
+    let height = |panel: &Bars| head(panel) + BAR * panel.bars.len() as i32 + MARGIN;
     let all = 2 * MARGIN + panels.iter().map(height).sum::<i32>();
     draw((WIDTH as u32, all as u32), |area| {
         let names =
@@ -103,7 +106,8 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
         for panel in panels {
             area.draw_text(&panel.title, &text(21, HPos::Left, VPos::Top), (MARGIN, top))?;
             let width = (WIDTH - begin) / panel.columns.len().max(1) as i32;
-            let rows = || panel.bars.iter().zip((top + TITLE..).step_by(BAR as usize));
+            let first = top + head(panel);
+            let rows = || panel.bars.iter().zip((first..).step_by(BAR as usize));
             for (column, heading) in panel.columns.iter().enumerate() {
                 let left = begin + width * column as i32;
                 let values = || rows().map(move |(bar, y)| (bar, bar.values.get(column), y));
@@ -114,7 +118,7 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
                 let texts = values().filter_map(|(_, figure, _)| figure?.as_ref());
                 let longest = texts.map(|(_, text)| text.chars().count()).max().unwrap_or(0) as i32;
                 let full = f64::from((width - LETTER * (longest + 3)).max(BAR));
-                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), (left, top + 10))?;
+                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), (left, first - HEADING + 4))?;
                 for (bar, figure, y) in values() {
                     let Some(Some(figure)) = figure else { continue };
                     let end = left + (full * value(figure) / most) as i32;
