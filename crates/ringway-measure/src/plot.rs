@@ -118,7 +118,8 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
                 let texts = values().filter_map(|(_, figure, _)| figure?.as_ref());
                 let longest = texts.map(|(_, text)| text.chars().count()).max().unwrap_or(0) as i32;
                 let full = f64::from((width - LETTER * (longest + 3)).max(BAR));
-                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), (left, first - HEADING + 4))?;
+                let at = (left, first - HEADING + 4);
+                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), at)?;
                 for (bar, figure, y) in values() {
                     let Some(Some(figure)) = figure else { continue };
                     let end = left + (full * value(figure) / most) as i32;
