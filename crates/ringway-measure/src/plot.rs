@@ -304,6 +304,25 @@ mod tests {
     }
 
     #[test]
+    fn the_title_of_a_panel_stands_above_its_headings() {
+        let panel = |title: &str| Bars {
+            title: title.into(),
+            columns: vec!["heading".into()],
+            bars: vec![Bar { label: "bar".into(), colour: None, values: vec![None] }],
+        };
+        let svg = bars(&[panel("title"), panel("")]).unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let texts = |wanted: &str| -> Vec<f64> {
+            let texts = document.descendants().filter(|node| node.tag_name().name() == "text");
+            let texts = texts.filter(|node| node.text().is_some_and(|text| text.trim() == wanted));
+            texts.map(|node| node.attribute("y").unwrap().parse().unwrap()).collect()
+        };
+        let (title, headings, labels) = (texts("title"), texts("heading"), texts("bar"));
+        assert!(title[0] + 21.0 <= headings[0] && headings[0] + 17.0 <= labels[0], "{svg}");
+        assert!(headings[1] - labels[0] < 60.0, "no space for an empty title\n{svg}");
+    }
+
+    #[test]
     fn lines_have_a_mark_at_each_point_and_any_axis_works() {
         for (logarithmic, values) in
             [(false, [0.0, 0.0]), (true, [0.0, 1e12]), (true, [5.0, 5.0]), (false, [1e-9, 1e300])]
