@@ -3,7 +3,7 @@
 use crate::job::Job;
 use crate::tally::Tally;
 use ringway_measure::clock;
-use ringway_measure::offsets::Offsets;
+use ringway_measure::offsets::{Offsets, Order};
 use ringway_measure::random::Random;
 use std::io;
 
@@ -21,6 +21,8 @@ pub struct Reader {
     tally: &'static Tally,
     offsets: Offsets,
     random: Random,
+    /// Blocks of the file.
+    blocks: u64,
     has_begun: bool,
     /// Operations that are left.
     left: u64,
@@ -37,7 +39,8 @@ impl Reader {
         random: Random,
         left: u64,
     ) -> Self {
-        Self { job, tally, offsets, random, has_begun: false, left, since: None }
+        let blocks = job.size / job.workload.block as u64;
+        Self { job, tally, offsets, random, blocks, has_begun: false, left, since: None }
     }
 
     pub fn job(&self) -> &'static Job {
@@ -80,7 +83,11 @@ impl Reader {
     /// The offset of the next read or write.
     pub fn offset(&mut self) -> u64 {
         let block = self.job.workload.block as u64;
-        self.offsets.advance(false, |_| block).offset
+        match self.job.workload.order {
+            // `Offsets` would add a tenth to the instructions of the row `null` with `queue`.
+            Order::Random => self.random.below(self.blocks) * block,
+            _ => self.offsets.advance(false, |_| block).offset,
+        }
     }
 
     /// Counts several operations that were not timed.

@@ -1,11 +1,11 @@
-//! A ring and a loop, as the textbook has it: what the kernel itself costs, and nothing awaits.
+//! A loop on one ring without a runtime: what the kernel itself costs.
 
 use super::{BARE, Contestant};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{RANGES, Workload, Operation};
+use crate::workload::{Operation, RANGES, Workload};
 use io_uring::squeue::Flags;
 use io_uring::{
     CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types,
@@ -15,9 +15,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::thread;
 
-/// Entries of the rings: more than this is too much for one call to submit.
+/// The most entries of a ring, so that one call does not submit too many.
 const MOST_ENTRIES: usize = 4096;
-/// What the kernel has as the most for completions.
+/// The kernel's limit for completions.
 const MOST_COMPLETIONS: usize = 65536;
 
 pub struct Bare {
@@ -28,13 +28,13 @@ pub struct Bare {
 
 pub const TEXTBOOK: Bare = Bare {
     name: BARE,
-    about: "one thread, one ring, no runtime: waits for one completion, reaps all, pushes as many again",
+    about: "one thread, one ring, no runtime; waits for one completion, reaps all, pushes as many",
     grouped: false,
 };
 
 pub const GROUPED: Bare = Bare {
     name: "bare-grouped",
-    about: "the same, but waits for an eighth of what is in flight",
+    about: "the same, but waits for an eighth of the operations in flight",
     grouped: true,
 };
 
@@ -51,7 +51,7 @@ impl Contestant for Bare {
         match workload.operation {
             Operation::Sum => Some("this row compares readers of a whole file".into()),
             _ if self.grouped && workload.readers < 16 => {
-                Some("fewer in flight than make groups".into())
+                Some("too few operations in flight for groups".into())
             }
             _ => None,
         }
@@ -73,13 +73,13 @@ impl Contestant for Bare {
     }
 }
 
-/// One reader's place in the loop.
+/// A reader and its buffer.
 struct Slot {
     reader: Reader,
     buffer: Buffer,
 }
 
-/// Each reader has one operation in flight at any time.
+/// Runs rows in which each reader has one operation in flight.
 fn blocks(file: &File, workload: Workload, readers: Vec<Reader>, grouped: bool) -> io::Result<()> {
     let mut ring = ring(readers.len())?;
     let group = if grouped { readers.len() / 8 } else { 1 };
@@ -91,20 +91,20 @@ fn blocks(file: &File, workload: Workload, readers: Vec<Reader>, grouped: bool) 
         slot.reader.begin();
         slot.push(index, workload, file, &submitter, &mut queue)?;
     }
-    let mut at_work = slots.len();
-    while at_work > 0 {
-        wait(&submitter, &mut queue, &mut completions, group.min(at_work))?;
+    let mut running = slots.len();
+    while running > 0 {
+        wait(&submitter, &mut queue, &mut completions, group.min(running))?;
         for completion in completions.by_ref() {
             let index = completion.user_data() as usize;
             let slot = &mut slots[index];
-            // An fdatasync says 0; the write before it was whole, or this one would not have been
-            // done.
+            // An fdatasync returns 0. It is linked to the write, so it succeeds only if the whole
+            // block was written.
             let bytes = if workload.operation == Operation::Write { workload.block } else { 0 };
             slot.reader.end(result(&completion).map(|result| bytes + result));
             if slot.reader.begin() {
                 slot.push(index, workload, file, &submitter, &mut queue)?;
             } else {
-                at_work -= 1;
+                running -= 1;
             }
         }
     }
@@ -137,7 +137,7 @@ impl Slot {
     }
 }
 
-/// All ranges are pushed at once, and waited for.
+/// Runs the row `ranges`: pushes all reads of a request, then waits for them.
 fn ranges(file: &File, readers: Vec<Reader>) -> io::Result<()> {
     let mut ring = ring(RANGES)?;
     let (submitter, mut queue, mut completions) = ring.split();
@@ -155,7 +155,7 @@ fn ranges(file: &File, readers: Vec<Reader>) -> io::Result<()> {
     Ok(())
 }
 
-/// With the flags for one thread, where this kernel has them.
+/// A ring with the flags for one thread, if the kernel supports them.
 fn ring(in_flight: usize) -> io::Result<IoUring> {
     let entries = (2 * in_flight).next_power_of_two();
     let completions = entries.min(MOST_COMPLETIONS) as u32;
@@ -174,7 +174,7 @@ fn read(file: &File, buffer: &mut Buffer, offset: u64, user_data: u64) -> squeue
         .user_data(user_data)
 }
 
-/// Makes room first where there is none.
+/// Pushes entries; submits first if the queue has too few free slots.
 fn push(
     submitter: &Submitter<'_>,
     queue: &mut SubmissionQueue<'_>,
@@ -185,8 +185,8 @@ fn push(
         submitter.submit()?;
         queue.sync();
     }
-    // SAFETY: the entries point to buffers that are never freed, and the kernel keeps the file
-    // itself.
+    // SAFETY: the callers leak the buffers that entries point to, so they outlive the operations.
+    // The kernel holds its own reference to the file of a submitted entry.
     unsafe { queue.push_multiple(entries) }.map_err(io::Error::other)
 }
 

@@ -4,7 +4,7 @@ use super::{COMPIO, Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
 use compio::io::{AsyncReadAt, AsyncWriteAt};
@@ -21,7 +21,7 @@ impl Contestant for Compio {
     }
 
     fn about(&self) -> &'static str {
-        "its io_uring driver on one thread; cached, on one for each core; its own settings"
+        "io_uring driver, one thread (cached rows: one for each core); default settings"
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
@@ -30,14 +30,14 @@ impl Contestant for Compio {
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |_, job, readers| {
-            let runtime = Runtime::new().expect("a ring is granted");
+            let runtime = Runtime::new().expect("io_uring is available");
             runtime.block_on(async {
                 let mut options = OpenOptions::new();
                 options
                     .read(true)
                     .write(job.workload.operation == Operation::Write)
                     .custom_flags(job.open_flags());
-                let file = options.open(&job.file).await.expect("the scratch file can be opened");
+                let file = options.open(&job.file).await.expect("the parent has opened the file");
                 let operation = job.workload.operation;
                 let mut tasks = Vec::new();
                 for reader in readers {
@@ -101,8 +101,8 @@ impl SetLen for Buffer {
 impl IoBufMut for Buffer {
     fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let (bytes, len) = (self.as_mut_ptr(), self.len());
-        // SAFETY: initialised bytes are possibly uninitialised ones, and nobody makes them so: a
-        // read only fills them.
+        // SAFETY: the bytes are initialised and borrowed mutably as long as the slice. A read only
+        // fills them, so they stay initialised.
         unsafe { slice::from_raw_parts_mut(bytes.cast(), len) }
     }
 }

@@ -1,20 +1,20 @@
-//! glommio: three rings and an executor on each thread, and buffers of its own.
+//! glommio: an executor with three rings and its own buffers on each thread.
 
 use super::{Contestant, per_core};
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{RANGES, Workload, Operation};
+use crate::workload::{Operation, RANGES, Workload};
 use futures_lite::stream::{self, StreamExt};
 use glommio::io::{BufferedFile, DmaFile, MergedBufferLimit, OpenOptions, ReadAmplificationLimit};
 use glommio::{LocalExecutorBuilder, Placement};
 use std::io;
 use std::rc::Rc;
 
-/// What it takes for its buffers unless told otherwise, and the most that it is given.
+/// Memory for its buffers: its default, and the most it gets here.
 const USUAL_MEMORY: usize = 10 << 20;
 const MOST_MEMORY: usize = 1 << 30;
-/// Entries of its rings unless told otherwise, and the most that it is given.
+/// Entries of its rings: its default, and the most it gets here.
 const USUAL_DEPTH: usize = 128;
 const MOST_DEPTH: usize = 4096;
 
@@ -26,7 +26,8 @@ impl Contestant for Glommio {
     }
 
     fn about(&self) -> &'static str {
-        "pinned to a core; cached, one for each core; rings and memory as large as the readers need; its own buffers; ranges by read_many"
+        "pinned thread (cached rows: one for each core); rings and memory as large as the readers \
+         need; its own buffers; ranges by read_many"
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
@@ -39,9 +40,9 @@ impl Contestant for Glommio {
                 .io_memory((2 * job.workload.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
                 .ring_depth(job.workload.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
                 .make()
-                .expect("rings are granted");
+                .expect("io_uring is available");
             executor.run(async {
-                let file = Rc::new(File::open(job).await.expect("the scratch file can be opened"));
+                let file = Rc::new(File::open(job).await.expect("the parent has opened the file"));
                 if let (Operation::Ranges, File::Direct(file)) = (job.workload.operation, &*file) {
                     for reader in readers {
                         ranges(reader, file).await;
@@ -86,7 +87,7 @@ async fn ranges(mut reader: Reader, file: &Rc<DmaFile>) {
     }
 }
 
-/// It has a type for each way.
+/// glommio has separate types for direct and buffered files.
 enum File {
     Direct(Rc<DmaFile>),
     Buffered(BufferedFile),

@@ -1,4 +1,4 @@
-//! Group commit without a library: one thread writes all pending records, then syncs once.
+//! Group commit without a library: one thread writes all waiting records, then syncs once.
 
 use super::{Contestant, GROUP_COMMIT, tasks};
 use crate::figures::Figures;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 pub struct GroupCommit;
 
-/// A record, and whom to tell when it is durable.
+/// A record, and the channel that returns it when it is durable.
 type Put = (Vec<u8>, oneshot::Sender<(Result<(), io::ErrorKind>, Vec<u8>)>);
 
 impl Contestant for GroupCommit {
@@ -23,7 +23,7 @@ impl Contestant for GroupCommit {
     }
 
     fn about(&self) -> &'static str {
-        "multi-thread tokio; a thread of its own appends all records that wait with one write and one sync"
+        "multi-thread tokio; one thread appends all waiting records with one write and one sync"
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
@@ -34,9 +34,9 @@ impl Contestant for GroupCommit {
         for reader in job.readers() {
             let sender = sender.clone();
             let operate = async move |record, _| {
-                let (tell, told) = oneshot::channel();
-                sender.send((record, tell)).ok()?;
-                let (result, record) = told.await.ok()?;
+                let (done, committed) = oneshot::channel();
+                sender.send((record, done)).ok()?;
+                let (result, record) = committed.await.ok()?;
                 Some((result.map(|()| block).map_err(io::Error::from), record))
             };
             runtime.spawn(tasks::blocks(reader, vec![1; block], operate));
@@ -54,8 +54,8 @@ fn commit(job: &Job, file: &File, puts: &mpsc::Receiver<Put>) {
         let written =
             file.write_all_at(&log, job.append(group.len())).and_then(|()| file.sync_data());
         let result = written.map_err(|error| error.kind());
-        for (record, tell) in group {
-            let _ = tell.send((result, record));
+        for (record, done) in group {
+            let _ = done.send((result, record));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes part. Each has a file of its own, which does the same work by its own interface.
+//! The contestants. Each has a file that runs the same workloads through its own interface.
 
 mod bare;
 mod blocking;
@@ -9,6 +9,7 @@ mod monoio;
 mod null;
 mod per_core;
 mod ringway;
+mod ringway_log;
 mod spawn_blocking;
 mod streams;
 mod sum;
@@ -19,25 +20,26 @@ mod tokio_uring;
 
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
+use anyhow::Context;
 
-/// A way of reading files.
+/// A way to read and write files.
 pub trait Contestant: Sync {
-    /// As `--contestants` and the tables name it.
+    /// The name for `--contestants` and in tables.
     fn name(&self) -> &'static str;
 
-    /// What it is, and what was chosen for it.
+    /// What it is, and how it is configured.
     fn about(&self) -> &'static str;
 
-    /// Why it takes no part in this row, if it does not.
+    /// The reason why it takes no part in this row; `None` if it takes part.
     fn leaves_out(&self, _: &Workload) -> Option<String> {
         None
     }
 
-    /// Does the work of `job` until that is over.
+    /// Runs the workload of `job` until the job is over.
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures>;
 
-    /// Whether it owns its threads, and its users' tasks with them.
+    /// Whether it is a runtime that owns the threads on which its users' tasks run.
     fn is_runtime(&self) -> bool {
         false
     }
@@ -48,26 +50,28 @@ pub trait Contestant: Sync {
     }
 }
 
-/// What the others are held against.
+/// The baselines of the tables.
 pub const SPAWN_BLOCKING: &str = "spawn_blocking";
 pub const SPAWN_BLOCKING_ONCE: &str = "spawn_blocking-once";
 pub const BARE: &str = "bare";
-/// The limits on the null backend.
+/// The lower limits on the null backend.
 pub const FLOOR: &str = "floor";
 pub const QUEUE: &str = "queue";
 pub const TOKIO_FS: &str = "tokio-fs";
 pub const COMPIO: &str = "compio";
 pub const GROUP_COMMIT: &str = "group-commit";
-/// Whom the targets are for.
+/// The contestants that have targets.
 pub const RINGWAY: &str = "ringway";
 pub const RINGWAY_KAIO: &str = "ringway-kaio";
 pub const RINGWAY_THREADS: &str = "ringway-threads";
+pub const RINGWAY_LOG: &str = "ringway-log";
 
-/// All of them, in the order of the tables.
+/// All contestants, in the order of the tables.
 pub static ALL: &[&dyn Contestant] = &[
     &ringway::BEST,
     &ringway::KAIO,
     &ringway::THREADS,
+    &ringway_log::RingwayLog,
     &spawn_blocking::EACH,
     &spawn_blocking::ONCE,
     &tokio_fs::POOL,
@@ -80,25 +84,29 @@ pub static ALL: &[&dyn Contestant] = &[
     &bare::GROUPED,
     &threads::Threads,
     &null::Floor,
-    &null::Alone,
+    &null::QueueOnly,
     &group_commit::GroupCommit,
 ];
 
-/// Whether a row is about this contestant at all.
+/// Whether the row compares this contestant. If not, the report does not mention it.
 pub fn concerns(workload: &Workload, name: &str) -> bool {
     match workload.operation {
-        Operation::Timer | Operation::Small | Operation::Cold => [RINGWAY, TOKIO_FS].contains(&name),
+        Operation::Timer | Operation::Small | Operation::Cold => {
+            [RINGWAY, TOKIO_FS].contains(&name)
+        }
         Operation::Busy | Operation::BlockOn | Operation::Submitted => {
             [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING].contains(&name)
         }
         Operation::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
         Operation::Polls => [RINGWAY, FLOOR].contains(&name),
-        Operation::Puts => [RINGWAY, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
-        _ => ![RINGWAY_KAIO, RINGWAY_THREADS, FLOOR, QUEUE, GROUP_COMMIT].contains(&name),
+        Operation::Puts => [RINGWAY, RINGWAY_LOG, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
+        _ => ![RINGWAY_KAIO, RINGWAY_THREADS, RINGWAY_LOG, FLOOR, QUEUE, GROUP_COMMIT]
+            .contains(&name),
     }
 }
 
-/// The one of this name.
-pub fn by_name(name: &str) -> Option<&'static dyn Contestant> {
-    ALL.iter().copied().find(|contestant| contestant.name() == name)
+/// The contestant with this name.
+pub fn by_name(name: &str) -> anyhow::Result<&'static dyn Contestant> {
+    let contestant = ALL.iter().copied().find(|contestant| contestant.name() == name);
+    contestant.with_context(|| format!("no contestant is named {name}; see `compare list`"))
 }

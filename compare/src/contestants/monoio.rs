@@ -1,10 +1,10 @@
-//! monoio: a ring and an executor on each thread.
+//! monoio: an executor with a ring on each thread.
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
 use monoio::{IoUringDriver, RuntimeBuilder};
@@ -19,7 +19,7 @@ impl Contestant for Monoio {
     }
 
     fn about(&self) -> &'static str {
-        "its io_uring driver on one thread; cached, on one for each core; its own settings"
+        "io_uring driver, one thread (cached rows: one for each core); default settings"
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
@@ -29,9 +29,10 @@ impl Contestant for Monoio {
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |_, job, readers| {
             let mut runtime =
-                RuntimeBuilder::<IoUringDriver>::new().build().expect("a ring is granted");
+                RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");
             runtime.block_on(async {
-                let file = job.open().and_then(File::from_std).expect("it was opened before");
+                let file =
+                    job.open().and_then(File::from_std).expect("the parent has opened the file");
                 let file = Rc::new(file);
                 let operation = job.workload.operation;
                 let mut tasks = Vec::new();
@@ -40,10 +41,9 @@ impl Contestant for Monoio {
                     if operation == Operation::Ranges {
                         let start = move |buffer, offset| {
                             let file = file.clone();
-                            let task =
-                                monoio::spawn(
-                                    async move { operate(&file, operation, buffer, offset).await },
-                                );
+                            let task = monoio::spawn(async move {
+                                operate(&file, operation, buffer, offset).await
+                            });
                             async { Some(task.await) }
                         };
                         tasks.push(monoio::spawn(tasks::ranges(reader, start)));
@@ -83,8 +83,8 @@ async fn operate(
     (file.sync_data().await.and(result), buffer)
 }
 
-// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised,
-// always.
+// SAFETY: `Buffer` owns its bytes on the heap, so they do not move with the value, and initialises
+// all of them.
 unsafe impl IoBuf for Buffer {
     fn read_ptr(&self) -> *const u8 {
         self.as_ptr()
@@ -95,7 +95,7 @@ unsafe impl IoBuf for Buffer {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `IoBuf`; reads leave the bytes initialised.
 unsafe impl IoBufMut for Buffer {
     fn write_ptr(&mut self) -> *mut u8 {
         self.as_mut_ptr()

@@ -1,11 +1,12 @@
-//! The limits of the rows on the null backend: the runtime without ringway, and the queue alone.
+//! The lower limits of the rows on the null backend: the runtime without ringway, and the queue of
+//! ringway-core without a runtime.
 
 use super::{Contestant, FLOOR, QUEUE, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use std::future::poll_fn;
 use std::io;
@@ -13,11 +14,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 
-/// Tasks that wait for nothing but to be woken, many at once.
+/// Tasks that only sleep and wake each other in groups.
 pub struct Floor;
 
-/// The queue below the engine.
-pub struct Alone;
+/// ringway-core's queue on one thread.
+pub struct QueueOnly;
 
 impl Contestant for Floor {
     fn name(&self) -> &'static str {
@@ -25,7 +26,7 @@ impl Contestant for Floor {
     }
 
     fn about(&self) -> &'static str {
-        "tokio tasks that are woken in groups of an eighth, and do no I/O at all"
+        "tokio tasks that are woken in groups of an eighth and do no I/O"
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
@@ -51,17 +52,17 @@ impl Contestant for Floor {
     }
 }
 
-/// Tasks that sleep, until there are so many.
+/// Tasks that sleep until `size` of them do.
 struct Group {
     asleep: Vec<Waker>,
     size: usize,
-    /// All that there are.
+    /// All tasks that have not ended.
     tasks: usize,
 }
 
 impl Group {
-    /// Those to wake: all that sleep, if they are so many, or no other task is left.
-    fn whole(&mut self) -> Vec<Waker> {
+    /// Takes all sleeping tasks if the group is complete, or if no other task is left.
+    fn complete(&mut self) -> Vec<Waker> {
         if self.asleep.len() < self.size.min(self.tasks) {
             return Vec::new();
         }
@@ -69,11 +70,11 @@ impl Group {
     }
 }
 
-/// A task's place among them.
+/// A task of the group.
 struct Member(Arc<Mutex<Group>>);
 
 impl Member {
-    /// Until the group is whole.
+    /// Sleeps until the group is complete.
     async fn sleep(&self) {
         let mut woken = false;
         poll_fn(|cx| {
@@ -81,12 +82,12 @@ impl Member {
                 return Poll::Ready(());
             }
             woken = true;
-            let whole = {
+            let complete = {
                 let mut group = self.0.lock().expect("no task panics");
                 group.asleep.push(cx.waker().clone());
-                group.whole()
+                group.complete()
             };
-            whole.into_iter().for_each(Waker::wake);
+            complete.into_iter().for_each(Waker::wake);
             Poll::Pending
         })
         .await;
@@ -95,26 +96,28 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let whole = {
+        let complete = {
             let mut group = self.0.lock().expect("no task panics");
             group.tasks -= 1;
-            group.whole()
+            group.complete()
         };
-        whole.into_iter().for_each(Waker::wake);
+        complete.into_iter().for_each(Waker::wake);
     }
 }
 
-impl Contestant for Alone {
+impl Contestant for QueueOnly {
     fn name(&self) -> &'static str {
         QUEUE
     }
 
     fn about(&self) -> &'static str {
-        "ringway-core's queue on one thread, without the engine: pushes as many as there are tasks, reaps them"
+        "ringway-core's queue on one thread, without the engine; pushes one read for each task, \
+         then reaps them"
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        (workload.operation != (Operation::Null { workers: 1 })).then(|| "it has one thread".into())
+        (workload.operation != (Operation::Null { workers: 1 }))
+            .then(|| "it runs on one thread".into())
     }
 
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
@@ -133,7 +136,7 @@ impl Contestant for Alone {
     }
 }
 
-/// One reader's tally counts them all, a batch at a time.
+/// Pushes and reaps batches of `depth` reads. One reader counts all of them.
 fn push_and_reap(
     mut queue: Queue,
     file: &File,
@@ -162,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_group_shrinks_with_the_tasks_that_are_left() {
+    fn tasks_of_a_group_wake_when_others_have_ended() {
         const TASKS: usize = 5;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let group = Arc::new(Mutex::new(Group { asleep: Vec::new(), size: 4, tasks: TASKS }));
@@ -178,7 +181,7 @@ mod tests {
             for task in (0..TASKS).map(task).collect::<Vec<_>>() {
                 tokio::time::timeout(Duration::from_secs(60), task)
                     .await
-                    .expect("a task sleeps for ever")
+                    .expect("a task was never woken")
                     .unwrap();
             }
         });

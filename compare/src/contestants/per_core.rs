@@ -1,22 +1,22 @@
-//! Threads for the runtimes that have one for each core.
+//! Threads for the runtimes that run one executor on each core.
 
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use std::thread;
 
-/// Why they take no part in a row.
+/// The reason why such a runtime takes no part in a row.
 pub fn leaves_out(workload: &Workload) -> Option<String> {
     (workload.operation == Operation::Sum)
-        .then(|| "this row compares readers that speak tokio's AsyncRead".into())
+        .then(|| "this row compares readers with tokio's AsyncRead".into())
 }
 
-/// Runs `body` on each thread, with its number and its share of the readers, and measures.
+/// Runs `body` on each thread with the thread's number and its share of the readers, and measures.
 ///
-/// Processors are what cached data waits for, so each has a thread then, with its share of the
-/// tasks, as all of these runtimes recommend. A disk keeps one thread waiting: a second would have
-/// nothing to do but to cost.
+/// The processors limit reads of cached data, so there is a thread for each core, as all of these
+/// runtimes recommend. The disk limits direct reads, so one thread suffices, and a second would
+/// only cost CPU time.
 pub fn measure(
     job: &'static Job,
     body: fn(usize, &'static Job, Vec<Reader>),

@@ -1,11 +1,12 @@
-//! ringway on plain tokio: no runtime of its own, no settings.
+//! ringway on plain tokio with default settings.
 
 use super::sum::{self, Check};
 use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
+use crate::buffer::aligned;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{RANGES, Operation};
+use crate::workload::{Operation, RANGES};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
 use std::io;
@@ -14,12 +15,15 @@ use std::sync::Arc;
 pub struct Ringway {
     name: &'static str,
     about: &'static str,
-    /// Otherwise the best that there is.
+    /// `None` for ringway's own choice.
     backend: Option<BackendKind>,
 }
 
-pub const BEST: Ringway =
-    Ringway { name: RINGWAY, about: "multi-thread tokio; ringway::fs::File", backend: None };
+pub const BEST: Ringway = Ringway {
+    name: RINGWAY,
+    about: "multi-thread tokio; ringway::fs::File; default settings",
+    backend: None,
+};
 
 pub const KAIO: Ringway = Ringway {
     name: RINGWAY_KAIO,
@@ -46,7 +50,9 @@ impl Contestant for Ringway {
         let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
         let mut options = OpenOptions::new();
         options.read(true).write(operation.writes()).direct(job.workload.direct);
-        if let Some(backend) = if operation.is_null() { Some(BackendKind::Null) } else { self.backend } {
+        if let Some(backend) =
+            if operation.is_null() { Some(BackendKind::Null) } else { self.backend }
+        {
             options.engine(&Engine::builder().backend(backend).build()?);
         }
         let file = Arc::new(runtime.block_on(options.open(&job.file))?);
@@ -63,7 +69,9 @@ impl Contestant for Ringway {
         for reader in job.readers() {
             let file = file.clone();
             match operation {
-                Operation::Timer | Operation::Small | Operation::Cold => drop(runtime.spawn(stream(reader, file))),
+                Operation::Timer | Operation::Small | Operation::Cold => {
+                    drop(runtime.spawn(stream(reader, file)))
+                }
                 Operation::Ranges => drop(runtime.spawn(ranges(reader, file))),
                 Operation::Sum => {
                     drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)))
@@ -73,7 +81,7 @@ impl Contestant for Ringway {
                         let file = file.clone();
                         async move { Some(operate(&file, operation, buffer, offset).await) }
                     };
-                    tasks::submitted(runtime, reader, buffer(job.workload.block), start);
+                    tasks::submitted(runtime, reader, aligned(job.workload.block), start);
                 }
                 Operation::Puts => drop(runtime.spawn(puts(reader, file))),
                 Operation::Polls => {
@@ -81,7 +89,7 @@ impl Contestant for Ringway {
                     let operate = async move |buffer, offset| {
                         Some(tasks::timed(tally, operate(&file, operation, buffer, offset)).await)
                     };
-                    runtime.spawn(tasks::blocks(reader, buffer(job.workload.block), operate));
+                    runtime.spawn(tasks::blocks(reader, aligned(job.workload.block), operate));
                 }
                 _ => {
                     let operate = async move |buffer, offset| {
@@ -90,20 +98,13 @@ impl Contestant for Ringway {
                     tasks::start(
                         runtime,
                         job,
-                        tasks::blocks(reader, buffer(job.workload.block), operate),
+                        tasks::blocks(reader, aligned(job.workload.block), operate),
                     );
                 }
             }
         }
         job.measure()
     }
-}
-
-/// Filled, so that each page is really there before anything is measured.
-fn buffer(len: usize) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::new(len, 4096);
-    buffer.fill(1);
-    buffer
 }
 
 async fn operate(
@@ -121,7 +122,7 @@ async fn operate(
 
 async fn puts(mut reader: Reader, file: Arc<File>) {
     let job = reader.job();
-    let mut record = buffer(job.workload.block);
+    let mut record = aligned(job.workload.block);
     while reader.begin() {
         let (result, back) = file.write_durable_at(record, job.append(1)).await;
         record = back;
@@ -148,7 +149,7 @@ async fn ranges(mut reader: Reader, file: Arc<File>) {
         let range = |offset| offset..offset + block as u64;
         let ranges = [(); RANGES].map(|()| range(reader.offset()));
         let blocks = file.read_ranges(&ranges).await;
-        // The shortest one tells whether all are whole.
+        // All blocks are complete if the shortest one is.
         reader.end(blocks.map(|blocks| blocks.iter().map(|block| block.len()).min().unwrap_or(0)));
     }
 }

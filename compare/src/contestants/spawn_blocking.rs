@@ -1,11 +1,11 @@
-//! tokio's pool for blocking calls: what most programs on tokio do today.
+//! tokio's thread pool for blocking calls, which most programs on tokio use.
 
 use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{RANGES, Workload, Operation};
+use crate::workload::{Operation, RANGES, Workload};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use tokio::task::{JoinHandle, spawn_blocking};
 pub struct SpawnBlocking {
     name: &'static str,
     about: &'static str,
-    /// One call for all ranges.
+    /// Reads all ranges of a request in one call.
     once: bool,
 }
 
 /// A call for each block.
 pub const EACH: SpawnBlocking = SpawnBlocking {
     name: SPAWN_BLOCKING,
-    about: "multi-thread tokio; each read is a spawn_blocking with a pread in it",
+    about: "multi-thread tokio; one spawn_blocking with a pread for each read",
     once: false,
 };
 
-/// A call for each request of many blocks, which are read one after the other.
+/// A call for each request, which reads the blocks one after the other.
 pub const ONCE: SpawnBlocking = SpawnBlocking {
     name: SPAWN_BLOCKING_ONCE,
-    about: "multi-thread tokio; one spawn_blocking makes all preads of a request",
+    about: "multi-thread tokio; one spawn_blocking for all preads of a request",
     once: true,
 };
 
@@ -46,7 +46,7 @@ impl Contestant for SpawnBlocking {
         match workload.operation {
             Operation::Ranges => None,
             _ if self.once => Some("only for ranges".into()),
-            Operation::Sum => Some("tokio-fs is spawn_blocking with a cursor".into()),
+            Operation::Sum => Some("tokio-fs is spawn_blocking with a current position".into()),
             _ => None,
         }
     }

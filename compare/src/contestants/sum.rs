@@ -1,4 +1,4 @@
-//! What the row `sum` does with the bytes that each contestant reads.
+//! The row `sum`: adds up and checks the bytes that a contestant reads.
 
 use crate::job::Job;
 use crate::reader::Reader;
@@ -11,7 +11,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// Holds each pass through the file against what the file's sum is.
+/// Checks that each pass through the file has the right sum.
 pub struct Check {
     job: &'static Job,
     expected: u64,
@@ -20,7 +20,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Reads the file once, which also brings it into the page cache.
+    /// Reads the file once, which also loads it into the page cache.
     pub fn new(job: &'static Job) -> io::Result<Self> {
         let mut file = File::open(&job.file)?;
         let mut buffer = vec![0; job.workload.block];
@@ -33,7 +33,7 @@ impl Check {
         }
     }
 
-    /// Adds what was read. True at the file's end: the next pass is to begin.
+    /// Adds bytes. Returns true at the end of the file, when the next pass must begin.
     pub fn add(&mut self, bytes: &[u8]) -> bool {
         self.sum += sum(bytes);
         self.bytes += bytes.len() as u64;
@@ -41,14 +41,14 @@ impl Check {
             return false;
         }
         if self.sum != self.expected {
-            self.job.fail(format!("a sum of {} instead of {}", self.sum, self.expected));
+            self.job.fail(format!("the sum is {} instead of {}", self.sum, self.expected));
         }
         (self.sum, self.bytes) = (0, 0);
         true
     }
 }
 
-/// Pass after pass through what speaks tokio's traits.
+/// Reads the file repeatedly through tokio's traits.
 pub async fn passes(
     mut reader: Reader,
     mut file: impl AsyncRead + AsyncSeek + Unpin,

@@ -1,12 +1,12 @@
-//! What a task does, whoever runs it. Where an operation's future says None, the runtime is going,
-//! and the task ends.
+//! The tasks of readers, independent of the runtime. If an operation's future returns `None`, the
+//! runtime is shutting down and the task ends.
 
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{POLLS_WORKERS, RANGES, Operation};
 use crate::tally::{self, Tally};
-use crate::usage;
+use crate::workload::{Operation, POLLS_WORKERS, RANGES};
+use ringway_measure::clock;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// How long a busy worker computes at a time.
+/// How long a busy worker computes without a pause.
 const COMPUTING: Duration = Duration::from_millis(20);
 
-/// A result, and the buffer back.
+/// A result and the buffer.
 pub type Done<B> = Option<(io::Result<usize>, B)>;
 
-/// tokio as the row wants it: with its defaults, unless the row says how many workers.
+/// A tokio runtime with default settings, or with the row's number of workers.
 ///
-/// Never dropped: that would wait for a task that never gives way, which is to be reported.
+/// It is never dropped: dropping waits for tasks, and would hang if one never yields.
 pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     match job.workload.operation {
@@ -34,20 +34,20 @@ pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
     Ok(Box::leak(Box::new(builder.enable_all().build()?)))
 }
 
-/// The future, with each of its polls timed.
+/// Runs the future and times each of its polls.
 pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        let (begun, cpu) = (Instant::now(), usage::of_thread());
+        let (begun, cpu) = (clock::now(), clock::thread_cpu());
         let polled = future.as_mut().poll(cx);
-        let cpu = usage::of_thread().saturating_sub(cpu);
-        tally.poll(tally::Poll { wall: begun.elapsed().as_nanos() as u64, cpu });
+        let cpu = clock::thread_cpu().saturating_sub(cpu);
+        tally.record_poll(tally::Poll { wall: clock::now() - begun, cpu });
         polled
     })
     .await
 }
 
-/// One block after the other.
+/// Reads or writes one block after the other.
 pub async fn blocks<B>(
     mut reader: Reader,
     mut buffer: B,
@@ -60,8 +60,8 @@ pub async fn blocks<B>(
     }
 }
 
-/// One request for many ranges after the other, of as many tasks: `start` begins a read at once,
-/// and its future waits for it.
+/// Makes one request for many ranges after the other. `start` begins a read at once and returns a
+/// future that waits for it.
 pub async fn ranges<T>(mut reader: Reader, mut start: impl FnMut(Buffer, u64) -> T)
 where
     T: Future<Output = Done<Buffer>>,
@@ -81,7 +81,7 @@ where
     }
 }
 
-/// Starts a reader, where the row has it run.
+/// Starts a reader in a task, or in `block_on` if the row requires it.
 pub fn start(
     runtime: &Runtime,
     job: &'static Job,
@@ -98,8 +98,8 @@ pub fn start(
     }
 }
 
-/// A reader of which each read is submitted by a task that computes next, and awaited by a task
-/// on another worker.
+/// Starts a reader whose reads are submitted by a task that computes next, and awaited by a task on
+/// another worker.
 pub fn submitted<B, F>(
     runtime: &Runtime,
     reader: Reader,
@@ -109,7 +109,7 @@ pub fn submitted<B, F>(
     B: Send + 'static,
     F: Future<Output = Done<B>> + Send + 'static,
 {
-    // One read at a time goes to the other task, and the reader comes back with its buffer.
+    // One read at a time is sent to the other task, which returns the reader and its buffer.
     let (to_other, begun) = mpsc::unbounded_channel();
     let (to_busy, done) = mpsc::unbounded_channel();
     let _ = to_busy.send((reader, buffer));
@@ -138,7 +138,7 @@ async fn begin_and_compute<B, F>(
                     spin(COMPUTING);
                     break;
                 }
-                // Seldom the device is as quick as that.
+                // Rarely, the device is fast enough to complete the read at once.
                 Poll::Ready(Some((result, back))) => {
                     reader.end(result);
                     buffer = back;
@@ -164,7 +164,7 @@ async fn finish<B, F>(
     }
 }
 
-/// Looks again and again: a task that were woken would wait behind the one that computes.
+/// Polls the channel in a loop: a woken task would wait behind the one that computes.
 async fn received<T>(from: &mut mpsc::UnboundedReceiver<T>) -> Option<T> {
     loop {
         match from.try_recv() {

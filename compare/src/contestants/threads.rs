@@ -1,4 +1,4 @@
-//! A thread for each reader, and blocking calls: what there is without any library.
+//! A thread with blocking calls for each reader, without a library.
 
 use super::sum::Check;
 use super::{Contestant, blocking};
@@ -6,13 +6,13 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
 use std::thread;
 
-/// More threads than this serve no disk better.
+/// The most threads: no disk needs more.
 const MOST: usize = 128;
 
 pub struct Threads;
@@ -28,9 +28,11 @@ impl Contestant for Threads {
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
         match workload.operation {
-            Operation::Ranges => Some("64 threads for one request are what spawn_blocking does".into()),
+            Operation::Ranges => {
+                Some("spawn_blocking already reads with a thread for each range".into())
+            }
             _ if workload.readers >= 10_000 => {
-                Some(format!("{} threads are no program", workload.readers))
+                Some(format!("a program would not start {} threads", workload.readers))
             }
             _ => None,
         }

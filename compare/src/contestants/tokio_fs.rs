@@ -1,5 +1,5 @@
-//! tokio's own files: by its pool, and in the other build by its own io_uring. The program is the
-//! same.
+//! tokio's own files, on its thread pool or, in a separate build, on its own io_uring. The code is
+//! the same for both.
 
 use super::sum::{self, Check};
 use super::{Contestant, TOKIO_FS, streams};
@@ -7,13 +7,14 @@ use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
+use rustix::process::{Resource, getrlimit};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
-/// Files that the process needs beside those of its readers.
+/// Files that the process needs besides those of its readers.
 const OTHER_FILES: u64 = 100;
 
 pub struct TokioFs {
@@ -32,19 +33,20 @@ impl Contestant for TokioFs {
         if self.io_uring {
             "multi-thread tokio built with its unstable io_uring; tokio::fs::File as in tokio-fs"
         } else {
-            "multi-thread tokio; tokio::fs::File, seek and read, a file opened for each task (clones share the cursor)"
+            "multi-thread tokio; tokio::fs::File, seek and read; each task opens the file, since \
+             clones share the current position"
         }
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
         match workload.operation {
-            Operation::Ranges => Some("has no reads at an offset".into()),
+            Operation::Ranges => Some("it has no reads at an offset".into()),
             Operation::Write if self.io_uring => Some("its writes do not use io_uring".into()),
-            _ if workload.direct => Some(
-                "it reads into a buffer of its own, which is not aligned for direct I/O".into(),
-            ),
+            _ if workload.direct => {
+                Some("it reads into its own buffer, which is not aligned for direct I/O".into())
+            }
             _ if workload.readers as u64 + OTHER_FILES > most_files() => Some(format!(
-                "needs a file for each task, and this process may open {}",
+                "it needs a file for each task, and this process may open {}",
                 most_files()
             )),
             _ => None,
@@ -103,7 +105,12 @@ async fn stream(mut reader: Reader, mut file: File) {
     }
 }
 
-async fn operate(file: &mut File, operation: Operation, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+async fn operate(
+    file: &mut File,
+    operation: Operation,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
     file.seek(SeekFrom::Start(offset)).await?;
     if operation == Operation::Write {
         file.write_all(buffer).await?;
@@ -115,8 +122,5 @@ async fn operate(file: &mut File, operation: Operation, buffer: &mut [u8], offse
 
 /// How many files this process may have open.
 fn most_files() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one `rlimit` into the live value.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -1,10 +1,10 @@
-//! tokio-uring: a current-thread tokio with a ring.
+//! tokio-uring: a current-thread tokio runtime with a ring on each thread.
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
 use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Workload, Operation};
+use crate::workload::{Operation, Workload};
 use std::io;
 use std::rc::Rc;
 use tokio_uring::buf::{IoBuf, IoBufMut};
@@ -18,7 +18,7 @@ impl Contestant for TokioUring {
     }
 
     fn about(&self) -> &'static str {
-        "tokio_uring::start on one thread; cached, on one for each core; its own settings"
+        "tokio_uring::start, one thread (cached rows: one for each core); default settings"
     }
 
     fn leaves_out(&self, workload: &Workload) -> Option<String> {
@@ -28,7 +28,8 @@ impl Contestant for TokioUring {
     fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
         per_core::measure(job, |_, job, readers| {
             tokio_uring::start(async {
-                let file = Rc::new(File::from_std(job.open().expect("it was opened before")));
+                let file =
+                    Rc::new(File::from_std(job.open().expect("the parent has opened the file")));
                 let operation = job.workload.operation;
                 let mut tasks = Vec::new();
                 for reader in readers {
@@ -78,8 +79,8 @@ async fn operate(
     (file.sync_data().await.and(result), buffer)
 }
 
-// SAFETY: the bytes are on the heap and do not move with the value; all of them are initialised,
-// always.
+// SAFETY: `Buffer` owns its bytes on the heap, so they do not move with the value, and initialises
+// all of them.
 unsafe impl IoBuf for Buffer {
     fn stable_ptr(&self) -> *const u8 {
         self.as_ptr()
@@ -94,7 +95,7 @@ unsafe impl IoBuf for Buffer {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `IoBuf`; reads leave the bytes initialised.
 unsafe impl IoBufMut for Buffer {
     fn stable_mut_ptr(&mut self) -> *mut u8 {
         self.as_mut_ptr()

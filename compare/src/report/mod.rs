@@ -1,52 +1,53 @@
-//! What is told: a table for each row, then the targets, then files.
+//! The report: a table for each row as soon as it is measured, then the targets, then the files
+//! that the options name.
 
-mod markdown;
-mod plot;
+mod chart;
 mod table;
 mod targets;
 
-use crate::contest::Row;
+use crate::comparison::Row;
 use crate::contestants;
 use crate::options::Options;
-use crate::workload::Workload;
 use crate::suite;
+use crate::workload::Workload;
 use anyhow::Context;
+use ringway_measure::text::plural;
 use std::fs;
 use std::thread;
 
-/// Names the contestants.
-pub fn list(tokio_io_uring: bool) {
+/// Prints the contestants.
+pub fn list(has_tokio_io_uring: bool) {
     for contestant in contestants::ALL {
-        let missing = contestant.needs_tokio_io_uring() && !tokio_io_uring;
-        let note = if missing { " (not in this build)" } else { "" };
+        let is_missing = contestant.needs_tokio_io_uring() && !has_tokio_io_uring;
+        let note = if is_missing { " (needs --tokio-io-uring)" } else { "" };
         println!("{:<20} {}{note}", contestant.name(), contestant.about());
     }
 }
 
-/// What all rows have in common.
+/// Prints what applies to all rows.
 pub fn opening(options: &Options) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    println!("Linux {}, {processors} processors", kernel.trim());
+    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let processors = plural(processors, "processor");
     println!(
-        "{} rounds, contestants in turn; {:?} measured of each turn",
-        options.rounds, options.time
-    );
-    println!("(with very many readers: longer, so that most have their turn, and fewer rounds)");
-    println!(
-        "Figures are medians, ratios those of turns that follow each other; ± is half the way from the least to the"
-    );
-    println!(
-        "greatest. CPU is user and system time of all threads, the kernel's io_uring workers included."
+        "Linux {}, {processors}; {} with the contestants in turn;\n\
+         {:?} measured of each turn. Rows with many readers have longer turns, so that most\n\
+         readers complete operations, and fewer rounds.\n\
+         Figures are medians of the rounds; ratios are those of the turns of one round. ± is half\n\
+         the range of the rounds. CPU is the user and system time of all threads, including the\n\
+         kernel's io_uring workers.",
+        kernel.trim(),
+        plural(options.rounds.into(), "round"),
+        options.time
     );
 }
 
-/// A row, as soon as it is there.
+/// Prints a row.
 pub fn row(row: &Row, options: &Options) {
     print!("\n{}", table::table(row, options));
 }
 
-/// What can only be said of all rows.
+/// Prints what follows the last row, and writes the files.
 pub fn closing(
     rows: &[Row],
     too_large: &[(Workload, String)],
@@ -54,26 +55,30 @@ pub fn closing(
 ) -> anyhow::Result<()> {
     if !too_large.is_empty() {
         println!("\nRows left out:");
-        too_large.iter().for_each(|(workload, why)| println!("  {workload}: {why}"));
+        too_large.iter().for_each(|(row, why)| println!("- {row}: {why}"));
     }
     print!("\n{}", targets::table(rows));
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_string_pretty(rows)?)
             .with_context(|| path.display().to_string())?;
     }
-    let plotted = plotted(rows);
+    if options.svg.is_none() && options.png.is_none() {
+        return Ok(());
+    }
+    let svg = chart::svg(&in_chart(rows))?;
     if let Some(path) = &options.svg {
-        plot::svg(path, &plotted).with_context(|| path.display().to_string())?;
+        fs::write(path, &svg).with_context(|| path.display().to_string())?;
     }
     if let Some(path) = &options.png {
-        plot::png(path, &plotted).with_context(|| path.display().to_string())?;
+        chart::write_png(&svg, path).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-/// The main rows, for all would be too many to look at; or what there is, without any of those.
-fn plotted(rows: &[Row]) -> Vec<&Row> {
+/// The main rows, since all would be too many for one chart; all rows if there is no main row.
+fn in_chart(rows: &[Row]) -> Vec<&Row> {
     let main = suite::main_rows();
-    let (among, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| main.contains(&row.workload));
+    let (among, others): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| main.contains(&row.workload));
     if among.is_empty() { others } else { among }
 }

@@ -1,20 +1,22 @@
-//! What ringway is to reach, and whether it does.
+//! The targets of ringway, and whether this run reaches them.
 
-use super::markdown;
-use super::table::{factor, significant, switches, value, value_spread};
-use crate::contest::Row;
+use super::table::{formatted, percent, ratio, switches};
+use crate::comparison::Row;
 use crate::contestants::{
-    self, BARE, COMPIO, GROUP_COMMIT, QUEUE, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS,
+    self, BARE, COMPIO, GROUP_COMMIT, QUEUE, RINGWAY, RINGWAY_KAIO, RINGWAY_LOG, RINGWAY_THREADS,
     SPAWN_BLOCKING, TOKIO_FS,
 };
-use crate::figures::{Median, Metric};
-use crate::workload::{Workload, Operation};
+use crate::figures::Metric;
 use crate::suite::{self, KIB, MIB};
+use crate::workload::{Operation, Workload};
+use ringway_measure::table::Table;
+use ringway_measure::text::significant;
 
-/// No runtime that owns its threads is to be faster by more than this.
-const SLOWEST: f64 = 1.0 / 1.2;
+/// ringway reaches at least this share of the operations per second of the fastest runtime that
+/// owns its threads.
+const LEAST_OF_FASTEST: f64 = 1.0 / 1.2;
 
-/// A figure that is wanted.
+/// A metric of a contestant, and its bound.
 struct Target {
     workload: Workload,
     contestant: &'static str,
@@ -23,14 +25,14 @@ struct Target {
     bound: Bound,
 }
 
-/// What of a figure is held against the bound.
+/// The number that is compared with the bound.
 #[derive(Clone, Copy)]
 enum Measure {
-    /// The figure itself.
+    /// The metric itself.
     Value,
-    /// How many times another contestant's it is.
+    /// Its ratio to another contestant's.
     Ratio(&'static str),
-    /// By how much it is more than another contestant's.
+    /// Its difference from another contestant's.
     Above(&'static str),
 }
 use Measure::{Above, Ratio, Value};
@@ -166,12 +168,12 @@ fn targets() -> Vec<Target> {
             (OpsPerSecond, Ratio(GROUP_COMMIT), AtLeast(1.0)),
         ],
     );
+    want_of(RINGWAY_LOG, Workload::puts(), &[(OpsPerSecond, Ratio(GROUP_COMMIT), AtLeast(1.0))]);
     targets
 }
 
-/// Every target of the rows that there are.
+/// All targets of the rows that were measured.
 pub fn table(rows: &[Row]) -> String {
-    let heading = ["row", "figure", "", "wanted", "measured", "±"].map(String::from);
     let mut lines = Vec::new();
     for target in targets() {
         if let Some(row) = rows.iter().find(|row| row.workload == target.workload) {
@@ -180,32 +182,36 @@ pub fn table(rows: &[Row]) -> String {
     }
     for row in rows {
         if let Some(runtime) = fastest_runtime(row) {
-            let (metric, measure) = (Metric::OpsPerSecond, Ratio(runtime));
-            let bound = AtLeast(SLOWEST);
-            lines.push(line(
-                &Target { workload: row.workload, contestant: RINGWAY, metric, measure, bound },
-                row,
-            ));
+            let target = Target {
+                workload: row.workload,
+                contestant: RINGWAY,
+                metric: Metric::OpsPerSecond,
+                measure: Ratio(runtime),
+                bound: AtLeast(LEAST_OF_FASTEST),
+            };
+            lines.push(line(&target, row));
         }
     }
-    format!("### Targets of ringway\n\n{}", markdown::table(&heading, 3, &lines))
+    let headings = ["row", "figure", "result", "target", "measured", "±"].map(String::from);
+    let table = Table { text_columns: 3, headings: headings.into(), rows: lines };
+    format!("### Targets of ringway\n\n{}", table.markdown())
 }
 
 fn line(target: &Target, row: &Row) -> Vec<String> {
     let Target { workload, contestant, metric, measure, bound } = *target;
     let measured = match measure {
-        Value => row.entry(contestant).and_then(|entry| entry.median(metric)),
+        Value => row.entry(contestant).and_then(|entry| entry.spread(metric)),
         Ratio(to) => row.ratio(contestant, to, metric),
         Above(to) => row.difference(contestant, to, metric),
     };
     let number = |number: f64| match (measure, metric) {
-        (Ratio(_), _) => factor(number),
+        (Ratio(_), _) => ratio(number),
         (_, Metric::SwitchesPerOp) => switches(number),
         (_, Metric::OpsPerSecond) => significant(number),
         _ => format!("{} µs", significant(number)),
     };
-    let verdict = match measured {
-        Some(measured) if bound.holds(measured.value) => "reached",
+    let result = match measured {
+        Some(measured) if bound.holds(measured.median) => "reached",
         Some(_) => "missed",
         None => "not measured",
     };
@@ -217,40 +223,36 @@ fn line(target: &Target, row: &Row) -> Vec<String> {
         Metric::SwitchesPerOp | Metric::VoluntarySwitchesPerOp => "context switches/op",
         Metric::LongPolls => "CPU of polls (p99.99)",
     };
-    let who = if contestant == RINGWAY { String::new() } else { format!("{contestant}: ") };
-    let figure = match measure {
-        Value => format!("{who}{name}"),
-        Ratio(to) => format!("{who}{name} vs {to}"),
-        Above(to) => format!("{who}{name} above {to}"),
+    let name = match contestant {
+        RINGWAY => name.to_owned(),
+        _ => format!("{contestant}: {name}"),
     };
-    let spread = if let Above(_) = measure {
-        value(measured.map(spread_of), number)
-    } else {
-        value_spread(measured)
+    let figure = match measure {
+        Value => name,
+        Ratio(to) => format!("{name} vs {to}"),
+        Above(to) => format!("{name} above {to}"),
+    };
+    // A share of a difference would mean little where the difference is near zero.
+    let spread = match (measure, measured) {
+        (Above(_), Some(measured)) => number(measured.half_range()),
+        _ => percent(measured),
     };
     vec![
         workload.to_string(),
         figure,
-        verdict.into(),
+        result.into(),
         bound.text(number),
-        value(measured, number),
+        formatted(measured, number),
         spread,
     ]
 }
 
-/// The spread of a difference, as an absolute number.
-fn spread_of(median: Median) -> Median {
-    Median { value: (median.value * median.spread).abs(), spread: 0.0 }
-}
-
-/// The runtime against which ringway does worst in this row.
+/// The runtime with the most operations per second compared with ringway.
 fn fastest_runtime(row: &Row) -> Option<&'static str> {
     let runtimes = contestants::ALL.iter().filter(|contestant| contestant.is_runtime());
-    let ratio = |name| Some((name, row.ratio(RINGWAY, name, Metric::OpsPerSecond)?));
-    let slowest = runtimes
-        .filter_map(|runtime| ratio(runtime.name()))
-        .min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value));
-    slowest.map(|(name, _)| name)
+    let ratio = |name| Some((row.ratio(RINGWAY, name, Metric::OpsPerSecond)?.median, name));
+    let ratios = runtimes.filter_map(|runtime| ratio(runtime.name()));
+    ratios.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -258,18 +260,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_of_rows_in_which_both_contestants_take_part() {
+    fn both_contestants_of_a_target_take_part_in_a_main_row() {
         let rows = suite::main_rows();
         for Target { workload, contestant, measure, .. } in targets() {
-            assert!(rows.contains(&workload), "{workload} is no row that runs unasked");
-            let against = match measure {
+            assert!(rows.contains(&workload), "{workload} is not measured without options");
+            let other = match measure {
                 Value => None,
                 Ratio(to) | Above(to) => Some(to),
             };
-            for name in [contestant].into_iter().chain(against) {
+            for name in [contestant].into_iter().chain(other) {
                 let takes_part = contestants::concerns(&workload, name)
-                    && contestants::by_name(name)
-                        .is_some_and(|contestant| contestant.leaves_out(&workload).is_none());
+                    && contestants::by_name(name).unwrap().leaves_out(&workload).is_none();
                 assert!(takes_part, "{name} takes no part in: {workload}");
             }
         }

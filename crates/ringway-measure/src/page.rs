@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn the_page_is_well_formed_and_hostile_names_stay_text() {
         let hostile = || "</title><script>alert(\"1\")</script>'&\u{0}".to_owned();
-        let table = Table { headings: vec![hostile(); 2], rows: vec![vec![hostile(); 2]] };
+        let table =
+            Table { text_columns: 1, headings: vec![hostile(); 2], rows: vec![vec![hostile(); 2]] };
         let figure =
             Figure { title: hostile(), svg: "<svg><g/></svg>".into(), ..Figure::default() };
         let section = Section {

@@ -81,8 +81,10 @@ pub struct Line {
 const WIDTH: i32 = 1200;
 const MARGIN: i32 = 16;
 const BAR: i32 = 24;
-/// Space for a panel's title, which is larger than the headings of its columns.
-const TITLE: i32 = 34;
+/// Space for a panel's title.
+const TITLE: i32 = 26;
+/// Space for the headings of its columns.
+const HEADING: i32 = 28;
 /// Pixels for a letter, on average.
 const LETTER: i32 = 8;
 /// The width of a chart with lines.
@@ -96,7 +98,8 @@ const LEGEND_ROW: i32 = 24;
 ///
 /// Those of the plotting library.
 pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
-    let height = |panel: &Bars| TITLE + BAR * panel.bars.len() as i32 + MARGIN;
+    let head = |panel: &Bars| HEADING + if panel.title.is_empty() { 0 } else { TITLE };
+    let height = |panel: &Bars| head(panel) + BAR * panel.bars.len() as i32 + MARGIN;
     let all = 2 * MARGIN + panels.iter().map(height).sum::<i32>();
     draw((WIDTH as u32, all as u32), |area| {
         let names =
@@ -106,7 +109,8 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
         for panel in panels {
             area.draw_text(&panel.title, &text(21, HPos::Left, VPos::Top), (MARGIN, top))?;
             let width = (WIDTH - begin) / panel.columns.len().max(1) as i32;
-            let rows = || panel.bars.iter().zip((top + TITLE..).step_by(BAR as usize));
+            let first = top + head(panel);
+            let rows = || panel.bars.iter().zip((first..).step_by(BAR as usize));
             for (column, heading) in panel.columns.iter().enumerate() {
                 let left = begin + width * column as i32;
                 let values = || rows().map(move |(bar, y)| (bar, bar.values.get(column), y));
@@ -117,7 +121,8 @@ pub fn bars(panels: &[Bars]) -> anyhow::Result<String> {
                 let texts = values().filter_map(|(_, figure, _)| figure?.as_ref());
                 let longest = texts.map(|(_, text)| text.chars().count()).max().unwrap_or(0) as i32;
                 let full = f64::from((width - LETTER * (longest + 3)).max(BAR));
-                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), (left, top + 10))?;
+                let at = (left, first - HEADING + 4);
+                area.draw_text(heading, &text(17, HPos::Left, VPos::Top), at)?;
                 for (bar, figure, y) in values() {
                     let Some(Some(figure)) = figure else { continue };
                     let end = left + (full * value(figure) / most) as i32;
@@ -316,6 +321,25 @@ mod tests {
         let svg = bars(&[panel]).unwrap();
         assert!(!svg.contains("<script"), "{svg}");
         is_well_formed(&svg);
+    }
+
+    #[test]
+    fn the_title_of_a_panel_stands_above_its_headings() {
+        let panel = |title: &str| Bars {
+            title: title.into(),
+            columns: vec!["heading".into()],
+            bars: vec![Bar { label: "bar".into(), colour: None, values: vec![None] }],
+        };
+        let svg = bars(&[panel("title"), panel("")]).unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let texts = |wanted: &str| -> Vec<f64> {
+            let texts = document.descendants().filter(|node| node.tag_name().name() == "text");
+            let texts = texts.filter(|node| node.text().is_some_and(|text| text.trim() == wanted));
+            texts.map(|node| node.attribute("y").unwrap().parse().unwrap()).collect()
+        };
+        let (title, headings, labels) = (texts("title"), texts("heading"), texts("bar"));
+        assert!(title[0] + 21.0 <= headings[0] && headings[0] + 17.0 <= labels[0], "{svg}");
+        assert!(headings[1] - labels[0] < 60.0, "no space for an empty title\n{svg}");
     }
 
     #[test]

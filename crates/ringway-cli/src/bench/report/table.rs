@@ -78,6 +78,7 @@ pub(super) fn table(report: &Report) -> (Vec<String>, Table) {
     caption.retain(|part| !part.is_empty());
     let row = |at: usize| columns.iter().map(|(_, texts)| texts[at].clone()).collect();
     let table = Table {
+        text_columns: 1,
         rows: (0..rows.len()).map(row).collect(),
         headings: columns.iter().map(|(heading, _)| (*heading).to_owned()).collect(),
     };
