@@ -5,6 +5,7 @@ package ringway
 import (
 	"context"
 	"io"
+	"syscall"
 )
 
 // Transfer is a read or a write in a batch.
@@ -24,6 +25,14 @@ const (
 	DataSync                   // Sync as File.Datasync does.
 	FullSync                   // Sync as File.Sync does.
 )
+
+// check returns an error for a value that is none of the constants.
+func (d Durability) check() error {
+	if d < NoSync || d > FullSync {
+		return syscall.EINVAL
+	}
+	return nil
+}
 
 func (d Durability) opcode() opcode {
 	if d == DataSync {
@@ -49,7 +58,7 @@ func (f *File) ReadBatch(batch []Transfer) error { return f.ReadBatchContext(bac
 // ReadBatchContext is like ReadBatch, with a context as for [File.ReadAtContext]. When the context
 // ends, transfers without a result have its cause as their error.
 func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
-	return f.useBatch(ctx, opRead, batch, func() error {
+	return f.useBatch(ctx, opRead, batch, nil, func() error {
 		// Cached data is read range by range. One submission would save the entries into the
 		// kernel, a tenth of the cost of a cached read, and has costs of its own. A second
 		// processor does not help either: waking one takes as long as the batch.
@@ -88,7 +97,8 @@ func (f *File) readBatch(ctx context.Context, batch []Transfer) error {
 // The ranges are written in no particular order. The sync follows all writes; if the ranges are
 // adjacent and in order, it is part of the same submission. If a write fails, nothing is synced.
 // WriteBatch returns the first error of a write, or the error of the sync. It never tries to make
-// up for an error with a second attempt: after an error, nobody knows what is on the disk.
+// up for an error with a second attempt: after an error, nobody knows what is on the disk. An end
+// that is not one of the constants is EINVAL, and nothing is written.
 //
 // If the file is open with O_APPEND, one write appends all ranges in their order, so that no other
 // write comes between them (unless that write is short, on a full disk for example). Their offsets
@@ -101,7 +111,7 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 // context ends, all transfers have its cause as their error. They may be written or not, and
 // durable or not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
-	return f.useBatch(ctx, opWrite, batch, func() error {
+	return f.useBatch(ctx, opWrite, batch, end.check(), func() error {
 		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {
 			return f.writeBatch(ctx, batch, end)
 		})
@@ -189,17 +199,31 @@ func (f *File) failRest(batch []Transfer, err error) {
 	}
 }
 
-// useBatch calls do with the file held open and the results of the batch cleared.
-func (f *File) useBatch(ctx context.Context, op opcode, batch []Transfer, do func() error) error {
-	return f.use(op.pathOp(), func() error {
-		for i := range batch {
-			batch[i].N, batch[i].Err = 0, nil
+// useBatch calls do with the file held open and the results of the batch cleared. If do is not
+// called (invalid is an error, the file is closed, or the context has ended), each transfer has the
+// error.
+func (f *File) useBatch(ctx context.Context, op opcode, batch []Transfer, invalid error,
+	do func() error) error {
+	for i := range batch {
+		batch[i].N, batch[i].Err = 0, nil
+	}
+	called := false
+	err := f.use(op.pathOp(), func() error {
+		if invalid != nil {
+			return invalid
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		called = true
 		return do()
 	})
+	if !called {
+		for i := range batch {
+			batch[i].Err = err
+		}
+	}
+	return err
 }
 
 // detachBatch calls do with the batch, or with a copy of its rest in pooled memory if the context

@@ -439,6 +439,46 @@ func TestBatchErrors(t *testing.T) {
 	})
 }
 
+// A batch that is refused before it starts leaves its error in every transfer, and no old result.
+func TestRefusedBatches(t *testing.T) {
+	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+		f := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
+		ended, cancel := context.WithCancelCause(context.Background())
+		reason := errors.New("not needed any more")
+		cancel(reason)
+		closed := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
+		if err := closed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, refused := range []struct {
+			run  func(batch []ringway.Transfer) error
+			want error
+		}{
+			{func(b []ringway.Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
+			{func(b []ringway.Transfer) error {
+				return f.WriteBatchContext(ended, b, ringway.NoSync)
+			}, reason},
+			{func(b []ringway.Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
+			{func(b []ringway.Transfer) error {
+				return closed.WriteBatch(b, ringway.FullSync)
+			}, os.ErrClosed},
+			{func(b []ringway.Transfer) error {
+				return f.WriteBatch(b, ringway.Durability(9))
+			}, syscall.EINVAL},
+		} {
+			batch := []ringway.Transfer{{P: make([]byte, 4096), N: 7}, {P: make([]byte, 4096), N: 7}}
+			if err := refused.run(batch); !errors.Is(err, refused.want) {
+				t.Errorf("%d: %v", i, err)
+			}
+			for _, transfer := range batch {
+				if !errors.Is(transfer.Err, refused.want) || transfer.N != 0 {
+					t.Errorf("%d: %d, %v", i, transfer.N, transfer.Err)
+				}
+			}
+		}
+	})
+}
+
 func TestContexts(t *testing.T) {
 	content := bytesOf(1 << 20)
 	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
