@@ -9,7 +9,7 @@ of 8 elsewhere; a wide character counts as one column. Not checked:
 - lines with a word of more than 80 columns, such as a URL: it cannot be wrapped;
 - Markdown: table rows, and fenced blocks of terminal output (```text, or no language);
 - generated files and data: lock files, go.sum, JSON, CSV, SVG, sanitizer suppressions, licences,
-  and everything in a directory named testdata, corpus or vendor;
+  and everything in directories named testdata, corpus, vendor or proptest-regressions;
 - binary files.
 
 It does not reflow anything.
@@ -25,7 +25,7 @@ LIMIT = 100
 LONG_WORD = 80
 SKIPPED_NAMES = {"Cargo.lock", "go.sum", "go.work.sum", "LICENSE-APACHE", "LICENSE-MIT"}
 SKIPPED_ENDINGS = (".json", ".csv", ".svg", ".supp", ".symbols", ".proptest-regressions")
-SKIPPED_DIRECTORIES = {"testdata", "corpus", "vendor"}
+SKIPPED_DIRECTORIES = {"testdata", "corpus", "vendor", "proptest-regressions"}
 
 
 def is_skipped(path):

@@ -18,7 +18,8 @@ func TestOptions(t *testing.T) {
 	base := newRing(t, Options{})
 	for name, o := range map[string]Options{
 		"coop": {CoopTaskrun: true}, "small": {Entries: 1}, "large": {Entries: 256, CQEntries: 256},
-		"sqpoll": {SQPoll: 5 * time.Millisecond}, "attached": {Attach: base}, "single thread": {DeferTaskrun: true},
+		"sqpoll": {SQPoll: 5 * time.Millisecond}, "attached": {Attach: base},
+		"single thread": {DeferTaskrun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread()

@@ -466,7 +466,8 @@ func TestRefusedBatches(t *testing.T) {
 				return f.WriteBatch(b, ringway.Durability(9))
 			}, syscall.EINVAL},
 		} {
-			batch := []ringway.Transfer{{P: make([]byte, 4096), N: 7}, {P: make([]byte, 4096), N: 7}}
+			p := make([]byte, 4096)
+			batch := []ringway.Transfer{{P: p, N: 7}, {P: p, N: 7}}
 			if err := refused.run(batch); !errors.Is(err, refused.want) {
 				t.Errorf("%d: %v", i, err)
 			}

@@ -132,11 +132,18 @@ pub(crate) fn check_memory(
 }
 
 /// A direct write that the kernel would refuse: each wrong value with its required alignment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Misaligned {
     offset: Option<(u64, u64)>,
     len: Option<(u64, u64)>,
     address: Option<(u64, u64)>,
+}
+
+/// The text of `Display`: `main` prints the error of a `?` with `Debug`.
+impl fmt::Debug for Misaligned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for Misaligned {
@@ -220,6 +227,8 @@ mod tests {
             "direct write: offset 7 is not a multiple of 512, length 100 is not a multiple of 512, \
              buffer address 0x1001 is not a multiple of 4"
         );
+        let debug = format!("{:?}", check_write(&DIRECT, 0, &[0; 3]).unwrap_err());
+        assert!(debug.starts_with("direct write: "), "{debug}");
         let kind = io::Error::from(check_write(&DIRECT, 0, &[0; 3]).unwrap_err()).kind();
         assert_eq!(kind, io::ErrorKind::InvalidInput);
     }

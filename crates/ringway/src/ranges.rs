@@ -235,10 +235,17 @@ impl PlanWindow {
 }
 
 /// A range that cannot be read, with its index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InvalidRangeAt {
     index: usize,
     why: InvalidRange,
+}
+
+/// The text of `Display`: `main` prints the error of a `?` with `Debug`.
+impl fmt::Debug for InvalidRangeAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for InvalidRangeAt {

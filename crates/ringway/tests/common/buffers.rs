@@ -3,8 +3,8 @@
 //!
 //! Their pages come from a pool and are never unmapped. A freed page is filled with a mark and set
 //! aside; if the mark has changed when the page is inspected, something wrote to the page after it
-//! was freed. The core's test `no_write_after_free` shows that this detects a program that frees too
-//! early. Leaked buffers never return, which is harmless.
+//! was freed. The core's test `no_write_after_free` shows that this detects a program that frees
+//! too early. Leaked buffers never return, which is harmless.
 
 use super::PAGE;
 use ringway::{Buffer, CustomBuffer};
