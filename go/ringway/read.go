@@ -77,9 +77,9 @@ const maxPooled = 4 << 20
 
 // ReadBuf reads n bytes at an offset into a pooled buffer; at the end of the file it returns fewer
 // bytes, with io.EOF. It returns the context's cause as soon as the context ends: the buffer goes
-// back to the pool when the kernel has completed the read. The caller releases the buffer,
-// also one that comes with io.EOF. A range beyond the end of a file costs no memory; a range that does not fit
-// into the program's memory ends the program, as with make.
+// back to the pool when the kernel has completed the read. The caller releases the buffer, also one
+// that comes with io.EOF. A range beyond the end of a file costs no memory; a range that does not
+// fit into the program's memory ends the program, as with make.
 func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
