@@ -51,7 +51,7 @@ func (q *Request) Openat2(dir int, name string, flags, mode, resolve uint64) *Re
 	return q
 }
 
-// Statx is struct statx, see statx(2). Mask tells which fields are valid.
+// Statx is struct statx, see statx(2). Mask says which fields are valid.
 type Statx struct {
 	Mask, BlockSize                     uint32
 	Attributes                          uint64
