@@ -208,9 +208,9 @@ pub fn a_late_piece_is_cancelled(world: &World) {
             queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
         match done.result.map_err(|error| error.errno()) {
             Err(libc::ECANCELED) => assert!(exact),
-            // The late piece was read after all.
+            // The late piece was read after all, or was not reached.
             Ok(read) => {
-                assert!(!exact && read > piece * (64 << 10) && read < 64 << 20, "{read}");
+                assert!(!exact && read < 64 << 20, "{read}");
                 assert!(
                     done.into_buffer().unwrap().as_slice()[..read as usize]
                         == content[..read as usize]
