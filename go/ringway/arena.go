@@ -11,7 +11,7 @@ import (
 // pageSize is an alignment that direct I/O accepts on every device.
 const pageSize = 4096
 
-// arena hands out blocks of 4 KiB, 8 KiB, and so on up to 8 MiB. Released blocks are reused.
+// arena allocates blocks of 4 KiB, 8 KiB, and so on up to 8 MiB. Released blocks are reused.
 // Memory returns to the system only when an arena of fixed size is retired.
 type arena struct {
 	mu       sync.Mutex
@@ -119,7 +119,7 @@ func (a *arena) put(memory []byte) {
 }
 
 // retire returns the region of an arena of fixed size to the system as soon as all blocks are
-// released. The arena hands out no more blocks.
+// released. The arena allocates no more blocks.
 func (a *arena) retire() {
 	a.mu.Lock()
 	a.retired = true

@@ -73,7 +73,7 @@ func TestArena(t *testing.T) {
 		}
 		a.retire()
 		if _, ok := a.take(1); ok || a.only == nil {
-			t.Fatal("a retired arena hands out blocks, or is unmapped while blocks are borrowed")
+			t.Fatal("a retired arena allocates blocks, or is unmapped while blocks are borrowed")
 		}
 		for _, h := range all {
 			h.memory[0] = 1 // Not unmapped yet.

@@ -47,7 +47,7 @@ type Options struct {
 	// such as fsync. The default is the kernel's own limit.
 	IOWQWorkers int
 	// FixedBuffers is the number of bytes to register with each ring, at most 1 GiB. The kernel
-	// does not have to look up registered pages for each operation. Engine.NewBuffer hands out
+	// does not have to look up registered pages for each operation. Engine.NewBuffer allocates
 	// this memory. It counts against RLIMIT_MEMLOCK, once for each ring. If registration fails,
 	// the engine works without it, and Engine.Refusals has the reason. The default is none.
 	FixedBuffers int

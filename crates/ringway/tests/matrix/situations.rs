@@ -466,21 +466,21 @@ fn forked_during_a_call() {
     });
 }
 
-/// The result of a call that does not wait. Its first poll may yield to other tasks, because the
-/// child has its parent's allowance.
-fn result_at_once(
-    mut call: Pin<&mut (dyn Future<Output = io::Result<()>> + Send)>,
-) -> io::Result<()> {
-    for _ in 0..2 {
-        if let Poll::Ready(result) = poll_once(call.as_mut()) {
-            return result;
-        }
+/// The result of a call that does not wait.
+fn result_at_once(call: Pin<&mut (dyn Future<Output = io::Result<()>> + Send)>) -> io::Result<()> {
+    match poll_once(call) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::Error::other("the child waits for the parent's engine")),
     }
-    Err(io::Error::other("the child waits for the parent's engine"))
 }
 
-/// Runs `work` in a forked child and returns its result.
-fn result_in_fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Runs `work` in a forked child and returns its result. A new thread forks: the child has its
+/// thread-locals, so calls that the parent has made do not make a call of the child yield.
+fn result_in_fork(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    std::thread::scope(|scope| scope.spawn(|| result_in_fork_here(work)).join().unwrap())
+}
+
+fn result_in_fork_here(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (mut reader, writer) = io::pipe()?;
     let status = in_fork(|| {
         let text = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
