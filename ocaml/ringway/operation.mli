@@ -121,6 +121,9 @@ val with_timeout : int -> t -> t
 (** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
     submission; its result is then minus ETIMEDOUT. *)
 
+val ecanceled : int
+(** [ECANCELED]; the result of a cancelled operation is minus this. *)
+
 val name : t -> string
 (** The name of the operation, such as ["read"]. *)
 

@@ -55,6 +55,7 @@ module Completions = struct
   let result t i = Bigarray.Array1.get t.results i
 end
 
+let no_op = -1
 let slot op = op land 0xff_ffff
 
 external unsafe_create : int array -> string -> (handle, int) result = "ringway_ml_create"

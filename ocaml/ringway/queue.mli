@@ -19,6 +19,9 @@ type t
 type op = private int
 (** Identifies one operation of a queue. No other operation of the queue has had the same one. *)
 
+val no_op : op
+(** Identifies no operation: {!cancel} returns [false] for it. *)
+
 val slot : op -> int
 (** [slot op] is a small number, at least 0 and less than {!capacity}, that no other operation has
     until the completion of [op] is reaped: an index for tables. *)
