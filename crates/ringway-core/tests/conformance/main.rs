@@ -133,6 +133,7 @@ const CASES: &[Case] = cases! {
         process::fork,
         process::forked_child_drops,
         waiting::signals_do_not_end_a_wait,
+        waiting::signals_end_an_interruptible_wait,
         process::few_descriptors,
         process::without_openat2,
         process::the_environment_selects_the_backend,
