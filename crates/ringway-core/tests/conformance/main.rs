@@ -164,6 +164,7 @@ const CASES: &[Case] = cases! {
         large::a_short_write_changes_nothing_beyond_its_count,
         process::no_kaio_requests_left,
         process::no_more_threads,
+        process::signals_without_threads,
         process::fork_of_the_same_number,
         stuck::opens_of_fifos,
         stuck::the_number_of_blocked_opens_is_bounded,

@@ -193,7 +193,7 @@ extern "C" fn count(_: libc::c_int) {
 }
 
 /// Counts `SIGUSR1`, with or without `SA_RESTART`.
-fn handle_signals(flags: libc::c_int) {
+pub fn handle_signals(flags: libc::c_int) {
     // SAFETY: the handler only counts.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -204,7 +204,7 @@ fn handle_signals(flags: libc::c_int) {
 }
 
 /// Runs `body` while another thread sends signals: to the thread of `body`, or to itself.
-fn with_signals(to_itself: bool, body: impl FnOnce()) {
+pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
     // SAFETY: the call takes nothing and cannot fail.
     let waiting = unsafe { libc::pthread_self() };
     let over = AtomicBool::new(false);
