@@ -1,0 +1,45 @@
+/* The stubs of Clock and Dispatcher. */
+#define CAML_NAME_SPACE
+#include <caml/mlvalues.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+intnat ringway_lwt_now(value unit)
+{
+	struct timespec now;
+
+	(void)unit;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (intnat)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+value ringway_lwt_now_byte(value unit)
+{
+	return Val_long(ringway_lwt_now(unit));
+}
+
+/* Counts the forks between the process that loaded the library and this one. */
+static atomic_long generation;
+
+static void count_fork(void)
+{
+	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+intnat ringway_lwt_fork_generation(value unit)
+{
+	(void)unit;
+	return (intnat)atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+value ringway_lwt_fork_generation_byte(value unit)
+{
+	return Val_long(ringway_lwt_fork_generation(unit));
+}

@@ -1,0 +1,155 @@
+(** What can be pushed to a {!Queue}: one value describes one operation. Nothing happens before
+    {!Queue.push}. A value can be pushed as often as you like.
+
+    Offsets and lengths are in bytes. Errors and results are those of the system call that is
+    named. The result of an operation is an [int]: 0 or more, or minus an errno.
+
+    Flags, permissions and masks that are negative or over 32 bits are [Invalid_argument], and so are
+    offsets and lengths below 0. *)
+
+type t
+
+val current_position : int
+(** An offset: the current position of the file, which the transfer advances. Files without one
+    (pipes, sockets, terminals) ignore the offset. *)
+
+type directory
+(** The directory that a relative path starts from. *)
+
+val cwd : directory
+(** The current directory of the process. *)
+
+val directory : Unix.file_descr -> directory
+
+(** {1 Transfers} *)
+
+val read : Unix.file_descr -> Buffer.t -> off:int -> len:int -> pos:int -> t
+(** [pread(2)] of [len] bytes into the buffer from [off] on; [read(2)] if [pos] is
+    {!current_position}. Result: bytes; 0 at the end of the file.
+
+    @raise Invalid_argument if the range is outside of the buffer or [pos] is negative. *)
+
+val write : Unix.file_descr -> Buffer.t -> off:int -> len:int -> pos:int -> t
+(** [pwrite(2)], or [write(2)] at {!current_position}. Result: bytes.
+
+    @raise Invalid_argument as {!read}. *)
+
+val readv : Unix.file_descr -> Buffer.t array -> pos:int -> t
+(** [preadv(2)]. At most 1024 buffers. Result: bytes in total.
+
+    @raise Invalid_argument for more buffers, or a negative [pos]. *)
+
+val writev : Unix.file_descr -> Buffer.t array -> pos:int -> t
+(** [pwritev(2)]. As {!readv}. *)
+
+(** {1 Files} *)
+
+val fsync : Unix.file_descr -> t
+(** [fsync(2)]. It does not cover writes in flight: push it after them in a chain, or with
+    {!barrier}. Result: 0. *)
+
+val fdatasync : Unix.file_descr -> t
+(** [fdatasync(2)]. As {!fsync}. *)
+
+val sync_range : Unix.file_descr -> off:int -> len:int -> flags:int -> t
+(** [sync_file_range(2)] with [SYNC_FILE_RANGE_*] flags. Result: 0. *)
+
+val openat : ?dir:directory -> ?resolve:int -> string -> flags:int -> perm:int -> t
+(** [openat2(2)] with [O_*] flags; [O_CLOEXEC] is always added. See {!open_flags}. [resolve] is of
+    [RESOLVE_*]. Result: a descriptor, for {!descriptor_of_result}. *)
+
+val open_flags : Unix.open_flag list -> int
+(** The [O_*] bits of flags. *)
+
+val o_direct : int
+(** [O_DIRECT]. *)
+
+external descriptor_of_result : int -> Unix.file_descr = "%identity"
+(** The descriptor that {!openat} opened. *)
+
+val close : Unix.file_descr -> t
+(** [close(2)]. No other operation on the descriptor may be in flight, except earlier ones of the
+    same chain. Result: 0. *)
+
+val statx : ?dir:directory -> string -> flags:int -> mask:int -> Buffer.t -> t
+(** [statx(2)] into a buffer of {!Stat.buffer_size} bytes; {!Stat} decodes it. Result: 0.
+
+    @raise Invalid_argument if the buffer is smaller. *)
+
+val fallocate : Unix.file_descr -> mode:int -> off:int -> len:int -> t
+(** [fallocate(2)] with [FALLOC_FL_*] or 0. Result: 0. *)
+
+val ftruncate : Unix.file_descr -> int -> t
+(** [ftruncate(2)] to a length. Result: 0. *)
+
+val fadvise : Unix.file_descr -> off:int -> len:int -> advice:int -> t
+(** [posix_fadvise(2)] with [POSIX_FADV_*]. Result: 0. *)
+
+(** {1 Paths}
+
+    A path with a NUL byte is [Invalid_argument]. *)
+
+val rename : ?dir:directory -> ?new_dir:directory -> ?flags:int -> string -> string -> t
+(** [rename path new_path]: [renameat2(2)] with [RENAME_*] flags. [new_path] is relative to
+    [new_dir]. Result: 0. *)
+
+val unlink : ?dir:directory -> string -> t
+(** [unlink(2)]. Result: 0. *)
+
+val rmdir : ?dir:directory -> string -> t
+(** [rmdir(2)]. Result: 0. *)
+
+val mkdir : ?dir:directory -> string -> perm:int -> t
+(** [mkdir(2)]. Result: 0. *)
+
+val link : ?dir:directory -> ?new_dir:directory -> ?follow:bool -> string -> string -> t
+(** [link path new_path]: [linkat(2)]. [follow] (default [false]): of a symbolic link, links its
+    target. Result: 0. *)
+
+val symlink : ?dir:directory -> target:string -> string -> t
+(** [symlink ~target path]: [symlinkat(2)]. Result: 0. *)
+
+(** {1 Other} *)
+
+val nop : t
+(** Does nothing. Result: 0. *)
+
+val poll : Unix.file_descr -> int -> t
+(** [poll(2)], once, for {!pollin}, {!pollout} ... Result: the events that are ready. *)
+
+val pollin : int
+val pollout : int
+val pollerr : int
+val pollhup : int
+
+val timeout : int -> t
+(** Completes this many nanoseconds after its submission. Result: 0. *)
+
+(** {1 Flags} *)
+
+val exact : t -> t
+(** Continues a short transfer until all bytes are transferred, the file ends, or an error occurs.
+    An error is then the result. *)
+
+val barrier : t -> t
+(** Begins after all operations pushed before it have completed; operations pushed after it begin
+    after it has completed ([RINGWAY_DRAIN]). *)
+
+val continue_on_error : t -> t
+(** In a chain: the next operation begins whatever the result of this one is. *)
+
+val with_timeout : int -> t -> t
+(** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
+    submission; its result is then minus ETIMEDOUT. 0: no timeout. *)
+
+val ecanceled : int
+(** [ECANCELED]; the result of a cancelled operation is minus this. *)
+
+val name : t -> string
+(** The name of the operation, such as ["read"]. *)
+
+(**/**)
+
+(* For Queue: the buffers that the kernel may access until the completion. *)
+val buffer : t -> Buffer.t
+val buffers : t -> Buffer.t array
