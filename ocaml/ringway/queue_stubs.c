@@ -305,6 +305,7 @@ value ringway_ml_open(value handle, value roots, value numbers, value faults)
 	options.in_flight = (uint32_t)Long_val(Field(numbers, 3));
 	options.threads = (uint32_t)Long_val(Field(numbers, 4));
 	options.sync_threads = (uint32_t)Long_val(Field(numbers, 5));
+	options.flags = RINGWAY_INTERRUPTIBLE; /* so that OCaml can run signal handlers */
 	if (Long_val(Field(numbers, 6)) != 0)
 		options.flags |= RINGWAY_SINGLE_ISSUER;
 	options.close_wait_ms = (uint32_t)Long_val(Field(numbers, 7));
