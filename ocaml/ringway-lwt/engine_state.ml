@@ -1,0 +1,2 @@
+let on = ref (Sys.getenv_opt "RW_RING" <> None)
+let installed () = !on
