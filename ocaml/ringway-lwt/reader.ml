@@ -1,17 +1,12 @@
 open Ringway
 open Lwt.Infix
 
-(* How far the kernel is asked to read ahead, in bytes. *)
-let window = 512 * 1024
-
 type file = {
   fd : Unix.file_descr;
   (* Explicit, not the kernel's: a read that is cancelled after it has advanced the position would
      lose data. *)
   mutable pos : int;
-  (* The end of what the kernel was asked to read ahead. *)
-  mutable ahead : int;
-  advice : Transfer.t;
+  read_ahead : Read_ahead.t;
 }
 
 type source = File of file | Connection of Lwt_unix.file_descr
@@ -65,15 +60,14 @@ let start_transfer t operation =
   Transfer.start t.transfer operation (fun result ->
       if result > 0 then received t result else t.result <- result)
 
-let read_ahead file =
-  if file.pos + (window / 2) >= file.ahead && not (Transfer.is_running file.advice) then begin
-    let off = max file.pos file.ahead in
-    file.ahead <- file.pos + window;
-    let will_need = 3 in
-    Transfer.start file.advice
-      (Operation.fadvise file.fd ~off ~len:(file.ahead - off) ~advice:will_need)
-      ignore
+(* The result is negative if nothing could be read at once. *)
+let read_cached file buffer length =
+  if Dispatcher.spend (Dispatcher.current ()) length then begin
+    let n = Page_cache.read file.fd buffer ~off:0 ~len:length ~pos:file.pos in
+    if n = -1 then Read_ahead.missed file.read_ahead ~pos:file.pos;
+    if n < -1 then -n - 1 else n
   end
+  else -1
 
 (* Moves data to the empty buffer. The result is false at the end of the data. Called with the lock
    held. *)
@@ -91,7 +85,7 @@ let rec fill t =
   else
     let length = Buffer.length t.buffer in
     match t.source with
-    | Connection fd when not (Engine_state.installed ()) ->
+    | Connection fd when not (Engine.installed ()) ->
         t.receiving <- Lwt_bytes.read fd t.buffer 0 length;
         Lwt.try_bind
           (fun () -> t.receiving)
@@ -106,24 +100,16 @@ let rec fill t =
              t.buffer ~off:0 ~len:length ~pos:Operation.current_position);
         fill t
     | File file ->
-        if not (Dispatcher.spend (Dispatcher.current ()) length) then
-          Lwt.pause () >>= fun () -> fill t
-        else
-          let n = Page_cache.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos in
-          if n > 0 then begin
-            received t n;
-            Lwt.return_true
-          end
-          else if n < -1 then begin
-            received t (-n - 1);
-            Lwt.return_true
-          end
-          else if n = 0 then Lwt.return_false
-          else begin
-            read_ahead file;
-            start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
-            fill t
-          end
+        let n = read_cached file t.buffer length in
+        if n > 0 then begin
+          received t n;
+          Lwt.return_true
+        end
+        else if n = 0 then Lwt.return_false
+        else begin
+          start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
+          fill t
+        end
 
 (* Moves at most [len] bytes of what is buffered. *)
 let take t blit_string blit destination off len =
@@ -266,7 +252,7 @@ let close t =
       let stop () =
         Transfer.stop t.transfer closed_exn >>= fun () ->
         match t.source with
-        | File file -> Transfer.stop file.advice closed_exn
+        | File file -> Read_ahead.stop file.read_ahead
         | Connection _ -> Lwt.return_unit
       in
       Lwt.on_any
@@ -283,7 +269,7 @@ let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Un
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->
       make buffer_size
-        (File { fd; pos = 0; ahead = 0; advice = Transfer.create () })
+        (File { fd; pos = 0; read_ahead = Read_ahead.create fd })
         (fun () -> Descriptor.close fd)
   | Stream fd -> of_connection ~buffer_size fd
 

@@ -58,7 +58,7 @@ let record_error t name result =
    promise was cancelled. Waits for a write that was cancelled before. *)
 let write_some t buffer off len written =
   match t.destination with
-  | Connection fd when not (Engine_state.installed ()) ->
+  | Connection fd when not (Engine.installed ()) ->
       t.sending <- Lwt_bytes.write fd buffer off len;
       Lwt.try_bind
         (fun () -> t.sending)

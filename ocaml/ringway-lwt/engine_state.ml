@@ -1,2 +1,0 @@
-let on = ref (Sys.getenv_opt "RW_RING" <> None)
-let installed () = !on
