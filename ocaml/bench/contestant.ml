@@ -1,0 +1,42 @@
+type t = {
+  name : string;
+  about : string;
+  environment : (string * string) list;
+  prepare : unit -> unit;
+  run : Row.t -> (Job.t -> Sample.t) option;
+}
+
+let plain name about run = { name; about; environment = []; prepare = ignore; run }
+
+(* The rows with sockets. *)
+let sockets run = function
+  | (Row.Tcp _ | Echo _) as row -> run row
+  | Checksum _ | Reads _ -> None
+
+let select () = Lwt_engine.set (new Lwt_engine.select)
+
+let on_backend backend =
+  {
+    name = "File/" ^ backend;
+    about = "the same on Lwt's own engine, with the backend " ^ backend;
+    environment = [ ("RINGWAY_BACKEND", backend) ];
+    prepare = ignore;
+    run = With_ringway.file;
+  }
+
+let all =
+  [
+    plain "Unix" "blocking system calls, one at a time" With_unix.run;
+    plain "Lwt_unix" "Lwt on its own engine, libev: threads for files" With_lwt.lwt_unix;
+    {
+      (plain "Lwt_unix/select" "the same on Lwt's engine on select" (sockets With_lwt.lwt_unix)) with
+      prepare = select;
+    };
+    plain "Lwt_io" "Lwt's channels, with a buffer as large as the reads" With_lwt.lwt_io;
+    on_backend "uring";
+    on_backend "kaio";
+    on_backend "threads";
+  ]
+
+let find name = List.find_opt (fun t -> t.name = name) all
+let reference = "Lwt_unix"
