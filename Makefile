@@ -1,5 +1,5 @@
 # The commands of a checkout; `make help` lists them. How a part is built is in the Makefiles of
-# crates/ringway-c, rocksdb and go.
+# crates/ringway-c, rocksdb, go and ocaml.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -17,7 +17,8 @@ FUZZ ?= 60
 STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
-# Further options of the command in `make bench`, `make compare`, `make probe` and `make go-bench`.
+# Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench` and
+# `make ocaml-bench`.
 ARGS ?=
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -30,16 +31,18 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # everything at once, also what the Makefiles below need.
 
 BUILD_NEEDS := rust cc
-CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git
+CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git ocaml ocaml-test
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)
 needs.c := $(BUILD_NEEDS)
 needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
+needs.ocaml := $(BUILD_NEEDS) ocaml
 needs.install := $(BUILD_NEEDS)
 needs.install-command := $(BUILD_NEEDS)
 needs.install-c := $(BUILD_NEEDS)
 needs.install-rocksdb := $(needs.rocksdb)
+needs.install-ocaml := $(needs.ocaml)
 needs.check := $(CHECK_NEEDS)
 needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
 needs.fmt := rust fmt go
@@ -51,6 +54,7 @@ needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := $(BUILD_NEEDS)
 needs.go-bench := go
+needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
 needs.dist := $(BUILD_NEEDS) binutils pkg-config git
@@ -106,6 +110,10 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 	@$(NEED) $(needs.rocksdb)
 	$(MAKE) -C rocksdb
 
+ocaml: ## the OCaml libraries ringway and ringway-lwt, in target/ocaml
+	@$(NEED) $(needs.ocaml)
+	$(MAKE) -C ocaml
+
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
@@ -138,6 +146,10 @@ install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, 
 install-rocksdb: ## the FileSystem for RocksDB: its shared object and its header
 	$(MAKE) -C rocksdb install $(INSTALL_TO)
 
+install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
+	@$(NEED) $(needs.install-ocaml)
+	$(MAKE) -C ocaml install $(INSTALL_TO)
+
 ##@ Develop
 
 # Packages are installed before anything is built. The doc tests run on each backend: they are the
@@ -154,6 +166,7 @@ test: ## formatting, lints and every test: what CI runs
 	$(MAKE) -C crates/ringway-c test
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
+	$(MAKE) -C ocaml test
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
 check: ## formatting, lints and lines over 100 columns, without tests
@@ -170,6 +183,7 @@ check: ## formatting, lints and lines over 100 columns, without tests
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
+	$(MAKE) -C ocaml check
 
 fmt: ## format the code
 	@$(NEED) $(needs.fmt)
@@ -238,6 +252,10 @@ compare: ## ringway next to its peers and to a bare ring, in about ten minutes; 
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	$(MAKE) -C go bench ARGS="$(ARGS)"
+
+ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
+	@$(NEED) $(needs.ocaml-bench)
+	$(MAKE) -C ocaml bench ARGS="$(ARGS)"
 
 ##@ Release
 

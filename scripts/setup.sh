@@ -89,6 +89,11 @@ need_libaio() {
     echo '#include <libaio.h>' | cc -x c -E -o /dev/null - 2>/dev/null
 }
 
+# The compiler, dune, and the libraries (findlib's names) that are given.
+has_ocaml() {
+    has ocamlopt && has dune && has ocamlfind && ocamlfind query "$@" >/dev/null 2>&1
+}
+
 # Some programs of the administrator are outside an ordinary user's PATH.
 has_mkfs() {
     PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4
@@ -119,6 +124,15 @@ for need in "$@"; do
         cmake) has cmake || package cmake cmake ;;
         libaio) need_libaio || package libaio libaio-dev ;;
         rocksdb) need_rocksdb || package RocksDB librocksdb-dev rocksdb-tools ;;
+        ocaml)
+            has_ocaml lwt.unix ||
+                package OCaml ocaml ocaml-findlib ocaml-dune liblwt-ocaml-dev
+            ;;
+        ocaml-test)
+            has_ocaml alcotest qcheck cohttp-lwt-unix bigstringaf ||
+                package "OCaml's libraries for tests" libalcotest-ocaml-dev libqcheck-ocaml-dev \
+                    libcohttp-lwt-unix-ocaml-dev libbigstringaf-ocaml-dev
+            ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
         dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;

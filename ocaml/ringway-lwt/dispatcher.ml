@@ -30,6 +30,8 @@ type t = {
 let no_request =
   { operation = Operation.nop; callback = ignore; op = Queue.no_op; ended = true }
 
+let prepare operation callback = { operation; callback; op = Queue.no_op; ended = true }
+
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
 
@@ -60,9 +62,14 @@ let spend t bytes =
        true
      end
 
+let guard callback argument =
+  try callback argument with
+  | (Out_of_memory | Stack_overflow | Sys.Break) as exn -> raise exn
+  | exn -> !Lwt.async_exception_hook exn
+
 let call request result =
   request.ended <- true;
-  try request.callback result with exn -> !Lwt.async_exception_hook exn
+  guard request.callback result
 
 let call_after_pause request result =
   Lwt.on_success (Lwt.pause ()) (fun () -> if not request.ended then call request result)
@@ -74,10 +81,15 @@ let push t request =
   t.requests.(Queue.slot op) <- request;
   t.unsubmitted <- true
 
+let restart t request =
+  request.ended <- false;
+  request.op <- Queue.no_op;
+  if not (Stdlib.Queue.is_empty t.backlog) then Stdlib.Queue.add request t.backlog
+  else try push t request with Queue.Full -> Stdlib.Queue.add request t.backlog
+
 let start t operation callback =
-  let request = { operation; callback; op = Queue.no_op; ended = false } in
-  (if not (Stdlib.Queue.is_empty t.backlog) then Stdlib.Queue.add request t.backlog
-   else try push t request with Queue.Full -> Stdlib.Queue.add request t.backlog);
+  let request = prepare operation callback in
+  restart t request;
   request
 
 let cancel t request =
@@ -113,12 +125,11 @@ let rec deliver t =
     deliver t
   end
 
-let flush_and_wait t ~block ~timeout_ns =
+let submit_and_wait t ~block ~timeout_ns =
   t.budget <- budget;
   refill t;
   t.unsubmitted <- false;
-  Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns;
-  deliver t
+  Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns
 
 let detach t =
   match t.attached with
@@ -153,7 +164,8 @@ let drive t =
   if is_forked t then abandon t
   else begin
     let before = in_flight t in
-    flush_and_wait t ~block:false ~timeout_ns:0;
+    submit_and_wait t ~block:false ~timeout_ns:0;
+    deliver t;
     (* Callbacks may have started operations or resolved promises: the loop must not block. *)
     if in_flight t <> before || t.unsubmitted then ignore (Lwt.pause ());
     close_if_done t

@@ -1,8 +1,8 @@
 (** Runs operations of a {!Ringway.Queue} under Lwt: starts them, calls back with their results, and
     keeps operations that find the queue full until there is room.
 
-    A dispatcher is driven in one of two ways. Our own engine calls {!flush_and_wait} once for each
-    iteration of the loop. An {!attach}ed dispatcher works with any engine: before each iteration it
+    A dispatcher is driven in one of two ways. Our own engine calls {!submit_and_wait} and
+    {!deliver} once for each iteration of the loop. An {!attach}ed dispatcher works with any engine: before each iteration it
     submits what was started, and the engine watches the queue's descriptor. *)
 
 type t
@@ -33,6 +33,16 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> request
     loop, with its result: 0 or more, or minus an errno. What it raises goes to
     [Lwt.async_exception_hook]. *)
 
+val no_request : request
+(** A request that was never started and must not be: a value for fields that have none yet. *)
+
+val prepare : Ringway.Operation.t -> (int -> unit) -> request
+(** [prepare operation callback] is a request for {!restart}. Makes nothing happen. *)
+
+val restart : t -> request -> unit
+(** Starts the operation of a request as {!start} does, and allocates nothing. The request must not
+    be under way: it is new, or its callback has been called. *)
+
 val cancel : t -> request -> unit
 (** Requests that an operation be cancelled. Its callback is still called. Does nothing after
     that. *)
@@ -47,10 +57,18 @@ val spend : t -> int -> bool
 
 (** {1 Driving it} *)
 
-val flush_and_wait : t -> block:bool -> timeout_ns:int -> unit
-(** Submits what was started, waits for a completion if [block] (at most [timeout_ns]; negative:
-    without limit), and calls the callbacks of the completions that are ready. Does not wait if
-    completions are left from a call that an exception ended. *)
+val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
+(** Submits what was started and, if [block], waits for a completion, at most [timeout_ns]
+    (negative: without limit). Does not wait if completions are left from a call that an exception
+    ended, or if nothing is in flight. *)
+
+val deliver : t -> unit
+(** Calls the callbacks of the completions that {!submit_and_wait} has found. *)
+
+val guard : ('a -> unit) -> 'a -> unit
+(** [guard callback argument] calls a callback of the program. What it raises goes to
+    [Lwt.async_exception_hook], except [Out_of_memory], [Stack_overflow] and [Sys.Break]: those
+    {!guard} raises. *)
 
 val attach : t -> unit
 (** Lets Lwt's engine drive the dispatcher. Does nothing if it is attached. *)

@@ -61,6 +61,11 @@ let base =
 
 let nop = base
 
+(* The kernel's flags have 32 bits. *)
+let bits name n =
+  if n < 0 || n > 0xffff_ffff then invalid_arg name;
+  n
+
 let transfer name opcode fd buffer off len pos =
   if off < 0 || len < 0 || off > Buffer.length buffer - len || pos < current_position then
     invalid_arg name;
@@ -97,7 +102,7 @@ let fdatasync fd = { (on_file 5 fd) with op_flags = 1 }
 
 let range name opcode fd off len op_flags =
   if off < 0 || len < 0 then invalid_arg name;
-  { (on_file opcode fd) with offset = off; length = len; op_flags }
+  { (on_file opcode fd) with offset = off; length = len; op_flags = bits name op_flags }
 
 let sync_range fd ~off ~len ~flags = range "Ringway.Operation.sync_range" 6 fd off len flags
 
@@ -109,10 +114,12 @@ let on_path name opcode dir path =
   { base with opcode; fd = dir; path = path_argument name path }
 
 let openat ?(dir = cwd) ?(resolve = 0) path ~flags ~perm =
+  let name = "Ringway.Operation.openat" in
+  if resolve < 0 then invalid_arg name;
   {
-    (on_path "Ringway.Operation.openat" 7 dir path) with
-    op_flags = flags lor o_cloexec;
-    mode = perm;
+    (on_path name 7 dir path) with
+    op_flags = bits name (flags lor o_cloexec);
+    mode = bits name perm;
     resolve;
   }
 
@@ -122,8 +129,9 @@ let open_flags flags = List.fold_left (fun bits flag -> bits lor open_flag flag)
 let close fd = on_file 8 fd
 
 let statx ?(dir = cwd) path ~flags ~mask buffer =
-  if Buffer.length buffer < stat_size then invalid_arg "Ringway.Operation.statx";
-  { (on_path "Ringway.Operation.statx" 9 dir path) with op_flags = flags; mode = mask; buffer }
+  let name = "Ringway.Operation.statx" in
+  if Buffer.length buffer < stat_size then invalid_arg name;
+  { (on_path name 9 dir path) with op_flags = bits name flags; mode = bits name mask; buffer }
 
 let fallocate fd ~mode ~off ~len = range "Ringway.Operation.fallocate" 10 fd off len mode
 
@@ -137,7 +145,8 @@ let two_paths name opcode dir path new_dir path2 =
   { (on_path name opcode dir path) with fd2 = new_dir; path2 = path_argument name path2 }
 
 let rename ?(dir = cwd) ?(new_dir = cwd) ?(flags = 0) path path2 =
-  { (two_paths "Ringway.Operation.rename" 13 dir path new_dir path2) with op_flags = flags }
+  let name = "Ringway.Operation.rename" in
+  { (two_paths name 13 dir path new_dir path2) with op_flags = bits name flags }
 
 let unlink ?(dir = cwd) path = on_path "Ringway.Operation.unlink" 14 dir path
 
@@ -145,7 +154,8 @@ let rmdir ?(dir = cwd) path =
   { (on_path "Ringway.Operation.rmdir" 14 dir path) with op_flags = at_removedir }
 
 let mkdir ?(dir = cwd) path ~perm =
-  { (on_path "Ringway.Operation.mkdir" 15 dir path) with mode = perm }
+  let name = "Ringway.Operation.mkdir" in
+  { (on_path name 15 dir path) with mode = bits name perm }
 
 let link ?(dir = cwd) ?(new_dir = cwd) ?(follow = false) path path2 =
   {
@@ -156,7 +166,7 @@ let link ?(dir = cwd) ?(new_dir = cwd) ?(follow = false) path path2 =
 let symlink ?(dir = cwd) ~target path =
   two_paths "Ringway.Operation.symlink" 17 dir path cwd target
 
-let poll fd events = { (on_file 18 fd) with op_flags = events }
+let poll fd events = { (on_file 18 fd) with op_flags = bits "Ringway.Operation.poll" events }
 
 let timeout ns =
   if ns < 0 then invalid_arg "Ringway.Operation.timeout";

@@ -2,7 +2,10 @@
     {!Queue.push}. A value can be pushed as often as you like.
 
     Offsets and lengths are in bytes. Errors and results are those of the system call that is
-    named. The result of an operation is an [int]: 0 or more, or minus an errno. *)
+    named. The result of an operation is an [int]: 0 or more, or minus an errno.
+
+    Flags, permissions and masks that are negative or over 32 bits are [Invalid_argument], and so are
+    offsets and lengths below 0. *)
 
 type t
 
@@ -74,19 +77,37 @@ val statx : ?dir:directory -> string -> flags:int -> mask:int -> Buffer.t -> t
     @raise Invalid_argument if the buffer is smaller. *)
 
 val fallocate : Unix.file_descr -> mode:int -> off:int -> len:int -> t
+(** [fallocate(2)] with [FALLOC_FL_*] or 0. Result: 0. *)
+
 val ftruncate : Unix.file_descr -> int -> t
+(** [ftruncate(2)] to a length. Result: 0. *)
+
 val fadvise : Unix.file_descr -> off:int -> len:int -> advice:int -> t
+(** [posix_fadvise(2)] with [POSIX_FADV_*]. Result: 0. *)
 
 (** {1 Paths}
 
     A path with a NUL byte is [Invalid_argument]. *)
 
 val rename : ?dir:directory -> ?new_dir:directory -> ?flags:int -> string -> string -> t
+(** [rename path new_path]: [renameat2(2)] with [RENAME_*] flags. [new_path] is relative to
+    [new_dir]. Result: 0. *)
+
 val unlink : ?dir:directory -> string -> t
+(** [unlink(2)]. Result: 0. *)
+
 val rmdir : ?dir:directory -> string -> t
+(** [rmdir(2)]. Result: 0. *)
+
 val mkdir : ?dir:directory -> string -> perm:int -> t
+(** [mkdir(2)]. Result: 0. *)
+
 val link : ?dir:directory -> ?new_dir:directory -> ?follow:bool -> string -> string -> t
+(** [link path new_path]: [linkat(2)]. [follow] (default [false]): of a symbolic link, links its
+    target. Result: 0. *)
+
 val symlink : ?dir:directory -> target:string -> string -> t
+(** [symlink ~target path]: [symlinkat(2)]. Result: 0. *)
 
 (** {1 Other} *)
 
@@ -119,7 +140,7 @@ val continue_on_error : t -> t
 
 val with_timeout : int -> t -> t
 (** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
-    submission; its result is then minus ETIMEDOUT. *)
+    submission; its result is then minus ETIMEDOUT. 0: no timeout. *)
 
 val ecanceled : int
 (** [ECANCELED]; the result of a cancelled operation is minus this. *)

@@ -26,31 +26,47 @@ let error result = error_of_errno (-result)
 let busy = -10_000
 let closed = -10_001
 
-let fail operation result =
-  if result = busy then raise (Misuse (operation ^ ": another thread is using this queue"))
-  else if result = closed then raise (Misuse (operation ^ ": the queue is closed"))
-  else raise (Error { operation; error = error result; message = last_error () })
+external unsafe_constant : int -> int = "ringway_ml_constant" [@@noalloc]
 
-type t = {
-  handle : handle;
-  domain : int;
-  capacity : int;
-  (* By slot: what the kernel may access until the completion. *)
-  roots : Buffer.t array;
-  vectors : Buffer.t array array;
+let full = -unsafe_constant 12
+let enoent = -unsafe_constant 13
+let echild = -unsafe_constant 14
+let eexist = -unsafe_constant 15
+
+let fail operation result =
+  let misuse message = raise (Misuse (operation ^ ": " ^ message)) in
+  let error message = raise (Error { operation; error = error result; message }) in
+  if result = busy then misuse "another thread is using this queue"
+  else if result = closed then misuse "the queue is closed"
+  else if result = eexist && operation <> "create" then
+    misuse "another thread created this queue with single_issuer"
+  else if result = echild then error "this process was forked after the queue was created"
+  else error (last_error ())
+
+(* What the kernel may access until the completion. The stubs change and root this, because no
+   signal handler and no collection may come between a push and that. They know the layout. *)
+type roots = {
+  buffers : Buffer.t array;  (* by slot *)
+  vectors : Buffer.t array array;  (* by slot *)
+  no_buffer : Buffer.t;
+  no_vector : Buffer.t array;
+  mutable registered : Buffer.t array list;
 }
 
-let no_vector = [||]
+type t = { handle : handle; roots : roots; mutable domain : int; capacity : int }
 
 module Completions = struct
   type ints = (int, Bigarray.int_elt, Bigarray.c_layout) Bigarray.Array1.t
-  type t = { ops : ints; results : ints }
+
+  (* The stub of take knows the layout. *)
+  type t = { ops : ints; results : ints; mutable length : int }
 
   let create n =
     if n <= 0 then invalid_arg "Ringway.Queue.Completions.create";
     let ints () = Bigarray.Array1.create Bigarray.int Bigarray.c_layout n in
-    { ops = ints (); results = ints () }
+    { ops = ints (); results = ints (); length = 0 }
 
+  let length t = t.length
   let op t i = Bigarray.Array1.get t.ops i
   let result t i = Bigarray.Array1.get t.results i
 end
@@ -58,7 +74,9 @@ end
 let no_op = -1
 let slot op = op land 0xff_ffff
 
-external unsafe_create : int array -> string -> (handle, int) result = "ringway_ml_create"
+external unsafe_handle : int -> handle = "ringway_ml_handle"
+external unsafe_open : handle -> roots -> int array -> string -> int = "ringway_ml_open"
+
 external unsafe_push : handle -> Operation.t -> (int[@untagged])
   = "ringway_ml_push_byte" "ringway_ml_push"
   [@@noalloc]
@@ -67,54 +85,42 @@ external unsafe_push_chain : handle -> Operation.t array -> op array -> int
   = "ringway_ml_push_chain"
 
 external unsafe_submit : handle -> int = "ringway_ml_submit"
+
 external unsafe_cancel : handle -> (op[@untagged]) -> (int[@untagged])
   = "ringway_ml_cancel_byte" "ringway_ml_cancel"
   [@@noalloc]
 
-external unsafe_cancel_all : handle -> int = "ringway_ml_cancel_all"
+external unsafe_cancel_all : handle -> int = "ringway_ml_cancel_all" [@@noalloc]
+
 external unsafe_wait : handle -> (int[@untagged]) -> (int[@untagged]) -> (int[@untagged])
   = "ringway_ml_wait_byte" "ringway_ml_wait"
 
-external unsafe_take :
-  handle ->
-  Buffer.t array ->
-  Buffer.t array array ->
-  Buffer.t ->
-  Completions.ints ->
-  Completions.ints ->
-  int = "ringway_ml_take_byte" "ringway_ml_take"
+external unsafe_take : handle -> Completions.t -> (int[@untagged])
+  = "ringway_ml_take_byte" "ringway_ml_take"
   [@@noalloc]
 
 external unsafe_close : handle -> int = "ringway_ml_close"
-external unsafe_descriptor : handle -> int = "ringway_ml_descriptor"
-external unsafe_in_flight : handle -> int = "ringway_ml_in_flight"
-external unsafe_stats : handle -> int array = "ringway_ml_stats"
-external unsafe_backend : handle -> int = "ringway_ml_backend"
-external unsafe_explain : handle -> string = "ringway_ml_explain"
+external unsafe_retire : handle -> bool = "ringway_ml_retire"
+external unsafe_descriptor : handle -> int = "ringway_ml_descriptor" [@@noalloc]
+external unsafe_register_buffers : handle -> Buffer.t array -> int = "ringway_ml_register_buffers"
 
-let full = -11 (* EAGAIN, the same on all Linux systems that ringway supports *)
-let enoent = -2
+external unsafe_register_file : handle -> Unix.file_descr -> int = "ringway_ml_register_file"
+  [@@noalloc]
+
+external unsafe_unregister_file : handle -> Unix.file_descr -> int = "ringway_ml_unregister_file"
+  [@@noalloc]
+
+external unsafe_in_flight : handle -> int = "ringway_ml_in_flight" [@@noalloc]
+external unsafe_stats : handle -> int array -> int = "ringway_ml_stats" [@@noalloc]
+external unsafe_backend : handle -> int = "ringway_ml_backend" [@@noalloc]
+external unsafe_explain : handle -> (string, int) result = "ringway_ml_explain"
 
 let check t operation =
   if t.domain <> Domain_id.self () then
     raise (Misuse (operation ^ ": the queue belongs to another domain"))
 
-(* Operations that did not end: the kernel accesses their buffers for the life of the process. *)
-let leaked : t list ref = ref []
-
-let leak t = leaked := t :: !leaked
-
-(* A finaliser must not block, so it closes a queue only when nothing is in flight. *)
-let rec finalise t =
-  match
-    if unsafe_in_flight t.handle > 0 then begin
-      ignore (unsafe_cancel_all t.handle);
-      ignore (unsafe_wait t.handle 0 0)
-    end;
-    if unsafe_in_flight t.handle > 0 then `In_flight else `Close
-  with
-  | `In_flight -> Gc.finalise finalise t
-  | `Close -> if unsafe_close t.handle <> 0 then leak t
+(* A finaliser must not wait, so it is called again until nothing is in flight. *)
+let rec finalise t = if not (unsafe_retire t.handle) then Gc.finalise finalise t
 
 let backend_number = function
   | Uring -> 1
@@ -137,55 +143,54 @@ let create ?backend ?(entries = 0) ?(completion_entries = 0) ?(capacity = 1024) 
       Bool.to_int single_issuer; close_wait_ms;
     |]
   in
-  if Array.exists (fun n -> n < 0 || n > 0xffff_ffff) numbers || capacity = 0 then
-    invalid_arg "Ringway.Queue.create";
-  let handle =
-    match unsafe_create numbers faults with
-    | Ok handle -> handle
-    | Error result -> fail "create" result
-  in
-  let t =
+  if
+    Array.exists (fun n -> n < 0 || n > 0xffff_ffff) numbers
+    || capacity = 0
+    || capacity > 0xff_ffff
+    || String.length faults > 511
+  then invalid_arg "Ringway.Queue.create";
+  let no_buffer = Operation.buffer Operation.nop in
+  let no_vector = Operation.buffers Operation.nop in
+  let roots =
     {
-      handle;
-      domain = Domain_id.self ();
-      capacity;
-      roots = Array.make capacity Buffer.empty;
+      buffers = Array.make capacity no_buffer;
       vectors = Array.make capacity no_vector;
+      no_buffer;
+      no_vector;
+      registered = [];
     }
   in
+  let t = { handle = unsafe_handle capacity; roots; domain = Domain_id.self (); capacity } in
+  (* Before the queue is opened, so that an exception of a signal handler does not lose it. *)
   Gc.finalise finalise t;
+  let result = unsafe_open t.handle roots numbers faults in
+  if result <> 0 then fail "create" result;
   t
 
 let close t =
-  match unsafe_close t.handle with
-  | 0 -> ()
-  | left when left > 0 -> leak t
-  | result when result = closed -> ()
-  | result -> fail "close" result
+  let result = unsafe_close t.handle in
+  if result < 0 && result <> closed && result <> echild then fail "close" result
+
+let adopt t =
+  let result = unsafe_backend t.handle in
+  if result < 0 then fail "adopt" result;
+  t.domain <- Domain_id.self ()
 
 let capacity t = t.capacity
-
-let root t op operation =
-  let buffer = Operation.buffer operation in
-  if buffer != Buffer.empty then t.roots.(slot op) <- buffer;
-  let buffers = Operation.buffers operation in
-  if Array.length buffers > 0 then t.vectors.(slot op) <- buffers
 
 let push t operation =
   check t "push";
   let op = unsafe_push t.handle operation in
   if op < 0 then if op = full then raise Full else fail "push" op;
-  root t op operation;
   op
 
 let push_chain t operations =
   check t "push_chain";
   let count = Array.length operations in
   if count = 0 || count > t.capacity then invalid_arg "Ringway.Queue.push_chain";
-  let ops = Array.make count 0 in
+  let ops = Array.make count no_op in
   let result = unsafe_push_chain t.handle operations ops in
   if result < 0 then if result = full then raise Full else fail "push_chain" result;
-  Array.iteri (fun i op -> root t op operations.(i)) ops;
   ops
 
 let submit t =
@@ -199,20 +204,25 @@ let cancel t op =
   if result < 0 && result <> enoent then fail "cancel" result;
   result = 0
 
+let cancel_all t =
+  check t "cancel_all";
+  let result = unsafe_cancel_all t.handle in
+  if result < 0 then fail "cancel_all" result;
+  result
+
 let wait t ~min ~timeout_ns =
   check t "wait";
   let result = unsafe_wait t.handle min timeout_ns in
   if result < 0 then fail "wait" result
 
-let take t (completions : Completions.t) =
+let take t completions =
   check t "take";
-  let count =
-    unsafe_take t.handle t.roots t.vectors Buffer.empty completions.ops completions.results
-  in
+  let count = unsafe_take t.handle completions in
   if count < 0 then fail "take" count;
   count
 
 let reap t completions ~min ~timeout_ns =
+  completions.Completions.length <- 0;
   wait t ~min ~timeout_ns;
   take t completions
 
@@ -234,21 +244,55 @@ type stats = {
 }
 
 let stats t =
-  match unsafe_stats t.handle with
-  | [| pushed; delivered; in_flight; system_calls; retries; continued; to_threads; late |] ->
-      { pushed; delivered; in_flight; system_calls; retries; continued; to_threads; late }
-  | _ -> fail "stats" closed
+  check t "stats";
+  let numbers = Array.make 8 0 in
+  let result = unsafe_stats t.handle numbers in
+  if result < 0 then fail "stats" result;
+  {
+    pushed = numbers.(0);
+    delivered = numbers.(1);
+    in_flight = numbers.(2);
+    system_calls = numbers.(3);
+    retries = numbers.(4);
+    continued = numbers.(5);
+    to_threads = numbers.(6);
+    late = numbers.(7);
+  }
 
 let backend t =
+  check t "backend";
   match unsafe_backend t.handle with
   | 1 -> Uring
   | 2 -> Kaio
   | 3 -> Threads
   | 4 -> Null
-  | _ -> fail "backend" closed
+  | result -> fail "backend" result
 
-let in_flight t = unsafe_in_flight t.handle
-let explain t = unsafe_explain t.handle
+let in_flight t =
+  check t "in_flight";
+  unsafe_in_flight t.handle
+
+let explain t =
+  check t "explain";
+  match unsafe_explain t.handle with Ok text -> text | Error result -> fail "explain" result
+
+let register_buffers t buffers =
+  check t "register_buffers";
+  let buffers = Array.copy buffers in
+  (* Before the registration: a root too many is harmless. *)
+  t.roots.registered <- buffers :: t.roots.registered;
+  let result = unsafe_register_buffers t.handle buffers in
+  if result < 0 then fail "register_buffers" result
+
+let register_file t fd =
+  check t "register_file";
+  let result = unsafe_register_file t.handle fd in
+  if result < 0 then fail "register_file" result
+
+let unregister_file t fd =
+  check t "unregister_file";
+  let result = unsafe_unregister_file t.handle fd in
+  if result < 0 then fail "unregister_file" result
 
 external version : unit -> string = "ringway_ml_version"
 

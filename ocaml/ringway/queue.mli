@@ -3,21 +3,26 @@
 
     {1 Rules}
 
-    - {b Memory.} The queue keeps the buffers of an operation alive until its completion is reaped,
-      whatever becomes of the program's own references. The program does not access them meanwhile.
-      Paths and arrays are copied by {!push}.
+    - {b Memory.} The queue keeps the buffers of an operation alive until its completion is taken,
+      whatever becomes of the program's own references and of the queue. The program does not access
+      them meanwhile. Paths and arrays are copied by {!push}.
     - {b Descriptors.} The program keeps the descriptor of an operation open until its completion.
-    - {b Domains and threads.} A queue belongs to the domain that created it. Its functions raise
-      {!Misuse} in another domain, and while another thread is inside one of them.
+    - {b Domains and threads.} A queue belongs to the domain that created it, or to the last that
+      called {!adopt}. Its functions, except {!close} and {!adopt}, raise {!Misuse} in another
+      domain. All raise it while another thread is inside one of them.
     - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap}, {!create}
-      and {!close} release the runtime lock.
-    - {b Signals.} A signal ends {!wait} and {!reap} early, so that its handler runs.
-    - {b Fork.} In a forked child every function but {!close} fails with [ECHILD]. *)
+      and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
+    - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. A signal that
+      arrives just before the wait begins does not: a program that depends on it writes to a
+      descriptor from its handler and polls that. A handler may raise, and may use the queue.
+      Whatever it interrupts, no operation and no completion is lost; see {!Completions.length}.
+    - {b Fork.} In a forked child every function but {!close} and {!in_flight} raises {!Error} with
+      [ECHILD]. {!close} frees the child's copy and does not affect the parent. *)
 
 type t
 
 type op = private int
-(** Identifies one operation of a queue. No other operation of the queue has had the same one. *)
+(** Identifies one operation of a queue. It returns only after 2{^38} operations. *)
 
 val no_op : op
 (** Identifies no operation: {!cancel} returns [false] for it. *)
@@ -30,7 +35,8 @@ exception Full
 (** There are as many operations as {!capacity}: reap, then push again. *)
 
 exception Misuse of string
-(** The queue is used from another domain, by two threads at the same time, or after {!close}. *)
+(** The queue is used from another domain, by two threads at the same time, by another thread than
+    the creating one with [single_issuer], or after {!close}. *)
 
 exception Error of { operation : string; error : Unix.error; message : string }
 (** A function of the queue has failed. [message] describes the failure, with a fix where one is
@@ -65,19 +71,32 @@ val create :
     - [capacity]: the most operations in flight. Default: 1024.
     - [threads], [sync_threads]: the most threads, started as needed. Defaults: 64 and 4.
     - [single_issuer]: only the calling thread will use the queue, which lets the kernel do its part
-      of the work on that thread. Default: [false].
+      of the work on that thread. Other threads may close it. Default: [false].
     - [close_wait_ms]: the longest that {!close} waits. Default: 5000.
     - [faults]: for tests, faults to inject. Only a library built for tests has it.
 
-    @raise Error if the backend is refused or an option is out of range. *)
+    A number of 0 is the default, except of [close_wait_ms] (does not wait) and [capacity].
+
+    @raise Error if the backend is refused, or an option is out of range for it.
+    @raise Invalid_argument if a number is negative or over 32 bits, or if [capacity] is 0 or more
+    than 16777215. *)
 
 val close : t -> unit
 (** Cancels the operations in flight and waits for their ends, at most [close_wait_ms]. Completions
     that were not reaped are dropped. Buffers of operations that did not end stay allocated for the
     life of the process, since the kernel still accesses them. Closing a queue twice does nothing.
 
-    A queue that the program forgets is closed, without waiting, when the garbage collector finds
-    it. *)
+    A queue that the program forgets is closed by the garbage collector. That does not wait: it
+    cancels the operations in flight, and closes the queue when they have ended, some collections
+    later. With [single_issuer], only a collection on the creating thread does.
+
+    @raise Misuse while another thread is inside a function of the queue. *)
+
+val adopt : t -> unit
+(** Makes the calling domain the one that the queue belongs to. The program makes sure that no other
+    domain uses the queue any more. Does not help with [single_issuer], which means a thread.
+
+    @raise Misuse while another thread is inside a function of the queue, or after {!close}. *)
 
 val capacity : t -> int
 
@@ -94,19 +113,31 @@ val push_chain : t -> Operation.t array -> op array
     or transfers less than requested, the rest complete with minus ECANCELED.
 
     @raise Full if there are not enough free slots; none of the operations is added.
+    @raise Error as {!push}; none of the operations is added.
     @raise Invalid_argument for an empty chain, or one longer than {!capacity}. *)
 
 val submit : t -> unit
-(** Submits all pushed operations, with one system call on io_uring and Linux AIO. *)
+(** Submits all pushed operations and cancellations, with one system call on io_uring and Linux AIO.
+    Does not wait.
+
+    @raise Error if the system call fails: [ENOMEM] is temporary, others mean that the queue has
+    failed. No operation is lost; after a failure, {!close} the queue. *)
 
 val cancel : t -> op -> bool
 (** Requests that an operation be cancelled; the request is submitted by the next {!submit}, {!wait}
     or {!reap}. Its completion still arrives: with minus ECANCELED, or with its result if it could
-    not be stopped. [false] if the operation has completed. *)
+    not be stopped. [false] if the operation has completed.
+
+    On io_uring, the kernel has let go of the file of a cancelled {!Operation.poll} when that
+    {!submit}, {!wait} or {!reap} returns; closing the descriptor then closes the file. On the other
+    backends it has when the completion arrives. *)
+
+val cancel_all : t -> int
+(** {!cancel} for all operations. Returns the number of those for which it is [true]. *)
 
 (** {1 Completions} *)
 
-(** Completions that were reaped. One value is created once and used again for each {!reap}. *)
+(** Completions that were taken. One value is created once and used again for each {!reap}. *)
 module Completions : sig
   type t
 
@@ -115,25 +146,36 @@ module Completions : sig
 
       @raise Invalid_argument if [n] is not positive. *)
 
+  val length : t -> int
+  (** The number of completions that the last {!take} has stored; 0 while {!reap} has stored none
+      yet. If a signal handler raises during {!reap}, this many have been taken. *)
+
   val op : t -> int -> op
-  (** [op completions i] is the operation of the [i]th completion. *)
+  (** [op completions i] is the operation of the [i]th completion.
+
+      @raise Invalid_argument if there is no room for that many. *)
 
   val result : t -> int -> int
-  (** [result completions i] is its result: 0 or more, or minus an errno. *)
+  (** [result completions i] is its result: 0 or more, or minus an errno.
+
+      @raise Invalid_argument if there is no room for that many. *)
 end
 
 val wait : t -> min:int -> timeout_ns:int -> unit
-(** [wait queue ~min ~timeout_ns] submits all pushed operations and waits until at least [min]
-    completions are ready, a signal arrives, or [timeout_ns] nanoseconds have passed (0: does not
-    wait; negative: no timeout). It never waits for more operations than are in flight. The
-    completions stay in the queue for {!take}. *)
+(** [wait queue ~min ~timeout_ns] submits all pushed operations and cancellations and waits until at
+    least [min] completions are ready, a signal arrives, or [timeout_ns] nanoseconds have passed (0:
+    does not wait; negative: no timeout). It never waits for more operations than are in flight, nor
+    for more than 256. The completions stay in the queue for {!take}; those of an earlier {!wait}
+    count.
+
+    @raise Error as {!submit}. *)
 
 val take : t -> Completions.t -> int
 (** Moves completions that {!wait} has found into [completions], from index 0 on, and returns their
     number. Makes no system call and allocates nothing. *)
 
 val reap : t -> Completions.t -> min:int -> timeout_ns:int -> int
-(** {!wait}, unless completions are left from a previous one, then {!take}. *)
+(** {!wait}, then {!take}. *)
 
 val error : int -> Unix.error
 (** [error result] is the error of a negative result. *)
@@ -144,14 +186,39 @@ val descriptor : t -> Unix.file_descr
 (** A descriptor that is readable when completions may be ready. It belongs to the queue: do not
     read or close it. From the first call on there are no lost wakeups; spurious ones are possible.
     When it is readable, call {!reap} with [~min:0 ~timeout_ns:0] until it returns 0. Call {!submit}
-    before waiting for it. *)
+    before waiting for it. With io_uring, [Unix.select] of it may fail with [EINTR] although no
+    signal arrived: wait again.
+
+    @raise Error if no descriptor is left. *)
+
+(** {1 Registered memory and files} *)
+
+val register_buffers : t -> Buffer.t array -> unit
+(** Registers memory as fixed buffers of the ring: the kernel looks up its pages once, rather than
+    for each transfer. Transfers within one of the buffers use it without being told to. The buffers
+    stay alive until the queue is closed.
+
+    @raise Error with [EOPNOTSUPP] if the queue has no ring, [ENOMEM] for more than
+    [RLIMIT_MEMLOCK] allows, [ENOSPC] for more than 64 registrations, [EINVAL] for no buffers or one
+    that is empty or longer than 1 GiB. The queue works without a registration, too. *)
+
+val register_file : t -> Unix.file_descr -> unit
+(** Registers a descriptor with the ring: the kernel looks it up once, rather than for each
+    operation. Unregister it before you close it. Registering it twice does nothing.
+
+    @raise Error with [EOPNOTSUPP] (no ring), [ENOSPC] (more than 64) or [EBADF]. *)
+
+val unregister_file : t -> Unix.file_descr -> unit
+(** Ends the registration of a descriptor.
+
+    @raise Error with [ENOENT] (not registered) or [EBUSY] (operations on it are in flight). *)
 
 (** {1 Information} *)
 
 type stats = {
   pushed : int;  (** operations *)
-  delivered : int;  (** operations whose completion was delivered *)
-  in_flight : int;  (** operations pushed and not delivered *)
+  delivered : int;  (** operations whose completion was taken *)
+  in_flight : int;  (** operations pushed and not taken *)
   system_calls : int;  (** system calls made for I/O, also by threads *)
   retries : int;  (** results retried: EINTR, EAGAIN, unrequested ECANCELED *)
   continued : int;  (** short transfers that were continued *)
@@ -163,7 +230,7 @@ val stats : t -> stats
 val backend : t -> backend
 
 val in_flight : t -> int
-(** Operations pushed whose completion has not been taken. *)
+(** Operations pushed whose completion has not been taken; 0 after {!close}. *)
 
 val explain : t -> string
 (** Describes the backend, what is available, and what was refused, with reason and fix. *)

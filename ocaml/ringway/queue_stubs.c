@@ -15,6 +15,7 @@
 #include <caml/fail.h>
 #include <caml/memory.h>
 #include <caml/mlvalues.h>
+#include <caml/signals.h>
 #include <caml/threads.h>
 #include <caml/unixsupport.h>
 #include <caml/version.h>
@@ -25,11 +26,13 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#if OCAML_VERSION < 41400
+#if OCAML_VERSION < 50000
 #define caml_unix_error_of_code unix_error_of_code
 #endif
 
@@ -37,7 +40,10 @@
 #define IN_USE (-10000)
 #define CLOSED (-10001)
 
-/* Completions that one reap takes from the library. */
+/* The longest text of Queue.create's faults, with its NUL; queue.ml checks it. */
+#define FAULTS 512
+
+/* Completions that the stubs hold between a wait and a take. */
 #define BATCH 256
 
 #define SLOT_BITS 24
@@ -51,10 +57,19 @@ struct slot {
 	uint64_t generation;
 };
 
+/* The fields of Queue.roots, in its order. */
+enum { ROOTED_BUFFERS, ROOTED_VECTORS, NO_BUFFER, NO_VECTOR };
+
 struct queue {
-	struct ringway_queue *queue; /* NULL after close */
+	struct ringway_queue *queue; /* NULL before it is opened and after close */
+	pid_t owner;
 	/* Nonzero while a thread is inside a stub, possibly without the runtime lock. */
 	atomic_int in_use;
+	/* Whether `roots` is registered with the garbage collector. It is from before the first
+	   operation until after the last one: what the kernel may access stays alive even if the
+	   program, a finaliser or an exception loses the queue. */
+	int rooted;
+	value roots; /* Queue.roots */
 	uint32_t capacity;
 	uint32_t free_count;
 	uint32_t *free; /* a stack of slot numbers */
@@ -62,24 +77,21 @@ struct queue {
 	/* Completions that were reaped and not taken: batch[next] to batch[count - 1]. */
 	uint32_t next, count;
 	struct ringway_completion batch[BATCH];
+	struct iovec iov[IOV_MAX]; /* of the operation that is being pushed */
 };
 
 #define Queue_val(v) (*(struct queue **)Data_custom_val(v))
 
-static void free_queue(struct queue *queue)
-{
-	free(queue->free);
-	free(queue->slots);
-	free(queue);
-}
-
-/* Queue.finalise closes a queue that the program forgot; only memory is left here. */
+/* A queue that is still open has been lost with its operations: only leaking it is safe. */
 static void finalize_handle(value handle)
 {
 	struct queue *queue = Queue_val(handle);
 
-	if (queue != NULL && queue->queue == NULL)
-		free_queue(queue);
+	if (queue != NULL && queue->queue == NULL && !queue->rooted) {
+		free(queue->free);
+		free(queue->slots);
+		free(queue);
+	}
 }
 
 static struct custom_operations handle_operations = {
@@ -93,11 +105,12 @@ static struct custom_operations handle_operations = {
 	custom_fixed_length_default,
 };
 
-/* Begins a use of the queue: 0, IN_USE or CLOSED. */
+/* Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD if another thread was inside a stub when
+   this process was forked. */
 static int begin(struct queue *queue)
 {
 	if (atomic_exchange_explicit(&queue->in_use, 1, memory_order_acquire) != 0)
-		return IN_USE;
+		return getpid() == queue->owner ? IN_USE : -ECHILD;
 	if (queue->queue != NULL)
 		return 0;
 	atomic_store_explicit(&queue->in_use, 0, memory_order_release);
@@ -150,7 +163,7 @@ value ringway_ml_constant(value number)
 	static const int constants[] = {
 		AT_FDCWD, O_DIRECT, O_CLOEXEC, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
 		POLLIN, POLLOUT, POLLERR, POLLHUP, IOV_MAX, sizeof(struct statx),
-		ECANCELED,
+		ECANCELED, EAGAIN, ENOENT, ECHILD, EEXIST,
 	};
 	assert(Long_val(number) < (intnat)(sizeof constants / sizeof *constants));
 	return Val_long(constants[Long_val(number)]);
@@ -178,8 +191,8 @@ enum {
 	RESOLVE, TIMEOUT_NS,
 };
 
-/* Translates an Operation.t. `iov` has room for IOV_MAX elements. The result points into OCaml's
-   heap and is valid until the next allocation. */
+/* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap, so
+   it is valid until the next allocation or release of the runtime lock. */
 static struct ringway_operation fill(value operation, struct iovec *iov)
 {
 	unsigned opcode = (unsigned)Long_val(Field(operation, OPCODE));
@@ -250,38 +263,40 @@ value ringway_ml_version(value unit)
 	return caml_copy_string(ringway_version());
 }
 
-/* Creates a queue; -errno in *error if that fails. */
-static struct queue *create(const struct ringway_options *options, int *error)
+/* Returns a handle without an open queue, which has this capacity. */
+value ringway_ml_handle(value capacity)
 {
-	struct queue *queue = calloc(1, sizeof *queue);
+	CAMLparam1(capacity);
+	CAMLlocal1(handle);
+	struct queue *queue;
 
-	*error = -ENOMEM;
+	handle = caml_alloc_custom(&handle_operations, sizeof(struct queue *), 0, 1);
+	Queue_val(handle) = NULL;
+	queue = calloc(1, sizeof *queue);
 	if (queue == NULL)
-		return NULL;
-	queue->capacity = options->in_flight;
+		caml_raise_out_of_memory();
+	Queue_val(handle) = queue;
+	queue->capacity = (uint32_t)Long_val(capacity);
+	queue->free_count = queue->capacity;
 	queue->free = calloc(queue->capacity, sizeof *queue->free);
 	queue->slots = calloc(queue->capacity, sizeof *queue->slots);
-	if (queue->free != NULL && queue->slots != NULL)
-		*error = ringway_create(options, &queue->queue);
-	if (*error != 0) {
-		free_queue(queue);
-		return NULL;
-	}
+	if (queue->free == NULL || queue->slots == NULL)
+		caml_raise_out_of_memory();
 	/* The lowest slot is on top. */
 	for (uint32_t i = 0; i < queue->capacity; i++)
 		queue->free[i] = queue->capacity - 1 - i;
-	queue->free_count = queue->capacity;
-	return queue;
+	CAMLreturn(handle);
 }
 
-value ringway_ml_create(value numbers, value faults)
+/* Opens the queue of a new handle. Returns 0 or -errno. */
+value ringway_ml_open(value handle, value roots, value numbers, value faults)
 {
-	CAMLparam2(numbers, faults);
-	CAMLlocal2(handle, result);
+	CAMLparam4(handle, roots, numbers, faults);
+	struct queue *queue = Queue_val(handle);
 	struct ringway_options options;
-	char *text = NULL;
-	int error;
-	struct queue *queue;
+	struct ringway_queue *opened = NULL;
+	char text[FAULTS];
+	int result;
 
 	ringway_options_init(&options);
 	options.backend = (uint32_t)Long_val(Field(numbers, 0));
@@ -296,37 +311,48 @@ value ringway_ml_create(value numbers, value faults)
 	if (options.close_wait_ms == 0)
 		options.flags |= RINGWAY_NO_CLOSE_WAIT;
 	if (caml_string_length(faults) > 0) {
-		text = caml_stat_strdup(String_val(faults));
+		snprintf(text, sizeof text, "%s", String_val(faults));
 		options.faults = text;
 	}
-	handle = caml_alloc_custom(&handle_operations, sizeof(struct queue *), 0, 1);
-	Queue_val(handle) = NULL;
+	/* This may run a signal handler, which may raise: nothing is held yet. */
 	caml_release_runtime_system();
-	queue = create(&options, &error);
+	queue->owner = getpid();
+	result = ringway_create(&options, &opened);
 	caml_acquire_runtime_system();
-	caml_stat_free(text);
-	Queue_val(handle) = queue;
-	if (queue != NULL) {
-		result = caml_alloc(1, 0); /* Ok handle */
-		Store_field(result, 0, handle);
-	} else {
-		result = caml_alloc(1, 1); /* Error errno */
-		Store_field(result, 0, Val_long(error));
+	queue->queue = opened;
+	if (result == 0) {
+		queue->roots = roots;
+		caml_register_generational_global_root(&queue->roots);
+		queue->rooted = 1;
 	}
-	CAMLreturn(result);
+	CAMLreturn(Val_long(result));
+}
+
+/* Makes a slot's buffers those of an operation, or none. caml_modify() neither allocates in OCaml's
+   heap nor raises, so [@@noalloc] stubs may call this. */
+static void root(struct queue *queue, uint32_t index, value buffer, value vector)
+{
+	value buffers = Field(queue->roots, ROOTED_BUFFERS);
+	value vectors = Field(queue->roots, ROOTED_VECTORS);
+
+	if (Field(buffers, index) != buffer)
+		caml_modify(&Field(buffers, index), buffer);
+	if (Field(vectors, index) != vector)
+		caml_modify(&Field(vectors, index), vector);
 }
 
 /* Takes a free slot for an operation that the library has accepted as `id`; returns its op. */
-static intnat occupy(struct queue *queue, int64_t id)
+static intnat occupy(struct queue *queue, int64_t id, value operation)
 {
 	uint32_t index = queue->free[--queue->free_count];
 	struct slot *slot = &queue->slots[index];
 
 	slot->id = id;
+	root(queue, index, Field(operation, BUFFER), Field(operation, BUFFERS));
 	return (intnat)((slot->generation & GENERATION_MASK) << SLOT_BITS | index);
 }
 
-/* The op that the next call of occupy() returns. `after` more slots are taken before it. */
+/* Returns the op that occupy() returns after `after` other calls. */
 static intnat next_op(struct queue *queue, uint32_t after)
 {
 	uint32_t index = queue->free[queue->free_count - 1 - after];
@@ -334,27 +360,26 @@ static intnat next_op(struct queue *queue, uint32_t after)
 	return (intnat)((queue->slots[index].generation & GENERATION_MASK) << SLOT_BITS | index);
 }
 
+/* Pushes and roots in one step, so that no signal handler or collection comes between. */
 intnat ringway_ml_push(value handle, value operation)
 {
 	struct queue *queue = Queue_val(handle);
-	struct iovec iov[IOV_MAX];
 	struct ringway_operation raw;
-	int64_t id;
+	int64_t id = begin(queue);
 	intnat op;
-	int error = begin(queue);
 
-	if (error != 0)
-		return error;
+	if (id != 0)
+		return id;
 	if (queue->free_count == 0) {
 		end(queue);
 		return -EAGAIN;
 	}
-	raw = fill(operation, iov);
+	raw = fill(operation, queue->iov);
 	op = next_op(queue, 0);
 	raw.user_data = (void *)op;
 	id = ringway_push(queue->queue, &raw);
 	if (id > 0)
-		occupy(queue, id);
+		occupy(queue, id, operation);
 	end(queue);
 	return id > 0 ? op : (intnat)id;
 }
@@ -364,46 +389,49 @@ value ringway_ml_push_byte(value handle, value operation)
 	return Val_long(ringway_ml_push(handle, operation));
 }
 
-/* Stores the ops in the array `ops`, whose elements are immediate before and after. */
+/* Stores the ops in the array `ops`, whose elements are immediate before and after. `operations` has
+   at most `capacity` elements. */
 value ringway_ml_push_chain(value handle, value operations, value ops)
 {
 	CAMLparam3(handle, operations, ops);
 	struct queue *queue = Queue_val(handle);
 	uint32_t count = (uint32_t)Wosize_val(operations);
-	struct ringway_operation *raw = caml_stat_alloc(count * sizeof *raw);
-	int64_t *ids = caml_stat_alloc(count * sizeof *ids);
+	struct ringway_operation *raw = NULL;
+	int64_t *ids = NULL;
 	struct iovec *iov = NULL;
 	size_t buffers = 0;
+	int no_memory = 0;
 	int64_t result = begin(queue);
 
 	if (result != 0)
-		goto out;
+		CAMLreturn(Val_long(result));
 	if (queue->free_count < count) {
-		result = -EAGAIN;
-		goto ended;
+		end(queue);
+		CAMLreturn(Val_long(-EAGAIN));
 	}
 	for (uint32_t i = 0; i < count; i++)
 		buffers += Wosize_val(Field(Field(operations, i), BUFFERS));
-	iov = caml_stat_alloc_noexc((buffers + 1) * sizeof *iov);
-	if (iov == NULL) {
-		result = -ENOMEM;
-		goto ended;
+	raw = malloc(count * sizeof *raw);
+	ids = malloc(count * sizeof *ids);
+	iov = malloc((buffers + 1) * sizeof *iov);
+	no_memory = raw == NULL || ids == NULL || iov == NULL;
+	if (!no_memory) {
+		buffers = 0;
+		for (uint32_t i = 0; i < count; i++) {
+			raw[i] = fill(Field(operations, i), iov + buffers);
+			raw[i].user_data = (void *)next_op(queue, i);
+			buffers += Wosize_val(Field(Field(operations, i), BUFFERS));
+		}
+		result = ringway_push_chain(queue->queue, raw, count, ids);
+		for (uint32_t i = 0; result > 0 && i < count; i++)
+			Field(ops, i) = Val_long(occupy(queue, ids[i], Field(operations, i)));
 	}
-	buffers = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		raw[i] = fill(Field(operations, i), iov + buffers);
-		raw[i].user_data = (void *)next_op(queue, i);
-		buffers += Wosize_val(Field(Field(operations, i), BUFFERS));
-	}
-	result = ringway_push_chain(queue->queue, raw, count, ids);
-	for (uint32_t i = 0; result > 0 && i < count; i++)
-		Store_field(ops, i, Val_long(occupy(queue, ids[i])));
-ended:
 	end(queue);
-out:
-	caml_stat_free(iov);
-	caml_stat_free(ids);
-	caml_stat_free(raw);
+	free(iov);
+	free(ids);
+	free(raw);
+	if (no_memory)
+		caml_raise_out_of_memory();
 	CAMLreturn(Val_long(result > 0 ? 0 : result));
 }
 
@@ -411,14 +439,16 @@ value ringway_ml_submit(value handle)
 {
 	CAMLparam1(handle);
 	struct queue *queue = Queue_val(handle);
-	int result = begin(queue);
+	int result;
 
+	/* Before begin(), because this may run a signal handler, which may raise. */
+	caml_release_runtime_system();
+	result = begin(queue);
 	if (result == 0) {
-		caml_release_runtime_system();
 		result = ringway_submit(queue->queue);
-		caml_acquire_runtime_system();
 		end(queue);
 	}
+	caml_acquire_runtime_system();
 	CAMLreturn(Val_long(result));
 }
 
@@ -433,6 +463,7 @@ intnat ringway_ml_cancel(value handle, intnat op)
 	result = -ENOENT;
 	if (index < queue->capacity) {
 		struct slot *slot = &queue->slots[index];
+
 		if (slot->id > 0 &&
 		    (slot->generation & GENERATION_MASK) == (uint64_t)op >> SLOT_BITS)
 			result = ringway_cancel(queue->queue, slot->id);
@@ -458,27 +489,47 @@ value ringway_ml_cancel_all(value handle)
 	return Val_long(result);
 }
 
+/* Submits, and waits until the batch has `min` completions. Returns 0 or -errno. */
+static int fill_batch(struct queue *queue, intnat min, intnat timeout_ns)
+{
+	uint32_t left = queue->count - queue->next;
+	int result;
+
+	if (queue->next > 0) {
+		memmove(queue->batch, queue->batch + queue->next, left * sizeof *queue->batch);
+		queue->next = 0;
+		queue->count = left;
+	}
+	if (min > BATCH)
+		min = BATCH;
+	if (left == BATCH)
+		result = ringway_submit(queue->queue);
+	else
+		result = ringway_reap_into(queue->queue, queue->batch + left, BATCH - left,
+		                           min > left ? (unsigned)(min - left) : 0,
+		                           timeout_ns < 0 ? RINGWAY_FOREVER : timeout_ns);
+	if (result < 0)
+		return result;
+	if (left < BATCH)
+		queue->count += (uint32_t)result;
+	return 0;
+}
+
 intnat ringway_ml_wait(value handle, intnat min, intnat timeout_ns)
 {
 	CAMLparam1(handle);
 	struct queue *queue = Queue_val(handle);
-	intnat result = begin(queue);
+	intnat result;
 
+	caml_release_runtime_system();
+	result = begin(queue);
 	if (result == 0) {
-		caml_release_runtime_system();
-		if (queue->next < queue->count) {
-			/* Completions are left: nothing to wait for. */
-			result = ringway_submit(queue->queue);
-		} else {
-			result = ringway_reap_into(queue->queue, queue->batch, BATCH,
-			                           min < BATCH ? (unsigned)min : BATCH,
-			                           timeout_ns < 0 ? RINGWAY_FOREVER : timeout_ns);
-			queue->next = 0;
-			queue->count = result < 0 ? 0 : (uint32_t)result;
-		}
-		caml_acquire_runtime_system();
+		result = fill_batch(queue, min, timeout_ns);
 		end(queue);
 	}
+	caml_acquire_runtime_system();
+	/* Runs the handler of a signal that ended the wait. If it raises, the completions are kept. */
+	caml_process_pending_actions();
 	CAMLreturnT(intnat, result);
 }
 
@@ -487,18 +538,18 @@ value ringway_ml_wait_byte(value handle, value min, value timeout_ns)
 	return Val_long(ringway_ml_wait(handle, Long_val(min), Long_val(timeout_ns)));
 }
 
-/* caml_modify() neither allocates in OCaml's heap nor raises, so this is a noalloc stub. */
-value ringway_ml_take(value handle, value roots, value vectors, value empty, value ops,
-                      value results)
+/* Stores completions in a Queue.Completions.t. */
+intnat ringway_ml_take(value handle, value completions)
 {
 	struct queue *queue = Queue_val(handle);
-	intnat *op = Caml_ba_data_val(ops), *result = Caml_ba_data_val(results);
-	intnat capacity = Caml_ba_array_val(ops)->dim[0], count = 0;
+	struct caml_ba_array *ops = Caml_ba_array_val(Field(completions, 0));
+	intnat *op = ops->data, *result = Caml_ba_data_val(Field(completions, 1));
+	intnat room = ops->dim[0], count = 0;
 	int error = begin(queue);
 
 	if (error != 0)
-		return Val_long(error);
-	while (count < capacity && queue->next < queue->count) {
+		return error;
+	while (count < room && queue->next < queue->count) {
 		const struct ringway_completion *completion = &queue->batch[queue->next++];
 		uint64_t number = (uint64_t)(uintptr_t)completion->user_data;
 		uint32_t index = (uint32_t)(number & SLOT_MASK);
@@ -509,41 +560,93 @@ value ringway_ml_take(value handle, value roots, value vectors, value empty, val
 		queue->slots[index].id = 0;
 		queue->slots[index].generation++;
 		queue->free[queue->free_count++] = index;
-		if (Field(roots, index) != empty)
-			caml_modify(&Field(roots, index), empty);
-		if (Field(vectors, index) != Atom(0))
-			caml_modify(&Field(vectors, index), Atom(0));
+		root(queue, index, Field(queue->roots, NO_BUFFER), Field(queue->roots, NO_VECTOR));
 	}
+	/* With the completions, so that a signal handler that raises loses none of them. */
+	Field(completions, 2) = Val_long(count);
 	end(queue);
-	return Val_long(count);
+	return count;
 }
 
-value ringway_ml_take_byte(value *arguments, int count)
+value ringway_ml_take_byte(value handle, value completions)
 {
-	(void)count;
-	return ringway_ml_take(arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
-	                       arguments[5]);
+	return Val_long(ringway_ml_take(handle, completions));
+}
+
+/* Drops the completions of the batch, and closes descriptors that nobody can take any more. */
+static void drop_batch(struct queue *queue)
+{
+	while (queue->next < queue->count) {
+		const struct ringway_completion *completion = &queue->batch[queue->next++];
+
+		if (completion->opcode == RINGWAY_OP_OPEN && completion->result >= 0)
+			close((int)completion->result);
+	}
+}
+
+/* Returns the number of operations that did not end. The buffers of the queue stay rooted then. */
+static int destroy(struct queue *queue)
+{
+	int left;
+
+	drop_batch(queue);
+	left = ringway_destroy(&queue->queue);
+	queue->free_count = queue->capacity;
+	return left;
+}
+
+static void unroot(struct queue *queue)
+{
+	if (queue->rooted)
+		caml_remove_generational_global_root(&queue->roots);
+	queue->rooted = 0;
 }
 
 value ringway_ml_close(value handle)
 {
 	CAMLparam1(handle);
 	struct queue *queue = Queue_val(handle);
-	int result = begin(queue);
+	int result;
 
+	caml_release_runtime_system();
+	result = begin(queue);
 	if (result == 0) {
-		/* Descriptors that nobody takes any more. */
-		while (queue->next < queue->count) {
-			const struct ringway_completion *completion = &queue->batch[queue->next++];
-			if (completion->opcode == RINGWAY_OP_OPEN && completion->result >= 0)
-				close((int)completion->result);
-		}
-		caml_release_runtime_system();
-		result = ringway_destroy(&queue->queue);
-		caml_acquire_runtime_system();
+		result = destroy(queue);
 		end(queue);
+		caml_acquire_runtime_system();
+		if (result == 0)
+			unroot(queue);
+	} else {
+		caml_acquire_runtime_system();
 	}
 	CAMLreturn(Val_long(result));
+}
+
+/*
+ * For the finaliser of a queue that the program has lost: cancels what is in flight, and closes the
+ * queue when nothing is. Does not wait. Returns false if it is to be called again later.
+ */
+value ringway_ml_retire(value handle)
+{
+	struct queue *queue = Queue_val(handle);
+	int result = begin(queue);
+	int done;
+
+	if (result != 0)
+		return Val_bool(result != IN_USE);
+	ringway_cancel_all(queue->queue);
+	do {
+		drop_batch(queue);
+		result = fill_batch(queue, 0, 0);
+	} while (queue->count > queue->next);
+	/* An operation of a single issuer cannot be reaped by another thread. It may be this one's
+	   turn to run the finaliser next time. Other errors are for good. */
+	done = ringway_in_flight(queue->queue) == 0 ||
+	       (result < 0 && result != -EEXIST && result != -ENOMEM);
+	if (done && destroy(queue) == 0)
+		unroot(queue);
+	end(queue);
+	return Val_bool(done);
 }
 
 value ringway_ml_descriptor(value handle)
@@ -558,6 +661,55 @@ value ringway_ml_descriptor(value handle)
 	return Val_long(result);
 }
 
+/* The caller keeps `buffers` alive until the queue is closed. */
+value ringway_ml_register_buffers(value handle, value buffers)
+{
+	CAMLparam2(handle, buffers);
+	struct queue *queue = Queue_val(handle);
+	size_t count = Wosize_val(buffers);
+	struct iovec *iov = malloc((count + 1) * sizeof *iov);
+	int result;
+
+	if (iov == NULL)
+		caml_raise_out_of_memory();
+	for (size_t i = 0; i < count; i++) {
+		iov[i].iov_base = Caml_ba_data_val(Field(buffers, i));
+		iov[i].iov_len = (size_t)Caml_ba_array_val(Field(buffers, i))->dim[0];
+	}
+	result = begin(queue);
+	if (result == 0) {
+		result = ringway_register_buffers(queue->queue, iov, count);
+		end(queue);
+	}
+	free(iov);
+	CAMLreturn(Val_long(result));
+}
+
+value ringway_ml_register_file(value handle, value fd)
+{
+	struct queue *queue = Queue_val(handle);
+	int result = begin(queue);
+
+	if (result == 0) {
+		result = ringway_register_file(queue->queue, Int_val(fd));
+		end(queue);
+	}
+	return Val_long(result);
+}
+
+value ringway_ml_unregister_file(value handle, value fd)
+{
+	struct queue *queue = Queue_val(handle);
+	int result = begin(queue);
+
+	if (result == 0) {
+		result = ringway_unregister_file(queue->queue, Int_val(fd));
+		end(queue);
+	}
+	return Val_long(result);
+}
+
+/* Nobody changes free_count while the caller has the runtime lock. */
 value ringway_ml_in_flight(value handle)
 {
 	struct queue *queue = Queue_val(handle);
@@ -565,27 +717,29 @@ value ringway_ml_in_flight(value handle)
 	return Val_long(queue->capacity - queue->free_count);
 }
 
-value ringway_ml_stats(value handle)
+/* Fills an array of 8 integers. */
+value ringway_ml_stats(value handle, value numbers)
 {
-	CAMLparam1(handle);
-	CAMLlocal1(result);
 	struct queue *queue = Queue_val(handle);
 	struct ringway_stats stats;
+	uint32_t left;
+	int result = begin(queue);
 
-	if (begin(queue) != 0)
-		CAMLreturn(Atom(0));
+	if (result != 0)
+		return Val_long(result);
 	ringway_get_stats(queue->queue, &stats, sizeof stats);
+	left = queue->count - queue->next;
 	end(queue);
-	result = caml_alloc(8, 0);
-	Store_field(result, 0, Val_long(stats.pushed));
-	Store_field(result, 1, Val_long(stats.delivered));
-	Store_field(result, 2, Val_long(stats.in_flight));
-	Store_field(result, 3, Val_long(stats.system_calls));
-	Store_field(result, 4, Val_long(stats.retries));
-	Store_field(result, 5, Val_long(stats.continued));
-	Store_field(result, 6, Val_long(stats.to_threads));
-	Store_field(result, 7, Val_long(stats.late));
-	CAMLreturn(result);
+	/* What the library has delivered to the batch is in flight for the program. */
+	Field(numbers, 0) = Val_long(stats.pushed);
+	Field(numbers, 1) = Val_long(stats.delivered - left);
+	Field(numbers, 2) = Val_long(stats.in_flight + left);
+	Field(numbers, 3) = Val_long(stats.system_calls);
+	Field(numbers, 4) = Val_long(stats.retries);
+	Field(numbers, 5) = Val_long(stats.continued);
+	Field(numbers, 6) = Val_long(stats.to_threads);
+	Field(numbers, 7) = Val_long(stats.late);
+	return Val_long(0);
 }
 
 value ringway_ml_backend(value handle)
@@ -600,18 +754,30 @@ value ringway_ml_backend(value handle)
 	return Val_long(result);
 }
 
+/* Returns Ok text or Error number. */
 value ringway_ml_explain(value handle)
 {
 	CAMLparam1(handle);
-	CAMLlocal1(text);
+	CAMLlocal2(content, result);
 	struct queue *queue = Queue_val(handle);
-	size_t length;
+	char *text = NULL;
+	int error = begin(queue);
 
-	if (begin(queue) != 0)
-		CAMLreturn(caml_copy_string(""));
-	length = ringway_explain(queue->queue, NULL, 0);
-	text = caml_alloc_string(length);
-	ringway_explain(queue->queue, (char *)Bytes_val(text), length + 1);
-	end(queue);
-	CAMLreturn(text);
+	if (error == 0) {
+		size_t size = ringway_explain(queue->queue, NULL, 0) + 1;
+
+		text = malloc(size);
+		if (text != NULL)
+			ringway_explain(queue->queue, text, size);
+		end(queue);
+		if (text == NULL)
+			caml_raise_out_of_memory();
+		content = caml_alloc_initialized_string(strlen(text), text);
+		free(text);
+	} else {
+		content = Val_long(error);
+	}
+	result = caml_alloc_small(1, error == 0 ? 0 : 1);
+	Field(result, 0) = content;
+	CAMLreturn(result);
 }

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -46,8 +47,9 @@ value ringway_ml_stat(value buffer)
 {
 	CAMLparam1(buffer);
 	CAMLlocal5(size, atime, mtime, ctime, result);
-	const struct statx *stat = Caml_ba_data_val(buffer);
+	struct statx copy, *stat = &copy; /* The buffer may be at any address. */
 
+	memcpy(stat, Caml_ba_data_val(buffer), sizeof *stat);
 	size = caml_copy_int64((int64_t)stat->stx_size);
 	atime = caml_copy_double(seconds(&stat->stx_atime));
 	mtime = caml_copy_double(seconds(&stat->stx_mtime));

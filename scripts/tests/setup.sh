@@ -201,6 +201,28 @@ run go
 status_is 1
 grep -q "ringway: Go 1.19 is too old: 1.* or newer is needed" "$work/err" || fail "no versions"
 
+start "OCaml and its libraries are missing"
+machine
+run ocaml ocaml-test
+status_is 1
+prints "$work/err" "ringway: missing: OCaml, OCaml's libraries for tests"
+prints "$work/err" "ringway: install it with: sudo $INSTALL ocaml ocaml-findlib ocaml-dune \
+liblwt-ocaml-dev libalcotest-ocaml-dev libqcheck-ocaml-dev libcohttp-lwt-unix-ocaml-dev \
+libbigstringaf-ocaml-dev"
+
+start "an OCaml without Lwt and a library for tests lacks both"
+machine ocamlopt dune
+fake ocamlfind 'case " $* " in *" lwt.unix "* | *" qcheck "*) exit 2 ;; esac'
+run ocaml ocaml-test
+status_is 1
+prints "$work/err" "ringway: missing: OCaml, OCaml's libraries for tests"
+
+start "an OCaml with all libraries needs nothing"
+machine ocamlopt dune ocamlfind
+run ocaml ocaml-test
+status_is 0
+prints_nothing "$work/err"
+
 start "an ordinary user does not need mkfs"
 machine
 run mkfs

@@ -46,8 +46,13 @@
  *           parent. Functions that only read return the state as of the fork. All descriptors are
  *           close-on-exec.
  *
- * SIGNALS   A signal does not interrupt any function here. As with write(2), writing to a pipe or
- *           socket without a reader raises SIGPIPE; if that is ignored, the result is -EPIPE.
+ * SIGNALS   A signal does not interrupt any function here, unless the queue was created with
+ *           RINGWAY_INTERRUPTIBLE: then it ends the waits of ringway_reap() and
+ *           ringway_reap_into(). That is for runtimes that run their own signal handlers only when
+ *           C returns. As with select(2), a signal that arrives just before the wait begins does
+ *           not end it: let the handler make a polled descriptor readable, or wait with a timeout.
+ *           As with write(2), writing to a pipe or socket without a reader raises SIGPIPE; if that
+ *           is ignored, the result is -EPIPE.
  *
  * CANCEL    No function here is a cancellation point for pthread_cancel(3). A thread that is
  *           cancelled inside one, or inside a callback, ends at its first cancellation point after
@@ -130,7 +135,10 @@ enum {
 	RINGWAY_SQPOLL_CPU = 1u << 5,
 	/* ringway_destroy() cancels operations and does not wait for them. close_wait_ms must be 0,
 	   which would otherwise mean the default. */
-	RINGWAY_NO_CLOSE_WAIT = 1u << 6
+	RINGWAY_NO_CLOSE_WAIT = 1u << 6,
+	/* A signal handler that runs on the thread that waits ends the wait: ringway_reap() and
+	   ringway_reap_into() return the completions that are ready, possibly 0. See SIGNALS. */
+	RINGWAY_INTERRUPTIBLE = 1u << 7
 };
 
 /*
@@ -378,7 +386,8 @@ int ringway_submit(struct ringway_queue *queue);
 /*
  * Submits all pushed operations, waits until at least `min` completions are ready or `timeout_ns`
  * nanoseconds have passed (0: does not wait; RINGWAY_FOREVER: no timeout), and calls the callbacks
- * of all completions that are ready. It never waits for more operations than are in flight.
+ * of all completions that are ready. It never waits for more operations than are in flight. With
+ * RINGWAY_INTERRUPTIBLE, a signal ends the wait.
  *
  * A completion without a callback is counted and dropped; if it holds a newly opened descriptor,
  * that is closed. Completions arrive in no particular order, except those of chains and barriers.
@@ -404,6 +413,11 @@ int ringway_reap_into(struct ringway_queue *queue, struct ringway_completion *co
  * Requests that an operation be cancelled. Does not block. The request reaches the kernel with the
  * next submit or reap. The operation's completion still arrives: with -ECANCELED, or with its
  * result if it could not be stopped.
+ *
+ * An operation in flight keeps its file open: until then, close(2) of its descriptor closes no
+ * connection and frees no port. For a cancelled poll on io_uring (without RINGWAY_SQPOLL),
+ * ringway_reap(queue, 0, 0) on the thread that submitted it is enough: it delivers the completion
+ * and releases the file. On other backends, wait for the completion.
  *
  * Returns 0, or:
  *   -ENOENT    there is no such operation, or its result is already known

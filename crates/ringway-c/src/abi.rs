@@ -39,6 +39,7 @@ pub const SQPOLL: u32 = 1 << 3;
 pub const IOPOLL: u32 = 1 << 4;
 pub const SQPOLL_CPU: u32 = 1 << 5;
 pub const NO_CLOSE_WAIT: u32 = 1 << 6;
+pub const INTERRUPTIBLE: u32 = 1 << 7;
 
 /// `struct ringway_operation`.
 #[repr(C)]

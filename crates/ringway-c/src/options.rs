@@ -78,7 +78,8 @@ unsafe fn translate(request: &abi::Options) -> Result<Options, Failure> {
         | abi::SQPOLL
         | abi::IOPOLL
         | abi::SQPOLL_CPU
-        | abi::NO_CLOSE_WAIT;
+        | abi::NO_CLOSE_WAIT
+        | abi::INTERRUPTIBLE;
     let has = |flag| request.flags & flag != 0;
     if request.flags & !known != 0 {
         return Err(Failure::new(
@@ -98,6 +99,7 @@ unsafe fn translate(request: &abi::Options) -> Result<Options, Failure> {
     let mut core = Options::new()
         .single_issuer(has(abi::SINGLE_ISSUER))
         .eventfd(has(abi::EVENTFD))
+        .interruptible(has(abi::INTERRUPTIBLE))
         .strict(has(abi::STRICT));
     core = match request.backend {
         0 => core,

@@ -24,7 +24,7 @@ pub use completion::Completion;
 pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
 pub use table::{Abandoned, Orphan, Table};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Wait};
 use crate::error::{PushError, Reason};
 use crate::op::Operation;
 use crate::slots::{Counts, Key, State};
@@ -183,7 +183,7 @@ impl Queue {
     /// the whole backend (EEXIST: the thread is not the single issuer; ECHILD: a forked child); no
     /// operation is lost by them.
     pub fn submit(&mut self) -> io::Result<usize> {
-        self.advance(0, None)?;
+        self.advance(0, None, false)?;
         self.signal_ready();
         Ok(self.table.ready)
     }
@@ -194,12 +194,13 @@ impl Queue {
     /// With 0 it does not wait. It never waits for more operations than are in flight, so with none
     /// in flight it returns at once. Completions come in no particular order except that of chains
     /// and barriers. Completions that the caller does not take from the iterator stay for the next
-    /// call. A signal does not end the wait.
+    /// call. A signal does not end the wait, unless the queue is
+    /// [`interruptible`](Options::interruptible).
     ///
     /// Errors: as for [`submit`](Self::submit).
     #[inline]
     pub fn reap(&mut self, at_least: usize) -> io::Result<Completions<'_>> {
-        self.advance(at_least, None)?;
+        self.advance(at_least, None, self.backends.options.is_interruptible())?;
         Ok(Completions { queue: self })
     }
 
@@ -210,7 +211,7 @@ impl Queue {
         at_least: usize,
         deadline: Instant,
     ) -> io::Result<Completions<'_>> {
-        self.advance(at_least, Some(deadline))?;
+        self.advance(at_least, Some(deadline), self.backends.options.is_interruptible())?;
         Ok(Completions { queue: self })
     }
 
@@ -219,7 +220,7 @@ impl Queue {
     /// reap, in their order.
     ///
     /// For a caller that waits for its own operations on a queue that it shares. It never waits for
-    /// more matching operations than are in flight.
+    /// more matching operations than are in flight. A signal does not end the wait.
     ///
     /// Errors: as for [`submit`](Self::submit).
     pub fn reap_matching(
@@ -236,7 +237,7 @@ impl Queue {
             // The completions that are there now do not match. `missing` more of them include the
             // matching ones or others that came first.
             let others = self.table.ready;
-            self.advance(others + missing, None)?;
+            self.advance(others + missing, None, false)?;
             let progressed = self.table.ready > others;
             missing = missing.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
             if missing == 0 || !progressed {
@@ -275,8 +276,14 @@ impl Queue {
         flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }
 
-    /// Submits, waits for `want` completions, and processes the events of the backends.
-    fn advance(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+    /// Submits, waits for `want` completions, and processes the events of the backends. If
+    /// `interruptible`, a signal ends the wait.
+    fn advance(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        interruptible: bool,
+    ) -> io::Result<()> {
         let (table, backends) = (&mut self.table, &mut self.backends);
         if !table.owner.is_current() {
             return Err(io::Error::from_raw_os_error(libc::ECHILD));
@@ -297,7 +304,7 @@ impl Queue {
             let entered = backends.enter(wait_for, until);
             let progressed = table.process_events(backends);
             table.clear();
-            entered?;
+            let wait = entered?;
             let enough = table.ready >= want;
             // If the backend is full and the caller does not wait, the pending operations stay
             // pending.
@@ -311,6 +318,9 @@ impl Queue {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+            if interruptible && wait == Wait::Interrupted {
                 return Ok(());
             }
         }

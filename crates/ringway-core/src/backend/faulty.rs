@@ -7,7 +7,7 @@ mod plan;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::file::Traits;
 use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
 use crate::refusal::Refusal;
@@ -207,7 +207,7 @@ impl Faulty {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         let mut inner_events = std::mem::take(&mut self.inner_events);
         let entered = self.inner.enter(want, until, &mut inner_events);
         for mut event in inner_events.drain(..) {
@@ -314,7 +314,7 @@ impl Backend for Faulty {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         if let Some(left) = &mut self.plan.enters {
             *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         }

@@ -1,7 +1,7 @@
 //! A backend that takes no jobs and returns no events. It replaces one that has ended, and does the
 //! waiting of the null backend.
 
-use super::{Backend, BackendFull, Event, Job};
+use super::{Backend, BackendFull, Event, Job, Wait};
 use crate::slots::Token;
 use crate::sys::eventfd::{self, EventFd, wait_readable};
 use std::io;
@@ -24,7 +24,12 @@ impl Backend for Idle {
 
     /// Waits for the watched eventfd and until `until`. Without either it does not wait, since
     /// nothing would end the wait.
-    fn enter(&mut self, want: usize, until: Option<Instant>, _: &mut Vec<Event>) -> io::Result<()> {
+    fn enter(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+        _: &mut Vec<Event>,
+    ) -> io::Result<Wait> {
         if std::mem::take(&mut self.is_signalled)
             && let Some(eventfd) = &self.eventfd
         {
@@ -35,11 +40,14 @@ impl Backend for Idle {
             Some(watched) if wait_readable([watched], until)? == [true] => {
                 _ = eventfd::drain(watched)
             }
-            Some(_) => {}
-            None if until.is_some() => _ = wait_readable([], until)?,
+            Some(_) => return Ok(Wait::cut_short(until)),
+            None if until.is_some() => {
+                wait_readable([], until)?;
+                return Ok(Wait::cut_short(until));
+            }
             None => {}
         }
-        Ok(())
+        Ok(Wait::Ended)
     }
 
     fn cancel(&mut self, _: Token) {}

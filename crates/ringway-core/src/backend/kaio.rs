@@ -13,7 +13,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -235,27 +235,33 @@ impl Kaio {
         }
     }
 
-    /// Waits for `missing` completions or another event. Returns true if `enter` should return with
-    /// the events that are there.
+    /// Waits for `missing` completions or another event. Returns how the wait ended if `enter`
+    /// should return with the events that are there; `None` if it should continue.
     fn wait(
         &mut self,
         missing: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Wait>> {
         if self.watched.is_some() && self.slab.without_eventfd > 0 {
             // They were submitted before the eventfd was watched, and signal nothing: wait for them
             // and for the eventfd alternately until they are done.
             let soon = Instant::now() + ALTERNATE_WAIT;
-            self.get_events(1, left(Some(until.map_or(soon, |until| until.min(soon)))), events)?;
-            return Ok(true);
+            let until = Some(until.map_or(soon, |until| until.min(soon)));
+            return Ok(Some(match self.get_events(1, left(until), events)? {
+                0 => Wait::cut_short(until),
+                _ => Wait::Ended,
+            }));
         }
         if let Some(watched) = self.watched {
-            let [ours, theirs] = self.wait_and_drain(watched, until)?;
-            return Ok(theirs || !ours);
+            return Ok(match self.wait_and_drain(watched, until)? {
+                [true, false] => None,
+                [_, true] => Some(Wait::Ended),
+                [false, false] => Some(Wait::cut_short(until)),
+            });
         }
         if self.slab.in_kernel == 0 && until.is_none() {
-            return Ok(true); // Nothing would end the wait.
+            return Ok(Some(Wait::Ended)); // Nothing would end the wait.
         }
         // If iocbs are queued because the kernel is full, wait for one completion only, to submit
         // them.
@@ -264,7 +270,8 @@ impl Kaio {
         } else {
             1
         };
-        Ok(self.get_events(min, left(until), events)? < min)
+        let got = self.get_events(min, left(until), events)?;
+        Ok((got < min).then(|| Wait::cut_short(until)))
     }
 
     /// Waits for the backend's eventfd and the watched one, drains those that are readable, and
@@ -301,14 +308,17 @@ impl Backend for Kaio {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         let enough = events.len() + want;
-        let mut done = want == 0;
+        let mut ended = None;
         if self.polled {
             // Drain before reaping, so that later completions make the descriptor readable again.
             match self.watched {
                 // The watched eventfd was readable: return, so that the caller handles it.
-                Some(watched) => done |= self.wait_and_drain(watched, Some(Instant::now()))?[1],
+                Some(watched) => {
+                    let [_, theirs] = self.wait_and_drain(watched, Some(Instant::now()))?;
+                    ended = theirs.then_some(Wait::Ended);
+                }
                 None => {
                     self.system_calls += 1;
                     self.eventfd.drain();
@@ -329,10 +339,13 @@ impl Backend for Kaio {
             if cfg!(debug_assertions) {
                 self.slab.check(self.queued.len());
             }
-            if done || events.len() >= enough {
-                return Ok(());
+            if events.len() >= enough {
+                return Ok(Wait::Ended);
             }
-            done = self.wait(enough - events.len(), until, events)?;
+            if let Some(ended) = ended {
+                return Ok(ended);
+            }
+            ended = self.wait(enough - events.len(), until, events)?;
         }
     }
 

@@ -76,6 +76,25 @@ pub(crate) enum EventKind {
     TimerExpired,
 }
 
+/// How the wait of [`Backend::enter`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// There are events, the time has come, or there was nothing to wait for.
+    Ended,
+    /// A signal ended it: there are fewer events than wanted, and the time has not come.
+    Interrupted,
+}
+
+impl Wait {
+    /// How a wait ended that returned with less than it waited for.
+    pub fn cut_short(until: Option<Instant>) -> Self {
+        match until {
+            Some(until) if Instant::now() >= until => Self::Ended,
+            _ => Self::Interrupted,
+        }
+    }
+}
+
 /// The backend took nothing: it is full until some of its jobs complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BackendFull;
@@ -96,7 +115,8 @@ pub(crate) trait Backend: Send {
 
     /// Submits all jobs taken so far, waits until there are at least `want` events (or until
     /// `until`, or, after a signal or a spurious wakeup, less long), and appends all events to
-    /// `events`. With `want` 0 it does not wait.
+    /// `events`. With `want` 0 it does not wait. [`Threads`](threads::Threads) wait on after a
+    /// signal unless made otherwise.
     ///
     /// Errors are those of the whole backend, such as EEXIST for a ring that belongs to another
     /// thread; no job is lost by them.
@@ -105,7 +125,7 @@ pub(crate) trait Backend: Send {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()>;
+    ) -> io::Result<Wait>;
 
     /// Requests that a job be cancelled if that is still possible; its event follows in any case.
     fn cancel(&mut self, token: Token);

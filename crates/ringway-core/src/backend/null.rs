@@ -2,7 +2,7 @@
 //! the queue remains.
 
 use super::idle::Idle;
-use super::{Backend, BackendFull, Event, EventKind, Job};
+use super::{Backend, BackendFull, Event, EventKind, Job, Wait};
 use crate::op::{Raw, Transfer};
 use crate::slots::Token;
 use std::io;
@@ -44,7 +44,7 @@ impl Backend for Null {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         let missing = want.saturating_sub(self.events.len());
         events.append(&mut self.events);
         self.idle.enter(missing, until, events)

@@ -21,7 +21,7 @@ mod pool;
 mod tests;
 mod watch;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
@@ -45,6 +45,8 @@ pub(crate) struct ThreadOptions {
     pub sync_workers: usize,
     /// How long a thread without work stays.
     pub idle: Duration,
+    /// A signal ends a wait.
+    pub interruptible: bool,
 }
 
 /// The threads backend of one queue. A thread starts only when there is work for it.
@@ -60,6 +62,7 @@ pub(crate) struct Threads {
     /// System calls made by the submitting thread.
     calls: u64,
     refusals: Vec<Refusal>,
+    interruptible: bool,
     // Kept to reuse their memory.
     events: Vec<Event>,
     deferred: Deferred,
@@ -67,15 +70,21 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Errors: none at present; a thread that cannot be started is done without.
+    /// Errors: those of `eventfd(2)`, if a signal is to end waits. A thread that cannot be started
+    /// is done without.
     pub fn new(options: ThreadOptions) -> io::Result<Self> {
+        let shared = Shared::new(options.workers, options.sync_workers, options.idle);
+        if options.interruptible {
+            shared.lock().signal_fd()?;
+        }
         Ok(Self {
-            shared: Arc::new(Shared::new(options.workers, options.sync_workers, options.idle)),
+            shared: Arc::new(shared),
             batch: Vec::new(),
             pending: 0,
             cached: CachedReads::default(),
             calls: 0,
             refusals: Vec::new(),
+            interruptible: options.interruptible,
             events: Vec::new(),
             deferred: Deferred::default(),
             poll_set: watch::PollSet::default(),
@@ -186,12 +195,13 @@ impl Backend for Threads {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         let before = events.len();
         self.try_at_once(events);
         let completed = events.len() - before;
 
-        let Self { shared, batch, deferred, poll_set, .. } = self;
+        let Self { shared, batch, deferred, poll_set, interruptible, .. } = self;
+        let mut wait = Wait::Ended;
         let mut state = shared.lock();
         state.distribute(batch.drain(..), deferred);
         // Waiting for more events than there are jobs would never end.
@@ -216,12 +226,21 @@ impl Backend for Threads {
                     Duration::ZERO
                 };
                 state = work_inline(shared, state, poll_set, limit, deferred);
+                let interrupted = poll_set.take_interrupted();
+                if *interruptible && interrupted && state.events.len() < want {
+                    wait = Wait::Interrupted;
+                    break;
+                }
                 if deferred.any() {
                     continue; // Deferred wakeups must not wait for what this thread waits for.
                 }
             }
-            state = shared.wait(state, want, until);
-            if state.events.len() >= want || left.is_zero() {
+            if *interruptible {
+                (state, wait) = shared.wait_interruptibly(state, want, until);
+            } else {
+                state = shared.wait(state, want, until);
+            }
+            if state.events.len() >= want || left.is_zero() || wait == Wait::Interrupted {
                 break;
             }
         }
@@ -243,7 +262,7 @@ impl Backend for Threads {
         if let Some(errno) = refused {
             self.note_refusal(errno);
         }
-        Ok(())
+        Ok(wait)
     }
 
     fn cancel(&mut self, token: Token) {

@@ -5,7 +5,7 @@
 
 mod workers;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
@@ -478,26 +478,33 @@ impl Uring {
         }
     }
 
-    /// One `io_uring_enter`.
-    fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<usize> {
+    /// One `io_uring_enter`. Returns the number of submitted entries and how the wait ended.
+    fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<(usize, Wait)> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and takes no timeout.
-        let want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
-        match until {
+        let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
+        let waiting = self.ring.submission().len();
+        let submitted = match until {
             Some(until) if want > 0 => {
                 if self.ring.params().is_feature_ext_arg() {
                     let timespec =
                         types::Timespec::from(until.saturating_duration_since(Instant::now()));
                     let args = types::SubmitArgs::new().timespec(&timespec);
-                    self.ring.submitter().submit_with_args(want, &args)
+                    self.ring.submitter().submit_with_args(want, &args)?
                 } else {
+                    want = 1;
                     let submitted = self.ring.submit()?;
                     wait_readable([self.ring.as_raw_fd()], Some(until))?;
-                    Ok(submitted)
+                    submitted
                 }
             }
-            _ => self.ring.submit_and_wait(want),
-        }
+            _ => self.ring.submit_and_wait(want)?,
+        };
+        // The kernel returns EINTR only if it submitted nothing and nothing has completed;
+        // otherwise a signal shows in that it waited for less. It does not wait if it could not
+        // submit everything.
+        let is_short = submitted == waiting && self.ring.completion().len() < want;
+        Ok((submitted, if is_short { Wait::cut_short(until) } else { Wait::Ended }))
     }
 }
 
@@ -558,10 +565,11 @@ impl Backend for Uring {
         want: usize,
         until: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Wait> {
         self.drain_eventfd();
         self.arm();
         let mut taken = self.reap(events);
+        let mut wait = Wait::Ended;
         loop {
             if self.ticked {
                 self.arm();
@@ -576,7 +584,11 @@ impl Backend for Uring {
                 self.unsubmitted = (0, 0);
             }
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
-            let missing = if self.fallback_ready { 0 } else { want.saturating_sub(taken) };
+            let missing = if self.fallback_ready || wait == Wait::Interrupted {
+                0
+            } else {
+                want.saturating_sub(taken)
+            };
             if waiting == 0 && missing == 0 && !needs_enter && !polled {
                 break;
             }
@@ -585,11 +597,15 @@ impl Backend for Uring {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok(0) if missing == 0 && (!needs_enter || reaped == 0) && !self.ticked => break,
+                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.ticked => {
+                    break;
+                }
+                Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR | libc::ETIME) if self.ticked => {}
-                    Some(libc::EINTR | libc::ETIME) => break,
+                    Some(libc::EINTR) => wait = Wait::Interrupted,
+                    Some(libc::ETIME) if self.ticked => {}
+                    Some(libc::ETIME) => break,
                     // The kernel has no memory, or takes nothing before completions are reaped. The
                     // submission queue stays as it is for the next enter.
                     Some(libc::EAGAIN | libc::EBUSY) => {
@@ -628,7 +644,7 @@ impl Backend for Uring {
         if cfg!(debug_assertions) {
             self.check();
         }
-        Ok(())
+        Ok(wait)
     }
 
     fn cancel(&mut self, token: Token) {

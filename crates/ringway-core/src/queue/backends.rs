@@ -4,7 +4,7 @@
 use super::fixed::Fixed;
 use super::{BackendKind, Explanation, Options};
 use crate::backend::threads::Threads;
-use crate::backend::{Backend, Event, EventKind};
+use crate::backend::{Backend, Event, EventKind, Wait};
 use crate::fork::OwnerProcess;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -144,7 +144,7 @@ impl Backends {
     /// Errors: those of the whole backend; no operation is lost by them.
     pub fn submit(&mut self) -> io::Result<()> {
         match self.owner.is_current() {
-            true => self.enter(0, None),
+            true => self.enter(0, None).map(drop),
             false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
         }
     }
@@ -152,13 +152,13 @@ impl Backends {
     /// As [`submit`](Self::submit), and waits until something completes or `until` has come.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
         match self.owner.is_current() {
-            true => self.enter(1, Some(until)),
+            true => self.enter(1, Some(until)).map(drop),
             false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
         }
     }
 
     /// Enters the backends. Their events are appended to `self.events`.
-    pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+    pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
         let in_fallback = self.fallback_in_flight();
         if in_fallback == 0 && !self.fallback_has_timers() {
             if std::mem::take(&mut self.watching) {
@@ -189,7 +189,7 @@ impl Backends {
         entered
     }
 
-    pub(super) fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+    pub(super) fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
         let before = self.events.len();
         let entered = self.main.enter(want, until, &mut self.events);
         let completed = self.events[before..]
@@ -200,10 +200,14 @@ impl Backends {
         entered
     }
 
-    pub(super) fn enter_fallback(&mut self, want: usize, until: Option<Instant>) -> io::Result<()> {
+    pub(super) fn enter_fallback(
+        &mut self,
+        want: usize,
+        until: Option<Instant>,
+    ) -> io::Result<Wait> {
         match self.fallback.as_mut() {
             Some(fallback) => fallback.enter(want, until, &mut self.events),
-            None => Ok(()),
+            None => Ok(Wait::Ended),
         }
     }
 

@@ -137,6 +137,7 @@ pub struct Options {
     io_wq_workers: Option<[u32; 2]>,
     threads: u32,
     sync_threads: u32,
+    interruptible: bool,
     strict: bool,
     #[cfg(feature = "testing")]
     faults: Option<FaultPlan>,
@@ -158,6 +159,7 @@ impl Default for Options {
             io_wq_workers: None,
             threads: 64,
             sync_threads: 4,
+            interruptible: false,
             strict: false,
             #[cfg(feature = "testing")]
             faults: None,
@@ -281,6 +283,19 @@ impl Options {
         self
     }
 
+    /// Makes a signal end a wait: after a signal handler has run on the thread that waits in
+    /// [`Queue::reap`] or [`Queue::reap_until`], that returns the completions that are there,
+    /// perhaps none. For runtimes that run their own signal handlers only when a call returns. Other
+    /// calls that wait are not affected.
+    ///
+    /// A signal that arrives before the wait begins does not end it: make a descriptor that is
+    /// polled readable in the handler, or wait with a deadline. Being stopped and continued may end
+    /// a wait, too.
+    pub fn interruptible(mut self, yes: bool) -> Self {
+        self.interruptible = yes;
+        self
+    }
+
     /// Makes building fail if any requested feature is refused, instead of doing without it.
     pub fn strict(mut self, yes: bool) -> Self {
         self.strict = yes;
@@ -378,11 +393,16 @@ impl Options {
         self.close_wait
     }
 
+    pub(super) fn is_interruptible(&self) -> bool {
+        self.interruptible
+    }
+
     pub(super) fn thread_options(&self) -> ThreadOptions {
         ThreadOptions {
             workers: self.threads as usize,
             sync_workers: self.sync_threads as usize,
             idle: Duration::from_secs(10),
+            interruptible: self.interruptible,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A queue in its process: threads, forks, limits and environment.
 
 use crate::common::{become_ordinary, is_root, refuse};
+use crate::waiting::{handle_signals, with_signals};
 use crate::world::{
     Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, write_all,
 };
@@ -409,6 +410,30 @@ pub fn no_more_threads(world: &World) {
         assert!(queue.explain().refusals.iter().any(|refusal| refusal.feature == Feature::Threads));
         limit(before.rlim_cur);
     }
+}
+
+/// Without a thread that watches, the thread that waits does so itself, and a signal ends that, too.
+pub fn signals_without_threads(world: &World) {
+    if is_root() {
+        become_ordinary(); // Root has no such limit.
+    }
+    handle_signals(libc::SA_RESTART);
+    let mut queue = world.build(&world.options().interruptible(true));
+    let (reader, writer) = pipe();
+    with_signals(false, || {
+        let most = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+        // SAFETY: the limit is a live value that is only read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &most) }, 0);
+        queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
+        assert_eq!(queue.reap(1).unwrap().count(), 0);
+        assert_eq!(queue.reap(1).unwrap().count(), 0);
+        let refused = |feature| queue.explain().refusals.iter().any(|it| it.feature == feature);
+        assert!(world.kind == BackendKind::Uring || refused(Feature::Threads));
+        write_all(&writer, b"x");
+        while queue.in_flight() > 0 {
+            queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(1)));
+        }
+    });
 }
 
 /// `fs.aio-max-nr` is used up: KAIO asks for fewer requests, and is refused with the reason when

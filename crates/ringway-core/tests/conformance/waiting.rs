@@ -1,5 +1,5 @@
-//! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals do not end a
-//! wait.
+//! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals end a wait
+//! only in an interruptible queue.
 
 use crate::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
 use ringway_core::op::{self, Position, Readiness};
@@ -192,17 +192,21 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A signal interrupts every blocking system call.
-pub fn signals_do_not_end_a_wait(world: &World) {
-    // SAFETY: a handler that only counts, without SA_RESTART.
+/// Counts `SIGUSR1`, with or without `SA_RESTART`.
+pub fn handle_signals(flags: libc::c_int) {
+    // SAFETY: the handler only counts.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = flags;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
+}
+
+/// Runs `body` while another thread sends signals: to the thread of `body`, or to itself.
+pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
     // SAFETY: the call takes nothing and cannot fail.
     let waiting = unsafe { libc::pthread_self() };
-    let files = world.files("signals", &pattern(0, 8192));
     let over = AtomicBool::new(false);
     /// Stops the signals however the case ends.
     struct Over<'a>(&'a AtomicBool);
@@ -214,12 +218,23 @@ pub fn signals_do_not_end_a_wait(world: &World) {
     std::thread::scope(|scope| {
         let _over = Over(&over);
         scope.spawn(|| {
+            // SAFETY: the call takes nothing and cannot fail.
+            let target = if to_itself { unsafe { libc::pthread_self() } } else { waiting };
             while !over.load(Ordering::Relaxed) {
-                // SAFETY: the target thread joins this one, so it exists.
-                unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+                // SAFETY: the target thread joins this one or is this one, so it exists.
+                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
                 std::thread::sleep(MS / 2);
             }
         });
+        body();
+    });
+}
+
+/// A signal interrupts every blocking system call.
+pub fn signals_do_not_end_a_wait(world: &World) {
+    handle_signals(0);
+    let files = world.files("signals", &pattern(0, 8192));
+    with_signals(false, || {
         for eventfd in [false, true] {
             let mut queue = world.build(&world.options().eventfd(eventfd));
             let (reader, writer) = pipe();
@@ -250,4 +265,65 @@ pub fn signals_do_not_end_a_wait(world: &World) {
             assert!(rest.values().all(|result| result.is_ok()), "{rest:?}");
         }
     });
+}
+
+/// A signal handler that runs on the thread that waits ends the wait, also if it has SA_RESTART; one
+/// that runs on another thread does not.
+pub fn signals_end_an_interruptible_wait(world: &World) {
+    for (flags, single_issuer, polled) in [
+        (0, false, false),
+        (0, true, true),
+        (libc::SA_RESTART, true, false),
+        (libc::SA_RESTART, false, true),
+    ] {
+        handle_signals(flags);
+        let options = world.options().interruptible(true).single_issuer(single_issuer);
+        let mut queue = world.build(&options);
+        if polled {
+            queue.poll_fd().unwrap();
+        }
+        let (reader, writer) = pipe();
+        with_signals(false, || {
+            let hour = Duration::from_secs(3600);
+            // Submitted by the call that waits, and before it; without a deadline and with one.
+            queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+            assert_eq!(queue.reap(1).unwrap().count(), 0);
+            assert_eq!(queue.reap(1).unwrap().count(), 0);
+            assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
+            queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+            assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
+            // With a completion, which hides the signal from the caller of the system call.
+            queue.push(op::nop()).unwrap();
+            let mut seen = 0;
+            while seen == 0 {
+                seen = queue.reap(3).unwrap().count();
+            }
+            assert_eq!(seen, 1);
+            // On kaio, the fallback pool reads pipes.
+            queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
+            assert_eq!(queue.reap(1).unwrap().count(), 0);
+            // Other calls wait on.
+            queue.push(op::timeout(5 * MS).user_data(7)).unwrap();
+            let mut taken = 0;
+            queue.reap_matching(1, |user_data| user_data == 7, |_| taken += 1).unwrap();
+            assert_eq!(taken, 1);
+            // Nothing is lost.
+            write_all(&writer, b"xy");
+            let mut seen = 0;
+            while queue.in_flight() > 0 {
+                for done in queue.reap(3).unwrap() {
+                    assert!(done.result.unwrap() > 0);
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, 3);
+        });
+        let before = SIGNALS.load(Ordering::Relaxed);
+        with_signals(true, || {
+            while SIGNALS.load(Ordering::Relaxed) < before + 10 {
+                queue.push(op::timeout(5 * MS)).unwrap();
+                assert_eq!(queue.reap(1).unwrap().count(), 1);
+            }
+        });
+    }
 }

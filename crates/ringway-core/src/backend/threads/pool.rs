@@ -5,12 +5,12 @@
 
 use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
-use crate::backend::{Event, EventKind, FileKind, Job};
+use crate::backend::{Event, EventKind, FileKind, Job, Wait};
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
-use crate::sys::eventfd::EventFd;
+use crate::sys::eventfd::{EventFd, wait_readable};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
@@ -344,6 +344,30 @@ impl Shared {
         }
         state.wanted = None;
         state
+    }
+
+    /// As [`wait`](Self::wait), and a signal ends it. A condition variable would wait on: its
+    /// system call is restarted after a handler with `SA_RESTART`, but poll(2) never is.
+    pub fn wait_interruptibly<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        wanted: usize,
+        until: Option<Instant>,
+    ) -> (MutexGuard<'a, State>, Wait) {
+        while state.events.len() < wanted && !state.unattended() {
+            let readable = state.signal_fd().and_then(|fd| {
+                drop(state);
+                wait_readable([fd], until)
+            });
+            state = self.lock();
+            state.calls += 1;
+            state.lower();
+            // (Neither call fails: the eventfd was made with the pool.)
+            if readable.map_or(true, |readable| readable == [false]) {
+                return (state, Wait::cut_short(until));
+            }
+        }
+        (state, Wait::Ended)
     }
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn options(workers: usize) -> ThreadOptions {
-    ThreadOptions { workers, sync_workers: 2, idle: 10 * SECOND }
+    ThreadOptions { workers, sync_workers: 2, idle: 10 * SECOND, interruptible: false }
 }
 
 fn token(index: u32) -> Token {
@@ -588,9 +588,10 @@ fn every_job_completes_once() {
                     token(index),
                     Instant::now() + Duration::from_micros(random.below(200)),
                 ),
-                3 => threads
-                    .enter(random.below(3) as usize, Some(Instant::now()), &mut events)
-                    .unwrap(),
+                3 => {
+                    let want = random.below(3) as usize;
+                    threads.enter(want, Some(Instant::now()), &mut events).unwrap();
+                }
                 _ => {}
             }
             settle(&mut events, &mut open);

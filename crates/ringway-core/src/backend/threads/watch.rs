@@ -270,6 +270,8 @@ pub(super) struct PollSet {
     tries: Vec<Waiting>,
     /// poll(2) failed, or disagreed with the calls: pause before the next one.
     back_off: bool,
+    /// A signal ended the last poll(2).
+    interrupted: bool,
 }
 
 impl PollSet {
@@ -302,7 +304,14 @@ impl PollSet {
         // SAFETY: the entries and the timespec live during the call; no signal mask.
         let ready = unsafe { libc::ppoll(self.polls.as_mut_ptr(), count, limit, std::ptr::null()) };
         self.back_off = ready < 0;
+        self.interrupted =
+            ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         ready > 0
+    }
+
+    /// True if a signal ended the last poll; once for each poll.
+    pub fn take_interrupted(&mut self) -> bool {
+        std::mem::take(&mut self.interrupted)
     }
 
     /// Tries the transfers that are ready. After the first one of a descriptor that is not ready,

@@ -1,0 +1,353 @@
+open Ringway
+
+(* A callback of on_readable or on_writable. *)
+type watcher = { callback : unit -> unit; mutable active : bool }
+
+(* The poll operation of a descriptor and a direction. It is used again for each arming. *)
+type poll = {
+  mutable request : Dispatcher.request;
+  (* In the order of registration. Empty: nobody is interested, and if the operation is in flight
+     nevertheless, it was cancelled and the poll is in no table. *)
+  mutable watchers : watcher list;
+  mutable armed : bool;
+  (* It is in [dirty]. *)
+  mutable listed : bool;
+}
+
+type t = {
+  mutable dispatcher : Dispatcher.t;
+  (* The thread that may enter the ring. *)
+  mutable thread : int;
+  (* By 2 * descriptor + direction. *)
+  mutable polls : poll array;
+  (* Polls to arm before the next wait: dirty.(0) to dirty.(dirty_count - 1). *)
+  mutable dirty : poll array;
+  mutable dirty_count : int;
+  timers : Timers.t;
+  (* Many events are being stopped: one submission at the end releases all files. *)
+  mutable stopping : bool;
+  (* The ring has failed. *)
+  mutable failed : bool;
+  mutable iterations : int;
+  mutable arms : int;
+  mutable cancelled : int;
+  mutable rings : int;
+}
+
+let no_poll =
+  { request = Dispatcher.no_request; watchers = []; armed = false; listed = false }
+
+(* Slots are allocated when they are used for the first time. *)
+let capacity = 262_144
+
+let create_dispatcher () =
+  Dispatcher.create (Queue.create ~backend:Queue.Uring ~single_issuer:true ~entries:256 ~capacity ())
+
+let this_thread () = Thread.id (Thread.self ())
+
+let create () =
+  {
+    dispatcher = create_dispatcher ();
+    thread = this_thread ();
+    polls = [||];
+    dirty = [||];
+    dirty_count = 0;
+    timers = Timers.create ();
+    stopping = false;
+    failed = false;
+    iterations = 0;
+    arms = 0;
+    cancelled = 0;
+    rings = 1;
+  }
+
+(* ---- Polls -------------------------------------------------------------------------------- *)
+
+let mark_dirty t poll =
+  if not poll.listed then begin
+    let length = Array.length t.dirty in
+    if t.dirty_count = length then begin
+      let dirty = Array.make (max 16 (2 * length)) no_poll in
+      Array.blit t.dirty 0 dirty 0 length;
+      t.dirty <- dirty
+    end;
+    t.dirty.(t.dirty_count) <- poll;
+    t.dirty_count <- t.dirty_count + 1;
+    poll.listed <- true
+  end
+
+let rec arm_dirty t =
+  if t.dirty_count > 0 then begin
+    let poll = t.dirty.(t.dirty_count - 1) in
+    if poll.watchers <> [] && not poll.armed then begin
+      Dispatcher.restart t.dispatcher poll.request;
+      poll.armed <- true;
+      t.arms <- t.arms + 1
+    end;
+    t.dirty_count <- t.dirty_count - 1;
+    poll.listed <- false;
+    arm_dirty t
+  end
+
+(* Watchers that an earlier callback has stopped are not called; those that it has added are not in
+   the list. *)
+let rec call_watchers = function
+  | [] -> ()
+  | watcher :: rest ->
+      if watcher.active then Dispatcher.guard watcher.callback ();
+      call_watchers rest
+
+let ebadf = -9 (* the same on all Linux systems *)
+
+let fired t poll result =
+  poll.armed <- false;
+  match poll.watchers with
+  | [] -> ()
+  | watchers ->
+      (* A callback finds out about an error from its own system call. A descriptor that is not open
+         would be ready in every iteration, until its callbacks are stopped. *)
+      if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
+      call_watchers watchers
+
+external int_of_descriptor : Unix.file_descr -> int = "%identity"
+
+let direction_in = 0
+let direction_out = 1
+
+(* A request of a ring that was replaced means nothing. *)
+let new_request t poll key =
+  let dispatcher = t.dispatcher in
+  let fd = Operation.descriptor_of_result (key / 2) in
+  let events = if key land 1 = direction_in then Operation.pollin else Operation.pollout in
+  poll.request <-
+    Dispatcher.prepare (Operation.poll fd events) (fun result ->
+        if dispatcher == t.dispatcher then fired t poll result)
+
+(* A ring of another thread or process cannot be entered; the next iteration replaces it. *)
+let can_enter t = t.thread = this_thread () && not (Dispatcher.is_forked t.dispatcher)
+
+(* Lets the kernel know of cancelled polls. A failure is noticed by the next iteration. *)
+let submit t =
+  if can_enter t && not t.failed then
+    try Queue.submit (Dispatcher.queue t.dispatcher) with Queue.Error _ -> ()
+
+let stop t key poll watcher =
+  if watcher.active then begin
+    watcher.active <- false;
+    poll.watchers <- List.filter (fun other -> other != watcher) poll.watchers;
+    if poll.watchers = [] && poll.armed then begin
+      (* The descriptor may soon be another file, which gets a poll of its own. *)
+      if t.polls.(key) == poll then t.polls.(key) <- no_poll;
+      t.cancelled <- t.cancelled + 1;
+      if can_enter t && not t.failed then begin
+        Dispatcher.cancel t.dispatcher poll.request;
+        if not t.stopping then submit t
+      end
+    end
+  end
+
+let register t fd direction callback =
+  let key = (2 * int_of_descriptor fd) + direction in
+  if key < 0 then raise (Unix.Unix_error (Unix.EBADF, "poll", ""));
+  let length = Array.length t.polls in
+  if key >= length then begin
+    let polls = Array.make (max (key + 1) (max 64 (2 * length))) no_poll in
+    Array.blit t.polls 0 polls 0 length;
+    t.polls <- polls
+  end;
+  let poll =
+    match t.polls.(key) with
+    | poll when poll != no_poll -> poll
+    | _ ->
+        let poll = { no_poll with watchers = [] } in
+        new_request t poll key;
+        t.polls.(key) <- poll;
+        poll
+  in
+  let watcher = { callback; active = true } in
+  poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
+  if not poll.armed then mark_dirty t poll;
+  lazy (stop t key poll watcher)
+
+(* ---- Timers ------------------------------------------------------------------------------- *)
+
+(* About 30 years. *)
+let longest_delay = 1e9
+
+let nanoseconds delay = if delay > 0. then int_of_float (delay *. 1e9) else 0
+
+let register_timer t delay repeat callback =
+  (* Comparing with nan is false. *)
+  let time =
+    if delay < longest_delay then Clock.now_ns () + nanoseconds delay else Timers.never
+  in
+  let period = if repeat then nanoseconds (Float.min delay longest_delay) else -1 in
+  let timer = Timers.add t.timers ~time ~period callback in
+  lazy (Timers.remove t.timers timer)
+
+let call_timer callback = Dispatcher.guard callback ()
+
+(* ---- Replacing the ring, and the engine --------------------------------------------------- *)
+
+let last_failure = ref "not installed"
+
+let describe = function
+  | Queue.Error { message; _ } -> message
+  | exn -> Printexc.to_string exn
+
+let default_engine () =
+  if Lwt_sys.have `libev then
+    try (new Lwt_engine.libev () :> Lwt_engine.t)
+    with Failure _ -> (new Lwt_engine.select :> Lwt_engine.t)
+  else (new Lwt_engine.select :> Lwt_engine.t)
+
+(* Lwt's engine takes over events and timers; [cleanup] ends the dispatcher. *)
+let give_up t exn =
+  t.failed <- true;
+  last_failure := "the engine was removed: " ^ describe exn;
+  Lwt_engine.set (default_engine ())
+
+(* In another thread or process. Polls in flight end with the old ring. *)
+let renew t =
+  match create_dispatcher () with
+  | exception exn -> give_up t exn
+  | dispatcher ->
+      let previous = t.dispatcher in
+      t.dispatcher <- dispatcher;
+      t.thread <- this_thread ();
+      t.rings <- t.rings + 1;
+      Dispatcher.set_current (Some dispatcher);
+      Array.iteri
+        (fun key poll ->
+          if poll.watchers = [] then t.polls.(key) <- no_poll
+          else begin
+            new_request t poll key;
+            poll.armed <- false;
+            mark_dirty t poll
+          end)
+        t.polls;
+      Dispatcher.abandon previous
+
+(* After the engine was removed: file operations in flight go on under the next one, which is not
+   in place yet. *)
+let cleanup t =
+  let dispatcher = t.dispatcher in
+  Dispatcher.set_current None;
+  if t.failed || not (can_enter t) then Dispatcher.abandon dispatcher
+  else begin
+    Dispatcher.submit_and_wait dispatcher ~block:false ~timeout_ns:0;
+    Dispatcher.deliver dispatcher;
+    if Dispatcher.in_flight dispatcher = 0 then Queue.close (Dispatcher.queue dispatcher)
+    else Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
+  end
+
+(* ---- An iteration -------------------------------------------------------------------------- *)
+
+(* Until a signal or the timeout. *)
+let sleep timeout_ns =
+  let timeout = if timeout_ns < 0 then -1. else float_of_int (timeout_ns + 1_000) *. 1e-9 in
+  try ignore (Unix.select [] [] [] timeout) with Unix.Unix_error (Unix.EINTR, _, _) -> ()
+
+let wait t block =
+  arm_dirty t;
+  let timeout_ns =
+    if (not block) || Timers.pending t.timers then 0
+    else
+      let next = Timers.next t.timers in
+      if next = Timers.never then -1 else max 0 (next - Clock.now_ns ())
+  in
+  if timeout_ns = 0 then Dispatcher.submit_and_wait t.dispatcher ~block:false ~timeout_ns
+  else if Dispatcher.in_flight t.dispatcher = 0 then sleep timeout_ns
+  else Dispatcher.submit_and_wait t.dispatcher ~block:true ~timeout_ns
+
+let iter t block =
+  t.iterations <- t.iterations + 1;
+  if not (can_enter t) then renew t;
+  if not t.failed then begin
+    match wait t block with
+    | exception ((Queue.Error { error; _ }) as exn) when error <> Unix.ENOMEM -> give_up t exn
+    | exception Queue.Error _ ->
+        (* Temporary. Does not keep the processor busy until it has passed. *)
+        sleep 1_000_000
+    | () ->
+        if Timers.pending t.timers || Timers.next t.timers < Timers.never then
+          Timers.run t.timers ~now:(Clock.now_ns ()) call_timer;
+        Dispatcher.deliver t.dispatcher
+  end
+
+class engine t =
+  object
+    inherit Engine_base.base as super
+    method iter block = iter t block
+    method private cleanup = cleanup t
+    method private register_readable fd callback = register t fd direction_in callback
+    method private register_writable fd callback = register t fd direction_out callback
+    method private register_timer delay repeat callback = register_timer t delay repeat callback
+
+    (* Stops all events. One submission releases their files. *)
+    method! transfer engine =
+      t.stopping <- true;
+      super#transfer engine;
+      t.stopping <- false;
+      submit t
+
+    method! destroy =
+      t.stopping <- true;
+      super#destroy
+  end
+
+(* ---- The engine of the process -------------------------------------------------------------- *)
+
+let current : (Lwt_engine.t * t) option ref = ref None
+
+let running () =
+  match !current with
+  | Some (engine, t) when Lwt_engine.get () == engine -> Some t
+  | _ -> None
+
+let installed () = Option.is_some (running ())
+
+let install () =
+  if installed () then Ok ()
+  else
+    match create () with
+    | exception ((Queue.Error _ | Invalid_argument _) as exn) ->
+        last_failure := describe exn;
+        Error (describe exn)
+    | t ->
+        let engine = (new engine t :> Lwt_engine.t) in
+        current := Some (engine, t);
+        Lwt_engine.set engine;
+        Dispatcher.set_current (Some t.dispatcher);
+        Ok ()
+
+let remove () =
+  if installed () then begin
+    last_failure := "the engine was removed";
+    Lwt_engine.set (default_engine ())
+  end
+
+let explain () =
+  match running () with
+  | Some t -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | None -> !last_failure
+
+type stats = {
+  iterations : int;
+  polls : int;
+  cancelled : int;
+  rings : int;
+  queue : Queue.stats;
+}
+
+let stats () =
+  Option.map
+    (fun (t : t) ->
+      {
+        iterations = t.iterations;
+        polls = t.arms;
+        cancelled = t.cancelled;
+        rings = t.rings;
+        queue = Queue.stats (Dispatcher.queue t.dispatcher);
+      })
+    (running ())

@@ -1,0 +1,4 @@
+class virtual base =
+  object
+    inherit Lwt_engine.abstract
+  end

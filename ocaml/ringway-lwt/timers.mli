@@ -1,0 +1,32 @@
+(** The timers of the engine: a binary heap ordered by time, with removal of any timer. Knows no
+    clock; times are in nanoseconds of the caller's. *)
+
+type t
+type timer
+
+val create : unit -> t
+
+val never : int
+(** A time that is never reached. *)
+
+val add : t -> time:int -> period:int -> (unit -> unit) -> timer
+(** [add t ~time ~period callback] adds a timer that is due at [time]; if [period] is not negative,
+    again each [period] after that. *)
+
+val remove : t -> timer -> unit
+(** The timer is not called any more, also if {!run} is about to call it. Does nothing the second
+    time. *)
+
+val next : t -> int
+(** The time at which the next timer is due; {!never} if there is none. *)
+
+val run : t -> now:int -> ((unit -> unit) -> unit) -> unit
+(** [run t ~now call] applies [call] to the callbacks of all timers that are due at [now], by time,
+    those of equal time in the order in which they were added. Timers that callbacks add are not
+    among them. A repeating timer that is late is due again at [now], not once for each period that
+    was missed.
+
+    If [call] raises, [run] raises the same, and the next {!run} calls the rest. *)
+
+val pending : t -> bool
+(** [call] has raised in {!run}, which has left timers that are due. *)
