@@ -203,7 +203,8 @@ let run_row runs row =
   in
   List.fold_left
     (fun runs (round, (c : Contestant.t)) ->
-      Printf.eprintf "%-14s %-18s %s\027[K\r%!" (Row.to_string row) c.name
+      if Unix.isatty Unix.stderr then
+        Printf.eprintf "%-14s %-18s %s\027[K\r%!" (Row.to_string row) c.name
         (if round = 0 then "system calls" else Printf.sprintf "round %d" round);
       let path =
         match Row.Data.mib row ~reads_mib:!reads_mib with None -> "" | Some mib -> file mib
@@ -261,7 +262,7 @@ let main () =
         Fun.protect ~finally:remove_files (fun () ->
             List.fold_left run_row (if !results = "" then [] else load_results !results) rows)
       in
-      prerr_string "\027[K";
+      if Unix.isatty Unix.stderr then prerr_string "\027[K";
       Report.print runs;
       if !json <> "" then Report.write_json !json runs;
       if !charts <> "" then ignore (Chart.write !charts runs);

@@ -13,6 +13,11 @@ let sockets run = function
   | (Row.Tcp _ | Echo _) as row -> run row
   | Checksum _ | Reads _ -> None
 
+let engine () =
+  match Ringway_lwt.Engine.install () with Ok () -> () | Error reason -> failwith reason
+
+let on_engine name about run = { (plain name about run) with prepare = engine }
+
 let select () = Lwt_engine.set (new Lwt_engine.select)
 
 let on_backend backend =
@@ -20,7 +25,8 @@ let on_backend backend =
     name = "File/" ^ backend;
     about = "the same on Lwt's own engine, with the backend " ^ backend;
     environment = [ ("RINGWAY_BACKEND", backend) ];
-    prepare = ignore;
+    (* The tables of the dispatcher belong to the set-up. *)
+    prepare = (fun () -> ignore (Ringway_lwt.Dispatcher.current ()));
     run = With_ringway.file;
   }
 
@@ -33,6 +39,9 @@ let all =
       prepare = select;
     };
     plain "Lwt_io" "Lwt's channels, with a buffer as large as the reads" With_lwt.lwt_io;
+    on_engine "Lwt_unix/ringway" "the same on the engine of ringway" (sockets With_lwt.lwt_unix);
+    on_engine "Lwt_io/ringway" "the same on the engine of ringway" (sockets With_lwt.lwt_io);
+    on_engine "File" "Ringway_lwt.File on the engine of ringway" With_ringway.file;
     on_backend "uring";
     on_backend "kaio";
     on_backend "threads";

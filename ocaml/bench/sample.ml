@@ -9,17 +9,19 @@ type t = {
   calls : int;
   peak_rss : int;
   minor_words : float;
+  promoted_words : float;
   major_words : float;
   check : int;
 }
 
 let to_string t =
-  Printf.sprintf "%d %d %d %d %d %d %d %d %d %.0f %.0f %d" t.ns t.ops t.bytes t.user_ns
-    t.system_ns t.voluntary t.involuntary t.calls t.peak_rss t.minor_words t.major_words t.check
+  Printf.sprintf "%d %d %d %d %d %d %d %d %d %.0f %.0f %.0f %d" t.ns t.ops t.bytes
+    t.user_ns t.system_ns t.voluntary t.involuntary t.calls t.peak_rss t.minor_words
+    t.promoted_words t.major_words t.check
 
 let of_string text =
   match
-    Scanf.sscanf text "%d %d %d %d %d %d %d %d %d %f %f %d"
+    Scanf.sscanf text "%d %d %d %d %d %d %d %d %d %f %f %f %d"
       (fun
         ns
         ops
@@ -31,6 +33,7 @@ let of_string text =
         calls
         peak_rss
         minor_words
+        promoted_words
         major_words
         check
       ->
@@ -45,6 +48,7 @@ let of_string text =
           calls;
           peak_rss;
           minor_words;
+          promoted_words;
           major_words;
           check;
         })
@@ -60,6 +64,7 @@ module Window = struct
     usage : Os.usage;
     counted : int;
     minor : float;
+    promoted : float;
     major : float;
   }
 
@@ -78,7 +83,8 @@ module Window = struct
       usage = Os.usage ();
       counted = Option.fold ~none:0 ~some:Os.calls t.counter;
       minor = Gc.minor_words ();
-      major = gc.major_words;
+      promoted = gc.promoted_words;
+      major = gc.major_words -. gc.promoted_words;
     }
 
   (* What the set-up has allocated is collected before. *)
@@ -100,6 +106,7 @@ module Window = struct
       calls = (if t.counter = None then -1 else last.counted - first.counted);
       peak_rss = Os.peak_rss ();
       minor_words = last.minor -. first.minor;
+      promoted_words = last.promoted -. first.promoted;
       major_words = last.major -. first.major;
       check;
     }

@@ -11,7 +11,8 @@ type t = {
   calls : int;  (** system calls; -1: not counted *)
   peak_rss : int;  (** KiB *)
   minor_words : float;  (** allocated *)
-  major_words : float;  (** allocated in the major heap or promoted to it *)
+  promoted_words : float;  (** of these, moved to the major heap because they were in use *)
+  major_words : float;  (** allocated in the major heap directly *)
   check : int;  (** checksum of the data; 0: the run has checked the data *)
 }
 

@@ -6,17 +6,17 @@ module type LWT_UNIX = sig
   val pread : Lwt_unix.file_descr -> Bytes.t -> file_offset:int -> int -> int -> int Lwt.t
 end
 
-let measure (job : Job.t) work =
+let measure (job : Job.t) read_all =
+  let block = Bytes.create Row.checksum_block in
   let run () =
     Sample.Window.start job.window;
-    work () >|= fun (bytes, sum) ->
+    read_all block >|= fun (bytes, sum) ->
     Sample.Window.stop job.window ~ops:(bytes / Row.checksum_block) ~bytes ~check:sum
   in
   Lwt_main.run (run ())
 
 (* The bytes and their sum. *)
-let sum_all read =
-  let bytes = Bytes.create Row.checksum_block in
+let sum_all bytes read =
   let rec loop count sum =
     read bytes 0 Row.checksum_block >>= function
     | 0 -> Lwt.return (count, sum)
@@ -64,7 +64,8 @@ let like_lwt_unix (module U : LWT_UNIX) row =
   let openfile (job : Job.t) = U.openfile job.path [ O_RDONLY; O_CLOEXEC ] 0 in
   match row with
   | Row.Checksum _ ->
-      Some (fun job -> measure job (fun () -> openfile job >>= fun fd -> sum_all (U.read fd)))
+      Some (fun job -> measure job (fun block ->
+            openfile job >>= fun fd -> sum_all block (U.read fd)))
   | Reads { direct = false; promises } ->
       Some
         (fun job ->
@@ -91,16 +92,16 @@ let lwt_unix_direct ~promises job =
           Row.Data.check buffer ~pos))
 
 (* One connection. *)
-let tcp ~mib job accept =
+let tcp ~mib job read_all =
   let socket = Job.listen ~connections:1 in
   Job.start_peer socket "send" (mib * 1024 * 1024);
   let socket = Lwt_unix.of_unix_file_descr ~blocking:false ~set_flags:true socket in
   let fd = Lwt_main.run (Lwt_unix.accept socket >|= fst) in
-  measure job (fun () -> accept fd)
+  measure job (read_all fd)
 
 let lwt_unix = function
   | Row.Reads { direct = true; promises } -> Some (lwt_unix_direct ~promises)
-  | Tcp { mib } -> Some (fun job -> tcp ~mib job (fun fd -> sum_all (Lwt_unix.read fd)))
+  | Tcp { mib } -> Some (fun job -> tcp ~mib job (fun fd block -> sum_all block (Lwt_unix.read fd)))
   | Echo { connections } ->
       let serve tick fd =
         let bytes = Bytes.create 4096 in
@@ -132,10 +133,11 @@ let channels with_file = function
   | Row.Checksum _ ->
       Some
         (fun (job : Job.t) ->
-          measure job (fun () ->
+          let buffer = channel_buffer () in
+          measure job (fun block ->
               let result = ref (0, 0) in
-              with_file job.path ~buffer:(channel_buffer ()) (fun channel ->
-                  sum_all (Lwt_io.read_into channel) >|= fun sum -> result := sum)
+              with_file job.path ~buffer (fun channel ->
+                  sum_all block (Lwt_io.read_into channel) >|= fun sum -> result := sum)
               >|= fun () -> !result))
   | Reads _ | Tcp _ | Echo _ -> None
 
@@ -145,7 +147,7 @@ let lwt_io = function
         (fun job ->
           tcp ~mib job (fun fd ->
               let channel = Lwt_io.of_fd ~buffer:(channel_buffer ()) ~mode:Input fd in
-              sum_all (Lwt_io.read_into channel)))
+              fun block -> sum_all block (Lwt_io.read_into channel)))
   | Echo { connections } ->
       let serve tick fd =
         let input = Lwt_io.of_fd ~mode:Input fd and output = Lwt_io.of_fd ~mode:Output fd in

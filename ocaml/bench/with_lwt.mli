@@ -32,8 +32,12 @@ val echo :
 (** [echo job ~connections serve] runs a server until the time is over. [serve tick socket] starts
     it; it calls [tick] for each message. *)
 
-val measure : Job.t -> (unit -> (int * int) Lwt.t) -> Sample.t
-(** Runs a promise for the bytes that were read and their sum. *)
+val measure : Job.t -> (Bytes.t -> (int * int) Lwt.t) -> Sample.t
+(** Runs a promise for the bytes that were read and their sum. Its argument is a block to read
+    into. *)
+
+val tcp : mib:int -> Job.t -> (Lwt_unix.file_descr -> Bytes.t -> (int * int) Lwt.t) -> Sample.t
+(** {!measure} for the bytes of one connection. *)
 
 val random_reads :
   Job.t -> promises:int -> (int -> (int -> unit Lwt.t) Lwt.t) -> Sample.t

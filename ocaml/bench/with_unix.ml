@@ -1,6 +1,5 @@
 (* The bytes and their sum. *)
-let sum_all fd =
-  let bytes = Bytes.create Row.checksum_block in
+let sum_all fd bytes =
   let rec loop count sum =
     match Unix.read fd bytes 0 Row.checksum_block with
     | 0 -> (count, sum)
@@ -12,9 +11,10 @@ let finish (job : Job.t) (bytes, sum) =
   Sample.Window.stop job.window ~ops:(bytes / Row.checksum_block) ~bytes ~check:sum
 
 let checksum (job : Job.t) =
+  let bytes = Bytes.create Row.checksum_block in
   Sample.Window.start job.window;
   let fd = Unix.openfile job.path [ O_RDONLY; O_CLOEXEC ] 0 in
-  finish job (sum_all fd)
+  finish job (sum_all fd bytes)
 
 let reads ~direct (job : Job.t) =
   let fd =
@@ -39,8 +39,9 @@ let accept ~peer ~amount =
 
 let tcp ~mib (job : Job.t) =
   let fd = accept ~peer:"send" ~amount:(mib * 1024 * 1024) in
+  let bytes = Bytes.create Row.checksum_block in
   Sample.Window.start job.window;
-  finish job (sum_all fd)
+  finish job (sum_all fd bytes)
 
 let echo (job : Job.t) =
   let fd = accept ~peer:"echo" ~amount:1 in
