@@ -45,6 +45,7 @@ let all =
     on_backend "uring";
     on_backend "kaio";
     on_backend "threads";
+    plain "Eio" "Eio on eio_linux" With_eio.run;
   ]
 
 let find name = List.find_opt (fun t -> t.name = name) all
