@@ -1,0 +1,8 @@
+(* The modules of the library that are public. *)
+module Engine = Engine
+module File = File
+module Path = Path
+module Unix = Files_unix
+module Dispatcher = Dispatcher
+module Promise = Promise
+module Clock = Clock
