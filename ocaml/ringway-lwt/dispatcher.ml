@@ -28,8 +28,9 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; [no_request] where there is none. *)
-  requests : request array;
+  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the most
+     operations that were in flight, at least. *)
+  mutable requests : request array;
   (* Requests that found the queue full, in order. *)
   mutable backlog : request Stdlib.Queue.t;
   (* The number of [Withdrawn] ones. *)
@@ -75,7 +76,7 @@ let create ?(single_issuer = false) queue =
     closed = false;
     completion = Queue.Completions.create 1;
     last = Queue.no_op;
-    requests = Array.make (Queue.capacity queue) no_request;
+    requests = [||];
     backlog = Stdlib.Queue.create ();
     withdrawn = 0;
     unsubmitted = false;
@@ -213,8 +214,18 @@ let will_submit t =
     if t.hook_has_run then ignore (Lwt.pause ())
   end
 
+(* Makes room for one more request. Before the push, because a signal handler may raise here. *)
+let grow t =
+  let length = Array.length t.requests in
+  if Queue.in_flight t.queue >= length then begin
+    let requests = Array.make (max 64 (2 * length)) no_request in
+    Array.blit t.requests 0 requests 0 length;
+    t.requests <- requests
+  end
+
 (* Raises Queue.Full. *)
 let push t request =
+  grow t;
   let op = Queue.push t.queue request.operation in
   request.op <- op;
   request.state <- Pushed;

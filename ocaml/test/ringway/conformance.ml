@@ -1,7 +1,7 @@
 (* Runs the cases of conformance/ (see its README.md) through the OCaml binding: each on every
    backend, once waiting in the queue and once for its descriptor. After every step pushed =
-   delivered + in flight must hold. Cases that the binding cannot express are listed with the reason;
-   an entry that no longer applies is a failure. Usage: conformance [PART-OF-A-NAME] *)
+   delivered + in flight must hold. Cases that the binding cannot express are listed with the
+   reason; an entry that no longer applies is a failure. Usage: conformance [PART-OF-A-NAME] *)
 
 open Ringway
 
@@ -538,7 +538,7 @@ let check_stat it field value =
   | "nlink" -> equal (string_of_int stat.st_nlink)
   | "type" -> equal (kind_name stat.st_kind)
   | "same" ->
-      if stat <> Unix.LargeFile.lstat (path value) then failed "statx differs from lstat of %s" value
+      if stat <> Unix.LargeFile.lstat (path value) then failed "it differs from lstat of %s" value
   | _ -> failed "unknown field: %s" field
 
 let check_path what name rest =
