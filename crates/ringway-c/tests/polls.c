@@ -212,7 +212,9 @@ static void released(unsigned backend, uint32_t flags)
 		close(fd);
 		fd = listening(address.sin_port);
 		/* Linux AIO reports the completion just before it releases the file. */
-		for (tries = 0; fd < 0 && backend == RINGWAY_BACKEND_KAIO && tries < 1000; tries++) {
+		for (tries = 0; fd < 0 && tries < 1000; tries++) {
+			if (backend != RINGWAY_BACKEND_KAIO)
+				break;
 			usleep(1000);
 			fd = listening(address.sin_port);
 		}
