@@ -158,7 +158,7 @@ type target = {
   at_least : bool;
 }
 
-let ours = [ "File"; "Ringway_lwt.Unix"; "Reader"; "Io" ]
+let ours = [ "File"; "File/bytes"; "Ringway_lwt.Unix"; "Reader"; "Io" ]
 let checksum = function Row.Checksum { cold; _ } -> not cold | _ -> false
 let cold = function Row.Checksum { cold; _ } -> cold | _ -> false
 let socket = function Row.Tcp _ | Echo _ -> true | _ -> false
