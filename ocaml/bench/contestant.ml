@@ -1,3 +1,5 @@
+exception Unavailable of string
+
 type t = {
   name : string;
   about : string;
@@ -14,7 +16,7 @@ let sockets run = function
   | Checksum _ | Reads _ -> None
 
 let engine () =
-  match Ringway_lwt.Engine.install () with Ok () -> () | Error reason -> failwith reason
+  match Ringway_lwt.Engine.install () with Ok () -> () | Error reason -> raise (Unavailable reason)
 
 let on_engine name about run = { (plain name about run) with prepare = engine }
 
@@ -26,7 +28,11 @@ let on_backend backend =
     about = "File on Lwt's own engine, with the backend " ^ backend;
     environment = [ ("RINGWAY_BACKEND", backend) ];
     (* The tables of the dispatcher belong to the set-up. *)
-    prepare = (fun () -> ignore (Ringway_lwt.Dispatcher.current ()));
+    prepare =
+      (fun () ->
+        match Ringway_lwt.Dispatcher.current () with
+        | _ -> ()
+        | exception Ringway.Queue.Error { message; _ } -> raise (Unavailable message));
     run = With_ringway.file;
   }
 

@@ -239,11 +239,18 @@ let print_row runs row =
       in
       print_endline ("  " ^ String.concat "  " (List.mapi (fun i (w, t) -> pad i w t)
         (List.combine widths line))))
-    lines;
+    lines
+
+let print_failures runs =
   List.iter
-    (fun name ->
-      List.iter (Printf.printf "  %s failed: %s\n" name) (distinct (failures runs row name)))
-    names
+    (fun row ->
+      List.iter
+        (fun name ->
+          List.iter
+            (Printf.printf "%s, %s failed: %s\n" (Row.to_string row) name)
+            (distinct (failures runs row name)))
+        (contestants runs row))
+    (rows runs)
 
 let print runs =
   print_endline (machine ());
@@ -253,6 +260,7 @@ let print runs =
      threads; system calls were counted in a run of their own.";
   List.iter (print_row runs) (rows runs);
   print_newline ();
+  print_failures runs;
   print_targets runs;
   print_newline ();
   List.iter
