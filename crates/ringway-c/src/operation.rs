@@ -264,7 +264,9 @@ unsafe fn read<'a>(
 /// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR);
+    let unknown =
+        request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET);
+    let socket = request.flags & abi::SOCKET != 0;
     if unknown != 0 {
         return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
     }
@@ -284,6 +286,7 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
         }
         // Properties of the file do not matter, and looking them up would allocate.
         Raw::Poll(_) => files.registered(request.fd).cloned(),
+        Raw::Read(_) | Raw::Write(_) if socket => files.registered(request.fd).cloned(),
         _ if acts_on_a_file(request.opcode) => files.get(request.fd),
         _ => None,
     };
@@ -298,6 +301,9 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     }
     if request.flags & abi::CONTINUE_ON_ERROR != 0 {
         operation = operation.continue_on_error();
+    }
+    if socket {
+        operation = operation.socket();
     }
     if request.timeout_ns > 0 {
         operation = operation.timeout(Duration::from_nanos(request.timeout_ns));
