@@ -231,24 +231,30 @@ let endless () =
     Lwt.return (Unix.close fd)
   end
 
+(* Opens that are cancelled and succeed nevertheless leave no descriptor open. *)
 let late_open () =
   let path = file "opened" in
   Unix.close (Unix.openfile path [ O_CREAT; O_WRONLY ] 0o600);
   let count () = Array.length (Sys.readdir "/proc/self/fd") in
-  let* _ = nop () in
-  let before = count () in
-  let opens = List.init 50 (fun _ -> File.openfile path [ O_RDONLY ] 0) in
-  let* () = Lwt.pause () in
-  List.iter Lwt.cancel opens;
-  let dispatcher = Dispatcher.current () in
-  let rec settle n =
-    if n = 0 || count () <= before then Lwt.return_unit
-    else Lwt.bind (Lwt_unix.sleep 0.001) (fun () -> settle (n - 1))
-  in
-  ignore dispatcher;
-  let* () = settle 5000 in
-  Alcotest.(check int) "descriptors" before (count ());
-  Lwt.return_unit
+  with_dispatcher ~faults:"seed=5 delay=1000/20" (fun dispatcher ->
+      let* _ = nop () in
+      let before = count () in
+      let opens = List.init 50 (fun _ -> File.openfile path [ O_RDONLY ] 0) in
+      let* () = Lwt.pause () in
+      let* () = Lwt.pause () in
+      List.iter Lwt.cancel opens;
+      let rec settle () =
+        if Dispatcher.in_flight dispatcher = 0 then Lwt.return_unit
+        else Lwt.bind (Lwt_unix.sleep 0.001) settle
+      in
+      let* () = settle () in
+      let* () =
+        Lwt_list.iter_s
+          (fun p -> match Lwt.state p with Lwt.Return file -> File.close file | _ -> Lwt.return_unit)
+          opens
+      in
+      Alcotest.(check int) "descriptors" before (count ());
+      Lwt.return_unit)
 
 let backlog () =
   with_dispatcher ~capacity:2 (fun dispatcher ->
@@ -271,6 +277,7 @@ let backlog () =
       (* One slot is free from now on: one after another. *)
       write_one fd;
       let* _ = Lwt.all (List.map outcome nops) in
+      let* () = Lwt.pause () in
       Alcotest.(check (list int))
         "in order"
         (List.filter (fun i -> i mod 4 <> 0) (List.init 20 Fun.id))
@@ -446,17 +453,16 @@ let interrupted () =
   let fd = fifo () in
   let pending = read_one fd (Buffer.create 1) in
   let previous = Sys.signal Sys.sigvtalrm (Signal_handle (fun _ -> raise Exit)) in
+  (* From another process: a thread of this one might handle it itself. *)
   let sender =
-    Thread.create
-      (fun () ->
-        Thread.delay 0.05;
-        Unix.kill (Unix.getpid ()) Sys.sigvtalrm)
-      ()
+    Unix.create_process "sh"
+      [| "sh"; "-c"; Printf.sprintf "sleep 0.1; kill -VTALRM %d" (Unix.getpid ()) |]
+      Unix.stdin Unix.stdout Unix.stderr
   in
   (match Lwt_main.run pending with
   | _ -> Alcotest.fail "not interrupted"
   | exception Exit -> ());
-  Thread.join sender;
+  ignore (Unix.waitpid [] sender);
   Sys.set_signal Sys.sigvtalrm previous;
   Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
   write_one fd;
@@ -466,9 +472,8 @@ let interrupted () =
 
 (* Handlers raise at any moment, a thousand times. *)
 let interrupted_everywhere () =
-  ignore (Unix.alarm 60);
   let completed = ref 0 and interrupted = ref 0 in
-  let previous = Sys.signal Sys.sigvtalrm (Signal_handle (fun _ -> raise Sys.Break)) in
+  let previous = Sys.signal Sys.sigalrm (Signal_handle (fun _ -> raise Sys.Break)) in
   let dispatcher = Dispatcher.current () in
   (* Without promises: what Lwt does with an exception inside of its own functions is not the
      dispatcher's. *)
@@ -476,16 +481,10 @@ let interrupted_everywhere () =
   let started = ref 0 in
   let hook = !Lwt.async_exception_hook in
   (Lwt.async_exception_hook := fun _ -> ());
-  let stop = ref false in
-  let sender =
-    Thread.create
-      (fun () ->
-        while not !stop do
-          Thread.delay 0.0002;
-          Unix.kill (Unix.getpid ()) Sys.sigvtalrm
-        done)
-      ()
+  let timer interval =
+    ignore (Unix.setitimer ITIMER_REAL { it_interval = interval; it_value = interval })
   in
+  timer 0.0002;
   let count _ = incr completed in
   let rec go () =
     match
@@ -502,17 +501,15 @@ let interrupted_everywhere () =
         go ()
   in
   go ();
-  stop := true;
-  let rec join () = try Thread.join sender with Sys.Break -> join () in
-  join ();
-  Sys.set_signal Sys.sigvtalrm previous;
+  let rec stop () = try timer 0. with Sys.Break -> stop () in
+  stop ();
+  Sys.set_signal Sys.sigalrm previous;
   Lwt.async_exception_hook := hook;
   let rec settle () =
     if Dispatcher.in_flight dispatcher = 0 then Lwt.return_unit
     else Lwt.bind (Lwt_unix.sleep 0.001) settle
   in
   Lwt_main.run (settle ());
-  ignore (Unix.alarm 0);
   if !interrupted = 0 then Alcotest.fail "never interrupted";
   (* A handler that raises at the beginning of a callback replaces it. *)
   if !completed > total + !interrupted || !completed < total - !interrupted then
