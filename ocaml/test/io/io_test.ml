@@ -7,4 +7,5 @@ let () =
       ("reader", Reader_tests.tests);
       ("writer", Writer_tests.tests);
       ("tcp", Tcp_tests.tests);
+      ("io", Io_tests.tests);
     ]
