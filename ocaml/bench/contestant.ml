@@ -52,6 +52,8 @@ let all =
     on_backend "uring";
     on_backend "kaio";
     on_backend "threads";
+    on_engine "Ringway_lwt.Unix" "Lwt_unix's functions for files, on the engine of ringway"
+      (With_lwt.like_lwt_unix (module Ringway_lwt.Unix));
     on_engine "Reader" "Ringway_lwt.Reader and Writer, on the engine of ringway" With_ringway.reader;
     on_engine "Io" "Ringway_lwt.Io, on the engine of ringway" With_ringway.io;
     plain "Eio" "Eio on eio_linux" With_eio.run;
