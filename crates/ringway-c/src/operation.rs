@@ -305,7 +305,7 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     Ok(operation)
 }
 
-/// True for operations on an open file whose properties matter, rather than on a path or on nothing.
+/// True for operations on an open file whose properties matter.
 #[inline]
 fn acts_on_a_file(opcode: u16) -> bool {
     matches!(
