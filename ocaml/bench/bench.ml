@@ -310,8 +310,9 @@ let main () =
       exit 2
   | _ when !list -> print_list ()
   | rows ->
-      (* Ctrl-C removes the files, too. *)
+      (* Ctrl-C and kill(1) remove the files, too. *)
       Sys.catch_break true;
+      Sys.set_signal Sys.sigterm (Signal_handle (fun _ -> raise Sys.Break));
       let runs =
         Fun.protect ~finally:remove_files (fun () ->
             List.fold_left run_row (if !results = "" then [] else load_results !results) rows)
