@@ -3,8 +3,8 @@
 
 let usage =
   "Usage: bench.exe [OPTION]...\n\
-   Compares file and socket I/O of OCaml programs: Unix, Lwt, and ringway under Lwt. Each run is a\n\
-   process; the contestants of a row run in turn, every other round in reverse order.\n"
+   Compares file and socket I/O of OCaml programs: Unix, Lwt, ringway under Lwt, and Eio. Each\n\
+   run is a process; the contestants of a row run in turn, every other round in reverse order.\n"
 
 let full = ref false
 let only = ref []
@@ -242,7 +242,9 @@ let run_row runs row =
     | _ -> ""
   in
   let refused =
-    match row with Row.Reads { direct = true; _ } -> plan <> [] && direct_is_refused path | _ -> false
+    match row with
+    | Row.Reads { direct = true; _ } -> plan <> [] && direct_is_refused path
+    | _ -> false
   in
   let add runs (round, (c : Contestant.t)) =
     if Unix.isatty Unix.stderr then
@@ -308,8 +310,9 @@ let main () =
       exit 2
   | _ when !list -> print_list ()
   | rows ->
-      (* Ctrl-C removes the files, too. *)
+      (* Ctrl-C and kill(1) remove the files, too. *)
       Sys.catch_break true;
+      Sys.set_signal Sys.sigterm (Signal_handle (fun _ -> raise Sys.Break));
       let runs =
         Fun.protect ~finally:remove_files (fun () ->
             List.fold_left run_row (if !results = "" then [] else load_results !results) rows)

@@ -41,8 +41,11 @@ let all =
     plain "Unix" "blocking system calls, one at a time" With_unix.run;
     plain "Lwt_unix" "Lwt on its own engine, libev: threads for files" With_lwt.lwt_unix;
     {
-      (plain "Lwt_unix/select" "the same on Lwt's engine on select" (sockets With_lwt.lwt_unix)) with
+      name = "Lwt_unix/select";
+      about = "the same on Lwt's engine on select";
+      environment = [];
       prepare = select;
+      run = sockets With_lwt.lwt_unix;
     };
     plain "Lwt_io" "Lwt's channels, with a buffer as large as the reads" With_lwt.lwt_io;
     on_engine "Lwt_unix/ringway" "the same on the engine of ringway" (sockets With_lwt.lwt_unix);
@@ -52,7 +55,10 @@ let all =
     on_backend "uring";
     on_backend "kaio";
     on_backend "threads";
-    on_engine "Reader" "Ringway_lwt.Reader and Writer, on the engine of ringway" With_ringway.reader;
+    on_engine "Ringway_lwt.Unix" "Lwt_unix's functions for files, on the engine of ringway"
+      (With_lwt.like_lwt_unix (module Ringway_lwt.Unix));
+    on_engine "Reader" "Ringway_lwt.Reader and Writer, on the engine of ringway"
+      With_ringway.reader;
     on_engine "Io" "Ringway_lwt.Io, on the engine of ringway" With_ringway.io;
     plain "Eio" "Eio on eio_linux" With_eio.run;
   ]

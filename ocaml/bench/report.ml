@@ -96,7 +96,10 @@ let percent x = if Float.is_nan x then "–" else Printf.sprintf "±%.0f %%" (x 
 type column = { heading : Row.t -> string; text : run list -> Row.t -> string -> string }
 
 let column heading text = { heading = (fun _ -> heading); text }
-let figure heading f = column heading (fun runs row name -> digits (median f (samples runs row name)))
+
+let figure heading f =
+  column heading (fun runs row name -> digits (median f (samples runs row name)))
+
 
 let columns =
   [

@@ -217,10 +217,10 @@ module LargeFile = struct
   let lseek ch offset whence =
     seek Lwt_unix.LargeFile.lseek Unix.LargeFile.lseek ch offset whence
 
-  (* No file is longer than an int can tell. *)
+  (* No file is longer than an int can tell, and all negative lengths are the same error. *)
   let ftruncate ch length =
     truncate_to Lwt_unix.LargeFile.ftruncate ch length
-      (Int64.to_int (Int64.min length (Int64.of_int max_int)))
+      (Int64.to_int (Int64.max (-1L) (Int64.min length (Int64.of_int max_int))))
 
   let stat = Path.large_stat
   let lstat = Path.large_lstat

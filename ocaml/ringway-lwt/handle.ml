@@ -111,6 +111,8 @@ let run_at t ~on_end ~pos name operation finish =
 let read_cached t memory off len ~pos =
   if
     is_cached t
+    (* A read of no bytes may still fail. *)
+    && len > 0
     && (pos <> Operation.current_position || not (Lwt.is_sleeping t.position))
     && Dispatcher.spend (Dispatcher.current ()) len
   then

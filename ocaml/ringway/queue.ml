@@ -178,8 +178,8 @@ let close t =
   let result = unsafe_close t.handle in
   if result = 0 then begin
     (* The program may keep [t], but not for its buffers. *)
-    Array.fill t.roots.buffers 0 t.capacity t.roots.no_buffer;
-    Array.fill t.roots.vectors 0 t.capacity t.roots.no_vector;
+    Array.fill t.roots.buffers 0 (Array.length t.roots.buffers) t.roots.no_buffer;
+    Array.fill t.roots.vectors 0 (Array.length t.roots.vectors) t.roots.no_vector;
     t.roots.registered <- []
   end
   else if result < 0 && result <> closed && result <> echild then fail "close" result

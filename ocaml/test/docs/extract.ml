@@ -26,7 +26,8 @@ let print_blocks lines =
       (fun (number, blocks) line ->
         (match (line, blocks) with
         | "```ocaml", _ ->
-            Printf.printf "module Block_%d () = struct\n# %d \"docs/ocaml.md\"\n" number (number + 1)
+            Printf.printf "module Block_%d () = struct\n" number;
+            Printf.printf "# %d \"docs/ocaml.md\"\n" (number + 1)
         | "```", (_, true) :: _ -> print_endline "end"
         | _, (_, true) :: _ -> print_endline line
         | _ -> ());

@@ -5,9 +5,9 @@ let refuse ~io_uring ~aio = refuse io_uring aio
 let set_descriptors n = set_limit true n
 let set_locked_memory n = set_limit false n
 
-let in_child f =
+let in_child ?(fork = Lwt_unix.fork) f =
   flush_all ();
-  match Unix.fork () with
+  match fork () with
   | 0 ->
       let code =
         match

@@ -2,4 +2,10 @@
 
 let () =
   Common.set_up ();
-  Alcotest.run ~and_exit:true "io" [ ("reader", Reader_tests.tests) ]
+  Alcotest.run ~and_exit:true "io" 
+    [
+      ("reader", Reader_tests.tests);
+      ("writer", Writer_tests.tests);
+      ("tcp", Tcp_tests.tests);
+      ("io", Io_tests.tests);
+    ]

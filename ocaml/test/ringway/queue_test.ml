@@ -76,6 +76,11 @@ let result queue operation =
 
 let descriptors () = Array.length (Sys.readdir "/proc/self/fd")
 
+(* Those of this file. *)
+let descriptors_of path =
+  let is_one fd = try Unix.readlink ("/proc/self/fd/" ^ fd) = path with Unix.Unix_error _ -> false in
+  List.length (List.filter is_one (Array.to_list (Sys.readdir "/proc/self/fd")))
+
 let until what condition =
   let rec go tries =
     if not (condition ()) then
@@ -231,7 +236,7 @@ let create_errors () =
   invalid "faults" (fun () -> Queue.create ~faults:(String.make 512 ' ') ());
   let before = descriptors () in
   fails "again" einval (fun () -> Queue.create ~entries:100_000 ());
-  check_int "no descriptor is left" before (descriptors ());
+  check_bool "no descriptor is left" true (descriptors () <= before);
   Alcotest.(check bool) "version" true (String.length Queue.library_version > 2)
 
 let basics backend () =
@@ -454,9 +459,8 @@ let after_close backend () =
 (* Opens whose descriptors nobody takes are closed with the queue: those that were reaped and not
    taken, those that are ready, and those that are in flight. *)
 let close_drops_opens backend () =
-  let before = descriptors () in
   let queue = Queue.create ~backend () in
-  let opened = Operation.openat "/dev/null" ~flags:(Operation.open_flags [ O_RDONLY ]) ~perm:0 in
+  let opened = Operation.openat "/dev/zero" ~flags:(Operation.open_flags [ O_RDONLY ]) ~perm:0 in
   for _ = 1 to 20 do ignore (Queue.push queue opened) done;
   Queue.wait queue ~min:20 ~timeout_ns:forever;
   let one = Queue.Completions.create 1 in
@@ -468,8 +472,8 @@ let close_drops_opens backend () =
   Queue.close queue;
   check_bool "the one taken is open" true ((Unix.fstat mine).st_kind = S_CHR);
   Unix.close mine;
-  (* Threads of the queue may end a little later, and with them its eventfd. *)
-  until "descriptors" (fun () -> descriptors () = before)
+  (* A thread may close one a little later. *)
+  until "descriptors" (fun () -> descriptors_of "/dev/zero" = 0)
 
 let close_in_flight backend () =
   with_pipe @@ fun r w ->
@@ -557,7 +561,7 @@ let forgotten ?single_issuer backend () =
     ignore (Queue.push queue Operation.nop);
     let idle = Queue.create ~backend ?single_issuer () in
     ignore (Queue.stats idle);
-    let open_ = Operation.openat "/dev/null" ~flags:0 ~perm:0 in
+    let open_ = Operation.openat "/dev/zero" ~flags:0 ~perm:0 in
     ignore (Queue.push queue open_);
     Queue.wait queue ~min:2 ~timeout_ns:forever;
     ignore (Queue.push queue open_);
@@ -572,7 +576,9 @@ let forgotten ?single_issuer backend () =
   in
   let freed = forget () in
   until "the buffer" (fun () -> !freed);
-  until "descriptors" (fun () -> descriptors () = before + 3);
+  until "opened files" (fun () -> descriptors_of "/dev/zero" = 0);
+  (* Not `=`: threads of an earlier queue may have kept its eventfd until now. *)
+  until "descriptors" (fun () -> descriptors () <= before + 3);
   ignore (Unix.write_substring w "abc" 0 3);
   check_int "nothing was read" 3 (Unix.read r (Bytes.create 10) 0 10)
 
@@ -595,7 +601,7 @@ let finalisers_that_close backend () =
   in
   forget ();
   until "finalisers" (fun () -> !closed = 5);
-  until "descriptors" (fun () -> descriptors () = before)
+  until "descriptors" (fun () -> descriptors () <= before)
 
 (* ---- Failures ---- *)
 
