@@ -2,7 +2,11 @@
    file operations that are in flight then. *)
 
 open Lwt.Syntax
-open Ringway_lwt
+module Engine = Ringway_lwt.Engine
+module File = Ringway_lwt.File
+
+(* Not a public module. *)
+module Promise = Ringway_lwt__Promise
 open Harness
 
 let int = Alcotest.(check int)
