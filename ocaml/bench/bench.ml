@@ -3,8 +3,8 @@
 
 let usage =
   "Usage: bench.exe [OPTION]...\n\
-   Compares file and socket I/O of OCaml programs: Unix, Lwt, and ringway under Lwt. Each run is a\n\
-   process; the contestants of a row run in turn, every other round in reverse order.\n"
+   Compares file and socket I/O of OCaml programs: Unix, Lwt, ringway under Lwt, and Eio. Each\n\
+   run is a process; the contestants of a row run in turn, every other round in reverse order.\n"
 
 let full = ref false
 let only = ref []
@@ -18,6 +18,7 @@ let json = ref ""
 let page = ref ""
 let charts = ref ""
 let list = ref false
+let check = ref false
 let words text = List.filter (( <> ) "") (String.split_on_char ',' text)
 
 let options =
@@ -43,6 +44,9 @@ let options =
       ("-page", Arg.Set_string page, "FILE.md write the tables into the page, between its marks");
       ("-charts", Arg.Set_string charts, "DIR write the charts of the checksum rows as SVG");
       ("-list", Arg.Set list, " list rows and contestants");
+      ( "-check",
+        Arg.Set check,
+        " run everything very briefly and report only what fails: a test" );
     ]
 
 (* ---- One run, in a process of its own -------------------------------------------------------- *)
@@ -50,11 +54,18 @@ let options =
 (* Longer than any run takes: a run that hangs ends. *)
 let time_limit = 600
 
+(* What a run prints instead of a sample. *)
+let unavailable = "unavailable: "
+
 let child row name path blocks seconds =
   ignore (Unix.alarm time_limit);
   let window = Sample.Window.create () in
   let contestant = Option.get (Contestant.find name) in
-  contestant.prepare ();
+  (match contestant.prepare () with
+  | () -> ()
+  | exception Contestant.Unavailable reason ->
+      print_endline (unavailable ^ String.concat " " (String.split_on_char '\n' reason));
+      Unix._exit 0);
   let run = Option.get (contestant.run (Option.get (Row.of_string row))) in
   let job =
     { Job.window; path; blocks = int_of_string blocks; seconds = float_of_string seconds }
@@ -100,9 +111,14 @@ let run_child (contestant : Contestant.t) row ~path ~count =
   let channel = Unix.in_channel_of_descr output in
   let line = try input_line channel with End_of_file -> "" in
   close_in channel;
-  match (snd (Unix.waitpid [] pid), Sample.of_string line) with
-  | WEXITED 0, Some sample -> Ok sample
-  | status, _ -> Error (status_text status)
+  let from = String.length unavailable in
+  let status = snd (Unix.waitpid [] pid) in
+  if String.length line > from && String.sub line 0 from = unavailable then
+    `Unavailable (String.sub line from (String.length line - from))
+  else
+    match (status, Sample.of_string line) with
+    | WEXITED 0, Some sample -> `Ran (Ok sample)
+    | status, _ -> `Ran (Error (status_text status))
 
 (* Files that were made, by size in MiB. *)
 let files = Hashtbl.create 8
@@ -159,6 +175,15 @@ let save (run : Report.run) =
       close_out channel
   | _ -> ()
 
+(* Names of contestants that cannot run here. *)
+let skipped = Hashtbl.create 8
+
+let skip name reason =
+  if not (Hashtbl.mem skipped name) then begin
+    Hashtbl.replace skipped name ();
+    Printf.printf "skipped: %s: %s\n%!" name reason
+  end
+
 let taking_part row =
   List.filter
     (fun (c : Contestant.t) ->
@@ -184,6 +209,16 @@ let prepare_cache row path =
   | Checksum _ | Reads _ -> read_whole path
   | Tcp _ | Echo _ -> ()
 
+(* Some file systems have no direct I/O. *)
+let direct_is_refused path =
+  match Os.open_direct path with
+  | fd ->
+      Unix.close fd;
+      false
+  | exception Unix.Unix_error (error, _, _) ->
+      skip "direct reads" (Unix.error_message error);
+      true
+
 (* Round 0 counts system calls. It is the last. *)
 let run_row runs row =
   let missing round (c : Contestant.t) =
@@ -201,23 +236,37 @@ let run_row runs row =
         List.map (fun c -> (round, c)) (List.filter (missing round) order))
       (List.init !rounds (fun i -> i + 1) @ [ 0 ])
   in
+  let path =
+    match Row.Data.mib row ~reads_mib:!reads_mib with
+    | Some mib when plan <> [] -> file mib
+    | _ -> ""
+  in
+  let refused =
+    match row with
+    | Row.Reads { direct = true; _ } -> plan <> [] && direct_is_refused path
+    | _ -> false
+  in
+  let add runs (round, (c : Contestant.t)) =
+    if Unix.isatty Unix.stderr then
+      Printf.eprintf "%-14s %-18s %s\027[K\r%!" (Row.to_string row) c.name
+        (if round = 0 then "system calls" else Printf.sprintf "round %d" round);
+    prepare_cache row path;
+    match run_child c row ~path ~count:(round = 0) with
+    | `Unavailable reason ->
+        skip c.name reason;
+        runs
+    | `Ran outcome ->
+        let run = checked runs { Report.row; contestant = c.name; round; outcome } in
+        save run;
+        runs @ [ run ]
+  in
   List.fold_left
     (fun runs (round, (c : Contestant.t)) ->
-      if Unix.isatty Unix.stderr then
-        Printf.eprintf "%-14s %-18s %s\027[K\r%!" (Row.to_string row) c.name
-        (if round = 0 then "system calls" else Printf.sprintf "round %d" round);
-      let path =
-        match Row.Data.mib row ~reads_mib:!reads_mib with None -> "" | Some mib -> file mib
-      in
-      prepare_cache row path;
-      let outcome = run_child c row ~path ~count:(round = 0) in
-      let run = checked runs { Report.row; contestant = c.name; round; outcome } in
-      save run;
-      runs @ [ run ])
+      if refused || Hashtbl.mem skipped c.name then runs else add runs (round, c))
     runs plan
 
 let selected_rows () =
-  let all = if !full then Row.full else Row.standard in
+  let all = if !check then Row.check else if !full then Row.full else Row.standard in
   let expand text =
     match Row.of_string text with
     | Some row -> [ row ]
@@ -238,6 +287,11 @@ let print_list () =
 
 let parse () =
   Arg.parse options (fun text -> raise (Arg.Bad ("unexpected: " ^ text))) usage;
+  if !check then begin
+    rounds := 1;
+    seconds := 0.02;
+    reads_mib := 8
+  end;
   if !seconds <= 0. then seconds := if !full then 2. else 0.3;
   if !reads_mib <= 0 then reads_mib := if !full then 1024 else 256;
   List.iter
@@ -256,14 +310,15 @@ let main () =
       exit 2
   | _ when !list -> print_list ()
   | rows ->
-      (* Ctrl-C removes the files, too. *)
+      (* Ctrl-C and kill(1) remove the files, too. *)
       Sys.catch_break true;
+      Sys.set_signal Sys.sigterm (Signal_handle (fun _ -> raise Sys.Break));
       let runs =
         Fun.protect ~finally:remove_files (fun () ->
             List.fold_left run_row (if !results = "" then [] else load_results !results) rows)
       in
       if Unix.isatty Unix.stderr then prerr_string "\027[K";
-      Report.print runs;
+      if !check then Report.print_failures runs else Report.print runs;
       if !json <> "" then Report.write_json !json runs;
       if !charts <> "" then ignore (Chart.write !charts runs);
       let command =

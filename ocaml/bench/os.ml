@@ -10,7 +10,8 @@ external descriptor : int -> Unix.file_descr = "%identity"
 external open_direct : string -> Unix.file_descr = "ringway_bench_open_direct"
 external drop_pages : Unix.file_descr -> unit = "ringway_bench_drop_cache"
 external use_first_processor : unit -> unit = "ringway_bench_use_first_processor"
-external pread : Unix.file_descr -> Ringway.Buffer.t -> int -> pos:int -> int = "ringway_bench_pread"
+external pread : Unix.file_descr -> Ringway.Buffer.t -> int -> pos:int -> int
+  = "ringway_bench_pread"
 
 let count_calls () = match count_calls () with -1 -> None | fd -> Some (descriptor fd)
 

@@ -96,7 +96,10 @@ let percent x = if Float.is_nan x then "–" else Printf.sprintf "±%.0f %%" (x 
 type column = { heading : Row.t -> string; text : run list -> Row.t -> string -> string }
 
 let column heading text = { heading = (fun _ -> heading); text }
-let figure heading f = column heading (fun runs row name -> digits (median f (samples runs row name)))
+
+let figure heading f =
+  column heading (fun runs row name -> digits (median f (samples runs row name)))
+
 
 let columns =
   [
@@ -158,7 +161,7 @@ type target = {
   at_least : bool;
 }
 
-let ours = [ "File"; "Ringway_lwt.Unix"; "Reader"; "Io" ]
+let ours = [ "File"; "File/bytes"; "Ringway_lwt.Unix"; "Reader"; "Io" ]
 let checksum = function Row.Checksum { cold; _ } -> not cold | _ -> false
 let cold = function Row.Checksum { cold; _ } -> cold | _ -> false
 let socket = function Row.Tcp _ | Echo _ -> true | _ -> false
@@ -239,11 +242,18 @@ let print_row runs row =
       in
       print_endline ("  " ^ String.concat "  " (List.mapi (fun i (w, t) -> pad i w t)
         (List.combine widths line))))
-    lines;
+    lines
+
+let print_failures runs =
   List.iter
-    (fun name ->
-      List.iter (Printf.printf "  %s failed: %s\n" name) (distinct (failures runs row name)))
-    names
+    (fun row ->
+      List.iter
+        (fun name ->
+          List.iter
+            (Printf.printf "%s, %s failed: %s\n" (Row.to_string row) name)
+            (distinct (failures runs row name)))
+        (contestants runs row))
+    (rows runs)
 
 let print runs =
   print_endline (machine ());
@@ -253,6 +263,7 @@ let print runs =
      threads; system calls were counted in a run of their own.";
   List.iter (print_row runs) (rows runs);
   print_newline ();
+  print_failures runs;
   print_targets runs;
   print_newline ();
   List.iter

@@ -26,6 +26,8 @@ val machine : unit -> string
 val print : run list -> unit
 (** Tables and the targets, on standard output. *)
 
+val print_failures : run list -> unit
+
 val write_json : string -> run list -> unit
 (** All runs, in raw units. *)
 

@@ -74,6 +74,9 @@ let full =
   rows ~checksums:sizes ~colds:[ 256; 1024 ] ~direct:[ 1; 32; 128 ] ~cached:[ 1; 32 ] ~tcp:sizes
     ~echo:[ 1; 64; 1000 ]
 
+let check =
+  rows ~checksums:[ 2 ] ~colds:[ 2 ] ~direct:[ 2 ] ~cached:[ 2 ] ~tcp:[ 2 ] ~echo:[ 2 ]
+
 module Data = struct
   external get64 : Ringway.Buffer.t -> int -> int64 = "%caml_bigstring_get64"
 

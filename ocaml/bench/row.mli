@@ -32,6 +32,9 @@ val standard : t list
 
 val full : t list
 
+val check : t list
+(** One small row of each kind. *)
+
 (** The file of a row. *)
 module Data : sig
   val mib : t -> reads_mib:int -> int option

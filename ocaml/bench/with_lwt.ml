@@ -15,7 +15,6 @@ let measure (job : Job.t) read_all =
   in
   Lwt_main.run (run ())
 
-(* The bytes and their sum. *)
 let sum_all bytes read =
   let rec loop count sum =
     read bytes 0 Row.checksum_block >>= function

@@ -36,6 +36,9 @@ val measure : Job.t -> (Bytes.t -> (int * int) Lwt.t) -> Sample.t
 (** Runs a promise for the bytes that were read and their sum. Its argument is a block to read
     into. *)
 
+val sum_all : Bytes.t -> (Bytes.t -> int -> int -> int Lwt.t) -> (int * int) Lwt.t
+(** [sum_all block read] reads to the end, block by block: the bytes and their sum. *)
+
 val tcp : mib:int -> Job.t -> (Lwt_unix.file_descr -> Bytes.t -> (int * int) Lwt.t) -> Sample.t
 (** {!measure} for the bytes of one connection. *)
 

@@ -1,4 +1,13 @@
-(** The contestants of ringway: [File], [Reader], [Io] and [Unix] of [Ringway_lwt]. Each function is
-    [run] of a contestant: [None] for rows that it has nothing for. *)
+(** The contestants of ringway. Each function is [run] of a contestant: [None] for rows that it has
+    nothing for. *)
 
 val file : Row.t -> (Job.t -> Sample.t) option
+(** [File] with a Bigarray. *)
+
+val bytes : Row.t -> (Job.t -> Sample.t) option
+(** [File] with [Bytes]. *)
+
+val reader : Row.t -> (Job.t -> Sample.t) option
+(** [Reader] and [Writer]. *)
+
+val io : Row.t -> (Job.t -> Sample.t) option

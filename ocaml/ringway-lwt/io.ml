@@ -189,12 +189,12 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
 
 let file_length path =
   let buffer = Buffer.create Stat.buffer_size in
-  Promise.run "stat" path
-    (Operation.statx path ~flags:0 ~mask:Stat.basic buffer)
-    (fun _ -> (Stat.large buffer).st_kind)
-  >>= function
-  | S_DIR -> Lwt.fail (Unix.Unix_error (EISDIR, "file_length", path))
-  | _ -> with_file ~mode:Input path length
+  match Operation.statx path ~flags:0 ~mask:Stat.basic buffer with
+  | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (ENOENT, "stat", path))
+  | operation -> (
+      Promise.run "stat" path operation (fun _ -> (Stat.large buffer).st_kind) >>= function
+      | S_DIR -> Lwt.fail (Unix.Unix_error (EISDIR, "file_length", path))
+      | _ -> with_file ~mode:Input path length)
 
 let stream_of_file read path =
   let channel =

@@ -26,16 +26,21 @@ let start t operation finish =
   in
   t.running <- Some { dispatcher; request }
 
-let wait t =
+let wait_with t on_cancel =
   match t.running with
   | None -> Lwt.return_unit
-  | Some { dispatcher; request } ->
+  | Some running ->
       let promise, resolver = Lwt.task () in
       t.waiter <- Some resolver;
       Lwt.on_cancel promise (fun () ->
           t.waiter <- None;
-          Dispatcher.cancel dispatcher request);
+          on_cancel running);
       promise
+
+let wait t = wait_with t ignore
+
+let wait_or_cancel t =
+  wait_with t (fun { dispatcher; request } -> Dispatcher.cancel dispatcher request)
 
 let stop t exn =
   match t.running with

@@ -54,9 +54,9 @@ let record_error t name result =
   if result < 0 && result <> -Operation.ecanceled && t.error = None then
     t.error <- Some (Promise.exn name "" result)
 
-(* Writes a part of the range; [written n] is called when [n] bytes have been written, even if the
-   promise was cancelled. Waits for a write that was cancelled before. *)
-let write_some t buffer off len written =
+(* Writes a part of the range and waits with [wait]; [written n] is called when [n] bytes have been written, even if the
+   promise was cancelled. *)
+let write_some t wait buffer off len written =
   match t.destination with
   | Connection fd when not (Engine.installed ()) ->
       t.sending <- Lwt_bytes.write fd buffer off len;
@@ -80,7 +80,7 @@ let write_some t buffer off len written =
         (Operation.write fd buffer ~off ~len ~pos:Operation.current_position)
         (fun result ->
           if result >= 0 then written result else record_error t "write" result);
-      Transfer.wait t.transfer
+      wait t.transfer
 
 let written_from_buffer t n =
   t.start <- t.start + n;
@@ -98,7 +98,7 @@ let rec flush_buffer t =
         Transfer.wait t.transfer >>= fun () -> flush_buffer t
       else if buffered t = 0 then Lwt.return_unit
       else
-        write_some t t.buffer t.start (buffered t) (written_from_buffer t) >>= fun () ->
+        write_some t Transfer.wait t.buffer t.start (buffered t) (written_from_buffer t) >>= fun () ->
         flush_buffer t
 
 let locked t f =
@@ -155,7 +155,8 @@ let write_buffer t ?(off = 0) ?len buffer =
       if off = stop then Lwt.return_unit
       else
         let next = ref off in
-        write_some t buffer off (stop - off) (fun n -> next := off + n) >>= fun () -> loop !next
+        write_some t Transfer.wait_or_cancel buffer off (stop - off) (fun n -> next := off + n)
+        >>= fun () -> loop !next
     in
     locked t (fun () -> loop off)
 
@@ -171,7 +172,7 @@ let fsync t =
           Transfer.start t.transfer (Operation.fsync fd) (fun result ->
               synced := result;
               record_error t "fsync" result);
-          Transfer.wait t.transfer >>= fun () ->
+          Transfer.wait_or_cancel t.transfer >>= fun () ->
           if !synced < 0 then Promise.fail "fsync" "" !synced else Lwt.return_unit)
 
 let close_with t f =

@@ -2,8 +2,11 @@
 /* sanitized: no, because it replaces the allocator to count allocations */
 /* valgrind: no, because it replaces the allocator to count allocations */
 /* A queue in steady_state state does not allocate: not for reads and reaps, not when a push finds
-   it full, and not when an operation to cancel has already completed. */
+   it full, not for polls of descriptors that nothing else uses, and not when an operation to cancel
+   has already completed. */
 #include "check.h"
+
+#include <sys/eventfd.h>
 
 static unsigned long allocations;
 
@@ -195,6 +198,44 @@ static void steady_state(unsigned backend)
 	close(file);
 }
 
+/* Each descriptor has only this operation, as in an event loop. */
+static void polls(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
+	struct ringway_completion done[DEPTH];
+	unsigned long before = 0;
+	int fds[DEPTH];
+	int round;
+	int i;
+
+	if (queue == NULL)
+		return;
+	for (i = 0; i < DEPTH; i++) {
+		fds[i] = eventfd(1, EFD_CLOEXEC);
+		NEED(fds[i] >= 0);
+	}
+	for (round = 0; round < 2000; round++) {
+		if (round == 1000)
+			before = count_allocations();
+		for (i = 0; i < DEPTH; i++) {
+			struct ringway_operation one =
+				ringway_prep_poll(fds[i], POLLIN, NULL, NULL);
+
+			NEED(ringway_push(queue, &one) > 0);
+		}
+		if (ringway_reap_into(queue, done, DEPTH, DEPTH, RINGWAY_FOREVER) != DEPTH)
+			break;
+		for (i = 0; i < DEPTH; i++)
+			CHECK(done[i].result == POLLIN);
+	}
+	SAME(round, 2000);
+	/* For 8000 operations. */
+	CHECK(count_allocations() - before < 100);
+	SAME(ringway_destroy(&queue), 0);
+	for (i = 0; i < DEPTH; i++)
+		close(fds[i]);
+}
+
 int main(void)
 {
 	void *volatile memory;
@@ -208,6 +249,7 @@ int main(void)
 	for (b = 0; b < 3; b++) {
 		refusals_of_a_full_queue(check_backends[b]);
 		steady_state(check_backends[b]);
+		polls(check_backends[b]);
 	}
 	return check_end("allocations");
 }

@@ -518,8 +518,12 @@ impl Backend for Uring {
             _ if job.deadline.is_some() => self.sqe_data(job.token.index()),
             _ => std::ptr::null_mut(),
         };
-        let context =
-            SqeContext { fixed_file: job.fixed_file, fixed_buffer: job.fixed_buffer, data };
+        let context = SqeContext {
+            fixed_file: job.fixed_file,
+            fixed_buffer: job.fixed_buffer,
+            socket: job.socket,
+            data,
+        };
         self.in_flight += 1;
         let entry = job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry));
         let Some(entry) = entry else {
@@ -710,6 +714,7 @@ impl Backend for Uring {
         let context = SqeContext {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
+            socket: job.socket,
             data: &raw mut data,
         };
         job.deadline.is_none()
