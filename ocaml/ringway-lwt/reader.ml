@@ -95,9 +95,10 @@ let rec fill t =
           (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
     | Connection fd ->
         start_transfer t
-          (Operation.read
-             (Lwt_unix.unix_file_descr fd)
-             t.buffer ~off:0 ~len:length ~pos:Operation.current_position);
+          (Operation.socket
+             (Operation.read
+                (Lwt_unix.unix_file_descr fd)
+                t.buffer ~off:0 ~len:length ~pos:Operation.current_position));
         fill t
     | File file ->
         let n = read_cached file t.buffer length in
