@@ -359,6 +359,9 @@ let reused_numbers () =
   let path = file "reused" in
   write_file path "file";
   let b = Bytes.create 4 in
+  let* closed = Lwt_unix.openfile path [ O_RDONLY ] 0 in
+  let* () = Lwt_unix.close closed in
+  let* expected = outcome (fun () -> int (Lwt_unix.read closed b 0 4)) in
   let rec go n =
     if n = 0 then Lwt.return_unit
     else
@@ -373,8 +376,7 @@ let reused_numbers () =
           (Ours.unix_file_descr r = Ours.unix_file_descr fd);
       let reading = Ours.read r b 0 4 in
       let* after = outcome (fun () -> int (Ours.read fd b 0 4)) in
-      Alcotest.(check string)
-        "closed" "fails with Unix.Unix_error(Unix.EBADF, \"check_descriptor\", \"\")" after;
+      Alcotest.(check string) "closed" expected after;
       let* _ = Ours.write_string w "pipe" 0 4 in
       let* count = reading in
       Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
@@ -530,7 +532,11 @@ let perform (module U : UNIX) dir steps =
             Lwt.map (data b) (U.pread fd b ~file_offset 0 len))
     | Pwrite (n, file_offset, len) ->
         with_fd n (fun fd -> int (U.pwrite_string fd (text len) ~file_offset 0 len))
-    | Seek (n, offset, whence) -> with_fd n (fun fd -> int (U.lseek fd offset whences.(whence)))
+    | Seek (n, offset, whence) ->
+        with_fd n (fun fd ->
+            (* The end of a directory may be more than an int can tell. *)
+            let directory = (Unix.fstat (U.unix_file_descr fd)).st_kind = S_DIR in
+            int (U.lseek fd offset (if directory then SEEK_SET else whences.(whence))))
     | Truncate (n, len) -> with_fd n (fun fd -> unit (U.ftruncate fd len))
     | Fstat n -> with_fd n (fun fd -> stats (U.fstat fd))
     | Close n ->
