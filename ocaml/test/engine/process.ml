@@ -4,6 +4,7 @@
 open Lwt.Syntax
 module Engine = Ringway_lwt.Engine
 module File = Ringway_lwt.File
+module Dispatcher = Ringway_lwt.Dispatcher
 
 (* Not a public module. *)
 module Promise = Ringway_lwt__Promise
