@@ -285,7 +285,10 @@ let wait t block =
 
 let iter t block =
   t.iterations <- t.iterations + 1;
-  if not (Dispatcher.is_usable t.dispatcher) then renew t;
+  let usable = Dispatcher.is_usable t.dispatcher in
+  if not usable then renew t;
+  (* The operations of the old ring end after a pause, of which Lwt_main does not know yet. *)
+  let block = block && usable in
   if not t.failed then begin
     match wait t block with
     | exception (Queue.Error _ as exn) -> give_up t exn
