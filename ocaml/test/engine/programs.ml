@@ -79,7 +79,8 @@ let test_half_close () =
       (serve
          (fun _ (input, output) ->
            let* all = Lwt_io.read input in
-           Lwt_io.write_line output (string_of_int (String.length all)))
+           let* () = Lwt_io.write_line output (string_of_int (String.length all)) in
+           Lwt_io.flush output)
          (fun address ->
            let socket = Lwt_unix.socket ~cloexec:true Unix.PF_INET Unix.SOCK_STREAM 0 in
            let* () = Lwt_unix.connect socket address in
