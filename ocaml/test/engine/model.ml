@@ -1,8 +1,8 @@
 (* Random sequences of operations on sockets and pipes, with events and timers, on our engine and on
    Lwt's own engines as the model: the same events with the same results.
 
-   What is compared: for each step, which callbacks have transferred data, seen the end of the stream
-   or an error, and how much. The order of the callbacks of one iteration is compared within a
+   What is compared: for each step, which callbacks have transferred data, seen the end of the
+   stream or an error, and how much. The order of the callbacks of one iteration is compared within a
    descriptor only, because libev leaves it open between descriptors. A callback that finds its
    descriptor not ready (EAGAIN) does not count: poll operations may report readiness that another
    callback has consumed. *)
@@ -12,7 +12,7 @@ open Harness
 
 type action =
   | Write of int * int (* end, bytes *)
-  | Watch of int * bool * int * int (* end, readable?, bytes for each call, calls before it stops *)
+  | Watch of int * bool * int * int (* end, readable?, bytes of a call, calls before it stops *)
   | Unwatch of int * bool
   | Shut of int (* the sending direction *)
   | Close of int
@@ -71,7 +71,10 @@ let open_pair k =
   Unix.set_nonblock b;
   (a, b)
 
-let result f = match f () with n -> string_of_int n | exception Unix.Unix_error (e, _, _) -> Unix.error_message e
+let result f =
+  match f () with
+  | n -> string_of_int n
+  | exception Unix.Unix_error (error, _, _) -> Unix.error_message error
 
 let not_ready = Unix.error_message Unix.EAGAIN
 
@@ -103,7 +106,8 @@ let run actions =
   let data = Bytes.make 400 'x' in
   let apply = function
     | Write (i, n) ->
-        Option.iter (fun fd -> note i ("write " ^ result (fun () -> Unix.write fd data 0 n))) fds.(i)
+        let write fd = note i ("write " ^ result (fun () -> Unix.write fd data 0 n)) in
+        Option.iter write fds.(i)
     | Watch (i, readable, n, calls) ->
         (* One end reads what the other writes in the same iteration, or in the next one: that depends
            on the order between descriptors. *)
@@ -155,8 +159,9 @@ let run actions =
         for _ = 1 to 8 do
           Lwt_engine.iter false
         done;
-        (* Stable: the order within a descriptor stays. *)
-        List.stable_sort (fun (i, _) (j, _) -> compare i j) (List.rev !trace))
+        (* Stable: the order within a descriptor and direction stays. *)
+        let key (i, text) = (i, text.[0]) in
+        List.stable_sort (fun a b -> compare (key a) (key b)) (List.rev !trace))
       actions
   in
   for i = 0 to ends - 1 do
@@ -179,8 +184,8 @@ let differs name ours theirs actions =
   in
   first 0 (ours, theirs)
 
-(* Where the select engine differs from libev and ours: it calls the callbacks of a descriptor in the
-   reverse order of registration, so there is one at a time; and it does not report a hang-up as
+(* Where the select engine differs from libev and ours: it calls the callbacks of a descriptor in
+   the reverse order of registration, so there is one at a time; and it does not report a hang-up as
    writable, which concerns the reading end of a pipe. *)
 let for_select actions =
   List.concat_map

@@ -58,7 +58,8 @@ let test_raising_handler () =
     (fun () ->
       for _ = 1 to 3 do
         let child = signal_soon () in
-        Alcotest.check_raises "Lwt_main.run raises" Of_handler (fun () -> ignore (Lwt_main.run read));
+        Alcotest.check_raises "Lwt_main.run raises" Of_handler (fun () ->
+            ignore (Lwt_main.run read));
         ignore (Unix.waitpid [] child)
       done);
   bool "installed" true (Engine.installed ());
@@ -86,7 +87,9 @@ let test_children () =
            Lwt_process.pread ("sh", [| "sh"; "-c"; Printf.sprintf "echo %d; exec true" i |]))
          (List.init 10 Fun.id)
      in
-     List.iteri (fun i output -> Alcotest.(check string) "output" (Printf.sprintf "%d\n" i) output) outputs;
+     List.iteri
+       (fun i output -> Alcotest.(check string) "output" (Printf.sprintf "%d\n" i) output)
+       outputs;
      let* status = Lwt_process.exec ("sh", [| "sh"; "-c"; "exit 7" |]) in
      bool "status" true (status = Unix.WEXITED 7);
      let* text = Lwt_process.pmap ("tr", [| "tr"; "a-z"; "A-Z" |]) "pipeline" in

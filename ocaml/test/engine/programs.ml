@@ -174,7 +174,8 @@ let test_pipeline () =
        Alcotest.(check bool) "statuses" true (a = Unix.WEXITED 0 && b = Unix.WEXITED 0);
        Lwt.return lines)
   in
-  Alcotest.(check (list string)) "sorted" (List.init 2000 (fun i -> string_of_int (2000 - i))) output
+  let expected = List.init 2000 (fun i -> string_of_int (2000 - i)) in
+  Alcotest.(check (list string)) "sorted" expected output
 
 let case name f = Alcotest.test_case name `Quick (with_engine f)
 
