@@ -339,19 +339,21 @@ let rec drive_rounds t left =
 
 let drive t =
   if not (is_usable t) then abandon t
-  else if not t.driving then begin
+  else begin
+    (* A callback that ends the process runs the loop again, for what Lwt_main.at_exit is given. *)
+    let nested = t.driving in
     t.hook_has_run <- false;
     t.more <- true;
     t.driving <- true;
     match drive_rounds t rounds with
     | () ->
-        t.driving <- false;
+        t.driving <- nested;
         close_if_done t
     | exception Queue.Error _ when t.closed ->
         (* explain tells why. *)
-        t.driving <- false
+        t.driving <- nested
     | exception exn ->
-        t.driving <- false;
+        t.driving <- nested;
         raise exn
   end
 

@@ -21,3 +21,6 @@ val run :
 
 val fail : string -> string -> int -> 'a Lwt.t
 (** [fail name argument result] is rejected as {!run} rejects for a negative result. *)
+
+val exn : string -> string -> int -> exn
+(** The exception of {!fail}. *)

@@ -70,6 +70,7 @@ module Completions = struct
     { ops = ints (); results = ints (); length = 0 }
 
   let length t = t.length
+  let clear t = t.length <- 0
   let op t i = Bigarray.Array1.get t.ops i
   let result t i = Bigarray.Array1.get t.results i
 end
@@ -175,7 +176,13 @@ let create ?backend ?(entries = 0) ?(completion_entries = 0) ?(capacity = 1024) 
 
 let close t =
   let result = unsafe_close t.handle in
-  if result < 0 && result <> closed && result <> echild then fail "close" result
+  if result = 0 then begin
+    (* The program may keep [t], but not for its buffers. *)
+    Array.fill t.roots.buffers 0 (Array.length t.roots.buffers) t.roots.no_buffer;
+    Array.fill t.roots.vectors 0 (Array.length t.roots.vectors) t.roots.no_vector;
+    t.roots.registered <- []
+  end
+  else if result < 0 && result <> closed && result <> echild then fail "close" result
 
 let adopt t =
   let result = unsafe_backend t.handle in
@@ -246,7 +253,7 @@ let take t completions =
   count
 
 let reap t completions ~min ~timeout_ns =
-  completions.Completions.length <- 0;
+  Completions.clear completions;
   wait t ~min ~timeout_ns;
   take t completions
 

@@ -109,8 +109,8 @@ let run actions =
         let write fd = note i ("write " ^ result (fun () -> Unix.write fd data 0 n)) in
         Option.iter write fds.(i)
     | Watch (i, readable, n, calls) ->
-        (* One end reads what the other writes in the same iteration, or in the next one: that depends
-           on the order between descriptors. *)
+        (* One end reads what the other writes in the same iteration, or in the next one: that
+           depends on the order between descriptors. *)
         unwatch (i lxor 1) (not readable);
         let watch fd =
           let left = ref calls in

@@ -1,0 +1,12 @@
+(** Opens and closes files for the readers, writers and channels, which treat files with a position
+    and streams such as pipes and terminals differently. *)
+
+type t =
+  | Seekable of Unix.file_descr  (** a regular file, a block device, or a directory *)
+  | Stream of Lwt_unix.file_descr  (** a pipe, a socket, or a character device *)
+
+val openfile : string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
+(** Fails as [Lwt_unix.openfile] does. *)
+
+val close : Unix.file_descr -> unit Lwt.t
+(** No operation on the descriptor may be in flight. The promise cannot be cancelled. *)

@@ -1,0 +1,219 @@
+open Ringway
+open Lwt.Infix
+include Lwt_io
+
+type file = {
+  fd : Unix.file_descr;
+  transfer : Transfer.t;
+  (* The result of the transfer that ended last, until a call returns it. *)
+  mutable result : int option;
+  (* Where input is read: explicit, so that a read that was cancelled does not skip data. Output is
+     written at the position of the kernel, which [O_APPEND] needs. *)
+  mutable pos : int;
+  read_ahead : Read_ahead.t;
+  (* Of the last write, if it failed. *)
+  mutable unwritten : exn option;
+}
+
+let start file operation =
+  file.result <- None;
+  Transfer.start file.transfer operation (fun result -> file.result <- Some result)
+
+(* The result is negative if nothing could be read at once. *)
+let read_cached file buffer off len =
+  if Dispatcher.spend (Dispatcher.current ()) len then begin
+    let n = Page_cache.read file.fd buffer ~off ~len ~pos:file.pos in
+    if n = -1 then Read_ahead.missed file.read_ahead ~pos:file.pos;
+    if n < -1 then -n - 1 else n
+  end
+  else -1
+
+let rec read_file file buffer off len =
+  if Transfer.is_running file.transfer then
+    (* It was cancelled. What it has read is read again, since the channel may have moved its data
+       within the buffer. *)
+    Transfer.wait file.transfer >>= fun () -> read_file file buffer off len
+  else
+    let n = read_cached file buffer off len in
+    if n >= 0 then begin
+      file.pos <- file.pos + n;
+      Lwt.return n
+    end
+    else begin
+      start file (Operation.read file.fd buffer ~off ~len ~pos:file.pos);
+      Transfer.wait file.transfer >>= fun () ->
+      match file.result with
+      | Some n when n >= 0 ->
+          file.pos <- file.pos + n;
+          Lwt.return n
+      | Some result when result <> -Operation.ecanceled -> Promise.fail "read" "" result
+      | Some _ | None -> read_file file buffer off len
+    end
+
+let rec write_file file buffer off len =
+  if Transfer.is_running file.transfer then
+    Transfer.wait file.transfer >>= fun () -> write_file file buffer off len
+  else
+    match file.result with
+    | None ->
+        start file (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position);
+        write_file file buffer off len
+    | Some result when result >= 0 ->
+        (* Also of a write that was cancelled: the data of the channel begins with the same
+           bytes. *)
+        file.result <- None;
+        file.unwritten <- None;
+        Lwt.return result
+    | Some result when result = -Operation.ecanceled ->
+        file.result <- None;
+        write_file file buffer off len
+    | Some result ->
+        let exn = Promise.exn "write" "" result in
+        file.result <- None;
+        file.unwritten <- Some exn;
+        Lwt.fail exn
+
+let seek file offset command =
+  (* A write that was cancelled moves the position. *)
+  Transfer.wait file.transfer >>= fun () ->
+  let offset, command =
+    match command with
+    | Unix.SEEK_CUR -> (Int64.add (Int64.of_int file.pos) offset, Unix.SEEK_SET)
+    | Unix.SEEK_SET | Unix.SEEK_END -> (offset, command)
+  in
+  let pos = Unix.LargeFile.lseek file.fd offset command in
+  file.pos <- Int64.to_int pos;
+  Lwt.return pos
+
+let close_file file () =
+  Transfer.stop file.transfer Lwt.Canceled >>= fun () ->
+  Read_ahead.stop file.read_ahead >>= fun () ->
+  Descriptor.close file.fd >>= fun () ->
+  match file.unwritten with None -> Lwt.return_unit | Some exn -> Lwt.fail exn
+
+let of_file (type m) ?buffer ~(mode : m mode) fd : file * m channel =
+  let file =
+    {
+      fd;
+      transfer = Transfer.create ();
+      result = None;
+      pos = 0;
+      read_ahead = Read_ahead.create fd;
+      unwritten = None;
+    }
+  in
+  let perform = match mode with Input -> read_file file | Output -> write_file file in
+  (file, make ?buffer ~close:(close_file file) ~seek:(seek file) ~mode perform)
+
+let open_file (type m) ?buffer ?flags ?perm ~(mode : m mode) path : m channel Lwt.t =
+  let default_flags, default_perm =
+    match mode with
+    | Input -> ([ Unix.O_RDONLY; Unix.O_NONBLOCK ], 0)
+    | Output -> ([ Unix.O_WRONLY; Unix.O_CREAT; Unix.O_TRUNC; Unix.O_NONBLOCK ], 0o666)
+  in
+  let flags = Option.value flags ~default:default_flags in
+  let perm = Option.value perm ~default:default_perm in
+  Descriptor.openfile path flags perm >|= function
+  | Stream fd -> of_fd ?buffer ~mode fd
+  | Seekable fd -> (
+      try snd (of_file ?buffer ~mode fd)
+      with exn ->
+        Unix.close fd;
+        raise exn)
+
+let with_file ?buffer ?flags ?perm ~mode path f =
+  open_file ?buffer ?flags ?perm ~mode path >>= fun channel ->
+  Lwt.finalize (fun () -> f channel) (fun () -> close channel)
+
+let unlink path = Promise.run "unlink" path (Operation.unlink path) ignore
+let prng = lazy (Random.State.make_self_init ())
+
+(* Tries names until [f] succeeds with one. *)
+let with_new_name ~directory ~prefix ~suffix f =
+  let rec attempt n =
+    let number = Random.State.int (Lazy.force prng) 0x1000000 in
+    let path = Filename.concat directory (Printf.sprintf "%s%06x%s" prefix number suffix) in
+    Lwt.catch
+      (fun () -> f path)
+      (function
+        | Unix.Unix_error (EEXIST, _, _) when n < 1000 -> attempt (n + 1) | exn -> Lwt.fail exn)
+  in
+  attempt 0
+
+let new_file = [ Unix.O_WRONLY; Unix.O_CREAT; Unix.O_EXCL; Unix.O_CLOEXEC ]
+
+let open_temp_file ?buffer ?(flags = new_file) ?perm ?(temp_dir = Filename.get_temp_dir_name ())
+    ?(prefix = "lwt_io_temp_file_") ?(suffix = "") () =
+  with_new_name ~directory:temp_dir ~prefix ~suffix (fun path ->
+      open_file ?buffer ~flags ?perm ~mode:Output path >|= fun channel -> (path, channel))
+
+let with_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix f =
+  open_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix () >>= fun (path, channel) ->
+  Lwt.finalize
+    (fun () -> f (path, channel))
+    (fun () -> Lwt.finalize (fun () -> close channel) (fun () -> unlink path))
+
+let fsync fd = Promise.run "fsync" "" (Operation.fsync fd) ignore
+
+let fsync_directory path =
+  let flags = Operation.open_flags [ O_RDONLY ] in
+  Promise.run "open" path (Operation.openat path ~flags ~perm:0) Operation.descriptor_of_result
+  >>= fun fd -> Lwt.finalize (fun () -> fsync fd) (fun () -> Descriptor.close fd)
+
+let rename path new_path = Promise.run "rename" path (Operation.rename path new_path) ignore
+
+let with_atomic_file ?buffer ?(perm = 0o666) path f =
+  let directory = Filename.dirname path in
+  let prefix = "." ^ Filename.basename path ^ "." in
+  let create name =
+    Promise.run "open" name
+      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm)
+      (fun fd -> (name, Operation.descriptor_of_result fd))
+      ~on_unwanted:(fun fd ->
+        Unix.close (Operation.descriptor_of_result fd);
+        Unix.unlink name)
+  in
+  with_new_name ~directory ~prefix ~suffix:".tmp" create >>= fun (name, fd) ->
+  let file, channel = of_file ?buffer ~mode:Output fd in
+  let commit () =
+    flush channel >>= fun () ->
+    fsync file.fd >>= fun () ->
+    close channel >>= fun () -> rename name path
+  in
+  Lwt.catch
+    (fun () -> f channel >>= fun result -> Lwt.no_cancel (commit () >|= fun () -> result))
+    (fun exn ->
+      let clean_up () = Lwt.finalize (fun () -> abort channel) (fun () -> unlink name) in
+      Lwt.catch clean_up (fun _ -> Lwt.return_unit) >>= fun () -> Lwt.fail exn)
+  >>= fun result -> Lwt.no_cancel (fsync_directory directory) >|= fun () -> result
+
+let file_length path =
+  let buffer = Buffer.create Stat.buffer_size in
+  match Operation.statx path ~flags:0 ~mask:Stat.basic buffer with
+  | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (ENOENT, "stat", path))
+  | operation -> (
+      Promise.run "stat" path operation (fun _ -> (Stat.large buffer).st_kind) >>= function
+      | S_DIR -> Lwt.fail (Unix.Unix_error (EISDIR, "file_length", path))
+      | _ -> with_file ~mode:Input path length)
+
+let stream_of_file read path =
+  let channel =
+    lazy
+      ( open_file ~mode:Input path >|= fun channel ->
+        Gc.finalise (fun channel -> ignore (close channel)) channel;
+        channel )
+  in
+  Lwt_stream.from (fun () ->
+      Lazy.force channel >>= fun channel ->
+      read channel >>= function
+      | None -> close channel >|= fun () -> None
+      | some -> Lwt.return some)
+
+let lines_of_file path = stream_of_file read_line_opt path
+let chars_of_file path = stream_of_file read_char_opt path
+
+let lines_to_file path lines =
+  with_file ~mode:Output path (fun channel -> write_lines channel lines)
+
+let chars_to_file path chars =
+  with_file ~mode:Output path (fun channel -> write_chars channel chars)

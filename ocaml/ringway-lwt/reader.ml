@@ -1,0 +1,278 @@
+open Ringway
+open Lwt.Infix
+
+type file = {
+  fd : Unix.file_descr;
+  (* Explicit, not the kernel's: a read that is cancelled after it has advanced the position would
+     lose data. *)
+  mutable pos : int;
+  read_ahead : Read_ahead.t;
+}
+
+type source = File of file | Connection of Lwt_unix.file_descr
+
+type t = {
+  source : source;
+  close_source : unit -> unit Lwt.t;
+  buffer : Buffer.t;
+  (* The data that was read and not consumed is in [start, stop). *)
+  mutable start : int;
+  mutable stop : int;
+  (* Data in front of that: what a call had consumed that then failed or was cancelled. *)
+  mutable unread : string;
+  transfer : Transfer.t;
+  (* The receive in progress, if it is not [transfer]'s. *)
+  mutable receiving : int Lwt.t;
+  (* The result of the transfer that ended last, until [fill] returns it. *)
+  mutable result : int;
+  lock : Lwt_mutex.t;
+  mutable closed : unit Lwt.t option;
+}
+
+let no_result = min_int
+let default_buffer_size = 32 * 1024
+let closed_exn = Unix.Unix_error (Unix.EBADF, "read", "")
+let buffered t = String.length t.unread + t.stop - t.start
+let is_closed t = t.closed <> None
+
+let make buffer_size source close_source =
+  if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
+  {
+    source;
+    close_source;
+    buffer = Buffer.create_aligned buffer_size;
+    start = 0;
+    stop = 0;
+    unread = "";
+    transfer = Transfer.create ();
+    receiving = Lwt.return 0;
+    result = no_result;
+    lock = Lwt_mutex.create ();
+    closed = None;
+  }
+
+let received t n =
+  t.start <- 0;
+  t.stop <- n;
+  match t.source with File file -> file.pos <- file.pos + n | Connection _ -> ()
+
+let start_transfer t operation =
+  Transfer.start t.transfer operation (fun result ->
+      if result > 0 then received t result else t.result <- result)
+
+(* The result is negative if nothing could be read at once. *)
+let read_cached file buffer length =
+  if Dispatcher.spend (Dispatcher.current ()) length then begin
+    let n = Page_cache.read file.fd buffer ~off:0 ~len:length ~pos:file.pos in
+    if n = -1 then Read_ahead.missed file.read_ahead ~pos:file.pos;
+    if n < -1 then -n - 1 else n
+  end
+  else -1
+
+(* Moves data to the empty buffer. The result is false at the end of the data. Called with the lock
+   held. *)
+let rec fill t =
+  if is_closed t then Lwt.fail closed_exn
+  else if buffered t > 0 then Lwt.return_true
+  else if t.result <> no_result then begin
+    let result = t.result in
+    t.result <- no_result;
+    if result = 0 then Lwt.return_false
+    else if result = -Operation.ecanceled then fill t
+    else Promise.fail "read" "" result
+  end
+  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t
+  else
+    let length = Buffer.length t.buffer in
+    match t.source with
+    | Connection fd when not (Engine.installed ()) ->
+        t.receiving <- Lwt_bytes.read fd t.buffer 0 length;
+        Lwt.try_bind
+          (fun () -> t.receiving)
+          (fun n ->
+            if n > 0 then received t n;
+            Lwt.return (n > 0))
+          (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
+    | Connection fd ->
+        start_transfer t
+          (Operation.read
+             (Lwt_unix.unix_file_descr fd)
+             t.buffer ~off:0 ~len:length ~pos:Operation.current_position);
+        fill t
+    | File file ->
+        let n = read_cached file t.buffer length in
+        if n > 0 then begin
+          received t n;
+          Lwt.return_true
+        end
+        else if n = 0 then Lwt.return_false
+        else begin
+          start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
+          fill t
+        end
+
+(* Moves at most [len] bytes of what is buffered. *)
+let take t blit_string blit destination off len =
+  let unread = String.length t.unread in
+  if unread > 0 then begin
+    let n = min len unread in
+    blit_string t.unread 0 destination off n;
+    t.unread <- String.sub t.unread n (unread - n);
+    n
+  end
+  else begin
+    let n = min len (t.stop - t.start) in
+    blit t.buffer t.start destination off n;
+    t.start <- t.start + n;
+    n
+  end
+
+let take_bytes t bytes off len = take t Bytes.blit_string Buffer.blit_to_bytes bytes off len
+
+let blit_buffer source source_off destination off len =
+  Bigarray.Array1.blit (Buffer.sub source source_off len) (Buffer.sub destination off len)
+
+let take_buffer t buffer off len = take t Buffer.blit_from_string blit_buffer buffer off len
+let locked t f = Lwt_mutex.with_lock t.lock f
+
+(* Nothing is buffered, in progress, or left to be told, so the source can be read past the
+   buffer. *)
+let can_bypass t length =
+  t.result = no_result
+  && (not (Transfer.is_running t.transfer))
+  && length >= Buffer.length t.buffer
+  && (match Dispatcher.current () with
+     | dispatcher -> Dispatcher.spend dispatcher length
+     | exception Queue.Error _ -> false)
+
+(* Reads at once what is buffered or, past the buffer, what is cached. The result is minus 1 if that
+   is nothing. *)
+let read_at_once t take read_cached destination off len =
+  if is_closed t || Lwt_mutex.is_locked t.lock then -1
+  else if buffered t > 0 then take t destination off len
+  else
+    match t.source with
+    | File file when can_bypass t len ->
+        let n = read_cached file.fd destination ~off ~len ~pos:file.pos in
+        let n = if n < -1 then -n - 1 else n in
+        if n > 0 then file.pos <- file.pos + n;
+        n
+    | File _ | Connection _ -> -1
+
+let read_with take read_cached t off len destination =
+  if len = 0 && not (is_closed t) then Lwt.return (`Ok 0)
+  else
+    match read_at_once t take read_cached destination off len with
+    | 0 -> Lwt.return `Eof
+    | n when n > 0 -> Lwt.return (`Ok n)
+    | _ ->
+        locked t (fun () ->
+            fill t >|= function true -> `Ok (take t destination off len) | false -> `Eof)
+
+let range off len length =
+  let len = match len with Some len -> len | None -> length - off in
+  if off < 0 || len < 0 || off > length - len then
+    invalid_arg "Ringway_lwt.Reader: the range is outside of the buffer";
+  len
+
+let read t ?(off = 0) ?len bytes =
+  let len = range off len (Bytes.length bytes) in
+  read_with take_bytes Page_cache.read_bytes t off len bytes
+
+let read_buffer t ?(off = 0) ?len buffer =
+  let len = range off len (Buffer.length buffer) in
+  read_with take_buffer Page_cache.read t off len buffer
+
+(* [consumed ()] is what [f] has taken so far; it is data again if [f] fails. *)
+let all_or_nothing t consumed f =
+  locked t (fun () ->
+      Lwt.catch f (fun exn ->
+          t.unread <- consumed () ^ t.unread;
+          Lwt.fail exn))
+
+let read_exactly t ?(off = 0) ?len bytes =
+  let len = range off len (Bytes.length bytes) in
+  let had = ref 0 in
+  let rec loop () =
+    if !had = len then Lwt.return `Ok
+    else
+      fill t >>= function
+      | false -> Lwt.return (`Eof !had)
+      | true ->
+          had := !had + take_bytes t bytes (off + !had) (len - !had);
+          loop ()
+  in
+  all_or_nothing t (fun () -> Bytes.sub_string bytes off !had) loop
+
+let read_char t =
+  let char = Bytes.create 1 in
+  read t char >|= function `Ok _ -> `Ok (Bytes.get char 0) | `Eof -> `Eof
+
+(* The length of the data that [take] moves next, up to and with the first newline, and whether there
+   is one. *)
+let find_newline t =
+  let rec find get i stop =
+    if i = stop then (stop, false) else if get i = '\n' then (i + 1, true) else find get (i + 1) stop
+  in
+  let unread = String.length t.unread in
+  if unread > 0 then find (String.get t.unread) 0 unread
+  else
+    let length, found = find (Bigarray.Array1.get t.buffer) t.start t.stop in
+    (length - t.start, found)
+
+let read_line t =
+  let line = Stdlib.Buffer.create 128 in
+  let without_end () =
+    let length = Stdlib.Buffer.length line in
+    let ends_with i char = length > i && Stdlib.Buffer.nth line (length - 1 - i) = char in
+    let ending = if ends_with 0 '\n' then if ends_with 1 '\r' then 2 else 1 else 0 in
+    Stdlib.Buffer.sub line 0 (length - ending)
+  in
+  let rec loop () =
+    fill t >>= function
+    | false ->
+        Lwt.return
+          (if Stdlib.Buffer.length line = 0 then `Eof else `Ok (Stdlib.Buffer.contents line))
+    | true ->
+        let len, complete = find_newline t in
+        let bytes = Bytes.create len in
+        ignore (take_bytes t bytes 0 len);
+        Stdlib.Buffer.add_bytes line bytes;
+        if complete then Lwt.return (`Ok (without_end ())) else loop ()
+  in
+  all_or_nothing t (fun () -> Stdlib.Buffer.contents line) loop
+
+let close t =
+  match t.closed with
+  | Some closed -> Lwt.protected closed
+  | None ->
+      let closed, resolver = Lwt.wait () in
+      t.closed <- Some closed;
+      Lwt.cancel t.receiving;
+      let stop () =
+        Transfer.stop t.transfer closed_exn >>= fun () ->
+        match t.source with
+        | File file -> Read_ahead.stop file.read_ahead
+        | Connection _ -> Lwt.return_unit
+      in
+      Lwt.on_any
+        (Lwt.finalize stop t.close_source)
+        (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
+      Lwt.protected closed
+
+let of_connection ?(buffer_size = default_buffer_size) ?close fd =
+  let close = match close with Some close -> close | None -> fun () -> Lwt_unix.close fd in
+  make buffer_size (Connection fd) close
+
+let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ]) path =
+  if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
+  Descriptor.openfile path flags 0 >|= function
+  | Seekable fd ->
+      make buffer_size
+        (File { fd; pos = 0; read_ahead = Read_ahead.create fd })
+        (fun () -> Descriptor.close fd)
+  | Stream fd -> of_connection ~buffer_size fd
+
+let with_file ?buffer_size ?flags path f =
+  open_file ?buffer_size ?flags path >>= fun t ->
+  Lwt.finalize (fun () -> f t) (fun () -> close t)

@@ -1,0 +1,30 @@
+(** One operation at a time on behalf of a reader, a writer or a channel. The operation outlives the
+    promise that waits for it: its result is recorded also if that promise was cancelled, so no
+    received byte is lost and no byte is written twice. *)
+
+type t
+
+val create : unit -> t
+
+val is_running : t -> bool
+
+val start : t -> Ringway.Operation.t -> (int -> unit) -> unit
+(** [start t operation finish] starts the operation. [finish] is called once with its result: 0 or
+    more, or minus an errno. No other operation may be running.
+
+    @raise Ringway.Queue.Error if the operation cannot be started. *)
+
+val wait : t -> unit Lwt.t
+(** Is fulfilled when the running operation has ended and its [finish] has been called; at once if
+    none is running. At most one promise waits at a time.
+
+    Cancelling the promise rejects it. The operation goes on for the next call: a program that
+    cancels in each iteration of the loop would otherwise receive nothing. *)
+
+val wait_or_cancel : t -> unit Lwt.t
+(** As {!wait}, but cancelling the promise also requests that the operation be cancelled: for
+    operations on memory of the program. *)
+
+val stop : t -> exn -> unit Lwt.t
+(** Rejects the promise that waits, requests that the operation be cancelled, and waits for its end.
+    A promise of [stop] cannot be cancelled. *)

@@ -1,0 +1,431 @@
+(* Tests of Io: the same calls on Lwt_io's channels and on ours give the same results. *)
+
+open Lwt.Infix
+open Common
+
+(* A program for Lwt_io compiles with Io in its place. *)
+module type CHANNELS = module type of struct
+  include Lwt_io
+end
+
+module Ours : CHANNELS = Ringway_lwt.Io
+module Io = Ringway_lwt.Io
+
+type call =
+  | Read_char
+  | Read_line
+  | Read of int
+  | Read_into of int
+  | Read_exactly of int
+  | Read_int
+  | Write of int
+  | Write_char
+  | Write_from of int
+  | Flush
+  | Set_position of int
+  | Position
+  | Length
+  | Resize of int
+  | Buffered
+
+let show_call = function
+  | Read_char -> "read_char"
+  | Read_line -> "read_line"
+  | Read n -> Printf.sprintf "read %d" n
+  | Read_into n -> Printf.sprintf "read_into %d" n
+  | Read_exactly n -> Printf.sprintf "read_into_exactly %d" n
+  | Read_int -> "read_int"
+  | Write n -> Printf.sprintf "write %d" n
+  | Write_char -> "write_char"
+  | Write_from n -> Printf.sprintf "write_from %d" n
+  | Flush -> "flush"
+  | Set_position n -> Printf.sprintf "set_position %d" n
+  | Position -> "position"
+  | Length -> "length"
+  | Resize n -> Printf.sprintf "resize_buffer %d" n
+  | Buffered -> "buffered"
+
+module type WAY = sig
+  val open_file :
+    ?buffer:Lwt_bytes.t ->
+    ?flags:Unix.open_flag list ->
+    ?perm:Unix.file_perm ->
+    mode:'a Lwt_io.mode ->
+    string ->
+    'a Lwt_io.channel Lwt.t
+end
+
+let observe f =
+  result f >|= function
+  | Ok observation -> observation
+  | Error exn -> "raises " ^ show_exn exn
+
+let unit f = observe (fun () -> f () >|= fun () -> "unit")
+let number f = observe (fun () -> f () >|= Int64.to_string)
+let int_result f = observe (fun () -> f () >|= string_of_int)
+
+let common channel = function
+  | Set_position n -> unit (fun () -> Lwt_io.set_position channel (Int64.of_int n))
+  | Position -> number (fun () -> Lwt.return (Lwt_io.position channel))
+  | Length -> number (fun () -> Lwt_io.length channel)
+  | Resize n -> unit (fun () -> Lwt_io.resize_buffer channel n)
+  | Buffered -> int_result (fun () -> Lwt.return (Lwt_io.buffered channel))
+  | call -> Alcotest.failf "not a call of this mode: %s" (show_call call)
+
+let input_call channel call =
+  let into n f =
+    let bytes = Bytes.make n '.' in
+    observe (fun () -> f bytes >|= fun result -> result ^ Bytes.to_string bytes)
+  in
+  match call with
+  | Read_char -> observe (fun () -> Lwt_io.read_char channel >|= String.make 1)
+  | Read_line -> observe (fun () -> Lwt_io.read_line channel)
+  | Read n -> observe (fun () -> Lwt_io.read ~count:n channel)
+  | Read_into n -> into n (fun bytes -> Lwt_io.read_into channel bytes 0 n >|= string_of_int)
+  | Read_exactly n ->
+      into n (fun bytes -> Lwt_io.read_into_exactly channel bytes 0 n >|= fun () -> "")
+  | Read_int -> int_result (fun () -> Lwt_io.BE.read_int channel)
+  | call -> common channel call
+
+let output_call channel call =
+  match call with
+  | Write n -> unit (fun () -> Lwt_io.write channel (pattern n))
+  | Write_char -> unit (fun () -> Lwt_io.write_char channel 'c')
+  | Write_from n ->
+      int_result (fun () -> Lwt_io.write_from channel (Bytes.of_string (pattern n)) 0 n)
+  | Flush -> unit (fun () -> Lwt_io.flush channel)
+  | call -> common channel call
+
+let input_gen =
+  QCheck.Gen.(
+    frequency
+      [
+        (3, return Read_char);
+        (3, return Read_line);
+        (3, map (fun n -> Read n) (int_range 1 10_000));
+        (3, map (fun n -> Read_into n) (int_range 1 10_000));
+        (3, map (fun n -> Read_exactly n) (int_range 0 10_000));
+        (2, return Read_int);
+        (3, map (fun n -> Set_position n) (int_range (-2) 40_000));
+        (2, return Position);
+        (2, return Length);
+        (1, map (fun n -> Resize n) (int_range 16 9_000));
+        (1, return Buffered);
+      ])
+
+let output_gen =
+  QCheck.Gen.(
+    frequency
+      [
+        (5, map (fun n -> Write n) (int_range 0 10_000));
+        (3, return Write_char);
+        (3, map (fun n -> Write_from n) (int_range 1 10_000));
+        (3, return Flush);
+        (3, map (fun n -> Set_position n) (int_range (-2) 40_000));
+        (2, return Position);
+        (2, return Length);
+        (1, map (fun n -> Resize n) (int_range 16 9_000));
+      ])
+
+let calls gen =
+  QCheck.make
+    QCheck.Gen.(pair (int_range 0 3) (list_size (int_range 1 30) gen))
+    ~print:(fun (choice, calls) ->
+      Printf.sprintf "%d: %s" choice (String.concat "; " (List.map show_call calls)))
+
+(* What a program sees that makes the calls one after another, and the contents in the end. *)
+let trace (module Way : WAY) mode call (choice, calls) =
+  let path = new_file (pattern 30_000) in
+  let buffer = if choice land 1 = 0 then None else Some (Lwt_bytes.create 100) in
+  let flags =
+    match mode with
+    | `Input -> None
+    | `Output ->
+        if choice land 2 = 0 then Some [ Unix.O_WRONLY; Unix.O_APPEND ] else Some [ Unix.O_WRONLY ]
+  in
+  run (fun () ->
+      (match mode with
+      | `Input ->
+          Way.open_file ?buffer ?flags ~mode:Lwt_io.Input path >>= fun channel ->
+          Lwt_list.map_s (fun c -> call (`Input channel) c) calls >>= fun trace ->
+          Lwt_io.close channel >|= fun () -> trace
+      | `Output ->
+          Way.open_file ?buffer ?flags ~mode:Lwt_io.Output path >>= fun channel ->
+          Lwt_list.map_s (fun c -> call (`Output channel) c) calls >>= fun trace ->
+          Lwt_io.close channel >|= fun () -> trace)
+      >|= fun trace ->
+      let contents = file_contents path in
+      Sys.remove path;
+      (trace, contents))
+
+let same_traces name gen mode =
+  let call channel c =
+    match channel with `Input channel -> input_call channel c | `Output channel -> output_call channel c
+  in
+  let test =
+    QCheck.Test.make ~name ~count:300 (calls gen) (fun sequence ->
+        trace (module Lwt_io) mode call sequence = trace (module Ringway_lwt.Io) mode call sequence)
+  in
+  Alcotest.test_case name `Quick (fun () ->
+      QCheck.Test.check_exn ~rand:(Random.State.make [| 3 |]) test)
+
+let same name f =
+  observe (fun () -> f (module Lwt_io : CHANNELS)) >>= fun expected ->
+  observe (fun () -> f (module Ours : CHANNELS)) >|= check string name expected
+
+let same_errors () =
+  let missing = in_directory "missing" in
+  let directory = Lazy.force directory in
+  let opens name ?flags ?buffer ~mode path =
+    same name (fun (module Way) ->
+        Way.open_file ?buffer ?flags ~mode path >>= fun channel ->
+        Way.close channel >|= fun () -> "opened")
+  in
+  opens "missing" ~mode:Lwt_io.Input missing >>= fun () ->
+  opens "missing directory" ~mode:Lwt_io.Output (missing ^ "/x") >>= fun () ->
+  opens "directory" ~mode:Lwt_io.Output directory >>= fun () ->
+  (* Lwt opens "a". *)
+  fails "NUL"
+    (Unix.Unix_error (ENOENT, "open", "a\000b"))
+    (fun () -> Io.open_file ~mode:Input "a\000b")
+  >>= fun () ->
+  opens "exists"
+    ~flags:[ O_WRONLY; O_CREAT; O_EXCL ]
+    ~mode:Lwt_io.Output (new_file "abc")
+  >>= fun () ->
+  opens "small buffer" ~buffer:(Lwt_bytes.create 3) ~mode:Lwt_io.Input (new_file "abc")
+  >>= fun () ->
+  same "reading a directory" (fun (module Way) ->
+      Way.with_file ~mode:Input directory (fun channel -> Way.read channel))
+  >>= fun () ->
+  same "a closed channel" (fun (module Way) ->
+      Way.open_file ~mode:Input (new_file "abc") >>= fun channel ->
+      Way.close channel >>= fun () -> Way.read channel)
+  >>= fun () ->
+  same "wrong flags" (fun (module Way) ->
+      Way.open_file ~flags:[ O_RDONLY ] ~mode:Output (new_file "abc") >>= fun channel ->
+      Way.write channel "x" >>= fun () ->
+      observe (fun () -> Way.flush channel >|= fun () -> "flushed") >>= fun observation ->
+      Lwt.catch (fun () -> Way.abort channel) (fun _ -> Lwt.return_unit) >|= fun () -> observation)
+  >>= fun () ->
+  let length name path =
+    same ("file_length: " ^ name) (fun (module Way) -> Way.file_length path >|= Int64.to_string)
+  in
+  length "file" (new_file (pattern 12345)) >>= fun () ->
+  length "missing" missing >>= fun () ->
+  length "directory" directory >>= fun () ->
+  fails "NUL"
+    (Unix.Unix_error (ENOENT, "stat", "a\000b"))
+    (fun () -> Io.file_length "a\000b")
+
+let whole_files () =
+  let lines = List.init 1000 (fun i -> String.make (i mod 90) 'x') in
+  let path = new_path () in
+  Io.lines_to_file path (Lwt_stream.of_list lines) >>= fun () ->
+  check string "written" (String.concat "" (List.map (fun l -> l ^ "\n") lines)) (file_contents path);
+  drop_cache path >>= fun () ->
+  Lwt_stream.to_list (Io.lines_of_file path) >>= fun read ->
+  check (Alcotest.list string) "lines" lines read;
+  let contents = pattern 10_000 in
+  Io.chars_to_file path (Lwt_stream.of_string contents) >>= fun () ->
+  check bool "characters written" true (file_contents path = contents);
+  Lwt_stream.to_string (Io.chars_of_file path) >>= fun read ->
+  check bool "characters" true (read = contents);
+  fails "a missing file"
+    (Unix.Unix_error (ENOENT, "open", "missing"))
+    (fun () -> Lwt_stream.to_list (Io.lines_of_file "missing"))
+
+let forgotten_stream () =
+  let path = new_file (pattern 100_000) in
+  let before = open_descriptors () in
+  let start () =
+    Lwt_stream.next (Io.lines_of_file path) >|= fun (_ : string) -> ()
+  in
+  start () >>= fun () ->
+  let rec collect n =
+    if n = 0 || open_descriptors () = before then Lwt.return_unit
+    else begin
+      Gc.full_major ();
+      Lwt_unix.sleep 0.001 >>= fun () -> collect (n - 1)
+    end
+  in
+  collect 100 >|= fun () -> check int "open descriptors" before (open_descriptors ())
+
+(* Lwt_io flushes a channel that nobody uses; the program keeps no reference to it. *)
+let forgotten_channel () =
+  let path = new_path () in
+  let start () =
+    Io.open_file ~mode:Output path >>= fun channel -> Io.write channel "written"
+  in
+  start () >>= fun () ->
+  until (fun () ->
+      Gc.full_major ();
+      file_contents path = "written")
+
+let temp_files () =
+  let dir = Lazy.force directory in
+  Io.with_temp_file ~temp_dir:dir ~prefix:"p" ~suffix:".s" (fun (name, channel) ->
+      Io.write channel "abc" >>= fun () ->
+      Io.flush channel >|= fun () ->
+      check string "contents" "abc" (file_contents name);
+      check string "suffix" ".s" (Filename.extension name);
+      name)
+  >>= fun name ->
+  check bool "deleted" false (Sys.file_exists name);
+  fails "missing directory"
+    (Unix.Unix_error (ENOENT, "open", ""))
+    (fun () ->
+      Lwt.catch
+        (fun () -> Io.open_temp_file ~temp_dir:(dir ^ "/missing") ())
+        (function
+          | Unix.Unix_error (code, name, _) -> Lwt.fail (Unix.Unix_error (code, name, ""))
+          | exn -> Lwt.fail exn))
+
+let fifo () =
+  let path = new_path () in
+  Unix.mkfifo path 0o600;
+  Io.open_file ~mode:Input path >>= fun input ->
+  Io.open_file ~flags:[ O_WRONLY; O_NONBLOCK ] ~mode:Output path >>= fun output ->
+  let line = Io.read_line input in
+  pauses 3 >>= fun () ->
+  Io.write_line output "through a pipe" >>= fun () ->
+  line >>= fun line ->
+  check string "line" "through a pipe" line;
+  Io.close output >>= fun () ->
+  Io.read input >>= fun rest ->
+  check string "end" "" rest;
+  Io.close input
+
+(* Nothing is skipped or written twice, whenever the call is cancelled. *)
+let cancelled_reads () =
+  let contents = pattern 200_000 in
+  let path = new_file contents in
+  let random = Random.State.make [| 5 |] in
+  drop_cache path >>= fun () ->
+  Io.with_file ~buffer:(Lwt_bytes.create 1000) ~mode:Input path (fun channel ->
+      let read = Stdlib.Buffer.create 200_000 in
+      let rec loop () =
+        let part = Io.read ~count:700 channel in
+        pauses (Random.State.int random 4) >>= fun () ->
+        Lwt.cancel part;
+        result (fun () -> part) >>= function
+        | Ok "" -> Lwt.return_unit
+        | Ok part ->
+            Stdlib.Buffer.add_string read part;
+            loop ()
+        | Error Lwt.Canceled -> loop ()
+        | Error exn -> Lwt.fail exn
+      in
+      loop () >|= fun () -> check bool "every byte" true (Stdlib.Buffer.contents read = contents))
+
+let cancelled_writes () =
+  let path = new_path () in
+  let random = Random.State.make [| 5 |] in
+  let expected = Stdlib.Buffer.create 100_000 in
+  Io.with_file
+    ~buffer:(Lwt_bytes.create 1000)
+    ~flags:[ O_WRONLY; O_CREAT; O_APPEND ]
+    ~mode:Output path
+    (fun channel ->
+      let rec loop i =
+        if i = 500 then Lwt.return_unit
+        else
+          let part = Printf.sprintf "%d," i in
+          Stdlib.Buffer.add_string expected part;
+          Io.write channel part >>= fun () ->
+          let flush = Io.flush channel in
+          pauses (Random.State.int random 4) >>= fun () ->
+          Lwt.cancel flush;
+          result (fun () -> flush) >>= fun _ -> loop (i + 1)
+      in
+      loop 0)
+  >|= fun () -> check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
+
+let close_while_reading () =
+  let path = new_file (pattern 1_000_000) in
+  drop_cache path >>= fun () ->
+  Io.open_file ~buffer:(Lwt_bytes.create 500_000) ~mode:Input path >>= fun channel ->
+  let read = Io.read channel in
+  Io.close channel >>= fun () ->
+  result (fun () -> read) >|= function
+  | Ok contents -> check bool "all" true (contents = pattern 1_000_000)
+  | Error (Io.Channel_closed "input") -> ()
+  | Error exn -> Alcotest.fail (show_exn exn)
+
+(* Lwt_io loses an error of the flush in close, and of its own flush. *)
+let close_errors () =
+  let path = "/proc/self/oom_score_adj" in
+  let einval = Unix.Unix_error (EINVAL, "write", "") in
+  Io.open_file ~flags:[ O_WRONLY ] ~mode:Output path >>= fun channel ->
+  Io.write channel "no number" >>= fun () ->
+  fails "flush" einval (fun () -> Io.flush channel) >>= fun () ->
+  fails "close" einval (fun () -> Io.close channel) >>= fun () ->
+  fails "with_file" einval (fun () ->
+      Io.with_file ~flags:[ O_WRONLY ] ~mode:Output path (fun channel ->
+          Io.write channel "no number"))
+  >>= fun () ->
+  fails "after Lwt_io's own flush" einval (fun () ->
+      Io.with_file ~flags:[ O_WRONLY ] ~mode:Output path (fun channel ->
+          Io.write channel "no number" >>= fun () -> pauses 20))
+
+let atomic () =
+  let dir = in_directory "atomic" in
+  Unix.mkdir dir 0o700;
+  let path = Filename.concat dir "file" in
+  let listing () = Array.to_list (Sys.readdir dir) in
+  let umask = Unix.umask 0o022 in
+  Io.with_atomic_file path (fun channel ->
+      Io.write channel "first" >>= fun () ->
+      Io.flush channel >|= fun () ->
+      check bool "not yet there" false (Sys.file_exists path))
+  >>= fun () ->
+  check string "created" "first" (file_contents path);
+  check int "permissions" 0o644 (Unix.stat path).st_perm;
+  Io.with_atomic_file ~perm:0o600 path (fun channel ->
+      Io.write channel (pattern 100_000) >|= fun () ->
+      check string "the old contents" "first" (file_contents path))
+  >>= fun () ->
+  check bool "replaced" true (file_contents path = pattern 100_000);
+  check int "given permissions" 0o600 (Unix.stat path).st_perm;
+  ignore (Unix.umask umask);
+  fails "the exception of f" Exit (fun () ->
+      Io.with_atomic_file path (fun channel -> Io.write channel "bad" >>= fun () -> raise Exit))
+  >>= fun () ->
+  let never, _ = Lwt.task () in
+  let cancelled =
+    Io.with_atomic_file path (fun channel -> Io.write channel "bad" >>= fun () -> never)
+  in
+  until (fun () -> List.length (listing ()) = 2) >>= fun () ->
+  Lwt.cancel cancelled;
+  fails "cancelled" Lwt.Canceled (fun () -> cancelled) >>= fun () ->
+  fails "a closed channel" (Io.Channel_closed "output") (fun () ->
+      Io.with_atomic_file path (fun channel -> Io.close channel))
+  >>= fun () ->
+  check bool "as before" true (file_contents path = pattern 100_000);
+  check (Alcotest.list string) "no temporary file" [ "file" ] (listing ());
+  let sub = Filename.concat dir "sub" in
+  Unix.mkdir sub 0o700;
+  result (fun () -> Io.with_atomic_file sub (fun channel -> Io.write channel "x")) >>= fun outcome ->
+  (match outcome with
+  | Error (Unix.Unix_error (_, "rename", _)) -> ()
+  | Error exn -> Alcotest.fail (show_exn exn)
+  | Ok () -> Alcotest.fail "replaced a directory");
+  check int "no temporary file of the failed rename" 2 (List.length (listing ()));
+  Lwt.return_unit
+
+let tests =
+  [
+    same_traces "input channels as Lwt_io's" input_gen `Input;
+    same_traces "output channels as Lwt_io's" output_gen `Output;
+    test_no_leak "errors as Lwt_io's" same_errors;
+    test_no_leak "whole files" whole_files;
+    test "a stream that is forgotten is closed" forgotten_stream;
+    test "a channel that is forgotten is flushed" forgotten_channel;
+    test_no_leak "temporary files" temp_files;
+    test_no_leak "a named pipe" fifo;
+    test_no_leak "cancelled reads" cancelled_reads;
+    test_no_leak "cancelled writes" cancelled_writes;
+    test_no_leak "close while reading" close_while_reading;
+    test_no_leak "errors of close" close_errors;
+    test_no_leak "atomic files" atomic;
+  ]
