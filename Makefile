@@ -70,6 +70,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
+.PHONY: check-crates check-bindings test-crates compile-meanwhile compile-all
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -152,34 +153,56 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 
 ##@ Develop
 
-# Packages are installed before anything is built. The doc tests run on each backend: they are the
-# programs a reader tries first.
+# Packages are installed before anything is built. The tests of the crates mostly wait, for disks
+# and for deadlines, so what is compiled and checked without running it is made meanwhile. No two
+# stages run tests at the same time: some tests change limits of the system.
 test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
-	$(MAKE) check
+	$(MAKE) check-crates
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh
-	$(CARGO) test --workspace --all-features --no-fail-fast
-	RINGWAY_BACKEND=kaio $(CARGO) test --workspace --all-features --doc
-	RINGWAY_BACKEND=threads $(CARGO) test --workspace --all-features --doc
+	$(MAKE) -j2 test-crates compile-meanwhile
 	$(MAKE) -C crates/ringway-c test
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
 
+# Cargo would take part in make's job control, and compile with one processor.
+ALONE := env -u MAKEFLAGS -u MFLAGS
+
+# The doc tests run on each backend: they are the programs a reader tries first.
+test-crates:
+	$(ALONE) $(CARGO) test --workspace --all-features --no-fail-fast
+	RINGWAY_BACKEND=kaio $(ALONE) $(CARGO) test --workspace --all-features --doc
+	RINGWAY_BACKEND=threads $(ALONE) $(CARGO) test --workspace --all-features --doc
+
+# Its output is printed at its end, as one block.
+compile-meanwhile:
+	@mkdir -p $(TARGET); status=0; \
+	nice $(MAKE) -j1 compile-all >$(TARGET)/compile.log 2>&1 || status=$$?; \
+	cat $(TARGET)/compile.log; exit $$status
+
+compile-all: check-bindings
+	$(MAKE) -C rocksdb
+	$(MAKE) -C go compile-tests
+
+check: check-crates check-bindings ## formatting, lints and lines over 100 columns, without tests
+
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
-check: ## formatting, lints and lines over 100 columns, without tests
+check-crates:
 	@$(NEED) $(needs.check)
 	scripts/check-columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
-	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) check -p ringway --lib --profile test
 	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
 		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
+
+check-bindings:
+	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(CARGO) check -p ringway --lib --profile test
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check

@@ -1,59 +1,109 @@
 open Ringway
 
+type state =
+  | Idle (* new, or its callback has been called *)
+  | Backlog
+  | Pushed
+  | Withdrawn (* cancelled in the backlog *)
+  | Orphaned (* its queue was closed; the callback is called after a pause *)
+
 type request = {
   operation : Operation.t;
   callback : int -> unit;
-  (* [Queue.no_op] in the backlog. *)
+  (* Of the queue, while the request is [Pushed]. *)
   mutable op : Queue.op;
-  mutable ended : bool;
+  mutable state : state;
 }
 
 type attachment = { event : Lwt_engine.event; hook : Lwt_main.Enter_iter_hooks.hook }
 
 type t = {
   queue : Queue.t;
+  single_issuer : bool;
   fork_generation : int;
+  mutable thread : int;
+  mutable closed : bool;
   (* Room for one: a slot is free again as soon as its completion has been taken, so completions are
      taken one by one. *)
   completion : Queue.Completions.t;
-  (* By slot; [no_request] where there is none. *)
-  requests : request array;
-  (* Requests that found the queue full. *)
-  backlog : request Stdlib.Queue.t;
+  (* The completion that was delivered last. *)
+  mutable last : Queue.op;
+  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the most
+     operations that were in flight, at least. *)
+  mutable requests : request array;
+  (* Requests that found the queue full, in order. *)
+  mutable backlog : request Stdlib.Queue.t;
+  (* The number of [Withdrawn] ones. *)
+  mutable withdrawn : int;
   (* Something was pushed or cancelled since the last submit. *)
   mutable unsubmitted : bool;
+  (* Completions may be left that the descriptor does not announce. *)
+  mutable more : bool;
+  (* The hook of this iteration has run, and perhaps the engine has not yet. *)
+  mutable hook_has_run : bool;
+  (* Callbacks called. *)
+  mutable delivered : int;
   (* Bytes that may still be transferred at once in this iteration. *)
   mutable budget : int;
+  mutable driving : bool;
   mutable attached : attachment option;
 }
 
-let no_request =
-  { operation = Operation.nop; callback = ignore; op = Queue.no_op; ended = true }
-
-let prepare operation callback = { operation; callback; op = Queue.no_op; ended = true }
+let prepare operation callback = { operation; callback; op = Queue.no_op; state = Idle }
+let no_request = prepare Operation.nop ignore
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
+
+(* Batches of completions that one iteration of the loop delivers, so that files do not keep it from
+   sockets and timers. *)
+let rounds = 4
 
 external fork_generation : unit -> (int[@untagged])
   = "ringway_lwt_fork_generation_byte" "ringway_lwt_fork_generation"
   [@@noalloc]
 
-let create queue =
+external this_thread : unit -> (int[@untagged])
+  = "ringway_lwt_this_thread_byte" "ringway_lwt_this_thread"
+  [@@noalloc]
+
+let create ?(single_issuer = false) queue =
   {
     queue;
+    single_issuer;
     fork_generation = fork_generation ();
+    thread = this_thread ();
+    closed = false;
     completion = Queue.Completions.create 1;
-    requests = Array.make (Queue.capacity queue) no_request;
+    last = Queue.no_op;
+    requests = [||];
     backlog = Stdlib.Queue.create ();
+    withdrawn = 0;
     unsubmitted = false;
+    more = false;
+    hook_has_run = false;
+    delivered = 0;
     budget;
+    driving = false;
     attached = None;
   }
 
 let queue t = t.queue
-let in_flight t = Queue.in_flight t.queue + Stdlib.Queue.length t.backlog
 let is_forked t = t.fork_generation <> fork_generation ()
+
+let in_flight t =
+  (if t.closed then 0 else Queue.in_flight t.queue) + Stdlib.Queue.length t.backlog
+
+let is_usable t =
+  (not t.closed)
+  && (not (is_forked t))
+  && (t.thread = this_thread ()
+     || (not t.single_issuer)
+        && begin
+             Queue.adopt t.queue;
+             t.thread <- this_thread ();
+             true
+           end)
 
 let spend t bytes =
   t.budget >= bytes
@@ -62,74 +112,20 @@ let spend t bytes =
        true
      end
 
-let guard callback argument =
-  try callback argument with
-  | (Out_of_memory | Stack_overflow | Sys.Break) as exn -> raise exn
-  | exn -> !Lwt.async_exception_hook exn
+(* ---- The current dispatcher --------------------------------------------------------------- *)
 
-let call request result =
-  request.ended <- true;
-  guard request.callback result
+type current = { dispatcher : t; renew : unit -> unit }
 
-let call_after_pause request result =
-  Lwt.on_success (Lwt.pause ()) (fun () -> if not request.ended then call request result)
+let current_dispatcher : current option ref = ref None
 
-(* Raises Queue.Full. *)
-let push t request =
-  let op = Queue.push t.queue request.operation in
-  request.op <- op;
-  t.requests.(Queue.slot op) <- request;
-  t.unsubmitted <- true
+let is_current t =
+  match !current_dispatcher with None -> false | Some current -> current.dispatcher == t
 
-let restart t request =
-  request.ended <- false;
-  request.op <- Queue.no_op;
-  if not (Stdlib.Queue.is_empty t.backlog) then Stdlib.Queue.add request t.backlog
-  else try push t request with Queue.Full -> Stdlib.Queue.add request t.backlog
+(* Why queues have failed, the latest first. *)
+let failures : string list ref = ref []
 
-let start t operation callback =
-  let request = prepare operation callback in
-  restart t request;
-  request
-
-let cancel t request =
-  if not request.ended then
-    if request.op == Queue.no_op then
-      (* refill skips it. *)
-      call_after_pause request (-Operation.ecanceled)
-    else if Queue.cancel t.queue request.op then t.unsubmitted <- true
-
-let rec refill t =
-  match Stdlib.Queue.peek_opt t.backlog with
-  | None -> ()
-  | Some request ->
-      if request.ended then begin
-        ignore (Stdlib.Queue.pop t.backlog);
-        refill t
-      end
-      else begin
-        match push t request with
-        | () ->
-            ignore (Stdlib.Queue.pop t.backlog);
-            refill t
-        | exception Queue.Full -> ()
-      end
-
-let rec deliver t =
-  if Queue.take t.queue t.completion > 0 then begin
-    let slot = Queue.slot (Queue.Completions.op t.completion 0) in
-    let result = Queue.Completions.result t.completion 0 in
-    let request = t.requests.(slot) in
-    t.requests.(slot) <- no_request;
-    call request result;
-    deliver t
-  end
-
-let submit_and_wait t ~block ~timeout_ns =
-  t.budget <- budget;
-  refill t;
-  t.unsubmitted <- false;
-  Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns
+(* After a failure: the backends to try. *)
+let backends : Queue.backend list ref = ref []
 
 let detach t =
   match t.attached with
@@ -139,58 +135,269 @@ let detach t =
       Lwt_engine.stop_event event;
       Lwt_main.Enter_iter_hooks.remove hook
 
-let abandon t =
-  detach t;
-  Queue.close t.queue;
-  Array.iter
-    (fun request -> if not request.ended then call_after_pause request (-Operation.ecanceled))
-    t.requests;
-  Stdlib.Queue.iter (fun request -> call_after_pause request (-Operation.ecanceled)) t.backlog;
-  Stdlib.Queue.clear t.backlog
-
-let domain_dispatcher : t option Domain_local.t = Domain_local.create (fun () -> None)
-
-let is_current t =
-  match Domain_local.get domain_dispatcher with None -> false | Some current -> current == t
-
 (* Closes a dispatcher that was replaced and has ended its operations. *)
 let close_if_done t =
-  if (not (is_current t)) && in_flight t = 0 then begin
+  if (not t.closed) && (not t.driving) && (not (is_current t)) && in_flight t = 0 then begin
     detach t;
+    t.closed <- true;
     Queue.close t.queue
   end
 
-let drive t =
-  if is_forked t then abandon t
+let set_current ?(renew = ignore) t =
+  let previous = !current_dispatcher in
+  current_dispatcher := Option.map (fun dispatcher -> { dispatcher; renew }) t;
+  match previous with
+  | Some { dispatcher = { attached = Some _; _ } as dispatcher; _ } when is_usable dispatcher ->
+      close_if_done dispatcher
+  | _ -> ()
+
+(* ---- Callbacks ------------------------------------------------------------------------------ *)
+
+let guard callback argument =
+  try callback argument with
+  | (Out_of_memory | Stack_overflow | Sys.Break) as exn -> raise exn
+  | exn -> !Lwt.async_exception_hook exn
+
+let call t request result =
+  request.state <- Idle;
+  t.delivered <- t.delivered + 1;
+  guard request.callback result
+
+(* Closes the queue. Its operations end with [result]. *)
+let close_with t result =
+  if not t.closed then begin
+    let orphans = ref [] in
+    let orphan request =
+      match request.state with
+      | Backlog | Pushed | Withdrawn ->
+          request.state <- Orphaned;
+          orphans := request :: !orphans
+      | Idle | Orphaned -> ()
+    in
+    detach t;
+    t.closed <- true;
+    if is_current t then current_dispatcher := None;
+    Array.iter orphan t.requests;
+    Stdlib.Queue.iter orphan t.backlog;
+    Stdlib.Queue.clear t.backlog;
+    if !orphans <> [] then
+      Lwt.on_success (Lwt.pause ()) (fun () ->
+          List.iter
+            (fun request -> if request.state = Orphaned then call t request result)
+            (List.rev !orphans));
+    Queue.close t.queue
+  end
+
+let abandon t = close_with t (-Operation.ecanceled)
+
+(* The same on all Linux systems that ringway supports. *)
+let eio = 5
+
+let fail t exn =
+  if not t.closed then begin
+    let backend = Queue.backend t.queue in
+    failures :=
+      Printf.sprintf "the queue on %s has failed: %s" (Queue.backend_name backend)
+        (Printexc.to_string exn)
+      :: !failures;
+    backends := (match backend with Uring -> [ Kaio; Threads ] | _ -> [ Threads ]);
+    close_with t (-eio)
+  end
+
+(* ---- Operations ----------------------------------------------------------------------------- *)
+
+(* Lwt_main decides between the hooks and the engine's turn whether the engine may block. What is
+   started after our hook is submitted by the next one, so the decision must be no. *)
+let will_submit t =
+  if not t.unsubmitted then begin
+    t.unsubmitted <- true;
+    if t.hook_has_run then ignore (Lwt.pause ())
+  end
+
+(* Makes room for one more request. Before the push, because a signal handler may raise here. *)
+let grow t =
+  let length = Array.length t.requests in
+  if Queue.in_flight t.queue >= length then begin
+    let requests = Array.make (max 64 (2 * length)) no_request in
+    Array.blit t.requests 0 requests 0 length;
+    t.requests <- requests
+  end
+
+(* Raises Queue.Full. *)
+let push t request =
+  grow t;
+  let op = Queue.push t.queue request.operation in
+  request.op <- op;
+  request.state <- Pushed;
+  t.requests.(Queue.slot op) <- request;
+  will_submit t
+
+let add_to_backlog t request =
+  request.state <- Backlog;
+  Stdlib.Queue.add request t.backlog
+
+let restart t request =
+  if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
+  else
+    try push t request with
+    | Queue.Full -> add_to_backlog t request
+    | Queue.Error { error = ESHUTDOWN; _ } as exn ->
+        add_to_backlog t request;
+        fail t exn
+
+let start t operation callback =
+  let request = prepare operation callback in
+  restart t request;
+  request
+
+let cancel t request =
+  match request.state with
+  | Pushed -> if is_usable t && Queue.cancel t.queue request.op then will_submit t
+  | Backlog ->
+      request.state <- Withdrawn;
+      t.withdrawn <- t.withdrawn + 1;
+      will_submit t
+  | Idle | Withdrawn | Orphaned -> ()
+
+let rec refill t =
+  match Stdlib.Queue.peek_opt t.backlog with
+  | None | Some { state = Withdrawn; _ } -> ()
+  | Some { state = Idle | Pushed | Orphaned; _ } ->
+      (* A signal handler has raised between push and pop. *)
+      ignore (Stdlib.Queue.pop t.backlog);
+      refill t
+  | Some ({ state = Backlog; _ } as request) -> (
+      match push t request with
+      | () ->
+          ignore (Stdlib.Queue.pop t.backlog);
+          refill t
+      | exception Queue.Full -> ())
+
+(* Ends the requests that were cancelled in the backlog. *)
+let deliver_withdrawn t =
+  let kept = Stdlib.Queue.create () and withdrawn = Stdlib.Queue.create () in
+  Stdlib.Queue.iter
+    (fun request ->
+      Stdlib.Queue.add request (if request.state = Withdrawn then withdrawn else kept))
+    t.backlog;
+  t.backlog <- kept;
+  t.withdrawn <- 0;
+  Stdlib.Queue.iter (fun request -> call t request (-Operation.ecanceled)) withdrawn
+
+(* Has a signal handler raised between the taking of a completion and its delivery? *)
+let is_taken t =
+  Queue.Completions.length t.completion > 0 && Queue.Completions.op t.completion 0 <> t.last
+
+let rec deliver_completions t =
+  (* A callback may have closed the queue. *)
+  if (not t.closed) && (is_taken t || Queue.take t.queue t.completion > 0) then begin
+    let op = Queue.Completions.op t.completion 0 in
+    let slot = Queue.slot op in
+    let request = t.requests.(slot) in
+    t.last <- op;
+    t.requests.(slot) <- no_request;
+    call t request (Queue.Completions.result t.completion 0);
+    deliver_completions t
+  end
+
+let deliver t =
+  if t.withdrawn > 0 then deliver_withdrawn t;
+  deliver_completions t
+
+let submit_and_wait t ~block ~timeout_ns =
+  t.budget <- budget;
+  let block = block && t.withdrawn = 0 in
+  match
+    refill t;
+    t.unsubmitted <- false;
+    Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns
+  with
+  | () -> ()
+  | exception Queue.Error { error = ENOMEM; _ } ->
+      (* Temporary: nothing is lost. Do not keep the processor busy until it has passed. *)
+      t.unsubmitted <- true;
+      Unix.sleepf 0.001
+  | exception (Queue.Error _ as exn) ->
+      fail t exn;
+      raise exn
+  | exception exn ->
+      t.unsubmitted <- true;
+      raise exn
+
+(* ---- Driven by any engine ------------------------------------------------------------------- *)
+
+let rec drive_rounds t left =
+  let before = t.delivered in
+  submit_and_wait t ~block:false ~timeout_ns:0;
+  deliver t;
+  if t.closed || t.delivered = before then t.more <- t.unsubmitted
   else begin
-    let before = in_flight t in
-    submit_and_wait t ~block:false ~timeout_ns:0;
-    deliver t;
-    (* Callbacks may have started operations or resolved promises: the loop must not block. *)
-    if in_flight t <> before || t.unsubmitted then ignore (Lwt.pause ());
-    close_if_done t
+    (* Promises were resolved: the loop must not block before it has seen that. *)
+    ignore (Lwt.pause ());
+    if left > 1 then drive_rounds t (left - 1)
+  end
+
+let drive t =
+  if not (is_usable t) then abandon t
+  else begin
+    (* A callback that ends the process runs the loop again, for what Lwt_main.at_exit is given. *)
+    let nested = t.driving in
+    t.hook_has_run <- false;
+    t.more <- true;
+    t.driving <- true;
+    match drive_rounds t rounds with
+    | () ->
+        t.driving <- nested;
+        close_if_done t
+    | exception Queue.Error _ when t.closed ->
+        (* explain tells why. *)
+        t.driving <- nested
+    | exception exn ->
+        t.driving <- nested;
+        raise exn
   end
 
 let before_iteration t () =
   t.budget <- budget;
-  if t.unsubmitted || not (Stdlib.Queue.is_empty t.backlog) then drive t
+  if t.unsubmitted || t.more || not (is_usable t) then drive t;
+  t.hook_has_run <- true
 
 let attach t =
-  if t.attached = None then begin
+  if t.attached = None && not t.closed then begin
     let descriptor = Queue.descriptor t.queue in
     let event = Lwt_engine.on_readable descriptor (fun _ -> drive t) in
     let hook = Lwt_main.Enter_iter_hooks.add_last (before_iteration t) in
-    t.attached <- Some { event; hook }
+    t.attached <- Some { event; hook };
+    t.more <- true
   end
 
-let set_current t = Domain_local.set domain_dispatcher t
+let rec create_queue () =
+  match !backends with
+  | [] -> Queue.create ()
+  | [ backend ] -> Queue.create ~backend ()
+  | backend :: rest -> (
+      try Queue.create ~backend ()
+      with Queue.Error _ ->
+        backends := rest;
+        create_queue ())
 
-let current () =
-  match Domain_local.get domain_dispatcher with
-  | Some t when not (is_forked t) -> t
-  | previous ->
-      Option.iter abandon previous;
-      let t = create (Queue.create ()) in
+let rec current () =
+  match !current_dispatcher with
+  | Some { dispatcher; _ } when is_usable dispatcher -> dispatcher
+  | Some { dispatcher; renew } ->
+      renew ();
+      if is_current dispatcher then abandon dispatcher;
+      current ()
+  | None ->
+      let t = create (create_queue ()) in
       set_current (Some t);
       attach t;
       t
+
+let explain () =
+  let description =
+    match !current_dispatcher with
+    | Some { dispatcher; _ } when is_usable dispatcher -> [ Queue.explain dispatcher.queue ]
+    | _ -> []
+  in
+  String.concat "\n" (List.rev_append !failures description)

@@ -2,36 +2,57 @@
     keeps operations that find the queue full until there is room.
 
     A dispatcher is driven in one of two ways. Our own engine calls {!submit_and_wait} and
-    {!deliver} once for each iteration of the loop. An {!attach}ed dispatcher works with any engine: before each iteration it
-    submits what was started, and the engine watches the queue's descriptor. *)
+    {!deliver} once for each iteration of the loop. An {!attach}ed dispatcher works with any engine:
+    before each iteration it submits what was started, and the engine watches the queue's
+    descriptor.
+
+    Lwt is one per process, and so is the {!current} dispatcher. The loop may run in one thread or
+    domain after another; the dispatcher follows it. *)
 
 type t
 
 type request
 (** An operation that was started. *)
 
-val create : Ringway.Queue.t -> t
+val create : ?single_issuer:bool -> Ringway.Queue.t -> t
+(** [create queue] owns the queue. [single_issuer] is what the queue was created with. *)
 
 val queue : t -> Ringway.Queue.t
 
-(** {1 The dispatcher of a domain} *)
+(** {1 The current dispatcher} *)
 
 val current : unit -> t
-(** The dispatcher of the calling domain. If there is none yet, or this is a forked child of the
-    process that created it, a new one is created on the best backend and attached.
+(** The dispatcher for new operations. If there is none that {!is_usable}, a new one is created and
+    attached, on the best backend; after a queue has failed, on the next one.
 
     @raise Ringway.Queue.Error if no queue can be created. *)
 
-val set_current : t option -> unit
-(** Makes a dispatcher the {!current} one of the calling domain. After [None], the next {!current}
-    creates one. The previous one goes on until its operations have ended. *)
+val set_current : ?renew:(unit -> unit) -> t option -> unit
+(** Makes a dispatcher the {!current} one. After [None], the next {!current} creates one. The
+    previous one goes on until its operations have ended. If it is attached, it closes its queue
+    then.
+
+    [renew] is called by {!current} when the dispatcher cannot be used any more. It may create
+    another one and make it current; otherwise {!current} abandons the dispatcher and creates one
+    itself. *)
+
+val is_usable : t -> bool
+(** False in a forked child of the process that created the dispatcher, on another thread if it is
+    [single_issuer], and when its queue is closed. If it is true, the dispatcher belongs to the
+    calling thread and domain from now on. *)
+
+val explain : unit -> string
+(** Why queues have failed, and {!Ringway.Queue.explain} of the current one. *)
 
 (** {1 Operations} *)
 
 val start : t -> Ringway.Operation.t -> (int -> unit) -> request
 (** [start t operation callback] starts the operation. [callback] is called once, from the event
-    loop, with its result: 0 or more, or minus an errno. What it raises goes to
-    [Lwt.async_exception_hook]. *)
+    loop, with its result: 0 or more, or minus an errno. If the queue fails, the result of its
+    operations is minus EIO, and it is unknown whether they took effect. See {!guard} for exceptions
+    of the callback.
+
+    @raise Ringway.Queue.Error if the queue rejects the operation. *)
 
 val no_request : request
 (** A request that was never started and must not be: a value for fields that have none yet. *)
@@ -41,7 +62,8 @@ val prepare : Ringway.Operation.t -> (int -> unit) -> request
 
 val restart : t -> request -> unit
 (** Starts the operation of a request as {!start} does, and allocates nothing. The request must not
-    be under way: it is new, or its callback has been called. *)
+    be in flight, except on a dispatcher that was abandoned or has failed: its callback is not
+    called for that one, then. *)
 
 val cancel : t -> request -> unit
 (** Requests that an operation be cancelled. Its callback is still called. Does nothing after
@@ -59,11 +81,16 @@ val spend : t -> int -> bool
 
 val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
 (** Submits what was started and, if [block], waits for a completion, at most [timeout_ns]
-    (negative: without limit). Does not wait if completions are left from a call that an exception
-    ended, or if nothing is in flight. *)
+    (negative: without limit). Does not wait if something is left to {!deliver}, or if nothing is in
+    flight. Returns early if the kernel is short of memory; what was not submitted is submitted by
+    the next call.
+
+    @raise Ringway.Queue.Error if the queue has failed. The dispatcher is closed then, and no longer
+    current; callbacks are called with minus EIO after the next pause. *)
 
 val deliver : t -> unit
-(** Calls the callbacks of the completions that {!submit_and_wait} has found. *)
+(** Calls the callbacks of the completions that {!submit_and_wait} has found. If it raises, the rest
+    is left for the next call. *)
 
 val guard : ('a -> unit) -> 'a -> unit
 (** [guard callback argument] calls a callback of the program. What it raises goes to
@@ -71,14 +98,14 @@ val guard : ('a -> unit) -> 'a -> unit
     {!guard} raises. *)
 
 val attach : t -> unit
-(** Lets Lwt's engine drive the dispatcher. Does nothing if it is attached. *)
+(** Lets Lwt's engine drive the dispatcher. Does nothing if it is attached or closed. *)
 
 val detach : t -> unit
 (** Ends {!attach}. *)
 
 val abandon : t -> unit
-(** For a forked child: closes the child's copy of the queue. Callbacks of operations of the parent
-    are called with minus ECANCELED after the next pause. *)
+(** Closes the queue. Callbacks of operations in flight are called with minus ECANCELED after the
+    next pause. In a forked child, the parent's operations go on. *)
 
 val is_forked : t -> bool
 (** True in a forked child of the process that created the dispatcher. *)

@@ -16,8 +16,6 @@ type poll = {
 
 type t = {
   mutable dispatcher : Dispatcher.t;
-  (* The thread that may enter the ring. *)
-  mutable thread : int;
   (* By 2 * descriptor + direction. *)
   mutable polls : poll array;
   (* Polls to arm before the next wait: dirty.(0) to dirty.(dirty_count - 1). *)
@@ -41,14 +39,12 @@ let no_poll =
 let capacity = 262_144
 
 let create_dispatcher () =
-  Dispatcher.create (Queue.create ~backend:Queue.Uring ~single_issuer:true ~entries:256 ~capacity ())
-
-let this_thread () = Thread.id (Thread.self ())
+  Dispatcher.create ~single_issuer:true
+    (Queue.create ~backend:Queue.Uring ~single_issuer:true ~entries:256 ~capacity ())
 
 let create () =
   {
     dispatcher = create_dispatcher ();
-    thread = this_thread ();
     polls = [||];
     dirty = [||];
     dirty_count = 0;
@@ -100,35 +96,35 @@ let rec call_watchers = function
 let ebadf = -9 (* the same on all Linux systems *)
 
 let fired t poll result =
-  poll.armed <- false;
-  match poll.watchers with
-  | [] -> ()
-  | watchers ->
-      (* A callback finds out about an error from its own system call. A descriptor that is not open
-         would be ready in every iteration, until its callbacks are stopped. *)
-      if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
-      call_watchers watchers
+  (* Otherwise it was armed on a ring that was replaced. *)
+  if poll.armed then begin
+    poll.armed <- false;
+    match poll.watchers with
+    | [] -> ()
+    | watchers ->
+        (* A callback finds out about an error from its own system call. A descriptor that is not
+           open would be ready in every iteration until its callbacks are stopped. *)
+        if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
+        call_watchers watchers
+  end
 
 external int_of_descriptor : Unix.file_descr -> int = "%identity"
 
-let direction_in = 0
-let direction_out = 1
+let readable = 0
+let writable = 1
 
-(* A request of a ring that was replaced means nothing. *)
-let new_request t poll key =
-  let dispatcher = t.dispatcher in
+let new_poll t key =
+  let poll = { no_poll with watchers = [] } in
   let fd = Operation.descriptor_of_result (key / 2) in
-  let events = if key land 1 = direction_in then Operation.pollin else Operation.pollout in
-  poll.request <-
-    Dispatcher.prepare (Operation.poll fd events) (fun result ->
-        if dispatcher == t.dispatcher then fired t poll result)
+  let events = if key land 1 = readable then Operation.pollin else Operation.pollout in
+  poll.request <- Dispatcher.prepare (Operation.poll fd events) (fired t poll);
+  t.polls.(key) <- poll;
+  poll
 
-(* A ring of another thread or process cannot be entered; the next iteration replaces it. *)
-let can_enter t = t.thread = this_thread () && not (Dispatcher.is_forked t.dispatcher)
-
-(* Lets the kernel know of cancelled polls. A failure is noticed by the next iteration. *)
+(* Lets the kernel know of cancelled polls. A failure is noticed by the next iteration; so is a ring
+   that belongs to another thread or process. *)
 let submit t =
-  if can_enter t && not t.failed then
+  if Dispatcher.is_usable t.dispatcher then
     try Queue.submit (Dispatcher.queue t.dispatcher) with Queue.Error _ -> ()
 
 let stop t key poll watcher =
@@ -139,10 +135,8 @@ let stop t key poll watcher =
       (* The descriptor may soon be another file, which gets a poll of its own. *)
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
       t.cancelled <- t.cancelled + 1;
-      if can_enter t && not t.failed then begin
-        Dispatcher.cancel t.dispatcher poll.request;
-        if not t.stopping then submit t
-      end
+      Dispatcher.cancel t.dispatcher poll.request;
+      if not t.stopping then submit t
     end
   end
 
@@ -155,15 +149,7 @@ let register t fd direction callback =
     Array.blit t.polls 0 polls 0 length;
     t.polls <- polls
   end;
-  let poll =
-    match t.polls.(key) with
-    | poll when poll != no_poll -> poll
-    | _ ->
-        let poll = { no_poll with watchers = [] } in
-        new_request t poll key;
-        t.polls.(key) <- poll;
-        poll
-  in
+  let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
   let watcher = { callback; active = true } in
   poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
   if not poll.armed then mark_dirty t poll;
@@ -208,38 +194,39 @@ let give_up t exn =
   Lwt_engine.set (default_engine ())
 
 (* In another thread or process. Polls in flight end with the old ring. *)
-let renew t =
+let rec renew t =
   match create_dispatcher () with
   | exception exn -> give_up t exn
   | dispatcher ->
       let previous = t.dispatcher in
       t.dispatcher <- dispatcher;
-      t.thread <- this_thread ();
       t.rings <- t.rings + 1;
-      Dispatcher.set_current (Some dispatcher);
-      Array.iteri
-        (fun key poll ->
-          if poll.watchers = [] then t.polls.(key) <- no_poll
-          else begin
-            new_request t poll key;
+      Array.iter
+        (fun poll ->
+          if poll.armed then begin
             poll.armed <- false;
             mark_dirty t poll
           end)
         t.polls;
-      Dispatcher.abandon previous
+      Dispatcher.abandon previous;
+      make_current t
 
-(* After the engine was removed: file operations in flight go on under the next one, which is not
-   in place yet. *)
+and make_current t =
+  Dispatcher.set_current (Some t.dispatcher) ~renew:(fun () -> if not t.failed then renew t)
+
+(* File operations in flight go on under the next engine, which is not in place yet. *)
 let cleanup t =
   let dispatcher = t.dispatcher in
   Dispatcher.set_current None;
-  if t.failed || not (can_enter t) then Dispatcher.abandon dispatcher
-  else begin
-    Dispatcher.submit_and_wait dispatcher ~block:false ~timeout_ns:0;
-    Dispatcher.deliver dispatcher;
-    if Dispatcher.in_flight dispatcher = 0 then Queue.close (Dispatcher.queue dispatcher)
-    else Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
-  end
+  if t.failed || not (Dispatcher.is_usable dispatcher) then Dispatcher.abandon dispatcher
+  else
+    match
+      Dispatcher.submit_and_wait dispatcher ~block:false ~timeout_ns:0;
+      Dispatcher.deliver dispatcher
+    with
+    | exception Queue.Error _ -> ()
+    | () when Dispatcher.in_flight dispatcher = 0 -> Dispatcher.abandon dispatcher
+    | () -> Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
 
 (* ---- An iteration -------------------------------------------------------------------------- *)
 
@@ -262,13 +249,10 @@ let wait t block =
 
 let iter t block =
   t.iterations <- t.iterations + 1;
-  if not (can_enter t) then renew t;
+  if not (Dispatcher.is_usable t.dispatcher) then renew t;
   if not t.failed then begin
     match wait t block with
-    | exception ((Queue.Error { error; _ }) as exn) when error <> Unix.ENOMEM -> give_up t exn
-    | exception Queue.Error _ ->
-        (* Temporary. Does not keep the processor busy until it has passed. *)
-        sleep 1_000_000
+    | exception (Queue.Error _ as exn) -> give_up t exn
     | () ->
         if Timers.pending t.timers || Timers.next t.timers < Timers.never then
           Timers.run t.timers ~now:(Clock.now_ns ()) call_timer;
@@ -280,8 +264,8 @@ class engine t =
     inherit Engine_base.base as super
     method iter block = iter t block
     method private cleanup = cleanup t
-    method private register_readable fd callback = register t fd direction_in callback
-    method private register_writable fd callback = register t fd direction_out callback
+    method private register_readable fd callback = register t fd readable callback
+    method private register_writable fd callback = register t fd writable callback
     method private register_timer delay repeat callback = register_timer t delay repeat callback
 
     (* Stops all events. One submission releases their files. *)
@@ -318,7 +302,7 @@ let install () =
         let engine = (new engine t :> Lwt_engine.t) in
         current := Some (engine, t);
         Lwt_engine.set engine;
-        Dispatcher.set_current (Some t.dispatcher);
+        make_current t;
         Ok ()
 
 let remove () =

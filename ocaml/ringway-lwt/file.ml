@@ -1,19 +1,206 @@
 open Ringway
 
-type t = { fd : Unix.file_descr }
+type t = Handle.t
 
-let openfile path flags perm =
-  Promise.run "open" path
-    (Operation.openat path ~flags:(Operation.open_flags flags) ~perm)
-    (fun fd -> { fd = Operation.descriptor_of_result fd })
-    ~on_unwanted:(fun fd -> Unix.close (Operation.descriptor_of_result fd))
+let error code name = Lwt.fail (Unix.Unix_error (code, name, ""))
 
-let pread t buffer ~pos off len =
-  let read = if Dispatcher.spend (Dispatcher.current ()) len then Page_cache.read t.fd buffer ~off ~len ~pos else -1 in
-  if read >= 0 then Lwt.return read
+let openfile ?(direct = false) path flags perm =
+  let bits = Operation.open_flags flags lor if direct then Operation.o_direct else 0 in
+  (* openat2(2) takes permissions only for a new file. *)
+  let perm = if List.mem Unix.O_CREAT flags then perm land 0o7777 else 0 in
+  match Operation.openat path ~flags:bits ~perm with
+  | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (ENOENT, "open", path))
+  | operation ->
+      Promise.run "open" path operation
+        (fun fd -> Handle.create (Operation.descriptor_of_result fd))
+        ~on_unwanted:(fun fd -> Unix.close (Operation.descriptor_of_result fd))
+
+let of_unix_file_descr = Handle.create
+
+let unix_file_descr t =
+  if Handle.is_closed t then raise (Unix.Unix_error (EBADF, "unix_file_descr", ""));
+  Handle.descriptor t
+
+let close t =
+  if Handle.is_closed t then error EBADF "close"
   else
-    let had = -read - 1 in
-    Promise.run "pread" "" (Operation.read t.fd buffer ~off:(off + had) ~len:(len - had) ~pos:(pos + had))
-      (fun more -> had + more)
+    Lwt.no_cancel
+      (Lwt.bind (Handle.shut t) (fun () ->
+           Promise.run "close" "" (Operation.close (Handle.descriptor t)) ignore))
 
-let close t = Promise.run "close" "" (Operation.close t.fd) ignore
+let with_file ?direct path flags perm f =
+  Lwt.bind (openfile ?direct path flags perm) (fun t ->
+      Lwt.try_bind
+        (fun () -> f t)
+        (fun value -> Lwt.map (fun () -> value) (close t))
+        (fun exn ->
+          Lwt.bind
+            (Lwt.catch (fun () -> close t) (fun _ -> Lwt.return_unit))
+            (fun () -> Lwt.fail exn)))
+
+(* ---- Transfers ------------------------------------------------------------------------------ *)
+
+let length = function
+  | Handle.Bigarray buffer -> Buffer.length buffer
+  | Handle.Bytes bytes -> Bytes.length bytes
+
+let check where memory off len =
+  if off < 0 || len < 0 || off > length memory - len then invalid_arg ("Ringway_lwt.File." ^ where)
+
+(* [pos] is an offset of the program: -1 is not the current position. *)
+let at pos name t transfer =
+  if Handle.is_closed t then error EBADF name
+  else if pos < 0 then error EINVAL name
+  else if not (Handle.is_seekable t) then error ESPIPE name
+  else transfer ~pos
+
+let at_position name t transfer =
+  if Handle.is_closed t then error EBADF name else transfer ~pos:Operation.current_position
+
+let pread_memory where t memory ~pos off len =
+  check where memory off len;
+  at pos "pread" t (Handle.read t ~name:"pread" ~exact:false memory off len)
+
+let pwrite_memory where t memory ~pos off len =
+  check where memory off len;
+  at pos "pwrite" t (Handle.write t ~name:"pwrite" ~exact:false memory off len)
+
+let read_memory where t memory off len =
+  check where memory off len;
+  at_position "read" t (Handle.read t ~name:"read" ~exact:false memory off len)
+
+let write_memory where t memory off len =
+  check where memory off len;
+  at_position "write" t (Handle.write t ~name:"write" ~exact:false memory off len)
+
+let bytes bytes = Handle.Bytes bytes
+let string s = Handle.Bytes (Bytes.unsafe_of_string s)
+let pread t buffer = pread_memory "pread" t (Bigarray buffer)
+let pwrite t buffer = pwrite_memory "pwrite" t (Bigarray buffer)
+let read t buffer = read_memory "read" t (Bigarray buffer)
+let write t buffer = write_memory "write" t (Bigarray buffer)
+let pread_bytes t b = pread_memory "pread_bytes" t (bytes b)
+let pwrite_bytes t b = pwrite_memory "pwrite_bytes" t (bytes b)
+let pwrite_string t s = pwrite_memory "pwrite_string" t (string s)
+let read_bytes t b = read_memory "read_bytes" t (bytes b)
+let write_bytes t b = write_memory "write_bytes" t (bytes b)
+let write_string t s = write_memory "write_string" t (string s)
+
+let all len result =
+  Lwt.bind result (fun n -> if n = len then Lwt.return_unit else Lwt.fail End_of_file)
+
+(* A device that accepts no more bytes without an error. *)
+let all_written name len result =
+  Lwt.bind result (fun n -> if n = len then Lwt.return_unit else error ENOSPC name)
+
+let pread_exactly_memory where t memory ~pos off len =
+  check where memory off len;
+  all len (at pos "pread" t (Handle.read t ~name:"pread" ~exact:true memory off len))
+
+let pwrite_exactly_memory where t memory ~pos off len =
+  check where memory off len;
+  all_written "pwrite" len
+    (at pos "pwrite" t (Handle.write t ~name:"pwrite" ~exact:true memory off len))
+
+let read_exactly_memory where t memory off len =
+  check where memory off len;
+  all len (at_position "read" t (Handle.read t ~name:"read" ~exact:true memory off len))
+
+let write_exactly_memory where t memory off len =
+  check where memory off len;
+  all_written "write" len
+    (at_position "write" t (Handle.write t ~name:"write" ~exact:true memory off len))
+
+let pread_exactly t buffer = pread_exactly_memory "pread_exactly" t (Bigarray buffer)
+let pwrite_exactly t buffer = pwrite_exactly_memory "pwrite_exactly" t (Bigarray buffer)
+let read_exactly t buffer = read_exactly_memory "read_exactly" t (Bigarray buffer)
+let write_exactly t buffer = write_exactly_memory "write_exactly" t (Bigarray buffer)
+let pread_exactly_bytes t b = pread_exactly_memory "pread_exactly_bytes" t (bytes b)
+let pwrite_exactly_bytes t b = pwrite_exactly_memory "pwrite_exactly_bytes" t (bytes b)
+let pwrite_exactly_string t s = pwrite_exactly_memory "pwrite_exactly_string" t (string s)
+let read_exactly_bytes t b = read_exactly_memory "read_exactly_bytes" t (bytes b)
+let write_exactly_bytes t b = write_exactly_memory "write_exactly_bytes" t (bytes b)
+let write_exactly_string t s = write_exactly_memory "write_exactly_string" t (string s)
+
+(* ---- Many ranges ---------------------------------------------------------------------------- *)
+
+type range = { pos : int; buffer : Buffer.t; off : int; len : int }
+
+let read_ranges t ranges =
+  Array.iter
+    (fun { buffer; off; len; _ } -> check "read_ranges" (Handle.Bigarray buffer) off len)
+    ranges;
+  if Handle.is_closed t then error EBADF "pread"
+  else begin
+    let results = Array.make (Array.length ranges) (Ok 0) in
+    let read i { pos; buffer; off; len } =
+      let name = "pread" in
+      Lwt.try_bind
+        (fun () -> at pos name t (Handle.read t ~name ~exact:true (Bigarray buffer) off len))
+        (fun n ->
+          results.(i) <- Ok n;
+          Lwt.return_unit)
+        (function
+          | Lwt.Canceled -> Lwt.fail Lwt.Canceled
+          | exn ->
+              results.(i) <- Error exn;
+              Lwt.return_unit)
+    in
+    let reads = Array.to_list (Array.mapi read ranges) in
+    Lwt.map (fun () -> results) (Lwt.join reads)
+  end
+
+(* ---- Other operations ----------------------------------------------------------------------- *)
+
+(* [operation] may raise Invalid_argument for a negative number. *)
+let run name t operation finish =
+  if Handle.is_closed t then error EBADF name
+  else
+    match operation (Handle.descriptor t) with
+    | exception Invalid_argument _ -> error EINVAL name
+    | operation -> Handle.run t name operation finish
+
+let lseek t offset whence =
+  if Handle.is_closed t then error EBADF "lseek"
+  else
+    Handle.in_turn t (fun ~on_end ->
+        let result = Lwt.wrap (fun () -> Unix.lseek (Handle.descriptor t) offset whence) in
+        on_end ();
+        result)
+
+let stat_as decode t =
+  if Handle.is_closed t then error EBADF "fstat"
+  else begin
+    let buffer = Buffer_pool.take Stat.buffer_size in
+    let dir = Operation.directory (Handle.descriptor t) in
+    Handle.run t "fstat"
+      ~on_end:(fun () -> Buffer_pool.give buffer)
+      (Operation.statx ~dir "" ~flags:Stat.empty_path ~mask:Stat.basic buffer)
+      (fun _ -> decode buffer)
+  end
+
+let stat t = stat_as Stat.stats t
+let fsync t = run "fsync" t Operation.fsync ignore
+let fdatasync t = run "fdatasync" t Operation.fdatasync ignore
+let truncate t length = run "ftruncate" t (fun fd -> Operation.ftruncate fd length) ignore
+
+let allocate t ~pos ~len =
+  run "fallocate" t (fun fd -> Operation.fallocate fd ~mode:0 ~off:pos ~len) ignore
+
+type advice = Normal | Random | Sequential | Will_need | Dont_need | No_reuse
+
+(* POSIX_FADV_*, the same on all Linux systems that ringway supports. *)
+let advice_number = function
+  | Normal -> 0
+  | Random -> 1
+  | Sequential -> 2
+  | Will_need -> 3
+  | Dont_need -> 4
+  | No_reuse -> 5
+
+let advise t ~pos ~len advice =
+  run "posix_fadvise" t
+    (fun fd -> Operation.fadvise fd ~off:pos ~len ~advice:(advice_number advice))
+    ignore
+
+let direct_alignment t = Direct_io.get (unix_file_descr t)

@@ -6,18 +6,35 @@ let exn name argument result =
 
 let fail name argument result = Lwt.fail (exn name argument result)
 
-let run ?(on_unwanted = ignore) name argument operation finish =
-  match Dispatcher.current () with
-  | exception exn -> Lwt.fail exn
-  | dispatcher ->
-      let promise, resolver = Lwt.task () in
-      let request =
-        Dispatcher.start dispatcher operation (fun result ->
-            if not (Lwt.is_sleeping promise) then begin
-              if result >= 0 then on_unwanted result
-            end
-            else if result >= 0 then Lwt.wakeup_later resolver (finish result)
-            else Lwt.wakeup_later_exn resolver (exn name argument result))
-      in
-      Lwt.on_cancel promise (fun () -> Dispatcher.cancel dispatcher request);
-      promise
+let settle promise resolver name argument finish on_unwanted on_end result =
+  if not (Lwt.is_sleeping promise) then begin
+    if result >= 0 then on_unwanted result;
+    on_end ()
+  end
+  else if result < 0 then begin
+    on_end ();
+    Lwt.wakeup_later_exn resolver (exn name argument result)
+  end
+  else
+    match finish result with
+    | value ->
+        on_end ();
+        Lwt.wakeup_later resolver value
+    | exception exn ->
+        on_end ();
+        Lwt.wakeup_later_exn resolver exn
+
+let run ?(on_unwanted = ignore) ?(on_end = ignore) name argument operation finish =
+  let promise, resolver = Lwt.task () in
+  match
+    let dispatcher = Dispatcher.current () in
+    let request =
+      Dispatcher.start dispatcher operation
+        (settle promise resolver name argument finish on_unwanted on_end)
+    in
+    Lwt.on_cancel promise (fun () -> Dispatcher.cancel dispatcher request)
+  with
+  | () -> promise
+  | exception exn ->
+      on_end ();
+      Lwt.fail exn

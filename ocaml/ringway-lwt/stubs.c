@@ -1,7 +1,9 @@
-/* The stubs of Clock and Dispatcher. */
+/* The stubs of Clock, Dispatcher and Descriptor. */
+#define _GNU_SOURCE
 #define CAML_NAME_SPACE
 #include <caml/mlvalues.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -42,4 +44,29 @@ intnat ringway_lwt_fork_generation(value unit)
 value ringway_lwt_fork_generation_byte(value unit)
 {
 	return Val_long(ringway_lwt_fork_generation(unit));
+}
+
+/* Numbers threads from 1. Unlike that of pthread_self(), a number is not used again. */
+intnat ringway_lwt_this_thread(value unit)
+{
+	static atomic_long threads;
+	static _Thread_local long number;
+
+	(void)unit;
+	if (number == 0)
+		number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+	return (intnat)number;
+}
+
+value ringway_lwt_this_thread_byte(value unit)
+{
+	return Val_long(ringway_lwt_this_thread(unit));
+}
+
+/* Is the file open for direct I/O? */
+value ringway_lwt_is_direct(value fd)
+{
+	int flags = fcntl(Int_val(fd), F_GETFL);
+
+	return Val_bool(flags >= 0 && (flags & O_DIRECT) != 0);
 }

@@ -98,7 +98,9 @@ let rec call_due t now call =
   | Some timer ->
       if not timer.removed then begin
         if timer.period >= 0 then begin
-          timer.time <- max now (timer.time + timer.period);
+          timer.time <-
+            (if timer.period > never - timer.time then never
+            else max now (timer.time + timer.period));
           insert t timer
         end;
         call timer.callback

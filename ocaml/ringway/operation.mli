@@ -138,6 +138,14 @@ val barrier : t -> t
 val continue_on_error : t -> t
 (** In a chain: the next operation begins whatever the result of this one is. *)
 
+val socket : t -> t
+(** States that the descriptor of a {!read} or {!write} at {!current_position} is a socket. On
+    io_uring the operation then costs no system calls to look up the kind of the file, and raises no
+    [SIGPIPE]; on the other backends it changes nothing. For a descriptor that is not a socket the
+    result is the same as without it, after one more submission.
+
+    {!Queue.push} refuses any other operation with EINVAL. *)
+
 val with_timeout : int -> t -> t
 (** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
     submission; its result is then minus ETIMEDOUT. 0: no timeout. *)

@@ -25,6 +25,7 @@ let error result = error_of_errno (-result)
 (* What the stubs return in place of an errno. *)
 let busy = -10_000
 let closed = -10_001
+let no_room = -10_002
 
 external unsafe_constant : int -> int = "ringway_ml_constant" [@@noalloc]
 
@@ -46,8 +47,10 @@ let fail operation result =
 (* What the kernel may access until the completion. The stubs change and root this, because no
    signal handler and no collection may come between a push and that. They know the layout. *)
 type roots = {
-  buffers : Buffer.t array;  (* by slot *)
-  vectors : Buffer.t array array;  (* by slot *)
+  (* By slot; grown when slots are used for the first time, so that a queue with a large capacity
+     costs the garbage collector nothing. *)
+  mutable buffers : Buffer.t array;
+  mutable vectors : Buffer.t array array;
   no_buffer : Buffer.t;
   no_vector : Buffer.t array;
   mutable registered : Buffer.t array list;
@@ -67,6 +70,7 @@ module Completions = struct
     { ops = ints (); results = ints (); length = 0 }
 
   let length t = t.length
+  let clear t = t.length <- 0
   let op t i = Bigarray.Array1.get t.ops i
   let result t i = Bigarray.Array1.get t.results i
 end
@@ -83,6 +87,9 @@ external unsafe_push : handle -> Operation.t -> (int[@untagged])
 
 external unsafe_push_chain : handle -> Operation.t array -> op array -> int
   = "ringway_ml_push_chain"
+
+external unsafe_grow : handle -> Buffer.t array -> Buffer.t array array -> int = "ringway_ml_grow"
+  [@@noalloc]
 
 external unsafe_submit : handle -> int = "ringway_ml_submit"
 
@@ -153,8 +160,8 @@ let create ?backend ?(entries = 0) ?(completion_entries = 0) ?(capacity = 1024) 
   let no_vector = Operation.buffers Operation.nop in
   let roots =
     {
-      buffers = Array.make capacity no_buffer;
-      vectors = Array.make capacity no_vector;
+      buffers = [||];
+      vectors = [||];
       no_buffer;
       no_vector;
       registered = [];
@@ -169,7 +176,13 @@ let create ?backend ?(entries = 0) ?(completion_entries = 0) ?(capacity = 1024) 
 
 let close t =
   let result = unsafe_close t.handle in
-  if result < 0 && result <> closed && result <> echild then fail "close" result
+  if result = 0 then begin
+    (* The program may keep [t], but not for its buffers. *)
+    Array.fill t.roots.buffers 0 (Array.length t.roots.buffers) t.roots.no_buffer;
+    Array.fill t.roots.vectors 0 (Array.length t.roots.vectors) t.roots.no_vector;
+    t.roots.registered <- []
+  end
+  else if result < 0 && result <> closed && result <> echild then fail "close" result
 
 let adopt t =
   let result = unsafe_backend t.handle in
@@ -178,20 +191,38 @@ let adopt t =
 
 let capacity t = t.capacity
 
-let push t operation =
+(* Makes room for the buffers of [count] more operations. *)
+let grow t count =
+  let { buffers; no_buffer; no_vector; _ } = t.roots in
+  let needed = max 64 (max (2 * Array.length buffers) (unsafe_in_flight t.handle + count)) in
+  let length = min t.capacity needed in
+  let result = unsafe_grow t.handle (Array.make length no_buffer) (Array.make length no_vector) in
+  if result < 0 then fail "push" result
+
+let rec push t operation =
   check t "push";
   let op = unsafe_push t.handle operation in
-  if op < 0 then if op = full then raise Full else fail "push" op;
-  op
+  if op >= 0 then op
+  else if op = full then raise Full
+  else if op = no_room then begin
+    grow t 1;
+    push t operation
+  end
+  else fail "push" op
 
-let push_chain t operations =
+let rec push_chain t operations =
   check t "push_chain";
   let count = Array.length operations in
   if count = 0 || count > t.capacity then invalid_arg "Ringway.Queue.push_chain";
   let ops = Array.make count no_op in
   let result = unsafe_push_chain t.handle operations ops in
-  if result < 0 then if result = full then raise Full else fail "push_chain" result;
-  ops
+  if result >= 0 then ops
+  else if result = full then raise Full
+  else if result = no_room then begin
+    grow t count;
+    push_chain t operations
+  end
+  else fail "push_chain" result
 
 let submit t =
   check t "submit";
@@ -222,7 +253,7 @@ let take t completions =
   count
 
 let reap t completions ~min ~timeout_ns =
-  completions.Completions.length <- 0;
+  Completions.clear completions;
   wait t ~min ~timeout_ns;
   take t completions
 

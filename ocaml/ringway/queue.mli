@@ -150,6 +150,10 @@ module Completions : sig
   (** The number of completions that the last {!take} has stored; 0 while {!reap} has stored none
       yet. If a signal handler raises during {!reap}, this many have been taken. *)
 
+  val clear : t -> unit
+  (** Sets {!length} to 0: for programs whose signal handlers raise, when they have processed the
+      completions. *)
+
   val op : t -> int -> op
   (** [op completions i] is the operation of the [i]th completion.
 

@@ -39,6 +39,7 @@
 /* Results that are not an errno; queue.ml knows them. */
 #define IN_USE (-10000)
 #define CLOSED (-10001)
+#define NO_ROOM (-10002)
 
 /* The longest text of Queue.create's faults, with its NUL; queue.ml checks it. */
 #define FAULTS 512
@@ -305,6 +306,7 @@ value ringway_ml_open(value handle, value roots, value numbers, value faults)
 	options.in_flight = (uint32_t)Long_val(Field(numbers, 3));
 	options.threads = (uint32_t)Long_val(Field(numbers, 4));
 	options.sync_threads = (uint32_t)Long_val(Field(numbers, 5));
+	options.flags = RINGWAY_INTERRUPTIBLE; /* so that OCaml can run signal handlers */
 	if (Long_val(Field(numbers, 6)) != 0)
 		options.flags |= RINGWAY_SINGLE_ISSUER;
 	options.close_wait_ms = (uint32_t)Long_val(Field(numbers, 7));
@@ -326,6 +328,40 @@ value ringway_ml_open(value handle, value roots, value numbers, value faults)
 		queue->rooted = 1;
 	}
 	CAMLreturn(Val_long(result));
+}
+
+/* Can the buffers of `count` more operations be rooted? Slots are used in order: the next one that
+   was never used has the number of operations in flight. */
+static int has_room(const struct queue *queue, uint32_t count)
+{
+	uint32_t in_flight = queue->capacity - queue->free_count;
+
+	return in_flight + count <= Wosize_val(Field(queue->roots, ROOTED_VECTORS));
+}
+
+/* Replaces the arrays of the roots by longer ones, in one step as far as OCaml can see. Arrays that
+   are not longer, because another thread was faster, change nothing. */
+value ringway_ml_grow(value handle, value buffers, value vectors)
+{
+	struct queue *queue = Queue_val(handle);
+	int result = begin(queue);
+
+	if (result != 0)
+		return Val_long(result);
+	value old_buffers = Field(queue->roots, ROOTED_BUFFERS);
+	value old_vectors = Field(queue->roots, ROOTED_VECTORS);
+	mlsize_t length = Wosize_val(old_vectors);
+
+	if (Wosize_val(vectors) > length) {
+		for (mlsize_t i = 0; i < length; i++) {
+			caml_modify(&Field(buffers, i), Field(old_buffers, i));
+			caml_modify(&Field(vectors, i), Field(old_vectors, i));
+		}
+		caml_modify(&Field(queue->roots, ROOTED_BUFFERS), buffers);
+		caml_modify(&Field(queue->roots, ROOTED_VECTORS), vectors);
+	}
+	end(queue);
+	return Val_long(0);
 }
 
 /* Makes a slot's buffers those of an operation, or none. caml_modify() neither allocates in OCaml's
@@ -374,6 +410,10 @@ intnat ringway_ml_push(value handle, value operation)
 		end(queue);
 		return -EAGAIN;
 	}
+	if (!has_room(queue, 1)) {
+		end(queue);
+		return NO_ROOM;
+	}
 	raw = fill(operation, queue->iov);
 	op = next_op(queue, 0);
 	raw.user_data = (void *)op;
@@ -408,6 +448,10 @@ value ringway_ml_push_chain(value handle, value operations, value ops)
 	if (queue->free_count < count) {
 		end(queue);
 		CAMLreturn(Val_long(-EAGAIN));
+	}
+	if (!has_room(queue, count)) {
+		end(queue);
+		CAMLreturn(Val_long(NO_ROOM));
 	}
 	for (uint32_t i = 0; i < count; i++)
 		buffers += Wosize_val(Field(Field(operations, i), BUFFERS));

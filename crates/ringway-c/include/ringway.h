@@ -286,7 +286,11 @@ enum {
 	   after it begin after it has completed. */
 	RINGWAY_DRAIN = 1u << 1,
 	/* In a chain: the next operation begins whatever the result of this one is. */
-	RINGWAY_CONTINUE_ON_ERROR = 1u << 2
+	RINGWAY_CONTINUE_ON_ERROR = 1u << 2,
+	/* A READ or WRITE at RINGWAY_CURRENT_POSITION whose file is a socket, with which io_uring
+	   then receives or sends without looking up the kind of the file. See
+	   ringway_prep_read(). */
+	RINGWAY_SOCKET = 1u << 3
 };
 
 /* An offset: the current position of the file, which the transfer advances. Files without one
@@ -341,8 +345,8 @@ struct ringway_completion {
  * in flight. Or queues nothing and returns:
  *   -EAGAIN    the queue is full: reap, then push again
  *   -EINVAL    an unknown opcode or flag, a NULL buffer with a length other than 0, a NULL path, an
- *              offset beyond INT64_MAX, a length beyond SSIZE_MAX, or more than 1024 (IOV_MAX)
- *              buffers
+ *              offset beyond INT64_MAX, a length beyond SSIZE_MAX, more than 1024 (IOV_MAX)
+ *              buffers, or RINGWAY_SOCKET with another operation or offset
  *   -E2BIG     an operation of a later version with a field set that this library does not know
  *   -EBUSY     closes a registered descriptor: unregister it first
  *   -ESHUTDOWN the queue is being destroyed, or has failed: see ringway_multi_read()

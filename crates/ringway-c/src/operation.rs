@@ -44,6 +44,14 @@ pub unsafe extern "C" fn ringway_push(
     // copy.
     if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = request;
+        if let (opcode::POLL, Ok(events)) = (request.opcode, u16::try_from(request.op_flags)) {
+            let file = handle.files.registered(fd).cloned();
+            return push(handle, request, |record| {
+                // SAFETY: the caller keeps the descriptor until the completion.
+                unsafe { Operation::from_raw(op::Poll { fd, events }.into(), file, None) }
+                    .user_data(record)
+            });
+        }
         let buf = request.buf.cast_mut().cast::<u8>();
         if let (opcode::READ | opcode::WRITE, Ok(len)) = (request.opcode, transfer_len(request)) {
             // SAFETY: the caller keeps the buffer and the descriptor until the completion.
@@ -256,14 +264,15 @@ unsafe fn read<'a>(
 /// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR);
+    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET);
+    let socket = request.flags & abi::SOCKET != 0;
     if unknown != 0 {
         return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
     }
     let mut memory = None;
     // SAFETY: paths and arrays of buffers are valid during this call.
     let raw = unsafe { raw(request, &mut memory) }?;
-    let fd = match raw {
+    let file = match raw {
         Raw::Close(_) => {
             if files.registered(request.fd).is_some() {
                 return Err(Failure::new(
@@ -274,10 +283,12 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
             files.forget(request.fd);
             None
         }
-        _ if acts_on_a_file(request.opcode) => Some(request.fd),
+        // Properties of the file do not matter, and looking them up would allocate.
+        Raw::Poll(_) => files.registered(request.fd).cloned(),
+        Raw::Read(_) | Raw::Write(_) if socket => files.registered(request.fd).cloned(),
+        _ if acts_on_a_file(request.opcode) => files.get(request.fd),
         _ => None,
     };
-    let file = fd.and_then(|fd| files.get(fd));
     // SAFETY: `memory` keeps paths and arrays of buffers until the completion; the caller keeps the
     // rest.
     let mut operation = unsafe { Operation::from_raw(raw, file, memory) };
@@ -290,13 +301,16 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     if request.flags & abi::CONTINUE_ON_ERROR != 0 {
         operation = operation.continue_on_error();
     }
+    if socket {
+        operation = operation.socket();
+    }
     if request.timeout_ns > 0 {
         operation = operation.timeout(Duration::from_nanos(request.timeout_ns));
     }
     Ok(operation)
 }
 
-/// True for operations on an open file, rather than on a path or on nothing.
+/// True for operations on an open file whose properties matter.
 #[inline]
 fn acts_on_a_file(opcode: u16) -> bool {
     matches!(
@@ -310,7 +324,6 @@ fn acts_on_a_file(opcode: u16) -> bool {
             | opcode::FALLOCATE
             | opcode::FTRUNCATE
             | opcode::FADVISE
-            | opcode::POLL
     )
 }
 

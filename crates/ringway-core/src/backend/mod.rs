@@ -35,6 +35,8 @@ pub(crate) struct Job {
     pub fixed_file: Option<u32>,
     /// Index among the registered buffers.
     pub fixed_buffer: Option<u16>,
+    /// The file is a socket, or the kernel refuses the job with ENOTSOCK (uring only).
+    pub socket: bool,
     /// The kernel starts the next job only if this one succeeds (uring only).
     pub link: bool,
     /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
@@ -52,6 +54,7 @@ impl Job {
             direct,
             fixed_file: None,
             fixed_buffer: None,
+            socket: false,
             link: false,
             deadline: None,
         }

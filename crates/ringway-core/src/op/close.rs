@@ -41,7 +41,7 @@ pub struct Close {
 impl SubmissionForms for Close {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         // A registered file is closed by its descriptor too: the queue ends the registration.
-        let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, data: context.data };
+        let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, ..*context };
         Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
     }
 

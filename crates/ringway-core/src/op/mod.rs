@@ -145,6 +145,8 @@ pub(crate) struct SqeContext {
     pub fixed_file: Option<u32>,
     /// The index of the registered buffer.
     pub fixed_buffer: Option<u16>,
+    /// The file is a socket.
+    pub socket: bool,
     /// Memory of this operation that the kernel reads.
     pub data: *mut SqeData,
 }

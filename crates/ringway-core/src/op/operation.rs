@@ -2,7 +2,7 @@
 //! in the other files of this directory.
 
 use super::blocking::Work;
-use super::{Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
+use super::{CURRENT_POSITION, Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
@@ -30,6 +30,8 @@ pub struct Operation {
     pub(crate) exact: bool,
     pub(crate) drain: bool,
     pub(crate) continue_on_error: bool,
+    /// The file is said to be a socket, and no submission has shown otherwise.
+    pub(crate) socket: bool,
     /// Why the operation is invalid. Detected when it is made, reported when it is pushed.
     pub(crate) invalid: Option<InvalidOperation>,
 }
@@ -47,6 +49,7 @@ pub(crate) enum InvalidOperation {
     NoAccess,
     CreateWithoutWrite,
     TruncateAndAppend,
+    NotASocketTransfer,
 }
 
 impl InvalidOperation {
@@ -57,6 +60,9 @@ impl InvalidOperation {
             Self::NoAccess => "open needs read, write or append",
             Self::CreateWithoutWrite => "open with create or truncate needs write or append",
             Self::TruncateAndAppend => "open cannot both truncate and append",
+            Self::NotASocketTransfer => {
+                "only a read or write at the current position can be one of a socket"
+            }
         }
     }
 }
@@ -160,6 +166,7 @@ impl Operation {
             exact: false,
             drain: false,
             continue_on_error: false,
+            socket: false,
             invalid,
         }
     }
@@ -265,6 +272,38 @@ impl Operation {
     pub fn continue_on_error(mut self) -> Self {
         self.continue_on_error = true;
         self
+    }
+
+    /// States that the file of this read or write is a socket. io_uring then receives or sends
+    /// (`recv(2)`, `send(2)` without `SIGPIPE`), and looks up no facts about the file first, which
+    /// takes two system calls. Other backends ignore it.
+    ///
+    /// Nothing goes wrong if the file is not a socket: the kernel refuses the first submission, and
+    /// the operation is submitted again as it is without this.
+    ///
+    /// The push fails with EINVAL for an operation that is not a [`read`](super::read()) or
+    /// [`write`](super::write()) at the current position.
+    ///
+    /// ```
+    /// # use ringway_core::{op, File, Options, op::Position};
+    /// # use std::os::{fd::OwnedFd, unix::net::UnixStream};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (here, there) = UnixStream::pair()?;
+    /// let [here, there] = [here, there].map(|end| File::from(OwnedFd::from(end)));
+    /// let mut queue = Options::new().build()?;
+    /// queue.push(op::read(&there, vec![0; 100], Position::Current).socket())?;
+    /// queue.push(op::write(&here, vec![7; 5], Position::Current).socket())?;
+    /// while queue.in_flight() > 0 {
+    ///     queue.reap(1)?.for_each(|done| assert_eq!(done.result, Ok(5)));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn socket(self) -> Self {
+        let transfers = matches!(self.raw, Raw::Read(_) | Raw::Write(_));
+        match transfers && self.raw.offset() == Some(CURRENT_POSITION) {
+            true => Self { socket: true, ..self },
+            false => self.mark_invalid(InvalidOperation::NotASocketTransfer),
+        }
     }
 }
 

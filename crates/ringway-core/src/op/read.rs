@@ -187,6 +187,7 @@ impl SubmissionForms for Read {
         // A read of zero bytes fails on some files (EISDIR), which a ring does not report.
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
         Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
+            _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
             Some(index) =>
                 opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
             None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),

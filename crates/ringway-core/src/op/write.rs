@@ -83,6 +83,8 @@ impl SubmissionForms for Write {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
         let len = u32::try_from(self.len).ok()?;
         Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
+            _ if context.socket =>
+                opcode::Send::new(file, self.buf, len).flags(libc::MSG_NOSIGNAL).build(),
             Some(index) =>
                 opcode::WriteFixed::new(file, self.buf, len, index).offset(self.offset).build(),
             None => opcode::Write::new(file, self.buf, len).offset(self.offset).build(),

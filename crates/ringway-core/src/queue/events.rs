@@ -132,6 +132,10 @@ impl<T: Default> Table<T> {
         if flight.should_retry(attempt.errno) {
             return self.retry(key, attempt);
         }
+        if flight.was_not_a_socket(attempt.errno) && flight.cancel_cause == CancelCause::None {
+            flight.forget_socket();
+            return self.retry(key, attempt);
+        }
         if self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno) {
             flight.use_fallback = true;
             self.to_threads += 1;

@@ -180,7 +180,7 @@ impl<T: Default> InFlight<T> {
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
         let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
-        let was_stopped = stopped || errno == libc::EFAULT;
+        let was_stopped = stopped || errno == libc::EFAULT || self.was_not_a_socket(errno);
         match (&self.operation.raw, self.cancel_cause) {
             // A timeout that expires has succeeded.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
@@ -238,6 +238,21 @@ impl<T: Default> InFlight<T> {
     /// for sockets; the threads do so for both.
     pub(super) fn should_drop_offset(&self, errno: i32) -> bool {
         errno == libc::ESPIPE && !self.use_fallback && self.cancel_cause == CancelCause::None
+    }
+
+    /// The kernel has refused the operation, because its file is not a socket, as was stated.
+    pub(super) fn was_not_a_socket(&self, errno: i32) -> bool {
+        errno == libc::ENOTSOCK && self.operation.socket
+    }
+
+    /// Makes an operation that was stated to be one of a socket an operation of any file.
+    pub(super) fn forget_socket(&mut self) {
+        if std::mem::take(&mut self.operation.socket) && self.operation.file.is_none() {
+            let fd = self.operation.raw.fd();
+            // SAFETY: an operation without a file is from `from_raw`. Its maker promised that the
+            // descriptor stays what it is until the completion, and `finish` drops the file.
+            self.operation.file = fd.and_then(|fd| unsafe { File::borrow_raw(fd) });
+        }
     }
 
     /// Moves out an operation that was not started.

@@ -285,8 +285,8 @@ impl Options {
 
     /// Makes a signal end a wait: after a signal handler has run on the thread that waits in
     /// [`Queue::reap`] or [`Queue::reap_until`], that returns the completions that are there,
-    /// perhaps none. For runtimes that run their own signal handlers only when a call returns. Other
-    /// calls that wait are not affected.
+    /// perhaps none. For runtimes that run their own signal handlers only when a call returns.
+    /// Other calls that wait are not affected.
     ///
     /// A signal that arrives before the wait begins does not end it: make a descriptor that is
     /// polled readable in the handler, or wait with a deadline. Being stopped and continued may end

@@ -18,7 +18,7 @@ const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraitLookup {
     /// None: a ring accepts every file. Exceptions are direct transfers at the current position,
-    /// and long or durable buffered transfers.
+    /// unless they are said to be those of sockets, and long or durable buffered transfers.
     None,
     /// Files of safe operations. The threads check bare descriptors themselves.
     Files,
@@ -38,8 +38,10 @@ impl TraitLookup {
     }
 
     #[inline]
-    fn traits(self, file: Option<&File>, raw: &Raw) -> Traits {
+    fn traits(self, file: Option<&File>, raw: &Raw, socket: bool) -> Traits {
         match (self, file) {
+            // The ring refuses it if the file is not a socket, so no facts are needed.
+            _ if socket => UNKNOWN,
             (Self::None, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
                 UNKNOWN
             }
@@ -61,11 +63,13 @@ fn job<T>(
     piece: u8,
 ) -> Job {
     let file = flight.operation.file.as_ref();
-    let traits = trait_lookup.traits(file, &raw);
+    let socket = flight.operation.socket;
+    let traits = trait_lookup.traits(file, &raw, socket);
     let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
     Job {
         fixed_file,
         fixed_buffer,
+        socket,
         deadline: flight.deadline,
         ..Job::new(Token::new(key, piece), raw, traits.kind, traits.direct)
     }
@@ -114,6 +118,11 @@ impl<T: Default> Table<T> {
             self.slots.set_state(key, State::Pending, State::Submitted);
             self.finish(key, -i64::from(errno));
             return Ok(());
+        }
+        if self.trait_lookup != TraitLookup::None
+            && let Some(flight) = self.slots.get_mut(key)
+        {
+            flight.forget_socket();
         }
         if self.slots.get(key).is_some_and(|flight| flight.next.is_some())
             && self.submit_chain(key, backends)
@@ -295,7 +304,11 @@ fn ends_by_itself(operation: &Operation) -> bool {
     match operation.raw.opcode() {
         Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
         _ if operation.raw.is_transfer() => {
-            operation.file.as_ref().is_some_and(|file| file.traits().kind == FileKind::Storage)
+            !operation.socket
+                && operation
+                    .file
+                    .as_ref()
+                    .is_some_and(|file| file.traits().kind == FileKind::Storage)
         }
         _ => true,
     }

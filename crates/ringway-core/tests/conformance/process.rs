@@ -412,7 +412,7 @@ pub fn no_more_threads(world: &World) {
     }
 }
 
-/// Without a thread that watches, the thread that waits does so itself, and a signal ends that, too.
+/// Without a thread that watches, the thread that waits does so itself, and a signal ends that.
 pub fn signals_without_threads(world: &World) {
     if is_root() {
         become_ordinary(); // Root has no such limit.

@@ -230,6 +230,28 @@ pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
     });
 }
 
+/// Runs `body` on this thread, and sends it one signal when it sleeps.
+fn with_one_signal(body: impl FnOnce()) {
+    // SAFETY: the calls take nothing and cannot fail.
+    let (waiting, number) = unsafe { (libc::pthread_self(), libc::gettid()) };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let is_asleep = || {
+                let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat"));
+                stat.unwrap().contains(") S ")
+            };
+            let mut asleep = 0;
+            while asleep < 10 {
+                std::thread::sleep(MS);
+                asleep = if is_asleep() { asleep + 1 } else { 0 };
+            }
+            // SAFETY: the target thread joins this one, so it exists.
+            unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+        });
+        body();
+    });
+}
+
 /// A signal interrupts every blocking system call.
 pub fn signals_do_not_end_a_wait(world: &World) {
     handle_signals(0);
@@ -267,7 +289,7 @@ pub fn signals_do_not_end_a_wait(world: &World) {
     });
 }
 
-/// A signal handler that runs on the thread that waits ends the wait, also if it has SA_RESTART; one
+/// A signal handler that runs on the thread that waits ends the wait, also with `SA_RESTART`; one
 /// that runs on another thread does not.
 pub fn signals_end_an_interruptible_wait(world: &World) {
     for (flags, single_issuer, polled) in [
@@ -283,25 +305,29 @@ pub fn signals_end_an_interruptible_wait(world: &World) {
             queue.poll_fd().unwrap();
         }
         let (reader, writer) = pipe();
-        with_signals(false, || {
-            let hour = Duration::from_secs(3600);
-            // Submitted by the call that waits, and before it; without a deadline and with one.
+        // Submitted by the call that waits, which hides the signal from the caller of the system
+        // call, and before it; without a deadline and with one.
+        let hour = Duration::from_secs(3600);
+        with_one_signal(|| {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             assert_eq!(queue.reap(1).unwrap().count(), 0);
-            assert_eq!(queue.reap(1).unwrap().count(), 0);
-            assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
+        });
+        with_one_signal(|| assert_eq!(queue.reap(1).unwrap().count(), 0));
+        with_one_signal(|| {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
-            // With a completion, which hides the signal from the caller of the system call.
+        });
+        // A completion hides the signal, too.
+        with_one_signal(|| {
             queue.push(op::nop()).unwrap();
-            let mut seen = 0;
-            while seen == 0 {
-                seen = queue.reap(3).unwrap().count();
-            }
-            assert_eq!(seen, 1);
-            // On kaio, the fallback pool reads pipes.
+            assert_eq!(queue.reap(3).unwrap().count(), 1);
+        });
+        // On kaio, the fallback pool reads pipes.
+        with_one_signal(|| {
             queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
             assert_eq!(queue.reap(1).unwrap().count(), 0);
+        });
+        with_signals(false, || {
             // Other calls wait on.
             queue.push(op::timeout(5 * MS).user_data(7)).unwrap();
             let mut taken = 0;

@@ -19,8 +19,10 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
+use std::thread;
 
 /// Operations of a group: the write and the sync.
 const OPERATIONS: u64 = 2;
@@ -483,20 +485,29 @@ fn a_task_without_budget_yields() {
 
 #[test]
 fn an_append_works_after_all_others_were_dropped() {
-    on_each_log(
-        "an_append_works_after_all_others_were_dropped",
-        |builder| builder,
-        |setup, log| {
-            let appends: Vec<_> = (0..5).map(|mark| begun(&log, record(mark, 10))).collect();
-            drop(appends);
-            assert_eq!(block_on(log.append(record(9, 10))).unwrap(), 10);
-            assert_eq!(content(setup), [record(0, 10), record(9, 10)].concat());
-            let _begun = begun(&log, record(1, 10));
-            drop(_begun);
-            drop(log);
-            reap_until_idle(&setup.engine);
-        },
-    );
+    on_each_log("an_append_works_after_all_others_were_dropped", manual_reaping, |setup, log| {
+        // Nothing is reaped yet, so the first stays the only one that is written.
+        let appends: Vec<_> = (0..5).map(|mark| begun(&log, record(mark, 10))).collect();
+        drop(appends);
+        let over = AtomicBool::new(false);
+        let offset = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    setup.engine.reap();
+                    thread::yield_now();
+                }
+            });
+            let offset = block_on(log.append(record(9, 10)));
+            over.store(true, Relaxed);
+            offset
+        });
+        assert_eq!(offset.unwrap(), 10);
+        assert_eq!(content(setup), [record(0, 10), record(9, 10)].concat());
+        let _begun = begun(&log, record(1, 10));
+        drop(_begun);
+        drop(log);
+        reap_until_idle(&setup.engine);
+    });
 }
 
 #[test]

@@ -1,0 +1,344 @@
+(* What concerns the whole process: signals, forks, threads, domains, failures of the ring, and the
+   file operations that are in flight then. *)
+
+open Lwt.Syntax
+module Engine = Ringway_lwt.Engine
+module File = Ringway_lwt.File
+
+(* Not a public module. *)
+module Promise = Ringway_lwt__Promise
+open Harness
+
+let int = Alcotest.(check int)
+let bool = Alcotest.(check bool)
+
+let pipe () = Lwt_unix.pipe ~cloexec:true ()
+
+let close_pipe (input, output) =
+  let* () = Lwt_unix.close input in
+  Lwt_unix.close output
+
+(* ---- Signals ------------------------------------------------------------------------------ *)
+
+let with_handler behaviour f =
+  let saved = Sys.signal Sys.sigvtalrm behaviour in
+  Fun.protect f ~finally:(fun () -> Sys.set_signal Sys.sigvtalrm saved)
+
+(* SIGVTALRM in a moment, when the loop most likely waits. *)
+let signal_soon () =
+  let pid = Unix.getpid () in
+  match Unix.fork () with
+  | 0 ->
+      Unix.sleepf 0.05;
+      Unix.kill pid Sys.sigvtalrm;
+      Unix._exit 0
+  | child -> child
+
+let test_signal () =
+  let handled = ref false in
+  with_handler
+    (Sys.Signal_handle (fun _ -> handled := true))
+    (fun () ->
+      let child = signal_soon () in
+      (* Nothing else ends these waits. *)
+      iterate_until (fun () -> !handled);
+      ignore (Unix.waitpid [] child))
+
+exception Of_handler
+
+let test_raising_handler () =
+  let input, output = Lwt_main.run (Lwt.return (pipe ())) in
+  let buffer = Bytes.create 5 in
+  let read = Lwt_unix.read input buffer 0 5 in
+  let fifo_read, fifo_write = Unix.pipe ~cloexec:true () in
+  let file = Ringway.Buffer.create 4 in
+  let file_read =
+    Promise.run "read" ""
+      (Ringway.Operation.read fifo_read file ~off:0 ~len:4 ~pos:Ringway.Operation.current_position)
+      Fun.id
+  in
+  with_handler
+    (Sys.Signal_handle (fun _ -> raise Of_handler))
+    (fun () ->
+      for _ = 1 to 3 do
+        let child = signal_soon () in
+        Alcotest.check_raises "Lwt_main.run raises" Of_handler (fun () -> ignore (Lwt_main.run read));
+        ignore (Unix.waitpid [] child)
+      done);
+  bool "installed" true (Engine.installed ());
+  let written = Lwt_unix.write_string output "hello" 0 5 in
+  write_all fifo_write "file";
+  int "written" 5 (Lwt_main.run written);
+  int "read" 5 (Lwt_main.run read);
+  int "file" 4 (Lwt_main.run file_read);
+  Lwt_main.run (close_pipe (input, output));
+  close_both (fifo_read, fifo_write)
+
+let test_on_signal () =
+  let received, resolver = Lwt.wait () in
+  let handler = Lwt_unix.on_signal Sys.sigvtalrm (fun n -> Lwt.wakeup resolver n) in
+  let child = signal_soon () in
+  int "signal" Sys.sigvtalrm (Lwt_main.run received);
+  Lwt_unix.disable_signal_handler handler;
+  ignore (Unix.waitpid [] child)
+
+let test_children () =
+  Lwt_main.run
+    (let* outputs =
+       Lwt_list.map_p
+         (fun i ->
+           Lwt_process.pread ("sh", [| "sh"; "-c"; Printf.sprintf "echo %d; exec true" i |]))
+         (List.init 10 Fun.id)
+     in
+     List.iteri (fun i output -> Alcotest.(check string) "output" (Printf.sprintf "%d\n" i) output) outputs;
+     let* status = Lwt_process.exec ("sh", [| "sh"; "-c"; "exit 7" |]) in
+     bool "status" true (status = Unix.WEXITED 7);
+     let* text = Lwt_process.pmap ("tr", [| "tr"; "a-z"; "A-Z" |]) "pipeline" in
+     Alcotest.(check string) "tr" "PIPELINE" text;
+     Lwt.return_unit)
+
+let test_threads_of_lwt () =
+  Lwt_main.run
+    (let* results =
+       Lwt_list.map_p
+         (fun i -> Lwt_preemptive.detach (fun () -> Thread.yield (); i * i) ())
+         (List.init 20 Fun.id)
+     in
+     Alcotest.(check (list int)) "detach" (List.init 20 (fun i -> i * i)) results;
+     let* names = Lwt_unix.files_of_directory "/proc/self" |> Lwt_stream.to_list in
+     bool "jobs" true (List.mem "status" names);
+     let* result =
+       Lwt_preemptive.detach
+         (fun () -> Lwt_preemptive.run_in_main (fun () -> Lwt.map (fun () -> 5) (Lwt.pause ())))
+         ()
+     in
+     int "run_in_main" 5 result;
+     Lwt.return_unit)
+
+(* ---- Fork --------------------------------------------------------------------------------- *)
+
+(* Sockets, timers and files in the loop of this process. *)
+let works () =
+  Lwt_main.run
+    (let input, output = pipe () in
+     let buffer = Bytes.create 4 in
+     let read = Lwt_unix.read input buffer 0 4 in
+     let* () = Lwt_unix.sleep 0.001 in
+     let* _ = Lwt_unix.write_string output "ping" 0 4 in
+     let* n = read in
+     int "read" 4 n;
+     let* file = File.openfile "/proc/self/exe" [ Unix.O_RDONLY ] 0 in
+     let block = Ringway.Buffer.create 4 in
+     let* n = File.pread file block ~pos:0 0 4 in
+     int "file" 4 n;
+     Alcotest.(check char) "ELF" 'E' block.{1};
+     let* () = File.close file in
+     close_pipe (input, output))
+
+let test_fork () =
+  let input, output = pipe () in
+  let buffer = Bytes.create 1 in
+  let read = Lwt_unix.read input buffer 0 1 in
+  Lwt_engine.iter false;
+  let child_works fork =
+    match fork () with
+    | 0 ->
+        let code =
+          match
+            works ();
+            (* The event of before the fork, which the parent has, too. *)
+            int "written" 1 (Lwt_main.run (Lwt_unix.write_string output "c" 0 1));
+            int "read" 1 (Lwt_main.run read);
+            bool "installed" true (Engine.installed ());
+            bool "a ring of its own" true ((stats ()).rings >= 2)
+          with
+          | () -> 0
+          | exception exn ->
+              prerr_endline ("in the child: " ^ Printexc.to_string exn);
+              1
+        in
+        Unix._exit code
+    | pid -> bool "child" true (snd (Unix.waitpid [] pid) = Unix.WEXITED 0)
+  in
+  works ();
+  child_works Lwt_unix.fork;
+  works ();
+  child_works Unix.fork;
+  works ();
+  int "the parent has kept its ring" 1 (stats ()).rings;
+  int "written" 1 (Lwt_main.run (Lwt_unix.write_string output "p" 0 1));
+  int "read" 1 (Lwt_main.run read);
+  Lwt_main.run (close_pipe (input, output))
+
+(* A file operation of the parent is cancelled in the child, once. *)
+let test_fork_in_flight () =
+  let input, output = Unix.pipe ~cloexec:true () in
+  let buffer = Ringway.Buffer.create 4 in
+  let ended = ref 0 in
+  let read =
+    Lwt.finalize
+      (fun () ->
+        Promise.run "read" ""
+          (Ringway.Operation.read input buffer ~off:0 ~len:4
+             ~pos:Ringway.Operation.current_position)
+          Fun.id)
+      (fun () ->
+        incr ended;
+        Lwt.return_unit)
+  in
+  Lwt_engine.iter false;
+  bool "child" true
+    (in_child (fun () ->
+         Alcotest.check_raises "in the child" Lwt.Canceled (fun () -> ignore (Lwt_main.run read));
+         works ();
+         int "once" 1 !ended));
+  write_all output "data";
+  int "in the parent" 4 (Lwt_main.run read);
+  int "once" 1 !ended;
+  close_both (input, output)
+
+(* ---- Threads and domains -------------------------------------------------------------------- *)
+
+let in_thread f =
+  let failure = ref None in
+  Thread.join (Thread.create (fun () -> try f () with exn -> failure := Some exn) ());
+  Option.iter raise !failure
+
+let moves run_elsewhere () =
+  let input, output = pipe () in
+  let buffer = Bytes.create 1 in
+  let read () = Lwt_unix.read input buffer 0 1 in
+  let write () = Lwt_unix.write_string output "x" 0 1 in
+  let first = read () in
+  Lwt_engine.iter false;
+  works ();
+  run_elsewhere (fun () ->
+      works ();
+      int "written" 1 (Lwt_main.run (write ()));
+      int "armed by the other thread" 1 (Lwt_main.run first));
+  int "two rings" 2 (stats ()).rings;
+  let second = read () in
+  works ();
+  int "written" 1 (Lwt_main.run (write ()));
+  int "armed in between" 1 (Lwt_main.run second);
+  int "three rings" 3 (stats ()).rings;
+  run_elsewhere works;
+  run_elsewhere works;
+  works ();
+  Lwt_main.run (close_pipe (input, output))
+
+let test_domain () =
+  match Spawn.in_domain with
+  | None -> skip ~expected:true "OCaml 4 has no domains"
+  | Some in_domain -> moves in_domain ()
+
+let test_many_runs () =
+  for i = 1 to 1000 do
+    int "run" i (Lwt_main.run (Lwt.map (fun () -> i) (Lwt.pause ())))
+  done;
+  for _ = 1 to 50 do
+    works ()
+  done;
+  int "one ring" 1 (stats ()).rings
+
+(* ---- Failures ------------------------------------------------------------------------------- *)
+
+(* A ring that fails: its descriptor becomes another file. *)
+let break_ring () =
+  let ring = Ringway.Queue.descriptor (Dispatcher.queue (Dispatcher.current ())) in
+  let null = Unix.openfile "/dev/null" [ Unix.O_RDWR; Unix.O_CLOEXEC ] 0 in
+  Unix.dup2 ~cloexec:true null ring;
+  Unix.close null
+
+let test_ring_fails () =
+  bool "child" true
+    (in_child (fun () ->
+         let input, output = pipe () in
+         let buffer = Bytes.create 1 in
+         let read = Lwt_unix.read input buffer 0 1 in
+         let slept = Lwt_unix.sleep 0.001 in
+         let fifo_read, _fifo_write = Unix.pipe ~cloexec:true () in
+         let file = Ringway.Buffer.create 4 in
+         works ();
+         let file_read =
+           Promise.run "read" ""
+             (Ringway.Operation.read fifo_read file ~off:0 ~len:4
+                ~pos:Ringway.Operation.current_position)
+             Fun.id
+         in
+         break_ring ();
+         (* A short wait at most; the timers begin anew on the other engine. *)
+         Lwt_main.run slept;
+         bool "removed" false (Engine.installed ());
+         bool "explained" true (String.length (Engine.explain ()) > String.length "not installed");
+         (match Lwt_main.run file_read with
+         | _ -> Alcotest.fail "the file operation has succeeded"
+         | exception (Unix.Unix_error (Unix.EIO, _, _) | Lwt.Canceled) -> ());
+         int "written" 1 (Lwt_main.run (Lwt_unix.write_string output "x" 0 1));
+         int "the event was transferred" 1 (Lwt_main.run read);
+         works ()))
+
+(* ---- Removing while file operations are in flight -------------------------------------------- *)
+
+let test_remove_in_flight () =
+  let input, output = Unix.pipe ~cloexec:true () in
+  let buffer = Ringway.Buffer.create 4 in
+  let read () =
+    Promise.run "read" ""
+      (Ringway.Operation.read input buffer ~off:0 ~len:4 ~pos:Ringway.Operation.current_position)
+      Fun.id
+  in
+  let first = read () in
+  Lwt_engine.iter false;
+  Engine.remove ();
+  works ();
+  write_all output "data";
+  int "ends under Lwt's engine" 4 (Lwt_main.run first);
+  let second = read () in
+  Lwt_main.run (Lwt.pause ());
+  install ();
+  works ();
+  write_all output "data";
+  int "ends under ours" 4 (Lwt_main.run second);
+  close_both (input, output)
+
+(* Started and not submitted when the engine goes. *)
+let test_remove_unsubmitted () =
+  let file = Lwt_main.run (File.openfile "/proc/self/exe" [ Unix.O_RDONLY ] 0) in
+  let buffer = Ringway.Buffer.create 4 in
+  let read = Promise.run "nop" "" Ringway.Operation.nop Fun.id in
+  Engine.remove ();
+  int "result" 0 (Lwt_main.run read);
+  let read = File.pread file buffer ~pos:0 0 4 in
+  install ();
+  int "result" 4 (Lwt_main.run read);
+  Lwt_main.run (File.close file)
+
+let case name f = Alcotest.test_case name `Quick (with_engine f)
+
+let () =
+  where_installed (fun () ->
+      Alcotest.run "process"
+        [
+          ( "signals",
+            [
+              case "a handler runs during the wait" test_signal;
+              case "a handler raises" test_raising_handler;
+              case "Lwt_unix.on_signal" test_on_signal;
+              case "children" test_children;
+              case "threads of Lwt" test_threads_of_lwt;
+            ] );
+          ("fork", [ case "works in the child" test_fork; case "in flight" test_fork_in_flight ]);
+          ( "threads",
+            [
+              case "one after another" (moves in_thread);
+              case "domains" test_domain;
+              case "many runs" test_many_runs;
+            ] );
+          ("failures", [ case "the ring fails" test_ring_fails ]);
+          ( "removing",
+            [
+              case "operations in flight" test_remove_in_flight;
+              case "operations not submitted" test_remove_unsubmitted;
+            ] );
+        ])

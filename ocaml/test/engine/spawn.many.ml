@@ -1,0 +1,2 @@
+let in_domain : ((unit -> unit) -> unit) option =
+  Some (fun f -> Domain.join (Domain.spawn f))

@@ -1,0 +1,28 @@
+external refuse : bool -> bool -> unit = "ringway_test_refuse"
+external set_limit : bool -> int -> unit = "ringway_test_set_limit"
+
+let refuse ~io_uring ~aio = refuse io_uring aio
+let set_descriptors n = set_limit true n
+let set_locked_memory n = set_limit false n
+
+let in_child ?(fork = Lwt_unix.fork) f =
+  flush_all ();
+  match fork () with
+  | 0 ->
+      let code =
+        match
+          ignore (Unix.alarm 60);
+          f ()
+        with
+        | () -> 0
+        | exception exn ->
+            prerr_endline ("in the child: " ^ Printexc.to_string exn);
+            1
+      in
+      flush_all ();
+      Unix._exit code
+  | child -> (
+      match snd (Unix.waitpid [] child) with
+      | WEXITED 0 -> ()
+      | WEXITED n -> failwith (Printf.sprintf "the child exited with %d" n)
+      | WSIGNALED n | WSTOPPED n -> failwith (Printf.sprintf "the child ended by signal %d" n))

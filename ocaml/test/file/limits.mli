@@ -1,0 +1,13 @@
+(** Limits and refusals, for a child process. *)
+
+val refuse : io_uring:bool -> aio:bool -> unit
+(** [io_uring_setup(2)] or [io_setup(2)] fail with [EPERM] from now on, as in a container. *)
+
+val set_descriptors : int -> unit
+(** [RLIMIT_NOFILE]. *)
+
+val set_locked_memory : int -> unit
+(** [RLIMIT_MEMLOCK], in bytes. *)
+
+val in_child : ?fork:(unit -> int) -> (unit -> unit) -> unit
+(** Runs the function in a child of [fork], by default [Lwt_unix.fork]. Fails if that fails, or does not end within 60 seconds. *)

@@ -1,0 +1,698 @@
+(* The dispatcher and its promises: the loop never blocks with operations that are not submitted; what
+   happens to promises when operations are cancelled, complete late, or lose their queue; forks,
+   threads, signals, exits; allocation. *)
+
+open Ringway
+module System = Unix
+open Ringway_lwt
+module Unix = System
+open Lwt.Syntax
+
+let file name = Filename.concat Way.directory name
+let nop () = Promise.run "nop" "" Operation.nop Fun.id
+
+let outcome p =
+  Lwt.try_bind
+    (fun () -> p)
+    (fun _ -> Lwt.return "ok")
+    (function
+      | Lwt.Canceled -> Lwt.return "canceled" | exn -> Lwt.return (Printexc.to_string exn))
+
+(* Runs with a dispatcher of its own, over Lwt's engine. *)
+let with_dispatcher ?(capacity = 64) ?faults f =
+  let backend = List.hd (Way.backends ()) in
+  let dispatcher = Dispatcher.create (Queue.create ~backend ~capacity ?faults ()) in
+  let previous = if Way.is "engine" then Some (Dispatcher.current ()) else None in
+  Dispatcher.set_current (Some dispatcher);
+  Dispatcher.attach dispatcher;
+  Lwt.finalize
+    (fun () -> f dispatcher)
+    (fun () ->
+      Dispatcher.set_current previous;
+      Lwt.return_unit)
+
+(* Blocks. What is written is read by a pending read of the other end. *)
+let fifo_number = ref 0
+
+let fifo () =
+  incr fifo_number;
+  let path = file (Printf.sprintf "fifo %d" !fifo_number) in
+  Unix.mkfifo path 0o600;
+  Unix.openfile path [ O_RDWR; O_CLOEXEC ] 0
+
+let read_one fd buffer =
+  Promise.run "read" "" (Operation.read fd buffer ~off:0 ~len:1 ~pos:Operation.current_position)
+    Fun.id
+
+let write_one fd = assert (Unix.write_substring fd "x" 0 1 = 1)
+
+(* ---- The loop ------------------------------------------------------------------------------- *)
+
+(* After the dispatcher's hook, and before the engine's turn. *)
+let started_by_a_later_hook () =
+  let* _ = nop () in
+  let promise, resolver = Lwt.wait () in
+  let started = ref false in
+  let hook =
+    Lwt_main.Enter_iter_hooks.add_last (fun () ->
+        if not !started then begin
+          started := true;
+          Lwt.on_success (nop ()) (fun _ -> Lwt.wakeup resolver ())
+        end)
+  in
+  let* () = promise in
+  Lwt_main.Enter_iter_hooks.remove hook;
+  Lwt.return_unit
+
+let started_everywhere () =
+  let* _ = nop () in
+  let* _ = Lwt.bind (Lwt.pause ()) nop in
+  let* _ = Lwt.bind (Lwt_unix.sleep 0.001) nop in
+  let promise, resolver = Lwt.wait () in
+  let hook = ref None in
+  hook :=
+    Some
+      (Lwt_main.Leave_iter_hooks.add_first (fun () ->
+           Option.iter Lwt_main.Leave_iter_hooks.remove !hook;
+           hook := None;
+           Lwt.on_success (nop ()) (fun _ -> Lwt.wakeup resolver ())));
+  let* () = promise in
+  (* By a completion: two hundred in sequence, then a hundred sequences side by side. *)
+  let rec sequence n = if n = 0 then Lwt.return_unit else Lwt.bind (nop ()) (fun _ -> sequence (n - 1)) in
+  let* () = sequence 200 in
+  Lwt.join (List.init 100 (fun _ -> sequence 10))
+
+(* Started when no loop runs, and left by a loop that ends. *)
+let between_loops () =
+  ignore (Unix.alarm 60);
+  let before = nop () in
+  let left = ref Lwt.return_unit in
+  Lwt_main.run
+    (let* _ = nop () in
+     left := Lwt.map ignore (nop ());
+     Lwt.return_unit);
+  Lwt_main.run (Lwt.join [ Lwt.map ignore before; !left ]);
+  ignore (Unix.alarm 0)
+
+let other_events_go_on () =
+  (* Files that are always ready do not keep the loop from timers. *)
+  let stop = ref false in
+  let rec busy () = if !stop then Lwt.return_unit else Lwt.bind (nop ()) (fun _ -> busy ()) in
+  let all = Lwt.join (List.init 50 (fun _ -> busy ())) in
+  let* () = Lwt_unix.sleep 0.01 in
+  stop := true;
+  all
+
+let exceptions_of_callbacks () =
+  let hook = !Lwt.async_exception_hook in
+  let caught = ref [] in
+  (Lwt.async_exception_hook := fun exn -> caught := exn :: !caught);
+  let dispatcher = Dispatcher.current () in
+  let others = List.init 5 (fun _ -> nop ()) in
+  let (_ : Dispatcher.request) = Dispatcher.start dispatcher Operation.nop (fun _ -> raise Exit) in
+  let more = List.init 5 (fun _ -> nop ()) in
+  let* _ = Lwt.all (others @ more) in
+  Lwt.async_exception_hook := hook;
+  Alcotest.(check int) "caught" 1 (List.length (List.filter (( = ) Exit) !caught));
+  let* result =
+    outcome (Promise.run "nop" "" Operation.nop (fun _ -> failwith "finish"))
+  in
+  Alcotest.(check string) "of finish" "Failure(\"finish\")" result;
+  Lwt.return_unit
+
+(* ---- Cancelling ----------------------------------------------------------------------------- *)
+
+let block = 512
+
+(* Block i is full of characters that depend on i. *)
+let pattern i = Char.chr (((i * 7) + (i lsr 8)) land 0xff)
+
+let patterned blocks =
+  let path = file "blocks" in
+  let channel = open_out_bin path in
+  for i = 0 to blocks - 1 do
+    output_string channel (String.make block (pattern i))
+  done;
+  close_out channel;
+  Unix.openfile path [ O_RDONLY; O_CLOEXEC ] 0
+
+let is_full_of char buffer =
+  let rec go i = i = block || (Bigarray.Array1.get buffer i = char && go (i + 1)) in
+  go 0
+
+(* A thousand reads, of which some are cancelled at once, some after they were submitted, some when
+   others complete. No buffer has bytes of another's read. *)
+let storm ?faults () =
+  let count = 1000 in
+  let fd = patterned count in
+  let storm dispatcher =
+    let buffers = Array.init count (fun _ -> Buffer.create block) in
+    Array.iter (fun buffer -> Bigarray.Array1.fill buffer '\000') buffers;
+    let ended = ref 0 in
+    let reads =
+      Array.mapi
+        (fun i buffer ->
+          Promise.run
+            ~on_end:(fun () -> incr ended)
+            "read" ""
+            (Operation.exact (Operation.read fd buffer ~off:0 ~len:block ~pos:(i * block)))
+            Fun.id)
+        buffers
+    in
+    let cancel_every n = Array.iteri (fun i read -> if i mod n = 0 then Lwt.cancel read) reads in
+    cancel_every 7;
+    let* () = Lwt.pause () in
+    cancel_every 3;
+    let* _ = Lwt.choose (Array.to_list (Array.map outcome reads)) in
+    cancel_every 2;
+    let* outcomes = Lwt.all (Array.to_list (Array.map outcome reads)) in
+    (* The buffers are ours when the operations have ended. *)
+    let rec settle () =
+      if !ended = count then Lwt.return_unit else Lwt.bind (Lwt_unix.sleep 0.001) settle
+    in
+    let* () = settle () in
+    Alcotest.(check int) "none in flight" 0 (Dispatcher.in_flight dispatcher);
+    List.iteri
+      (fun i outcome ->
+        let buffer = buffers.(i) in
+        match outcome with
+        | "ok" -> Alcotest.(check bool) "own bytes" true (is_full_of (pattern i) buffer)
+        | "canceled" ->
+            (* Or it came too late. *)
+            for j = 0 to block - 1 do
+              let c = Bigarray.Array1.get buffer j in
+              if c <> '\000' && c <> pattern i then Alcotest.failf "foreign byte in buffer %d" i
+            done;
+            if i mod 2 <> 0 && i mod 3 <> 0 && i mod 7 <> 0 then
+              Alcotest.failf "read %d was cancelled" i
+        | other -> if faults = None then Alcotest.failf "read %d: %s" i other)
+      outcomes;
+    Lwt.return_unit
+  in
+  let* () = with_dispatcher ~capacity:64 ?faults storm in
+  Unix.close fd;
+  Lwt.return_unit
+
+(* An operation that never ends: cancelling rejects the promise at once, the buffer stays the
+   operation's, and the operation ends. *)
+let endless () =
+  let fd = fifo () in
+  let ended = ref false in
+  let buffer = Buffer.create 1 in
+  let read =
+    Promise.run
+      ~on_end:(fun () -> ended := true)
+      "read" ""
+      (Operation.read fd buffer ~off:0 ~len:1 ~pos:Operation.current_position)
+      Fun.id
+  in
+  let* () = Lwt_unix.sleep 0.01 in
+  Alcotest.(check bool) "pending" true (Lwt.is_sleeping read);
+  Lwt.cancel read;
+  Alcotest.(check bool) "rejected at once" true (Lwt.state read = Lwt.Fail Lwt.Canceled);
+  let rec settle n =
+    if !ended || n = 0 then Lwt.return_unit
+    else Lwt.bind (Lwt_unix.sleep 0.001) (fun () -> settle (n - 1))
+  in
+  let* () = settle 100 in
+  (* A thread inside read(2) cannot be stopped: it takes the next byte. *)
+  let taken = not !ended in
+  if taken then begin
+    write_one fd;
+    let* () = settle 10_000 in
+    Alcotest.(check bool) "ended" true !ended;
+    Lwt.return (Unix.close fd)
+  end
+  else begin
+    let next = read_one fd (Buffer.create 1) in
+    write_one fd;
+    let* n = next in
+    Alcotest.(check int) "the next read gets the byte" 1 n;
+    Lwt.return (Unix.close fd)
+  end
+
+(* Opens that are cancelled and succeed nevertheless leave no descriptor open. *)
+let late_open () =
+  let path = file "opened" in
+  Unix.close (Unix.openfile path [ O_CREAT; O_WRONLY ] 0o600);
+  let count () = Array.length (Sys.readdir "/proc/self/fd") in
+  with_dispatcher ~faults:"seed=5 delay=1000/20" (fun dispatcher ->
+      let* _ = nop () in
+      let before = count () in
+      let opens = List.init 50 (fun _ -> File.openfile path [ O_RDONLY ] 0) in
+      let* () = Lwt.pause () in
+      let* () = Lwt.pause () in
+      List.iter Lwt.cancel opens;
+      let rec settle () =
+        if Dispatcher.in_flight dispatcher = 0 then Lwt.return_unit
+        else Lwt.bind (Lwt_unix.sleep 0.001) settle
+      in
+      let* () = settle () in
+      let* () =
+        Lwt_list.iter_s
+          (fun p -> match Lwt.state p with Lwt.Return file -> File.close file | _ -> Lwt.return_unit)
+          opens
+      in
+      Alcotest.(check int) "descriptors" before (count ());
+      Lwt.return_unit)
+
+let backlog () =
+  with_dispatcher ~capacity:2 (fun dispatcher ->
+      let order = ref [] in
+      let fd = fifo () in
+      (* Two reads fill the queue. *)
+      let reads = List.init 2 (fun _ -> read_one fd (Buffer.create 1)) in
+      let nops =
+        List.init 20 (fun i ->
+            let p = nop () in
+            Lwt.on_success p (fun _ -> order := i :: !order);
+            p)
+      in
+      let* () = Lwt_unix.sleep 0.01 in
+      Alcotest.(check (list int)) "all wait" [] !order;
+      Alcotest.(check int) "in flight" 22 (Dispatcher.in_flight dispatcher);
+      List.iteri (fun i p -> if i mod 4 = 0 then Lwt.cancel p) nops;
+      let* () = Lwt_unix.sleep 0.01 in
+      Alcotest.(check int) "without the cancelled" 17 (Dispatcher.in_flight dispatcher);
+      (* One slot is free from now on: one after another. *)
+      write_one fd;
+      let* _ = Lwt.all (List.map outcome nops) in
+      let* () = Lwt.pause () in
+      Alcotest.(check (list int))
+        "in order"
+        (List.filter (fun i -> i mod 4 <> 0) (List.init 20 Fun.id))
+        (List.rev !order);
+      write_one fd;
+      let* _ = Lwt.all reads in
+      Lwt.return (Unix.close fd))
+
+(* A cancelled request may be started again at once. *)
+let restart () =
+  with_dispatcher ~capacity:1 (fun dispatcher ->
+      let results = ref [] in
+      let restarted = ref false in
+      let request = ref Dispatcher.no_request in
+      request :=
+        Dispatcher.prepare Operation.nop (fun result ->
+            results := result :: !results;
+            if not !restarted then begin
+              restarted := true;
+              Dispatcher.restart dispatcher !request
+            end);
+      let first = nop () in
+      Dispatcher.restart dispatcher !request;
+      Dispatcher.cancel dispatcher !request;
+      let* _ = first in
+      let rec settle () =
+        if List.length !results = 2 then Lwt.return_unit else Lwt.bind (Lwt.pause ()) settle
+      in
+      let* () = settle () in
+      Alcotest.(check (list int)) "results" [ 0; -Operation.ecanceled ] !results;
+      Lwt.return_unit)
+
+(* ---- Queues that go away -------------------------------------------------------------------- *)
+
+let replaced () =
+  let fd = fifo () in
+  let* read, dispatcher =
+    with_dispatcher (fun dispatcher -> Lwt.return ((fun () -> read_one fd (Buffer.create 1)) (), dispatcher))
+  in
+  let* _ = nop () in
+  Alcotest.(check int) "goes on" 1 (Dispatcher.in_flight dispatcher);
+  Alcotest.(check bool) "open" true (Dispatcher.is_usable dispatcher);
+  write_one fd;
+  let* _ = read in
+  let* () = Lwt.pause () in
+  let* () = Lwt.pause () in
+  Alcotest.(check bool) "closed when done" false (Dispatcher.is_usable dispatcher);
+  Lwt.return (Unix.close fd)
+
+let abandoned () =
+  let fd = fifo () in
+  let dispatcher = Dispatcher.create (Queue.create ~close_wait_ms:100 ()) in
+  Dispatcher.attach dispatcher;
+  let result, resolver = Lwt.wait () in
+  let request = Dispatcher.start dispatcher
+      (Operation.read fd (Buffer.create 1) ~off:0 ~len:1 ~pos:Operation.current_position)
+      (Lwt.wakeup resolver)
+  in
+  let* () = Lwt.pause () in
+  Dispatcher.abandon dispatcher;
+  Alcotest.(check bool) "after a pause" true (Lwt.is_sleeping result);
+  let* result = result in
+  Alcotest.(check int) "result" (-Operation.ecanceled) result;
+  Dispatcher.cancel dispatcher request;
+  Dispatcher.abandon dispatcher;
+  write_one fd;
+  Lwt.return (Unix.close fd)
+
+(* The ring's descriptor becomes another file, so that the next system call fails. *)
+let failed_ring () =
+  if not (Way.is "uring") then begin
+    Way.skip "only a ring can fail";
+    Lwt.return_unit
+  end
+  else begin
+    Unix.putenv "RINGWAY_BACKEND" "";
+    let fd = fifo () in
+    let dispatcher = Dispatcher.create (Queue.create ~backend:Queue.Uring ~close_wait_ms:100 ()) in
+    Dispatcher.set_current (Some dispatcher);
+    Dispatcher.attach dispatcher;
+    let ring = Queue.descriptor (Dispatcher.queue dispatcher) in
+    let pending = read_one fd (Buffer.create 1) in
+    let* _ = nop () in
+    let null = Unix.openfile "/dev/null" [ O_RDONLY; O_CLOEXEC ] 0 in
+    Unix.dup2 ~cloexec:true null ring;
+    Unix.close null;
+    let* outcomes = Lwt.all [ outcome pending; outcome (nop ()) ] in
+    Alcotest.(check (list string))
+      "rejected"
+      [
+        "Unix.Unix_error(Unix.EIO, \"read\", \"\")"; "Unix.Unix_error(Unix.EIO, \"nop\", \"\")";
+      ]
+      outcomes;
+    let* _ = nop () in
+    Alcotest.(check string)
+      "the next backend" "kaio"
+      (Queue.backend_name (Queue.backend (Dispatcher.queue (Dispatcher.current ()))));
+    let explanation = Dispatcher.explain () in
+    Alcotest.(check bool)
+      "explained" true
+      (String.length explanation > 30 && String.sub explanation 0 18 = "the queue on uring");
+    Unix.putenv "RINGWAY_BACKEND" "uring";
+    Lwt.return (Unix.close fd)
+  end
+
+(* ---- Processes, threads, signals -------------------------------------------------------------- *)
+
+(* The parent's operations do not end in the child; the child has a queue of its own. *)
+let forked ~fork () =
+  ignore (Unix.alarm 60);
+  let fd = fifo () in
+  let path = file "child" in
+  let pending = read_one fd (Buffer.create 1) in
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  Limits.in_child ~fork (fun () ->
+      let outcome =
+        Lwt_main.run
+          (let* file = File.openfile path [ O_WRONLY; O_CREAT; O_EXCL ] 0o600 in
+           let* n = File.write_string file "child" 0 5 in
+           assert (n = 5);
+           let* () = File.close file in
+           outcome pending)
+      in
+      if outcome <> "canceled" then failwith outcome);
+  Alcotest.(check string) "written" "child" (Way.read_file path);
+  Unix.unlink path;
+  Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
+  write_one fd;
+  Lwt_main.run (Lwt.map ignore pending);
+  ignore (Unix.alarm 0);
+  Unix.close fd
+
+(* A child that does nothing but end, and one that forks again. *)
+let forked_twice () =
+  let fd = fifo () in
+  let pending = read_one fd (Buffer.create 1) in
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  Limits.in_child (fun () -> Lwt_main.run (Lwt.pause ()));
+  Limits.in_child (fun () ->
+      Lwt_main.run (Lwt.map ignore (nop ()));
+      Limits.in_child (fun () -> Lwt_main.run (Lwt.map ignore (nop ()))));
+  write_one fd;
+  Lwt_main.run (Lwt.map ignore pending);
+  Unix.close fd
+
+(* Runs this program again; see [main]. *)
+let again name =
+  ignore (Unix.alarm 60);
+  let pid =
+    Unix.create_process Sys.executable_name [| Sys.executable_name; name |] Unix.stdin Unix.stdout
+      Unix.stderr
+  in
+  let status = snd (Unix.waitpid [] pid) in
+  ignore (Unix.alarm 0);
+  status
+
+let check_exit code = function
+  | Unix.WEXITED n -> Alcotest.(check int) "exit" code n
+  | WSIGNALED n | WSTOPPED n -> Alcotest.failf "signal %d" n
+
+let exit_in_flight () = check_exit 0 (again "exit")
+let exit_by_exception () = check_exit 2 (again "exception")
+
+let prepare_exit () =
+  let fd = fifo () in
+  let pending = List.init 10 (fun _ -> read_one fd (Buffer.create 1)) in
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  ignore (pending, nop ())
+
+(* A handler raises while the loop waits: nothing is lost. *)
+let interrupted () =
+  ignore (Unix.alarm 60);
+  let fd = fifo () in
+  let pending = read_one fd (Buffer.create 1) in
+  let previous = Sys.signal Sys.sigvtalrm (Signal_handle (fun _ -> raise Exit)) in
+  (* From another process: a thread of this one might handle it itself. *)
+  let sender =
+    Unix.create_process "sh"
+      [| "sh"; "-c"; Printf.sprintf "sleep 0.1; kill -VTALRM %d" (Unix.getpid ()) |]
+      Unix.stdin Unix.stdout Unix.stderr
+  in
+  (match Lwt_main.run pending with
+  | _ -> Alcotest.fail "not interrupted"
+  | exception Exit -> ());
+  ignore (Unix.waitpid [] sender);
+  Sys.set_signal Sys.sigvtalrm previous;
+  Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
+  write_one fd;
+  Alcotest.(check int) "not lost" 1 (Lwt_main.run pending);
+  Unix.close fd;
+  ignore (Unix.alarm 0)
+
+(* Handlers raise at any moment, a thousand times. *)
+let interrupted_everywhere () =
+  let completed = ref 0 and interrupted = ref 0 in
+  let previous = Sys.signal Sys.sigalrm (Signal_handle (fun _ -> raise Sys.Break)) in
+  let dispatcher = Dispatcher.current () in
+  (* Without promises: what Lwt does with an exception inside of its own functions is not the
+     dispatcher's. *)
+  let total = 20_000 in
+  let started = ref 0 in
+  (* Polls of our engine. *)
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  let idle = Dispatcher.in_flight dispatcher in
+  let hook = !Lwt.async_exception_hook in
+  (Lwt.async_exception_hook := fun _ -> ());
+  let timer interval =
+    ignore (Unix.setitimer ITIMER_REAL { it_interval = interval; it_value = interval })
+  in
+  timer 0.0002;
+  let count _ = incr completed in
+  let rec go () =
+    match
+      while !started < total do
+        (* A handler may raise after the start: then the operation is one more. *)
+        let (_ : Dispatcher.request) = Dispatcher.start dispatcher Operation.nop count in
+        incr started;
+        if !started mod 50 = 0 then Lwt_main.run (Lwt.pause ())
+      done
+    with
+    | () -> ()
+    | exception Sys.Break ->
+        incr interrupted;
+        go ()
+  in
+  go ();
+  let rec stop () = try timer 0. with Sys.Break -> stop () in
+  stop ();
+  Sys.set_signal Sys.sigalrm previous;
+  Lwt.async_exception_hook := hook;
+  let rec settle () =
+    if Dispatcher.in_flight dispatcher <= idle then Lwt.return_unit
+    else Lwt.bind (Lwt_unix.sleep 0.001) settle
+  in
+  Lwt_main.run (settle ());
+  if !interrupted = 0 then Alcotest.fail "never interrupted";
+  (* A handler that raises at the beginning of a callback replaces it. *)
+  if !completed > total + !interrupted || !completed < total - !interrupted then
+    Alcotest.failf "%d of %d, interrupted %d times" !completed total !interrupted;
+  Lwt_main.run (Lwt.map ignore (nop ()))
+
+(* The loop runs on another thread, in another domain, and here again. *)
+let moved () =
+  ignore (Unix.alarm 60);
+  let fd = fifo () in
+  let pending = ref (read_one fd (Buffer.create 1)) in
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  let check () =
+    let result =
+      Lwt_main.run
+        (let* _ = nop () in
+         if not (Way.is "engine") then begin
+           Alcotest.(check bool) "goes on" true (Lwt.is_sleeping !pending);
+           write_one fd
+         end;
+         outcome !pending)
+    in
+    (* The engine's ring belongs to a thread. *)
+    Alcotest.(check string) "pending" (if Way.is "engine" then "canceled" else "ok") result;
+    pending := read_one fd (Buffer.create 1);
+    Lwt_main.run (Lwt.map ignore (nop ()))
+  in
+  Other_domain.run check;
+  check ();
+  Other_domain.run check;
+  Lwt.cancel !pending;
+  write_one fd;
+  Lwt_main.run (Lwt.map ignore (nop ()));
+  ignore (Unix.alarm 0);
+  Unix.close fd
+
+(* ---- Allocation ----------------------------------------------------------------------------- *)
+
+let allocation () =
+  let* dispatcher = Lwt.return (Dispatcher.current ()) in
+  ignore dispatcher;
+  let fd = patterned 64 in
+  let buffers = Array.init 32 (fun _ -> Buffer.create block) in
+  let rec reads buffer n =
+    if n = 0 then Lwt.return_unit
+    else
+      let* _ =
+        Promise.run "read" "" (Operation.read fd buffer ~off:0 ~len:block ~pos:(n land 63 * block)) Fun.id
+      in
+      reads buffer (n - 1)
+  in
+  let all n = Lwt.join (Array.to_list (Array.map (fun buffer -> reads buffer n) buffers)) in
+  let* () = all 100 in
+  let before = Gc.quick_stat () in
+  let* () = all 3125 in
+  let after = Gc.quick_stat () in
+  let operations = 100_000. in
+  let minor = (after.minor_words -. before.minor_words) /. operations in
+  let promoted = (after.promoted_words -. before.promoted_words) /. operations in
+  let major = (after.major_words -. before.major_words) /. operations in
+  Printf.printf "words per operation: minor %.1f, promoted %.2f, major %.2f\n%!" minor promoted major;
+  (* Nothing is allocated in the major heap itself; what is in flight at a minor collection is
+     promoted. *)
+  Alcotest.(check bool) "minor" true (minor < 200.);
+  Alcotest.(check bool) "major" true (major -. promoted < 0.1);
+  Alcotest.(check bool) "promoted" true (promoted < 4.);
+  Unix.close fd;
+  Lwt.return_unit
+
+(* ---- Limits --------------------------------------------------------------------------------- *)
+
+(* In children, which have no queue yet. *)
+let use_files () =
+  Unix.putenv "RINGWAY_BACKEND" "";
+  Lwt_main.run
+    (let path = file (Printf.sprintf "limits %d" (Unix.getpid ())) in
+     let* file = File.openfile path [ O_RDWR; O_CREAT ] 0o600 in
+     let* n = File.write_string file "data" 0 4 in
+     assert (n = 4);
+     let bytes = Bytes.create 10 in
+     let* n = File.pread_bytes file bytes ~pos:0 0 10 in
+     assert (Bytes.sub_string bytes 0 n = "data");
+     let* () = File.fsync file in
+     let* () = File.close file in
+     Path.unlink path)
+
+let backend () = Queue.backend_name (Queue.backend (Dispatcher.queue (Dispatcher.current ())))
+
+let refused () =
+  let in_child ~io_uring ~aio expected =
+    Limits.in_child (fun () ->
+        Limits.refuse ~io_uring ~aio;
+        if not (Engine.installed ()) then begin
+          match Engine.install () with
+          | Ok () -> failwith "installed"
+          | Error "" -> failwith "no reason"
+          | Error _ -> ()
+        end;
+        use_files ();
+        if backend () <> expected then failwith ("on " ^ backend ());
+        if Dispatcher.explain () = "" then failwith "no explanation")
+  in
+  in_child ~io_uring:true ~aio:false "kaio";
+  in_child ~io_uring:true ~aio:true "threads"
+
+let little_locked_memory () =
+  if Unix.geteuid () <> 0 then Way.skip "only root can become another user"
+  else begin
+    Unix.chmod Way.directory 0o777;
+    Limits.in_child (fun () ->
+        Limits.set_locked_memory 65536;
+        Unix.setuid 65534;
+        use_files ())
+  end
+
+let no_descriptors () =
+  Limits.in_child (fun () ->
+      use_files ();
+      Limits.set_descriptors 40;
+      let opened = ref [] in
+      (match
+         while true do
+           opened := Unix.dup Unix.stderr :: !opened
+         done
+       with
+      | () -> ()
+      | exception Unix.Unix_error (EMFILE, _, _) -> ());
+      let open_file () =
+        Lwt_main.run (outcome (File.openfile "/dev/null" [ O_RDONLY ] 0))
+      in
+      let result = open_file () in
+      if result <> "Unix.Unix_error(Unix.EMFILE, \"open\", \"/dev/null\")" then failwith result;
+      List.iter Unix.close !opened;
+      if open_file () <> "ok" then failwith "does not recover")
+
+(* No queue can be created: an exception, and no loop that hangs. *)
+let no_descriptors_at_all () =
+  Limits.in_child (fun () ->
+      Limits.set_descriptors 3;
+      match Lwt_main.run (outcome (nop ())) with
+      | "ok" -> failwith "it worked"
+      | _ -> ())
+
+let () =
+  match Sys.argv with
+  | [| _; "exit" |] -> prepare_exit ()
+  | [| _; "exception" |] ->
+      prepare_exit ();
+      (* The hook ends the process inside of a callback; at_exit then runs the loop again. *)
+      Lwt_main.at_exit (fun () -> Lwt.map ignore (nop ()));
+      Lwt.on_success (nop ()) (fun _ -> raise Exit);
+      Lwt_main.run (fst (Lwt.wait ()))
+  | _ ->
+      Way.run "dispatcher"
+        [
+          ("started by a later hook", Way.lwt started_by_a_later_hook);
+          ("started everywhere", Way.lwt started_everywhere);
+          ("between two loops", between_loops);
+          ("other events go on", Way.lwt other_events_go_on);
+          ("exceptions of callbacks", Way.lwt exceptions_of_callbacks);
+          ("cancel storm", Way.lwt (storm ?faults:None));
+          ("cancel storm with late completions", Way.lwt (storm ~faults:"seed=3 delay=500/20 short=200 retryable=100"));
+          ("an endless operation", Way.lwt endless);
+          ("a late open", Way.lwt late_open);
+          ("backlog", Way.lwt backlog);
+          ("restart", Way.lwt restart);
+          ("replaced", Way.lwt replaced);
+          ("abandoned", Way.lwt abandoned);
+          ("allocation", Way.lwt allocation);
+          ("a failed ring", Way.lwt failed_ring);
+          ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
+          ("fork twice", forked_twice);
+          ("exit with operations in flight", exit_in_flight);
+          ("exit by an exception", exit_by_exception);
+          ("interrupted by a signal", interrupted);
+          ("interrupted everywhere", interrupted_everywhere);
+          ("refused system calls", refused);
+          ("little locked memory", little_locked_memory);
+          ("no descriptors", no_descriptors);
+          ("no descriptors at all", no_descriptors_at_all);
+          (* The last one: OCaml 5 cannot fork any more after it. *)
+          ("another thread or domain", moved);
+        ]

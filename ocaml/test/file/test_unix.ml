@@ -1,0 +1,586 @@
+(* Ringway_lwt.Unix against Lwt_unix: the same calls, one at a time, give the same results and
+   exceptions. First a table of calls, then random sequences. What the two do differently on purpose
+   (files_unix.mli) is not here, except paths with a NUL byte, which are compared with Unix. *)
+
+module type UNIX = module type of struct
+  include Lwt_unix
+end
+
+module Ours : UNIX = struct
+  include Ringway_lwt.Unix
+  module LargeFile = Lwt_unix.LargeFile
+end
+
+module Large = Ringway_lwt.Unix.LargeFile
+
+(* A program that has moved over keeps its types. *)
+module Moved (Lwt_unix : UNIX) = struct
+  let first_line path =
+    let open Lwt.Syntax in
+    let* fd = Lwt_unix.openfile path [ Lwt_unix.O_RDONLY ] 0 in
+    let channel = Lwt_io.of_fd ~mode:Lwt_io.input fd in
+    let* line = Lwt_io.read_line channel in
+    let* () = Lwt_io.close channel in
+    Lwt.return line
+end
+
+let file name = Filename.concat Way.directory name
+
+let write_file name text =
+  let channel = open_out_bin name in
+  output_string channel text;
+  close_out channel
+
+(* What a call gives, in words. Raising at once and failing are told apart. *)
+let outcome f =
+  match f () with
+  | exception exn -> Lwt.return ("raises " ^ Printexc.to_string exn)
+  | promise ->
+      Lwt.catch
+        (fun () -> promise)
+        (fun exn -> Lwt.return ("fails with " ^ Printexc.to_string exn))
+
+let unit p = Lwt.map (fun () -> "()") p
+let int p = Lwt.map string_of_int p
+let bool p = Lwt.map string_of_bool p
+
+let kind = function
+  | Unix.S_REG -> "file"
+  | S_DIR -> "directory"
+  | S_CHR -> "character device"
+  | S_BLK -> "block device"
+  | S_LNK -> "link"
+  | S_FIFO -> "fifo"
+  | S_SOCK -> "socket"
+
+(* Times and inode numbers differ between two directories. *)
+let stats p =
+  Lwt.map
+    (fun (s : Unix.stats) ->
+      Printf.sprintf "%s %o nlink %d uid %d gid %d size %d dev %d" (kind s.st_kind) s.st_perm
+        s.st_nlink s.st_uid s.st_gid
+        (if s.st_kind = S_DIR then 0 else s.st_size)
+        s.st_dev)
+    p
+
+let large_stats p =
+  Lwt.map
+    (fun (s : Unix.LargeFile.stats) -> Printf.sprintf "%s %Ld" (kind s.st_kind) s.st_size)
+    p
+
+type calls = (module UNIX)
+
+let lwt_unix : calls = (module Lwt_unix)
+let ours : calls = (module Ours)
+
+(* One row: a name, and the call. It prepares and cleans up the files below [dir] itself. *)
+let descriptor_rows =
+  let row name f = (name, f) in
+  let with_fd flags f (module U : UNIX) dir =
+    let open Lwt.Syntax in
+    let path = Filename.concat dir "data" in
+    write_file path "0123456789";
+    let* fd = U.openfile path flags 0o600 in
+    let* result = outcome (fun () -> f (module U : UNIX) fd) in
+    let* position = outcome (fun () -> int (U.lseek fd 0 SEEK_CUR)) in
+    let* closed = outcome (fun () -> unit (U.close fd)) in
+    let contents = Way.read_file path in
+    Lwt.return (String.concat "; " [ result; position; closed; contents ])
+  in
+  let on_directory f (module U : UNIX) dir =
+    let open Lwt.Syntax in
+    let* fd = U.openfile dir [ O_RDONLY ] 0 in
+    let* result = outcome (fun () -> f (module U : UNIX) fd) in
+    let* closed = outcome (fun () -> unit (U.close fd)) in
+    Lwt.return (result ^ "; " ^ closed)
+  in
+  let on_closed f (module U : UNIX) dir =
+    let open Lwt.Syntax in
+    let path = Filename.concat dir "data" in
+    write_file path "0123456789";
+    let* fd = U.openfile path [ O_RDWR ] 0 in
+    let* () = U.close fd in
+    outcome (fun () -> f (module U : UNIX) fd)
+  in
+  let on_aborted f (module U : UNIX) dir =
+    let open Lwt.Syntax in
+    let path = Filename.concat dir "data" in
+    write_file path "0123456789";
+    let* fd = U.openfile path [ O_RDWR ] 0 in
+    U.abort fd Exit;
+    let* result = outcome (fun () -> f (module U : UNIX) fd) in
+    let* closed = outcome (fun () -> unit (U.close fd)) in
+    Lwt.return (result ^ "; " ^ closed)
+  in
+  let b = Bytes.make 20 'b' in
+  let calls =
+    [
+      ("read", fun (module U : UNIX) fd -> int (U.read fd b 0 4));
+      ("read 0", fun (module U : UNIX) fd -> int (U.read fd b 0 0));
+      ("read at the end", fun (module U : UNIX) fd -> int (U.read fd b 0 20));
+      ("read out of bounds", fun (module U : UNIX) fd -> int (U.read fd b 18 4));
+      ("read negative", fun (module U : UNIX) fd -> int (U.read fd b 0 (-1)));
+      ("pread", fun (module U : UNIX) fd -> int (U.pread fd b ~file_offset:3 1 4));
+      ("pread past the end", fun (module U : UNIX) fd -> int (U.pread fd b ~file_offset:30 1 4));
+      ("pread -1", fun (module U : UNIX) fd -> int (U.pread fd b ~file_offset:(-1) 0 4));
+      ("pread -2", fun (module U : UNIX) fd -> int (U.pread fd b ~file_offset:(-2) 0 4));
+      ("pread out of bounds", fun (module U : UNIX) fd -> int (U.pread fd b ~file_offset:0 0 21));
+      ("write", fun (module U : UNIX) fd -> int (U.write fd b 0 4));
+      ("write out of bounds", fun (module U : UNIX) fd -> int (U.write fd b 0 21));
+      ("write_string", fun (module U : UNIX) fd -> int (U.write_string fd "abc" 1 2));
+      ("write_string out of bounds", fun (module U : UNIX) fd -> int (U.write_string fd "a" 1 2));
+      ("pwrite", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:3 1 4));
+      ("pwrite -1", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:(-1) 1 4));
+      ("pwrite out of bounds", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:3 18 4));
+      ("pwrite_string", fun (module U : UNIX) fd -> int (U.pwrite_string fd "xy" ~file_offset:8 0 2));
+      ("lseek", fun (module U : UNIX) fd -> int (U.lseek fd 5 SEEK_SET));
+      ("lseek to the end", fun (module U : UNIX) fd -> int (U.lseek fd (-2) SEEK_END));
+      ("lseek -1", fun (module U : UNIX) fd -> int (U.lseek fd (-1) SEEK_SET));
+      ("ftruncate", fun (module U : UNIX) fd -> unit (U.ftruncate fd 3));
+      ("ftruncate up", fun (module U : UNIX) fd -> unit (U.ftruncate fd 12));
+      ("ftruncate -1", fun (module U : UNIX) fd -> unit (U.ftruncate fd (-1)));
+      ("fsync", fun (module U : UNIX) fd -> unit (U.fsync fd));
+      ("fdatasync", fun (module U : UNIX) fd -> unit (U.fdatasync fd));
+      ("fstat", fun (module U : UNIX) fd -> stats (U.fstat fd));
+      ("close", fun (module U : UNIX) fd -> unit (U.close fd));
+    ]
+  in
+  List.concat_map
+    (fun (name, call) ->
+      [
+        row (name ^ ", reading") (with_fd [ O_RDONLY ] call);
+        row (name ^ ", writing") (with_fd [ O_WRONLY ] call);
+        row (name ^ ", both") (with_fd [ O_RDWR ] call);
+        row (name ^ ", appending") (with_fd [ O_RDWR; O_APPEND ] call);
+        (* There Lwt_unix returns a position that an int cannot tell as a negative number. *)
+        row
+          (name ^ " of a directory")
+          (if name = "lseek to the end" then fun _ _ -> Lwt.return "" else on_directory call);
+        row (name ^ " after close") (on_closed call);
+        row (name ^ " after abort") (on_aborted call);
+      ])
+    calls
+
+let path_rows =
+  let long = String.make 300 'x' in
+  let calls =
+    [
+      ("stat", fun (module U : UNIX) p -> stats (U.stat p));
+      ("lstat", fun (module U : UNIX) p -> stats (U.lstat p));
+      ("file_exists", fun (module U : UNIX) p -> bool (U.file_exists p));
+      ("unlink", fun (module U : UNIX) p -> unit (U.unlink p));
+      ("rmdir", fun (module U : UNIX) p -> unit (U.rmdir p));
+      ("mkdir", fun (module U : UNIX) p -> unit (U.mkdir p 0o751));
+      ("rename", fun (module U : UNIX) p -> unit (U.rename p (Filename.concat (Filename.dirname p) "new")));
+      ("link", fun (module U : UNIX) p -> unit (U.link p (Filename.concat (Filename.dirname p) "new")));
+      ("symlink", fun (module U : UNIX) p -> unit (U.symlink "target" p));
+      ( "open",
+        fun (module U : UNIX) p ->
+          let open Lwt.Syntax in
+          let* fd = U.openfile p [ O_RDWR ] 0o7777 in
+          unit (U.close fd) );
+      ( "open to create",
+        fun (module U : UNIX) p ->
+          let open Lwt.Syntax in
+          let* fd = U.openfile p [ O_RDWR; O_CREAT; O_EXCL ] 0o640 in
+          let* s = stats (U.fstat fd) in
+          let* () = U.close fd in
+          Lwt.return s );
+    ]
+  in
+  (* Each path below a directory with these files. *)
+  let paths =
+    [
+      "file"; "missing"; "dir"; "full"; "link"; "dangling"; "loop"; "file/below"; "missing/below";
+      "fifo/"; "";
+      long;
+    ]
+  in
+  List.concat_map
+    (fun (name, call) ->
+      List.map
+        (fun path ->
+          ( Printf.sprintf "%s %s" name (if path = long then "a long name" else path),
+            fun (module U : UNIX) dir ->
+              let at name = Filename.concat dir name in
+              write_file (at "file") "contents";
+              Unix.mkdir (at "dir") 0o700;
+              Unix.mkdir (at "full") 0o700;
+              write_file (at "full/file") "";
+              Unix.symlink "file" (at "link");
+              Unix.symlink "nowhere" (at "dangling");
+              Unix.symlink "loop" (at "loop");
+              Unix.mkfifo (at "fifo") 0o600;
+              outcome (fun () -> call (module U : UNIX) (if path = "" then "" else at path)) ))
+        paths)
+    calls
+
+(* The same directory for both, so that messages with paths agree. *)
+let in_fresh_directory f =
+  let dir = file "case" in
+  Unix.mkdir dir 0o755;
+  Lwt.finalize (fun () -> f dir) (fun () ->
+      Way.remove dir;
+      Lwt.return_unit)
+
+let compare_row (name, call) =
+  let open Lwt.Syntax in
+  let* expected = in_fresh_directory (call lwt_unix) in
+  let* got = in_fresh_directory (call ours) in
+  Alcotest.(check string) name expected got;
+  Lwt.return_unit
+
+let table rows = Way.lwt (fun () -> Lwt_list.iter_s compare_row rows)
+
+let nul_paths () =
+  let open Lwt.Syntax in
+  let path = "a\000b" in
+  let check name call unix =
+    let expected =
+      match unix () with
+      | () -> "()"
+      | exception exn -> "fails with " ^ Printexc.to_string exn
+    in
+    let* got = outcome (fun () -> unit call) in
+    Alcotest.(check string) name expected got;
+    Lwt.return_unit
+  in
+  let* () = check "stat" (Lwt.map ignore (Ours.stat path)) (fun () -> ignore (Unix.stat path)) in
+  let* () = check "lstat" (Lwt.map ignore (Ours.lstat path)) (fun () -> ignore (Unix.lstat path)) in
+  let* () =
+    check "openfile"
+      (Lwt.map ignore (Ours.openfile path [ O_RDONLY ] 0))
+      (fun () -> ignore (Unix.openfile path [ O_RDONLY ] 0))
+  in
+  let* () = check "unlink" (Ours.unlink path) (fun () -> Unix.unlink path) in
+  let* () = check "mkdir" (Ours.mkdir path 0o700) (fun () -> Unix.mkdir path 0o700) in
+  let* () = check "rmdir" (Ours.rmdir path) (fun () -> Unix.rmdir path) in
+  let* () = check "rename" (Ours.rename path "b") (fun () -> Unix.rename path "b") in
+  check "link" (Ours.link path "b") (fun () -> Unix.link path "b")
+
+let denied () =
+  if Unix.geteuid () <> 0 then Way.skip "only root can become another user"
+  else begin
+    let dir = file "denied" in
+    Unix.mkdir dir 0o755;
+    Unix.mkdir (Filename.concat dir "secret") 0o700;
+    write_file (Filename.concat dir "file") "";
+    Unix.chmod (Filename.concat dir "file") 0o600;
+    let at name = Filename.concat dir name in
+    let calls (module U : UNIX) =
+      Lwt_list.map_s outcome
+        [
+          (fun () -> unit (Lwt.map ignore (U.openfile (at "file") [ O_RDONLY ] 0)));
+          (fun () -> unit (Lwt.map ignore (U.openfile (at "new") [ O_WRONLY; O_CREAT ] 0o600)));
+          (fun () -> stats (U.stat (at "secret/x")));
+          (fun () -> unit (U.unlink (at "file")));
+          (fun () -> unit (U.mkdir (at "new") 0o700));
+          (fun () -> unit (U.rename (at "file") (at "new")));
+        ]
+    in
+    Limits.in_child (fun () ->
+        Unix.setuid 65534;
+        let expected = Lwt_main.run (calls lwt_unix) in
+        let got = Lwt_main.run (calls ours) in
+        if List.mem "()" got then failwith "not refused";
+        if expected <> got then
+          failwith (String.concat "\n" (("expected" :: expected) @ ("got" :: got))))
+  end
+
+(* Streams go to Lwt_unix: EPIPE, EAGAIN and waiting are its own. *)
+let streams () =
+  let open Lwt.Syntax in
+  let signal = Sys.signal Sys.sigpipe Sys.Signal_ignore in
+  let calls (module U : UNIX) =
+    let r, w = U.pipe ~cloexec:true () in
+    let b = Bytes.create 10 in
+    let reading = U.read r b 0 10 in
+    let* written = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
+    let* read = outcome (fun () -> int reading) in
+    let* seek = outcome (fun () -> int (U.lseek r 0 SEEK_CUR)) in
+    let* pread = outcome (fun () -> int (U.pread r b ~file_offset:0 0 1)) in
+    let* stat = outcome (fun () -> stats (U.fstat w)) in
+    let* () = U.close r in
+    let* broken = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
+    let* () = U.close w in
+    let* after = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
+    Lwt.return [ written; read; Bytes.sub_string b 0 5; seek; pread; stat; broken; after ]
+  in
+  let* expected = calls lwt_unix in
+  let* got = calls ours in
+  Sys.set_signal Sys.sigpipe signal;
+  Alcotest.(check (list string)) "pipe" expected got;
+  Lwt.return_unit
+
+let close_on_exec () =
+  let open Lwt.Syntax in
+  let path = file "cloexec" in
+  write_file path "";
+  let flags fd =
+    let info =
+      Way.read_file
+        (Printf.sprintf "/proc/self/fdinfo/%d" (Way.number (Lwt_unix.unix_file_descr fd)))
+    in
+    List.find
+      (fun line -> String.length line > 6 && String.sub line 0 6 = "flags:")
+      (String.split_on_char '\n' info)
+  in
+  let calls (module U : UNIX) =
+    Lwt_list.map_s
+      (fun flag ->
+        let* fd = U.openfile path (Unix.O_RDONLY :: flag) 0 in
+        let flags = flags fd in
+        let* () = U.close fd in
+        Lwt.return flags)
+      [ []; [ Unix.O_CLOEXEC ]; [ Unix.O_KEEPEXEC ] ]
+  in
+  let* expected = calls lwt_unix in
+  let* got = calls ours in
+  Alcotest.(check (list string)) "flags" expected got;
+  Lwt.return_unit
+
+let full_device () =
+  let open Lwt.Syntax in
+  let calls (module U : UNIX) =
+    let* fd = U.openfile "/dev/full" [ O_WRONLY ] 0 in
+    let* result = outcome (fun () -> int (U.write_string fd "x" 0 1)) in
+    let* () = U.close fd in
+    Lwt.return result
+  in
+  let* expected = calls lwt_unix in
+  let* got = calls ours in
+  Alcotest.(check string) "ENOSPC" expected got;
+  Lwt.return_unit
+
+(* The number of a closed descriptor becomes that of another file: nothing of the first may be
+   applied to it. *)
+let reused_numbers () =
+  let open Lwt.Syntax in
+  let path = file "reused" in
+  write_file path "file";
+  let b = Bytes.create 4 in
+  let rec go n =
+    if n = 0 then Lwt.return_unit
+    else
+      let* fd = Ours.openfile path [ O_RDONLY ] 0 in
+      let* count = Ours.read fd b 0 4 in
+      Alcotest.(check int) "file" 4 count;
+      let* () = Ours.close fd in
+      let r, w = Ours.pipe () in
+      if n = 1 then
+        Alcotest.(check bool)
+          "the number is used again" true
+          (Ours.unix_file_descr r = Ours.unix_file_descr fd);
+      let reading = Ours.read r b 0 4 in
+      let* after = outcome (fun () -> int (Ours.read fd b 0 4)) in
+      Alcotest.(check string)
+        "closed" "fails with Unix.Unix_error(Unix.EBADF, \"check_descriptor\", \"\")" after;
+      let* _ = Ours.write_string w "pipe" 0 4 in
+      let* count = reading in
+      Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
+      let* () = Ours.close r in
+      let* () = Ours.close w in
+      go (n - 1)
+  in
+  go 3
+
+let closed_in_flight () =
+  let open Lwt.Syntax in
+  let path = file "in flight" in
+  let* fd = Ours.openfile path [ O_RDWR; O_CREAT ] 0o600 in
+  let writes =
+    List.init 50 (fun i -> Ours.pwrite_string fd (String.make 1000 'w') ~file_offset:(i * 1000) 0 1000)
+  in
+  let closing = Ours.close fd in
+  Alcotest.(check bool) "closed at once" true (Ours.state fd = Lwt_unix.Closed);
+  let* again = outcome (fun () -> unit (Ours.close fd)) in
+  Alcotest.(check string)
+    "a second time" "raises Unix.Unix_error(Unix.EBADF, \"check_descriptor\", \"\")" again;
+  (* Gets other numbers while the writes are in flight. *)
+  let* others =
+    Lwt_list.map_p
+      (fun i -> Ours.openfile (file (Printf.sprintf "other %d" i)) [ O_RDWR; O_CREAT ] 0o600)
+      (List.init 10 Fun.id)
+  in
+  let* counts = Lwt.all writes in
+  Alcotest.(check int) "all written" 50_000 (List.fold_left ( + ) 0 counts);
+  let* () = closing in
+  Alcotest.(check bool) "closed" true (Lwt_unix.state fd = Lwt_unix.Closed);
+  Alcotest.(check int) "size" 50_000 (Unix.stat path).st_size;
+  Lwt_list.iter_s
+    (fun other ->
+      let* stat = Ours.fstat other in
+      Alcotest.(check int) "untouched" 0 stat.st_size;
+      Ours.close other)
+    others
+
+let replaced_by_dup2 () =
+  let open Lwt.Syntax in
+  let path = file "dup2" in
+  write_file path "file";
+  let b = Bytes.create 4 in
+  let* fd = Ours.openfile path [ O_RDONLY ] 0 in
+  let* _ = Ours.read fd b 0 1 in
+  let r, w = Ours.pipe () in
+  Ours.dup2 r fd;
+  let reading = Ours.read fd b 0 4 in
+  let* _ = Ours.write_string w "pipe" 0 4 in
+  let* count = reading in
+  Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
+  Lwt_list.iter_s Ours.close [ fd; r; w ]
+
+let large_file () =
+  let open Lwt.Syntax in
+  let path = file "large" in
+  let size = 5_000_000_000L in
+  let* fd = Ours.openfile path [ O_RDWR; O_CREAT ] 0o600 in
+  let* () = Large.ftruncate fd size in
+  let* position = Large.lseek fd (-1L) SEEK_END in
+  Alcotest.(check int64) "position" (Int64.pred size) position;
+  let* by_fd = large_stats (Large.fstat fd) in
+  let* by_path = large_stats (Large.stat path) in
+  Alcotest.(check (list string)) "stat" [ "file 5000000000"; "file 5000000000" ] [ by_fd; by_path ];
+  let* negative = outcome (fun () -> unit (Large.ftruncate fd Int64.min_int)) in
+  let* expected = outcome (fun () -> unit (Lwt_unix.LargeFile.ftruncate fd Int64.min_int)) in
+  Alcotest.(check string) "negative" expected negative;
+  Ours.close fd
+
+let moved () =
+  let open Lwt.Syntax in
+  let path = file "moved" in
+  write_file path "one\ntwo\n";
+  let module M = Moved (Ours) in
+  let* line = M.first_line path in
+  Alcotest.(check string) "line" "one" line;
+  Lwt.return_unit
+
+(* ---- Random sequences ----------------------------------------------------------------------- *)
+
+type step =
+  | Open of int * int * int (* descriptor, file, flags *)
+  | Read of int * int
+  | Write of int * int
+  | Pread of int * int * int
+  | Pwrite of int * int * int
+  | Seek of int * int * int
+  | Truncate of int * int
+  | Fstat of int
+  | Close of int
+  | Stat of int
+  | Rename of int * int
+  | Unlink of int
+  | Link of int * int
+  | Symlink of int * int
+  | Mkdir of int
+  | Rmdir of int
+
+let flag_sets =
+  [|
+    [ Unix.O_RDONLY ]; [ O_RDWR; O_CREAT ]; [ O_WRONLY; O_CREAT; O_TRUNC ]; [ O_RDWR; O_APPEND ];
+    [ O_RDWR; O_CREAT; O_EXCL ];
+  |]
+
+let step =
+  let open QCheck.Gen in
+  let fd = int_bound 2 and name = int_bound 3 and n = int_bound 9000 in
+  frequency
+    [
+      (4, map3 (fun a b c -> Open (a, b, c)) fd name (int_bound 4));
+      (4, map2 (fun a b -> Read (a, b)) fd n);
+      (4, map2 (fun a b -> Write (a, b)) fd n);
+      (3, map3 (fun a b c -> Pread (a, b, c)) fd n n);
+      (3, map3 (fun a b c -> Pwrite (a, b, c)) fd n n);
+      (3, map3 (fun a b c -> Seek (a, b - 1000, c)) fd n (int_bound 2));
+      (1, map2 (fun a b -> Truncate (a, b - 1000)) fd n);
+      (1, map (fun a -> Fstat a) fd);
+      (2, map (fun a -> Close a) fd);
+      (1, map (fun a -> Stat a) name);
+      (1, map2 (fun a b -> Rename (a, b)) name name);
+      (1, map (fun a -> Unlink a) name);
+      (1, map2 (fun a b -> Link (a, b)) name name);
+      (1, map2 (fun a b -> Symlink (a, b)) name name);
+      (1, map (fun a -> Mkdir a) name);
+      (1, map (fun a -> Rmdir a) name);
+    ]
+
+let perform (module U : UNIX) dir steps =
+  let open Lwt.Syntax in
+  let path n = Filename.concat dir (Printf.sprintf "f%d" n) in
+  let fds = Array.make 3 None in
+  let with_fd n f = match fds.(n) with None -> Lwt.return "not open" | Some fd -> f fd in
+  let text n = String.init n (fun i -> Char.chr ((i + n) land 0xff)) in
+  let data b count = Printf.sprintf "%d %s" count (Digest.to_hex (Digest.subbytes b 0 count)) in
+  let whences = [| Unix.SEEK_SET; SEEK_CUR; SEEK_END |] in
+  let one = function
+    | Open (n, f, flags) -> (
+        match fds.(n) with
+        | Some _ -> Lwt.return "open already"
+        | None ->
+            let* fd = U.openfile (path f) flag_sets.(flags) 0o644 in
+            fds.(n) <- Some fd;
+            Lwt.return "open")
+    | Read (n, len) ->
+        with_fd n (fun fd ->
+            let b = Bytes.create len in
+            Lwt.map (data b) (U.read fd b 0 len))
+    | Write (n, len) -> with_fd n (fun fd -> int (U.write_string fd (text len) 0 len))
+    | Pread (n, file_offset, len) ->
+        with_fd n (fun fd ->
+            let b = Bytes.create len in
+            Lwt.map (data b) (U.pread fd b ~file_offset 0 len))
+    | Pwrite (n, file_offset, len) ->
+        with_fd n (fun fd -> int (U.pwrite_string fd (text len) ~file_offset 0 len))
+    | Seek (n, offset, whence) -> with_fd n (fun fd -> int (U.lseek fd offset whences.(whence)))
+    | Truncate (n, len) -> with_fd n (fun fd -> unit (U.ftruncate fd len))
+    | Fstat n -> with_fd n (fun fd -> stats (U.fstat fd))
+    | Close n ->
+        with_fd n (fun fd ->
+            fds.(n) <- None;
+            unit (U.close fd))
+    | Stat f -> stats (U.stat (path f))
+    | Rename (a, b) -> unit (U.rename (path a) (path b))
+    | Unlink f -> unit (U.unlink (path f))
+    | Link (a, b) -> unit (U.link (path a) (path b))
+    | Symlink (a, b) -> unit (U.symlink (Filename.basename (path a)) (path b))
+    | Mkdir f -> unit (U.mkdir (path f) 0o755)
+    | Rmdir f -> unit (U.rmdir (path f))
+  in
+  let* results = Lwt_list.map_s (fun step -> outcome (fun () -> one step)) steps in
+  let* () =
+    Lwt_list.iter_s
+      (function None -> Lwt.return_unit | Some fd -> U.close fd)
+      (Array.to_list fds)
+  in
+  Lwt.return results
+
+let sequences () =
+  let open Lwt.Syntax in
+  let random = Random.State.make [| 14 |] in
+  let rec go n =
+    if n = 0 then Lwt.return_unit
+    else
+      let steps = QCheck.Gen.(generate1 ~rand:random (list_size (int_range 5 60) step)) in
+      let* expected = in_fresh_directory (fun dir -> perform lwt_unix dir steps) in
+      let* got = in_fresh_directory (fun dir -> perform ours dir steps) in
+      Alcotest.(check (list string)) (Printf.sprintf "sequence %d" n) expected got;
+      go (n - 1)
+  in
+  go 150
+
+let () =
+  Way.run "unix"
+    [
+      ("calls on descriptors", table descriptor_rows);
+      ("calls on paths", table path_rows);
+      ("paths with a NUL byte", Way.lwt nul_paths);
+      ("permission denied", denied);
+      ("streams", Way.lwt streams);
+      ("close-on-exec", Way.lwt close_on_exec);
+      ("a full device", Way.lwt full_device);
+      ("a number is used again", Way.lwt reused_numbers);
+      ("closed in flight", Way.lwt closed_in_flight);
+      ("replaced by dup2", Way.lwt replaced_by_dup2);
+      ("a large file", Way.lwt large_file);
+      ("a program that moved over", Way.lwt moved);
+      ("random sequences", Way.lwt sequences);
+    ]

@@ -1,0 +1,2 @@
+(* OCaml 5. *)
+let run = Some (fun f -> Domain.join (Domain.spawn f))

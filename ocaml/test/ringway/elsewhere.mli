@@ -1,0 +1,4 @@
+(** Runs code in another domain. *)
+
+val run : ((unit -> 'a) -> 'a) option
+(** [None] before OCaml 5. *)

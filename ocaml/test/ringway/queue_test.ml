@@ -1,0 +1,1056 @@
+(* Tests of the library ringway on each backend: errors and exceptions, what is cancelled, closed,
+   forgotten, forked or interrupted meanwhile. conformance.ml has the results of operations;
+   torture.ml has the garbage collector. *)
+
+open Ringway
+
+let forever = -1
+let errno name = System.constant name
+let minus name = -errno name
+let check_int what expected found = Alcotest.(check int) what expected found
+let check_bool what expected found = Alcotest.(check bool) what expected found
+
+let invalid what f =
+  match f () with
+  | _ -> Alcotest.failf "%s: Invalid_argument is expected" what
+  | exception Invalid_argument _ -> ()
+
+let misuse what f =
+  match f () with
+  | _ -> Alcotest.failf "%s: Misuse is expected" what
+  | exception Queue.Misuse message -> check_bool what true (message <> "")
+
+let fails what expected f =
+  match f () with
+  | _ -> Alcotest.failf "%s: Error is expected" what
+  | exception (Queue.Error { error; message; _ } as raised) ->
+      check_bool (what ^ ": " ^ Printexc.to_string raised) true (error = expected);
+      check_bool (what ^ " has a message") true (message <> "")
+
+let with_queue ?entries ?capacity ?single_issuer ?close_wait_ms ?faults backend f =
+  let queue =
+    Backends.retry 2000 (fun () ->
+        Queue.create ~backend ?entries ?capacity ?single_issuer ?close_wait_ms ?faults ())
+  in
+  Fun.protect ~finally:(fun () -> Queue.close queue) (fun () -> f queue)
+
+let with_pipe f =
+  let r, w = Unix.pipe ~cloexec:true () in
+  Fun.protect
+    ~finally:(fun () ->
+      Unix.close r;
+      Unix.close w)
+    (fun () -> f r w)
+
+let counter = ref 0
+
+(* A file with these contents, which is removed. *)
+let with_file contents f =
+  incr counter;
+  let name = Printf.sprintf "queue_test-%d-%d" (Unix.getpid ()) !counter in
+  let fd = Unix.openfile name [ O_RDWR; O_CREAT; O_EXCL; O_CLOEXEC ] 0o600 in
+  Unix.unlink name;
+  Fun.protect
+    ~finally:(fun () -> Unix.close fd)
+    (fun () ->
+      ignore (Unix.write_substring fd contents 0 (String.length contents));
+      f fd)
+
+let completions = Queue.Completions.create 64
+
+(* The results by op of all that is in flight. *)
+let collect queue =
+  let results = Hashtbl.create 16 in
+  while Queue.in_flight queue > 0 do
+    for i = 0 to Queue.reap queue completions ~min:1 ~timeout_ns:forever - 1 do
+      let op = Queue.Completions.op completions i in
+      check_bool "one completion" false (Hashtbl.mem results op);
+      Hashtbl.add results op (Queue.Completions.result completions i)
+    done
+  done;
+  results
+
+let result queue operation =
+  let op = Queue.push queue operation in
+  Hashtbl.find (collect queue) op
+
+let descriptors () = Array.length (Sys.readdir "/proc/self/fd")
+
+(* Those of this file. *)
+let descriptors_of path =
+  let is_one fd = try Unix.readlink ("/proc/self/fd/" ^ fd) = path with Unix.Unix_error _ -> false in
+  List.length (List.filter is_one (Array.to_list (Sys.readdir "/proc/self/fd")))
+
+let until what condition =
+  let rec go tries =
+    if not (condition ()) then
+      if tries = 0 then Alcotest.failf "%s: not within 1000 collections" what
+      else begin
+        Gc.full_major ();
+        Unix.sleepf 0.001;
+        go (tries - 1)
+      end
+  in
+  go 1000
+
+(* ---- Buffers and operations ---- *)
+
+let buffers () =
+  let b = Buffer.of_string "0123456789" in
+  Alcotest.(check string) "to_string" "0123456789" (Buffer.to_string b);
+  check_int "length" 10 (Buffer.length b);
+  Alcotest.(check string) "sub" "345" (Buffer.to_string (Buffer.sub b 3 3));
+  Buffer.blit_from_string "abcdef" 1 b 4 3;
+  Alcotest.(check string) "blit_from_string" "0123bcd789" (Buffer.to_string b);
+  let bytes = Bytes.make 6 '.' in
+  Buffer.blit_to_bytes b 2 bytes 1 4;
+  Alcotest.(check string) "blit_to_bytes" ".23bc." (Bytes.to_string bytes);
+  Buffer.blit_to_bytes b 10 bytes 6 0;
+  let beyond = max_int - 1 in
+  List.iter
+    (fun (off, at, len) ->
+      invalid "blit_to_bytes" (fun () -> Buffer.blit_to_bytes b off bytes at len);
+      invalid "blit_from_bytes" (fun () -> Buffer.blit_from_bytes bytes at b off len))
+    [
+      (-1, 0, 1); (0, -1, 1); (0, 0, -1); (8, 0, 3); (0, 5, 2); (0, 0, 11); (beyond, 0, 2);
+      (0, beyond, 2); (0, 0, max_int); (11, 0, 0); (0, 7, 0); (min_int, 0, 1); (0, 0, min_int);
+    ];
+  invalid "create" (fun () -> Buffer.create (-1));
+  invalid "create_aligned" (fun () -> Buffer.create_aligned (-1));
+  invalid "create_aligned" (fun () -> Buffer.create_aligned ~align:0 1);
+  invalid "create_aligned" (fun () -> Buffer.create_aligned ~align:3 1);
+  invalid "create_aligned" (fun () -> Buffer.create_aligned ~align:(-4096) 1);
+  invalid "sub" (fun () -> Buffer.sub b 8 3);
+  List.iter
+    (fun (align, n) ->
+      check_int "length" n (Buffer.length (Buffer.create_aligned ~align n)))
+    [ (1, 0); (1, 5); (512, 1); (4096, 4096); (4096, 0); (1 lsl 20, 3) ]
+
+(* A direct read fails with EINVAL if a buffer is not aligned as promised. *)
+let aligned backend () =
+  let name = Printf.sprintf "aligned-%d" (Unix.getpid ()) in
+  let fd = System.openfile name (errno "O_RDWR" lor errno "O_CREAT" lor Operation.o_direct) 0o600 in
+  if fd < 0 then Backends.skip "no direct I/O on this file system"
+  else begin
+    let fd = Operation.descriptor_of_result fd in
+    Unix.unlink name;
+    Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+    let direct = Direct_io.get fd in
+    List.iter
+      (fun n -> check_bool "a power of two" true (n > 0 && n land (n - 1) = 0))
+      [ direct.memory; direct.offset ];
+    check_bool "max_request" true (direct.max_request >= 0);
+    with_queue backend @@ fun queue ->
+    let out = Buffer.create_aligned 8192 in
+    Bigarray.Array1.fill out 'x';
+    check_int "write" 8192 (result queue (Operation.write fd out ~off:0 ~len:8192 ~pos:0));
+    for _ = 1 to 10 do
+      let back = Buffer.create_aligned 4096 in
+      check_int "read" 4096 (result queue (Operation.read fd back ~off:0 ~len:4096 ~pos:4096));
+      check_bool "bytes" true (Buffer.to_string back = String.make 4096 'x')
+    done
+  end;
+  match Direct_io.get (Operation.descriptor_of_result 1_000_000) with
+  | _ -> Alcotest.fail "EBADF is expected"
+  | exception Unix.Unix_error (EBADF, _, _) -> ()
+
+let arguments () =
+  let fd = Unix.stdin and b = Buffer.create 10 in
+  let wide = 1 lsl 32 in
+  List.iteri
+    (fun i f -> invalid (string_of_int i) f)
+    [
+      (fun () -> Operation.read fd b ~off:(-1) ~len:1 ~pos:0);
+      (fun () -> Operation.read fd b ~off:0 ~len:(-1) ~pos:0);
+      (fun () -> Operation.read fd b ~off:0 ~len:11 ~pos:0);
+      (fun () -> Operation.read fd b ~off:11 ~len:0 ~pos:0);
+      (fun () -> Operation.read fd b ~off:max_int ~len:max_int ~pos:0);
+      (fun () -> Operation.read fd b ~off:0 ~len:1 ~pos:(-2));
+      (fun () -> Operation.write fd b ~off:5 ~len:6 ~pos:0);
+      (fun () -> Operation.write fd b ~off:0 ~len:1 ~pos:min_int);
+      (fun () -> Operation.readv fd (Array.make 1025 b) ~pos:0);
+      (fun () -> Operation.writev fd [| b |] ~pos:(-2));
+      (fun () -> Operation.sync_range fd ~off:(-1) ~len:1 ~flags:0);
+      (fun () -> Operation.sync_range fd ~off:0 ~len:1 ~flags:wide);
+      (fun () -> Operation.fallocate fd ~mode:(-1) ~off:0 ~len:1);
+      (fun () -> Operation.fallocate fd ~mode:0 ~off:0 ~len:(-1));
+      (fun () -> Operation.ftruncate fd (-1));
+      (fun () -> Operation.fadvise fd ~off:0 ~len:0 ~advice:wide);
+      (fun () -> Operation.openat "a\000b" ~flags:0 ~perm:0);
+      (fun () -> Operation.openat "a" ~flags:wide ~perm:0);
+      (fun () -> Operation.openat "a" ~flags:0 ~perm:(-1));
+      (fun () -> Operation.openat ~resolve:(-1) "a" ~flags:0 ~perm:0);
+      (fun () -> Operation.statx "a" ~flags:0 ~mask:Stat.basic b);
+      (fun () -> Operation.statx "a" ~flags:wide ~mask:0 (Buffer.create Stat.buffer_size));
+      (fun () -> Operation.rename "a" "b\000");
+      (fun () -> Operation.rename ~flags:wide "a" "b");
+      (fun () -> Operation.unlink "\000");
+      (fun () -> Operation.mkdir "a" ~perm:wide);
+      (fun () -> Operation.symlink ~target:"\000" "a");
+      (fun () -> Operation.poll fd (-1));
+      (fun () -> Operation.timeout (-1));
+      (fun () -> Operation.with_timeout (-1) Operation.nop);
+    ];
+  invalid "Stat" (fun () -> Stat.stats b);
+  invalid "Page_cache" (fun () -> Page_cache.read fd b ~off:5 ~len:6 ~pos:0);
+  invalid "Page_cache" (fun () -> Page_cache.read_bytes fd (Bytes.create 3) ~off:0 ~len:4 ~pos:0);
+  invalid "Page_cache" (fun () -> Page_cache.read fd b ~off:0 ~len:1 ~pos:(-2));
+  invalid "Completions" (fun () -> Queue.Completions.create 0);
+  invalid "Completions" (fun () -> Queue.Completions.op (Queue.Completions.create 3) 3);
+  invalid "Completions" (fun () -> Queue.Completions.result (Queue.Completions.create 3) (-1));
+  List.iter
+    (fun (name, operation) -> Alcotest.(check string) "name" name (Operation.name operation))
+    [
+      ("nop", Operation.nop); ("readv", Operation.readv fd [||] ~pos:0);
+      ("timeout", Operation.timeout 1); ("mkdir", Operation.mkdir "x" ~perm:0);
+    ]
+
+let page_cache () =
+  with_file (String.init 10000 (fun i -> Char.chr (i land 255))) @@ fun fd ->
+  let b = Buffer.create 10000 in
+  let expected from n = String.init n (fun i -> Char.chr ((from + i) land 255)) in
+  check_int "whole" 100 (Page_cache.read fd b ~off:50 ~len:100 ~pos:1000);
+  check_bool "bytes" true (Buffer.to_string (Buffer.sub b 50 100) = expected 1000 100);
+  check_int "to the end" 10 (Page_cache.read fd b ~off:0 ~len:100 ~pos:9990);
+  check_int "at the end" 0 (Page_cache.read fd b ~off:0 ~len:100 ~pos:10000);
+  let bytes = Bytes.create 200 in
+  ignore (Unix.lseek fd 300 SEEK_SET);
+  let pos = Operation.current_position in
+  check_int "current position" 200 (Page_cache.read_bytes fd bytes ~off:0 ~len:200 ~pos);
+  check_bool "bytes" true (Bytes.to_string bytes = expected 300 200);
+  check_int "advanced" 500 (Unix.lseek fd 0 SEEK_CUR);
+  let bad = Operation.descriptor_of_result 1_000_000 in
+  check_int "bad descriptor: no bytes" (-1) (Page_cache.read bad b ~off:0 ~len:1 ~pos:0)
+
+(* ---- The queue ---- *)
+
+let create_errors () =
+  let einval = Unix.EINVAL in
+  fails "entries" einval (fun () -> Queue.create ~entries:100_000 ());
+  fails "faults" einval (fun () -> Queue.create ~faults:"nonsense=1" ());
+  invalid "capacity" (fun () -> Queue.create ~capacity:0 ());
+  invalid "capacity" (fun () -> Queue.create ~capacity:(-1) ());
+  invalid "capacity" (fun () -> Queue.create ~capacity:0x100_0000 ());
+  invalid "threads" (fun () -> Queue.create ~threads:(1 lsl 32) ());
+  invalid "close_wait_ms" (fun () -> Queue.create ~close_wait_ms:(-1) ());
+  invalid "faults" (fun () -> Queue.create ~faults:(String.make 512 ' ') ());
+  let before = descriptors () in
+  fails "again" einval (fun () -> Queue.create ~entries:100_000 ());
+  check_bool "no descriptor is left" true (descriptors () <= before);
+  Alcotest.(check bool) "version" true (String.length Queue.library_version > 2)
+
+let basics backend () =
+  with_queue ~capacity:10 backend @@ fun queue ->
+  check_bool "backend" true (Queue.backend queue = backend);
+  check_int "capacity" 10 (Queue.capacity queue);
+  let name = Queue.backend_name backend in
+  let text = Queue.explain queue in
+  let rec contains i =
+    i + String.length name <= String.length text
+    && (String.sub text i (String.length name) = name || contains (i + 1))
+  in
+  check_bool "explain names the backend" true (contains 0);
+  check_int "take of nothing" 0 (Queue.take queue completions);
+  check_int "reap of nothing" 0 (Queue.reap queue completions ~min:5 ~timeout_ns:forever);
+  with_file "hello" @@ fun fd ->
+  let b = Buffer.create 10 in
+  check_int "read" 5 (result queue (Operation.read fd b ~off:2 ~len:8 ~pos:0));
+  Alcotest.(check string) "bytes" "hello" (Buffer.to_string (Buffer.sub b 2 5));
+  check_int "fd" (minus "EBADF")
+    (result queue (Operation.fsync (Operation.descriptor_of_result 1_000_000)));
+  check_bool "error" true (Queue.error (minus "EBADF") = Unix.EBADF);
+  check_bool "error" true (Queue.error (-99999) = Unix.EUNKNOWNERR 99999);
+  let stat = Buffer.create (Stat.buffer_size + 1) in
+  let odd = Buffer.sub stat 1 Stat.buffer_size in
+  let dir = Operation.directory fd in
+  let statx = Operation.statx ~dir "" ~flags:Stat.empty_path ~mask:Stat.basic odd in
+  check_int "statx of a descriptor" 0 (result queue statx);
+  check_bool "stat" true (Stat.stats odd = Unix.fstat fd);
+  check_bool "large" true (Stat.large odd = Unix.LargeFile.fstat fd)
+
+let full backend () =
+  with_queue ~capacity:3 backend @@ fun queue ->
+  with_pipe @@ fun r _ ->
+  let poll = Operation.poll r Operation.pollin in
+  let ops = List.init 3 (fun _ -> Queue.push queue poll) in
+  List.iter
+    (fun op -> check_bool "slot" true (Queue.slot op >= 0 && Queue.slot op < 3))
+    ops;
+  check_int "slots differ" 3 (List.length (List.sort_uniq compare (List.map Queue.slot ops)));
+  (match Queue.push queue Operation.nop with
+  | _ -> Alcotest.fail "Full is expected"
+  | exception Queue.Full -> ());
+  (match Queue.push_chain queue [| Operation.nop |] with
+  | _ -> Alcotest.fail "Full is expected"
+  | exception Queue.Full -> ());
+  invalid "a long chain" (fun () -> Queue.push_chain queue (Array.make 4 Operation.nop));
+  invalid "an empty chain" (fun () -> Queue.push_chain queue [||]);
+  check_int "in flight" 3 (Queue.in_flight queue);
+  check_int "cancel_all" 3 (Queue.cancel_all queue);
+  check_int "cancel_all again" 0 (Queue.cancel_all queue);
+  Hashtbl.iter (fun _ result -> check_int "cancelled" (minus "ECANCELED") result) (collect queue);
+  List.iter (fun op -> check_bool "cancel of an old op" false (Queue.cancel queue op)) ops;
+  check_bool "cancel of no op" false (Queue.cancel queue Queue.no_op);
+  let again = List.init 3 (fun _ -> Queue.push queue Operation.nop) in
+  List.iter (fun op -> check_bool "ops differ" false (List.mem op ops)) again;
+  List.iter (fun op -> check_bool "cancel of an old op" false (Queue.cancel queue op)) ops;
+  Hashtbl.iter (fun _ result -> check_int "not cancelled" 0 result) (collect queue)
+
+let left_over backend () =
+  with_queue ~capacity:1000 backend @@ fun queue ->
+  let small = Queue.Completions.create 7 in
+  for _ = 1 to 600 do ignore (Queue.push queue Operation.nop) done;
+  (* More than one wait finds. *)
+  Queue.wait queue ~min:max_int ~timeout_ns:forever;
+  let stats = Queue.stats queue in
+  check_int "none is taken" 0 stats.delivered;
+  check_int "all are in flight" 600 stats.in_flight;
+  check_int "take" 7 (Queue.take queue small);
+  check_int "length" 7 (Queue.Completions.length small);
+  check_int "in flight" 593 (Queue.in_flight queue);
+  check_int "stats" 593 (Queue.stats queue).in_flight;
+  (* What is left counts, so this does not wait for the poll. *)
+  with_pipe @@ fun r w ->
+  let op = Queue.push queue (Operation.poll r Operation.pollin) in
+  Queue.wait queue ~min:200 ~timeout_ns:forever;
+  (* A cancellation is submitted whatever is left. *)
+  with_pipe @@ fun never _ ->
+  let op2 = Queue.push queue (Operation.poll never Operation.pollin) in
+  Queue.submit queue;
+  check_bool "cancel" true (Queue.cancel queue op2);
+  Queue.submit queue;
+  ignore (Unix.write_substring w "x" 0 1);
+  let taken = ref 7 and seen = ref [] in
+  while Queue.in_flight queue > 0 do
+    let count = Queue.reap queue small ~min:1 ~timeout_ns:forever in
+    check_bool "progress" true (count > 0);
+    for i = 0 to count - 1 do
+      let found = Queue.Completions.op small i in
+      if found = op || found = op2 then
+        seen := (found = op, Queue.Completions.result small i) :: !seen
+    done;
+    taken := !taken + count
+  done;
+  check_int "all" 602 !taken;
+  check_bool "poll" true (List.mem (true, Operation.pollin) !seen);
+  check_bool "cancelled" true (List.mem (false, minus "ECANCELED") !seen);
+  check_int "negative min does not wait" 0 (Queue.reap queue small ~min:min_int ~timeout_ns:forever)
+
+let chains backend () =
+  with_queue backend @@ fun queue ->
+  with_file "" @@ fun fd ->
+  let write text =
+    let b = Buffer.of_string text in
+    Operation.write fd b ~off:0 ~len:(Buffer.length b) ~pos:0
+  in
+  let bad = Operation.fsync (Operation.descriptor_of_result 1_000_000) in
+  let back = Buffer.create 3 in
+  let read = Operation.read fd back ~off:0 ~len:3 ~pos:0 in
+  let vectors = Operation.readv fd [| Buffer.sub back 0 1; Buffer.sub back 1 2 |] ~pos:0 in
+  let run operations =
+    let ops = Queue.push_chain queue operations in
+    let results = collect queue in
+    Array.to_list (Array.map (Hashtbl.find results) ops)
+  in
+  let check = Alcotest.(check (list int)) in
+  check "in order" [ 3; 3; 0; 3 ] (run [| write "abc"; write "def"; Operation.fsync fd; read |]);
+  Alcotest.(check string) "the second" "def" (Buffer.to_string back);
+  check "vectors" [ 3; 3; 3 ] (run [| write "ghi"; vectors; vectors |]);
+  Alcotest.(check string) "vectors" "ghi" (Buffer.to_string back);
+  let ebadf = minus "EBADF" and ecanceled = minus "ECANCELED" in
+  check "failed" [ ebadf; ecanceled; ecanceled ] (run [| bad; write "x"; read |]);
+  let short = Operation.read fd (Buffer.create 9) ~off:0 ~len:9 ~pos:0 in
+  check "short" [ 3; ecanceled ] (run [| short; read |]);
+  check "continued" [ ebadf; 3 ] (run [| Operation.continue_on_error bad; read |]);
+  let first = Queue.push queue (write "123") in
+  let second = Queue.push queue (Operation.barrier read) in
+  let results = collect queue in
+  check_int "before the barrier" 3 (Hashtbl.find results first);
+  check_int "barrier" 3 (Hashtbl.find results second);
+  Alcotest.(check string) "after" "123" (Buffer.to_string back)
+
+let timeouts backend () =
+  with_queue backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  let poll = Operation.poll r Operation.pollin in
+  check_int "expires" (minus "ETIMEDOUT") (result queue (Operation.with_timeout 1_000_000 poll));
+  check_int "timeout" 0 (result queue (Operation.timeout 1));
+  let op = Queue.push queue poll in
+  check_int "reap with a timeout" 0
+    (Queue.reap queue completions ~min:1 ~timeout_ns:1_000_000);
+  check_int "in flight" 1 (Queue.in_flight queue);
+  ignore (Unix.write_substring w "x" 0 1);
+  check_int "poll" Operation.pollin (Hashtbl.find (collect queue) op);
+  let b = Buffer.create 5 in
+  let read = Operation.read r b ~off:0 ~len:5 ~pos:Operation.current_position in
+  check_int "in time" 1 (result queue (Operation.with_timeout 60_000_000_000 read))
+
+(* A thousand polls and reads of pipes, cancelled at random while data arrives: each op has one
+   completion, whose result fits. *)
+let cancel_storm backend () =
+  let random = Random.State.make [| 7 |] in
+  with_queue ~capacity:1000 backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  with_file (String.make 65536 'a') @@ fun fd ->
+  let buffers = Array.init 1000 (fun _ -> Buffer.create 64) in
+  let ops =
+    Array.init 1000 (fun i ->
+        let operation =
+          match i mod 3 with
+          | 0 -> Operation.poll r Operation.pollin
+          | 1 -> Operation.read fd buffers.(i) ~off:0 ~len:64 ~pos:(i * 64 mod 65536)
+          | _ -> Operation.timeout (60_000_000_000 + i)
+        in
+        (* The first 300 are submitted before any is cancelled. *)
+        if i = 300 then Queue.submit queue;
+        Queue.push queue operation)
+  in
+  let requested = Array.make 1000 false in
+  for _ = 1 to 600 do
+    let i = Random.State.int random 1000 in
+    if Random.State.int random 50 = 0 then Queue.submit queue;
+    if Queue.cancel queue ops.(i) then requested.(i) <- true
+  done;
+  Array.iteri (fun i op -> if i mod 3 = 2 then ignore (Queue.cancel queue op)) ops;
+  ignore (Unix.write_substring w "x" 0 1);
+  let results = collect queue in
+  check_int "completions" 1000 (Hashtbl.length results);
+  Array.iteri
+    (fun i op ->
+      let found = Hashtbl.find results op in
+      let expected =
+        match i mod 3 with 0 -> Operation.pollin | 1 -> 64 | _ -> minus "ECANCELED"
+      in
+      if not (found = expected || (requested.(i) && found = minus "ECANCELED")) then
+        Alcotest.failf "operation %d: %d" i found;
+      if i mod 3 = 1 && found = 64 then
+        check_bool "bytes" true (Buffer.to_string buffers.(i) = String.make 64 'a'))
+    ops
+
+let after_close backend () =
+  let queue = Queue.create ~backend ~capacity:7 () in
+  let op = Queue.push queue Operation.nop in
+  Queue.close queue;
+  Queue.close queue;
+  let b = [| Buffer.create 1 |] in
+  List.iteri
+    (fun i f -> misuse (string_of_int i) f)
+    [
+      (fun () -> ignore (Queue.push queue Operation.nop));
+      (fun () -> ignore (Queue.push_chain queue [| Operation.nop |]));
+      (fun () -> Queue.submit queue);
+      (fun () -> ignore (Queue.cancel queue op));
+      (fun () -> ignore (Queue.cancel_all queue));
+      (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0);
+      (fun () -> ignore (Queue.take queue completions));
+      (fun () -> ignore (Queue.reap queue completions ~min:0 ~timeout_ns:0));
+      (fun () -> ignore (Queue.descriptor queue));
+      (fun () -> ignore (Queue.stats queue));
+      (fun () -> ignore (Queue.backend queue));
+      (fun () -> ignore (Queue.explain queue));
+      (fun () -> Queue.adopt queue);
+      (fun () -> Queue.register_buffers queue b);
+      (fun () -> Queue.register_file queue Unix.stdin);
+      (fun () -> Queue.unregister_file queue Unix.stdin);
+    ];
+  check_int "in_flight" 0 (Queue.in_flight queue);
+  check_int "capacity" 7 (Queue.capacity queue)
+
+(* Opens whose descriptors nobody takes are closed with the queue: those that were reaped and not
+   taken, those that are ready, and those that are in flight. *)
+let close_drops_opens backend () =
+  let queue = Queue.create ~backend () in
+  let opened = Operation.openat "/dev/zero" ~flags:(Operation.open_flags [ O_RDONLY ]) ~perm:0 in
+  for _ = 1 to 20 do ignore (Queue.push queue opened) done;
+  Queue.wait queue ~min:20 ~timeout_ns:forever;
+  let one = Queue.Completions.create 1 in
+  check_int "take" 1 (Queue.take queue one);
+  let mine = Operation.descriptor_of_result (Queue.Completions.result one 0) in
+  for _ = 1 to 20 do ignore (Queue.push queue opened) done;
+  Queue.submit queue;
+  for _ = 1 to 20 do ignore (Queue.push queue opened) done;
+  Queue.close queue;
+  check_bool "the one taken is open" true ((Unix.fstat mine).st_kind = S_CHR);
+  Unix.close mine;
+  (* A thread may close one a little later. *)
+  until "descriptors" (fun () -> descriptors_of "/dev/zero" = 0)
+
+let close_in_flight backend () =
+  with_pipe @@ fun r w ->
+  let queue = Queue.create ~backend () in
+  let b = Buffer.create 100 in
+  let pos = Operation.current_position in
+  for _ = 1 to 5 do
+    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:100 ~pos));
+    ignore (Queue.push queue (Operation.readv r [| b |] ~pos));
+    ignore (Queue.push queue (Operation.poll r Operation.pollin));
+    ignore (Queue.push queue (Operation.timeout 60_000_000_000))
+  done;
+  Queue.submit queue;
+  ignore (Queue.push queue (Operation.poll r Operation.pollin));
+  Queue.close queue;
+  ignore (Unix.write_substring w "abc" 0 3);
+  let bytes = Bytes.create 10 in
+  check_int "a closed queue takes nothing" 3 (Unix.read r bytes 0 10)
+
+(* ---- Buffers that the kernel may still access ---- *)
+
+(* A buffer, and whether it has been freed. *)
+let watched () =
+  let freed = ref false in
+  let b = Buffer.create 4096 in
+  Gc.finalise (fun _ -> freed := true) b;
+  (b, freed)
+
+let collect_garbage () =
+  for _ = 1 to 3 do Gc.compact () done
+
+(* These are functions, so that no value stays in a register or on the stack of the test. *)
+let[@inline never] push_watched queue fd =
+  let b, freed = watched () in
+  let v, freed_too = watched () in
+  ignore (Queue.push queue (Operation.read fd b ~off:0 ~len:4096 ~pos:0));
+  ignore (Queue.push_chain queue [| Operation.nop; Operation.readv fd [| v |] ~pos:0 |]);
+  (freed, freed_too)
+
+let[@inline never] reap_all queue = ignore (collect queue)
+
+let rooted_until_completion backend () =
+  with_queue ~capacity:8 backend @@ fun queue ->
+  with_file (String.make 4096 'q') @@ fun fd ->
+  let freed, freed_too = push_watched queue fd in
+  collect_garbage ();
+  check_bool "before the submission" false (!freed || !freed_too);
+  Queue.submit queue;
+  collect_garbage ();
+  check_bool "in flight" false (!freed || !freed_too);
+  Queue.wait queue ~min:3 ~timeout_ns:forever;
+  collect_garbage ();
+  check_bool "not taken" false (!freed || !freed_too);
+  reap_all queue;
+  collect_garbage ();
+  check_bool "after the completion" true (!freed && !freed_too)
+
+let released_by_close backend () =
+  with_pipe @@ fun r _ ->
+  let queue = Queue.create ~backend () in
+  let[@inline never] push () =
+    let b, freed = watched () in
+    let pos = Operation.current_position in
+    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:10 ~pos));
+    Queue.submit queue;
+    freed
+  in
+  let freed = push () in
+  collect_garbage ();
+  check_bool "in flight" false !freed;
+  Queue.close queue;
+  collect_garbage ();
+  check_bool "closed" true !freed;
+  check_int "the queue itself is still there" 0 (Queue.in_flight queue)
+
+(* ---- Queues that the program forgets ---- *)
+
+let forgotten ?single_issuer backend () =
+  Gc.full_major ();
+  let before = descriptors () in
+  with_pipe @@ fun r w ->
+  with_file (String.make 4096 'q') @@ fun fd ->
+  let[@inline never] forget () =
+    let queue = Queue.create ~backend ?single_issuer () in
+    ignore (Queue.push queue Operation.nop);
+    let idle = Queue.create ~backend ?single_issuer () in
+    ignore (Queue.stats idle);
+    let open_ = Operation.openat "/dev/zero" ~flags:0 ~perm:0 in
+    ignore (Queue.push queue open_);
+    Queue.wait queue ~min:2 ~timeout_ns:forever;
+    ignore (Queue.push queue open_);
+    ignore (Queue.push queue (Operation.poll r Operation.pollin));
+    let b, freed = watched () in
+    let pos = Operation.current_position in
+    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:10 ~pos));
+    ignore (Queue.push queue (Operation.read fd b ~off:0 ~len:4096 ~pos:0));
+    Queue.submit queue;
+    ignore (Queue.push queue (Operation.timeout 60_000_000_000));
+    freed
+  in
+  let freed = forget () in
+  until "the buffer" (fun () -> !freed);
+  until "opened files" (fun () -> descriptors_of "/dev/zero" = 0);
+  (* Not `=`: threads of an earlier queue may have kept its eventfd until now. *)
+  until "descriptors" (fun () -> descriptors () <= before + 3);
+  ignore (Unix.write_substring w "abc" 0 3);
+  check_int "nothing was read" 3 (Unix.read r (Bytes.create 10) 0 10)
+
+(* Finalisers of the program that close queues, also a queue that is closed already. *)
+let finalisers_that_close backend () =
+  Gc.full_major ();
+  let before = descriptors () in
+  let closed = ref 0 in
+  let[@inline never] forget () =
+    for i = 1 to 5 do
+      let queue = Queue.create ~backend () in
+      ignore (Queue.push queue Operation.nop);
+      if i = 1 then Queue.close queue;
+      Gc.finalise
+        (fun queue ->
+          Queue.close queue;
+          incr closed)
+        queue
+    done
+  in
+  forget ();
+  until "finalisers" (fun () -> !closed = 5);
+  until "descriptors" (fun () -> descriptors () <= before)
+
+(* ---- Failures ---- *)
+
+(* The ring fails while operations are in flight: errors, and close gives the buffers back. *)
+let failed_ring () =
+  if List.mem Queue.Uring (Lazy.force Backends.available) then begin
+    let queue = Queue.create ~backend:Uring ~faults:"enters=1" () in
+    ignore (Queue.push queue Operation.nop);
+    let rec break tries =
+      if tries = 0 then Alcotest.fail "the ring does not fail"
+      else
+        match
+          ignore (Queue.push queue Operation.nop);
+          Queue.reap queue completions ~min:1 ~timeout_ns:forever
+        with
+        | _ -> break (tries - 1)
+        | exception Queue.Error { operation; message; _ } ->
+            check_bool "message" true (message <> "" && operation <> "")
+    in
+    break 100;
+    Queue.close queue;
+    check_int "in flight" 0 (Queue.in_flight queue)
+  end
+
+(* A short write, an error and retries in the kernel: exact forms, and results. *)
+let faults backend () =
+  with_file "" @@ fun fd ->
+  with_queue backend ~faults:"seed=3 short=500 retryable=200 delay=300/4 reorder=500"
+  @@ fun queue ->
+  let b = Buffer.of_string (String.init 50_000 (fun i -> Char.chr (i mod 251))) in
+  for i = 0 to 9 do
+    let write = Operation.write fd b ~off:(i * 5000) ~len:5000 ~pos:(i * 5000) in
+    ignore (Queue.push queue (Operation.exact write))
+  done;
+  Hashtbl.iter (fun _ result -> check_int "exact" 5000 result) (collect queue);
+  let back = Buffer.create 50_000 in
+  check_int "read" 50_000
+    (result queue (Operation.exact (Operation.read fd back ~off:0 ~len:50_000 ~pos:0)));
+  check_bool "bytes" true (Buffer.to_string back = Buffer.to_string b)
+
+(* ---- Registered memory and files ---- *)
+
+let registered backend () =
+  with_queue backend @@ fun queue ->
+  with_file (String.make 8192 'r') @@ fun fd ->
+  let[@inline never] register () =
+    let b, freed = watched () in
+    match Queue.register_buffers queue [| b |] with
+    | () ->
+        check_int "read" 4096 (result queue (Operation.read fd b ~off:0 ~len:4096 ~pos:0));
+        check_bool "bytes" true (Buffer.to_string b = String.make 4096 'r');
+        Some freed
+    | exception Queue.Error { error = EOPNOTSUPP; message; _ } ->
+        check_bool "message" true (message <> "");
+        check_bool "has a ring" true (backend <> Queue.Uring);
+        None
+  in
+  (match register () with
+  | Some freed ->
+      collect_garbage ();
+      check_bool "alive until close" false !freed;
+      fails "none" EINVAL (fun () -> Queue.register_buffers queue [||]);
+      Queue.register_file queue fd;
+      Queue.register_file queue fd;
+      let b = Buffer.create 10 in
+      check_int "read" 10 (result queue (Operation.read fd b ~off:0 ~len:10 ~pos:5));
+      fails "close of a registered file" EBUSY (fun () -> Queue.push queue (Operation.close fd));
+      Queue.unregister_file queue fd;
+      fails "twice" ENOENT (fun () -> Queue.unregister_file queue fd);
+      let bad = Operation.descriptor_of_result 1_000_000 in
+      fails "bad" EBADF (fun () -> Queue.register_file queue bad)
+  | None -> fails "file" EOPNOTSUPP (fun () -> Queue.register_file queue fd));
+  check_int "still works" 0 (result queue Operation.nop)
+
+(* ---- Signals, threads, domains, fork ---- *)
+
+exception Interrupted
+
+let with_handler signal handler f =
+  let before = Sys.signal signal (Signal_handle handler) in
+  Fun.protect ~finally:(fun () -> Sys.set_signal signal before) f
+
+let with_alarm ~every handler f =
+  with_handler Sys.sigalrm handler @@ fun () ->
+  let set it_value it_interval = ignore (Unix.setitimer ITIMER_REAL { it_value; it_interval }) in
+  Fun.protect ~finally:(fun () -> set 0. 0.) (fun () ->
+      set every every;
+      f ())
+
+let signals backend () =
+  with_queue backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  let op = Queue.push queue (Operation.poll r Operation.pollin) in
+  let calls = ref 0 in
+  (* A handler that uses the queue, and one that raises. The alarms repeat, so one that comes just
+     before the wait does not matter. *)
+  with_alarm ~every:0.01
+    (fun _ ->
+      incr calls;
+      if !calls = 1 then ignore (Queue.push queue Operation.nop))
+    (fun () ->
+      while !calls < 3 do
+        ignore (Queue.reap queue completions ~min:2 ~timeout_ns:forever)
+      done);
+  (match
+     with_alarm ~every:0.01
+       (fun _ -> raise Interrupted)
+       (fun () ->
+         while true do
+           ignore (Queue.reap queue completions ~min:1 ~timeout_ns:forever)
+         done)
+   with
+  | () -> ()
+  | exception Interrupted -> ());
+  check_int "still in flight" 1 (Queue.in_flight queue);
+  ignore (Unix.write_substring w "x" 0 1);
+  check_int "poll" Operation.pollin (Hashtbl.find (collect queue) op)
+
+(* Handlers that raise anywhere: every operation that was pushed has one completion, and the reads
+   have the right bytes. *)
+let signal_storm backend () =
+  with_file (String.init 65536 (fun i -> Char.chr (i land 255))) @@ fun fd ->
+  with_queue ~capacity:64 backend @@ fun queue ->
+  let taken = ref 0 and interrupted = ref 0 in
+  (* By slot: where the last operation of the slot reads. *)
+  let buffers = Array.init 64 (fun _ -> Buffer.create 512) in
+  let armed = ref false in
+  let small = Queue.Completions.create 5 in
+  let count () =
+    for i = 0 to Queue.Completions.length small - 1 do
+      let found = Queue.Completions.result small i in
+      if found <> 512 && found <> 0 then Alcotest.failf "result %d" found
+    done;
+    taken := !taken + Queue.Completions.length small;
+    Queue.Completions.clear small
+  in
+  let step i =
+    let b = buffers.(i land 63) in
+    (try
+       ignore (Queue.push queue (Operation.read fd b ~off:0 ~len:512 ~pos:(i land 127)));
+       ignore (Queue.push_chain queue [| Operation.nop; Operation.nop |])
+     with Queue.Full -> ());
+    ignore (Queue.reap queue small ~min:1 ~timeout_ns:forever)
+  in
+  with_alarm ~every:0.0005
+    (fun _ -> if !armed then raise Interrupted)
+    (fun () ->
+      for i = 1 to 4000 do
+        (* A raise in the middle of reap leaves what was taken in [small]. *)
+        (try
+           armed := true;
+           step i;
+           armed := false
+         with Interrupted ->
+           armed := false;
+           incr interrupted);
+        count ()
+      done);
+  while Queue.in_flight queue > 0 do
+    ignore (Queue.reap queue small ~min:1 ~timeout_ns:forever);
+    count ()
+  done;
+  let stats = Queue.stats queue in
+  check_int "every operation has one completion" stats.pushed !taken;
+  check_bool "some were interrupted" true (!interrupted > 0)
+
+(* Calls [inside] while another thread waits in the queue for a poll of a pipe. *)
+let with_waiting_thread backend inside =
+  with_queue backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  let op = Queue.push queue (Operation.poll r Operation.pollin) in
+  let mine = Queue.Completions.create 4 in
+  let wait () =
+    match Queue.reap queue mine ~min:1 ~timeout_ns:forever with
+    | 1 when Queue.Completions.op mine 0 = op -> Ok (Queue.Completions.result mine 0)
+    | count -> Error (Printf.sprintf "%d completions" count)
+    | exception error -> Error (Printexc.to_string error)
+  in
+  let outcome = ref (Error "none") in
+  let thread = Thread.create (fun () -> outcome := wait ()) () in
+  let rec until_inside () =
+    match Queue.stats queue with
+    | _ ->
+        Thread.yield ();
+        until_inside ()
+    | exception Queue.Misuse _ -> ()
+  in
+  until_inside ();
+  inside queue;
+  ignore (Unix.write_substring w "x" 0 1);
+  Thread.join thread;
+  match !outcome with
+  | Ok result -> check_int "the poll" Operation.pollin result
+  | Error text -> Alcotest.fail text
+
+let threads backend () =
+  with_waiting_thread backend @@ fun queue ->
+  misuse "push" (fun () -> Queue.push queue Operation.nop);
+  misuse "push_chain" (fun () -> Queue.push_chain queue [| Operation.nop |]);
+  misuse "submit" (fun () -> Queue.submit queue);
+  misuse "cancel" (fun () -> Queue.cancel_all queue);
+  misuse "wait" (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0);
+  misuse "take" (fun () -> Queue.take queue completions);
+  misuse "explain" (fun () -> Queue.explain queue);
+  misuse "adopt" (fun () -> Queue.adopt queue);
+  misuse "close" (fun () -> Queue.close queue)
+
+let in_thread f =
+  let outcome = ref (Error Exit) in
+  Thread.join (Thread.create (fun () -> outcome := try Ok (f ()) with error -> Error error) ());
+  match !outcome with Ok value -> value | Error error -> raise error
+
+let single_issuer backend () =
+  let queue = Queue.create ~backend ~single_issuer:true () in
+  with_pipe @@ fun r _ ->
+  ignore (Queue.push queue (Operation.poll r Operation.pollin));
+  Queue.submit queue;
+  misuse "wait" (fun () -> in_thread (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0));
+  misuse "cancel_all" (fun () -> in_thread (fun () -> Queue.cancel_all queue));
+  check_int "in flight" 1 (Queue.in_flight queue);
+  (* Another thread may close it. *)
+  in_thread (fun () -> Queue.close queue);
+  misuse "closed" (fun () -> Queue.submit queue)
+
+let domains backend () =
+  match Elsewhere.run with
+  | None -> Backends.skip ~expected:true "OCaml 4 has one domain"
+  | Some run ->
+      with_queue backend @@ fun queue ->
+      misuse "push" (fun () -> run (fun () -> Queue.push queue Operation.nop));
+      misuse "wait" (fun () -> run (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0));
+      misuse "stats" (fun () -> run (fun () -> Queue.stats queue));
+      misuse "in_flight" (fun () -> run (fun () -> Queue.in_flight queue));
+      check_int "the owner is not disturbed" 0 (result queue Operation.nop);
+      let count =
+        run (fun () ->
+            Queue.adopt queue;
+            let mine = Queue.Completions.create 1 in
+            ignore (Queue.push queue Operation.nop);
+            Queue.reap queue mine ~min:1 ~timeout_ns:forever)
+      in
+      check_int "adopted" 1 count;
+      misuse "no longer the owner" (fun () -> Queue.submit queue);
+      Queue.adopt queue;
+      check_int "adopted back" 0 (result queue Operation.nop);
+      (* Each domain with a queue of its own. *)
+      let total =
+        run (fun () ->
+            with_queue backend (fun queue ->
+                for _ = 1 to 100 do ignore (Queue.push queue Operation.nop) done;
+                let mine = Queue.Completions.create 100 in
+                Queue.reap queue mine ~min:100 ~timeout_ns:forever))
+      in
+      check_int "another domain's queue" 100 total
+
+(* Runs the function in a forked child; fails if it raises there. *)
+let in_child f =
+  match Unix.fork () with
+  | 0 ->
+      let code =
+        try
+          f ();
+          0
+        with error ->
+          prerr_endline ("child: " ^ Printexc.to_string error);
+          1
+      in
+      Unix._exit code
+  | child -> (
+      match snd (Unix.waitpid [] child) with
+      | WEXITED 0 -> ()
+      | WEXITED n -> Alcotest.failf "the child exited with %d" n
+      | WSIGNALED n | WSTOPPED n -> Alcotest.failf "the child got signal %d" n)
+
+let expect_forked queue =
+  let echild = Unix.ECHILD in
+  fails "push" echild (fun () -> Queue.push queue Operation.nop);
+  fails "push_chain" echild (fun () -> Queue.push_chain queue [| Operation.nop |]);
+  fails "submit" echild (fun () -> Queue.submit queue);
+  fails "cancel_all" echild (fun () -> Queue.cancel_all queue);
+  fails "wait" echild (fun () -> Queue.wait queue ~min:1 ~timeout_ns:forever);
+  Queue.close queue;
+  Queue.close queue
+
+let fork_no_domains f =
+  (* OCaml 5 refuses to fork once a domain has been created. *)
+  match f () with () -> () | exception Failure text -> Backends.skip ~expected:true text
+
+let fork backend () =
+  fork_no_domains @@ fun () ->
+  with_queue backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  let op = Queue.push queue (Operation.poll r Operation.pollin) in
+  Queue.submit queue;
+  in_child (fun () ->
+      expect_forked queue;
+      (* The child's own. *)
+      with_queue backend (fun queue -> check_int "nop" 0 (result queue Operation.nop)));
+  (* A child whose finaliser finds its parent's queue does not hang and does no harm. *)
+  in_child (fun () -> collect_garbage ());
+  ignore (Unix.write_substring w "x" 0 1);
+  check_int "the parent's poll" Operation.pollin (Hashtbl.find (collect queue) op)
+
+let fork_while_waiting backend () =
+  fork_no_domains @@ fun () ->
+  with_waiting_thread backend @@ fun queue -> in_child (fun () -> expect_forked queue)
+
+(* ---- Random operations ---- *)
+
+(* Reads, writes of disjoint parts, nops and cancellations in a random order, through completions of
+   a random size: every op has one completion, and the file has what a model has. *)
+let random_operations backend () =
+  let property (seed, capacity, room) =
+    let random = Random.State.make [| seed |] in
+    let draw n = Random.State.int random n in
+    let size = 16384 in
+    let model = Bytes.make size '.' in
+    with_file (Bytes.to_string model) @@ fun fd ->
+    with_queue ~capacity backend @@ fun queue ->
+    let some = Queue.Completions.create room in
+    let live = Hashtbl.create 16 and used = Hashtbl.create 16 in
+    let reap min =
+      for i = 0 to Queue.reap queue some ~min ~timeout_ns:forever - 1 do
+        let op = Queue.Completions.op some i in
+        let check = Hashtbl.find live op in
+        Hashtbl.remove live op;
+        check (Queue.Completions.result some i)
+      done
+    in
+    let push operation check =
+      if Queue.in_flight queue = capacity then reap 1;
+      let op = Queue.push queue operation in
+      if Hashtbl.mem used op then failwith "an op is used twice";
+      Hashtbl.add used op ();
+      Hashtbl.add live op check;
+      op
+    in
+    let next = ref 0 in
+    for _ = 1 to 200 do
+      match draw 6 with
+      | 0 when !next < size - 64 ->
+          let n = 1 + draw 63 and at = !next in
+          next := !next + n;
+          let text = String.init n (fun _ -> Char.chr (draw 256)) in
+          let b = Buffer.of_string text in
+          let write = Operation.write fd b ~off:0 ~len:n ~pos:at in
+          ignore
+            (push write (fun result ->
+                 if result <> n then failwith "a short write";
+                 Bytes.blit_string text 0 model at n))
+      | 1 when !next > 0 ->
+          let at = draw size in
+          let n = draw 100 in
+          let b = Buffer.create (n + 8) in
+          Bigarray.Array1.fill b 'g';
+          ignore
+            (push (Operation.read fd b ~off:4 ~len:n ~pos:at) (fun result ->
+                 if result <> min n (size - at) then failwith "a short read";
+                 for i = 0 to 3 do
+                   if b.{i} <> 'g' || b.{n + 4 + i} <> 'g' then failwith "outside of the range"
+                 done))
+      | 2 ->
+          let op =
+            push (Operation.timeout 3_600_000_000_000) (fun result ->
+                if result <> minus "ECANCELED" then failwith "a timeout")
+          in
+          if draw 2 = 0 then Queue.submit queue;
+          if not (Queue.cancel queue op) then failwith "cancel"
+      | 3 -> reap (draw 3)
+      | _ -> ignore (push Operation.nop (fun result -> if result <> 0 then failwith "nop"))
+    done;
+    while Queue.in_flight queue > 0 do reap 1 done;
+    let found = Bytes.create size in
+    ignore (Unix.lseek fd 0 SEEK_SET);
+    if Unix.read fd found 0 size <> size then failwith "size";
+    Hashtbl.length live = 0 && found = model
+  in
+  let argument = QCheck.(triple (int_bound 1_000_000) (int_range 1 40) (int_range 1 20)) in
+  let rand = Random.State.make [| 42 |] in
+  QCheck.Test.check_exn ~rand (QCheck.Test.make ~name:"random" ~count:30 argument property)
+
+let random_blits () =
+  let property (text, off, len) =
+    let n = String.length text in
+    let b = Buffer.of_string text in
+    match Bytes.sub (Bytes.of_string text) off len with
+    | expected ->
+        let got = Bytes.make len '?' in
+        Buffer.blit_to_bytes b off got 0 len;
+        got = expected && Buffer.to_string (Buffer.sub b off len) = Bytes.to_string expected
+    | exception Invalid_argument _ -> (
+        match Buffer.blit_to_bytes b off (Bytes.create (max 0 (min len n))) 0 len with
+        | () -> false
+        | exception Invalid_argument _ -> true)
+  in
+  let argument = QCheck.(triple string (int_range (-5) 30) (int_range (-5) 30)) in
+  let rand = Random.State.make [| 42 |] in
+  QCheck.Test.check_exn ~rand (QCheck.Test.make ~name:"blits" ~count:1000 argument property)
+
+let () =
+  (* A test that hangs ends the program. Some tests use SIGALRM. *)
+  let limit = Unix.getpid () in
+  ignore
+    (Thread.create
+       (fun () ->
+         Thread.delay 300.;
+         prerr_endline "queue_test: not done within 300 s";
+         Unix.kill limit Sys.sigkill)
+       ());
+  let each tests =
+    List.concat_map
+      (fun backend ->
+        List.map
+          (fun (name, test) ->
+            Alcotest.test_case (Queue.backend_name backend ^ ": " ^ name) `Quick (test backend))
+          tests)
+      (Lazy.force Backends.available)
+  in
+  let once name test = Alcotest.test_case name `Quick test in
+  Alcotest.run "ringway"
+    [
+      ( "values",
+        [
+          once "buffers" buffers; once "random blits" random_blits; once "arguments" arguments;
+          once "page cache" page_cache;
+        ] );
+      ("creating", [ once "errors" create_errors ]);
+      (* Before any domain is created. *)
+      ("fork", each [ ("child", fork); ("while a thread waits", fork_while_waiting) ]);
+      ( "queue",
+        each
+          [
+            ("basics", basics); ("direct I/O", aligned); ("full", full);
+            ("completions that are left", left_over); ("chains", chains); ("timeouts", timeouts);
+            ("cancel storm", cancel_storm); ("after close", after_close);
+            ("close drops opens", close_drops_opens); ("close in flight", close_in_flight);
+            ("faults", faults); ("registered", registered); ("random", random_operations);
+          ]
+        @ [ once "a ring that fails" failed_ring ] );
+      ( "memory",
+        each
+          [
+            ("rooted until the completion", rooted_until_completion);
+            ("released by close", released_by_close);
+            ("forgotten", forgotten ?single_issuer:None);
+            ("forgotten, single issuer", forgotten ~single_issuer:true);
+            ("finalisers that close", finalisers_that_close);
+          ] );
+      ("signals", each [ ("end a wait", signals); ("raise anywhere", signal_storm) ]);
+      ("threads", each [ ("misuse", threads); ("single issuer", single_issuer) ]);
+      ("domains", each [ ("misuse and adoption", domains) ]);
+    ]
