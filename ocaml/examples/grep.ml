@@ -43,9 +43,9 @@ let search_file expression ~with_name path reader =
     Buffer.add_char output '\n'
   in
   let rec loop number =
-    Reader.read_line reader >>= function
+    Reader.read_until reader '\n' >>= function
     | `Eof -> Lwt.return_unit
-    | `Ok line ->
+    | `Ok (line, _) ->
         if String.contains line '\000' then Lwt.fail Binary
         else if matches line then
           if !names_only then begin
