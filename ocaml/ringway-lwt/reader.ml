@@ -94,10 +94,12 @@ let rec fill t =
             Lwt.return (n > 0))
           (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
     | Connection fd ->
+        (* The ring ignores the position; for the current one, the queue would first look what kind
+           of file this is, with two system calls. *)
         start_transfer t
           (Operation.read
              (Lwt_unix.unix_file_descr fd)
-             t.buffer ~off:0 ~len:length ~pos:Operation.current_position);
+             t.buffer ~off:0 ~len:length ~pos:0);
         fill t
     | File file ->
         let n = read_cached file t.buffer length in

@@ -72,12 +72,15 @@ let write_some t wait buffer off len written =
             Lwt.fail exn
           end)
   | File _ | Connection _ ->
-      let fd =
-        match t.destination with File fd -> fd | Connection fd -> Lwt_unix.unix_file_descr fd
+      (* As in Reader. *)
+      let fd, pos =
+        match t.destination with
+        | File fd -> (fd, Operation.current_position)
+        | Connection fd -> (Lwt_unix.unix_file_descr fd, 0)
       in
       let len = min len max_write in
       Transfer.start t.transfer
-        (Operation.write fd buffer ~off ~len ~pos:Operation.current_position)
+        (Operation.write fd buffer ~off ~len ~pos)
         (fun result ->
           if result >= 0 then written result else record_error t "write" result);
       wait t.transfer
