@@ -51,6 +51,7 @@ let check where memory off len =
 let at pos name t transfer =
   if Handle.is_closed t then error EBADF name
   else if pos < 0 then error EINVAL name
+  else if not (Handle.is_seekable t) then error ESPIPE name
   else transfer ~pos
 
 let at_position name t transfer =

@@ -40,6 +40,7 @@ let create fd =
 
 let descriptor t = t.fd
 let is_closed t = t.closed
+let is_seekable t = t.seekable
 let is_idle t = t.users = 0
 let is_cached t = t.seekable && not t.direct
 

@@ -13,6 +13,10 @@ val create : Unix.file_descr -> t
 val descriptor : t -> Unix.file_descr
 val is_closed : t -> bool
 
+val is_seekable : t -> bool
+(** Does the file have a current position? Pipes, sockets and terminals do not. They ignore the
+    offset of a transfer. *)
+
 (** {1 Transfers}
 
     Errors have the function name [name]. [pos] is an offset or

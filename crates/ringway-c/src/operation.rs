@@ -264,8 +264,7 @@ unsafe fn read<'a>(
 /// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown =
-        request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET);
+    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET);
     let socket = request.flags & abi::SOCKET != 0;
     if unknown != 0 {
         return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));

@@ -2,11 +2,12 @@
 /* sanitized: no, because it replaces the allocator to count allocations */
 /* valgrind: no, because it replaces the allocator to count allocations */
 /* A queue in steady_state state does not allocate: not for reads and reaps, not when a push finds
-   it full, not for polls of descriptors that nothing else uses, and not when an operation to cancel
-   has already completed. */
+   it full, not for polls of descriptors that nothing else uses or transfers of such sockets,
+   and not when an operation to cancel has already completed. */
 #include "check.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 static unsigned long allocations;
 
@@ -236,6 +237,42 @@ static void polls(unsigned backend)
 		close(fds[i]);
 }
 
+/* Each socket has only this operation, which without RINGWAY_SOCKET looks up its file. On other
+   backends it does so even with the flag. */
+static void sockets(void)
+{
+	struct ringway_queue *queue =
+		check_queue(RINGWAY_BACKEND_URING, check_default_options());
+	struct ringway_completion done;
+	struct ringway_operation one;
+	unsigned long before = 0;
+	char byte = 'x';
+	int fds[2];
+	int round;
+
+	if (queue == NULL)
+		return;
+	NEED(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+	for (round = 0; round < 4000; round++) {
+		if (round == 2000)
+			before = count_allocations();
+		one = round % 2 == 0 ? ringway_prep_write(fds[0], &byte, 1,
+		                                          RINGWAY_CURRENT_POSITION, NULL, NULL)
+		                     : ringway_prep_read(fds[1], &byte, 1,
+		                                         RINGWAY_CURRENT_POSITION, NULL, NULL);
+		one.flags = RINGWAY_SOCKET;
+		NEED(ringway_push(queue, &one) > 0);
+		if (ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER) != 1 || done.result != 1)
+			break;
+	}
+	SAME(round, 4000);
+	/* For 2000 operations. */
+	CHECK(count_allocations() - before < 100);
+	SAME(ringway_destroy(&queue), 0);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 int main(void)
 {
 	void *volatile memory;
@@ -251,5 +288,6 @@ int main(void)
 		steady_state(check_backends[b]);
 		polls(check_backends[b]);
 	}
+	sockets();
 	return check_end("allocations");
 }

@@ -1,6 +1,6 @@
 (* What the tests of the engine share. Each test installs the engine and removes it. *)
 
-open Ringway_lwt
+module Engine = Ringway_lwt.Engine
 
 let skip ?(expected = false) reason =
   Printf.printf "skipped: %s\n%!" reason;

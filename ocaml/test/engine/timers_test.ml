@@ -1,6 +1,7 @@
 (* The heap of timers, against a list as the model. *)
 
-open Ringway_lwt
+(* Not a public module. *)
+module Timers = Ringway_lwt__Timers
 
 let run_all timers now =
   let calls = ref [] in

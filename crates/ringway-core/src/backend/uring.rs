@@ -11,7 +11,7 @@ use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use io_uring::squeue::Flags;
-use io_uring::{IoUring, Probe, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -70,6 +70,8 @@ pub(crate) struct Uring {
     linked: Vec<squeue::Entry>,
     /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
+    /// The submission queue has a cancel.
+    cancelling: bool,
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
@@ -239,6 +241,7 @@ impl Uring {
             unsupported: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
+            cancelling: false,
             watch: None,
             watch_armed: false,
             workers: Workers::new(None),
@@ -373,6 +376,7 @@ impl Uring {
                 self.cancels.push(token);
                 break;
             }
+            self.cancelling = true;
         }
         if let Some(eventfd) =
             self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
@@ -498,8 +502,21 @@ impl Uring {
                     submitted
                 }
             }
+            // A cancel leaves the completion to deferred task work, for which the kernel would have
+            // to be entered again.
+            _ if want == 0
+                && self.cancelling
+                && self.available.contains(&Feature::DeferTaskrun) =>
+            {
+                let flags = EnterFlags::GETEVENTS.bits();
+                // SAFETY: no argument is passed.
+                unsafe {
+                    self.ring.submitter().enter::<libc::sigset_t>(waiting as u32, 0, flags, None)?
+                }
+            }
             _ => self.ring.submit_and_wait(want)?,
         };
+        self.cancelling &= submitted < waiting;
         // The kernel returns EINTR only if it submitted nothing and nothing has completed;
         // otherwise a signal shows in that it waited for less. It does not wait if it could not
         // submit everything.

@@ -283,6 +283,21 @@ impl Operation {
     ///
     /// The push fails with EINVAL for an operation that is not a [`read`](super::read()) or
     /// [`write`](super::write()) at the current position.
+    ///
+    /// ```
+    /// # use ringway_core::{op, File, Options, op::Position};
+    /// # use std::os::{fd::OwnedFd, unix::net::UnixStream};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (here, there) = UnixStream::pair()?;
+    /// let [here, there] = [here, there].map(|end| File::from(OwnedFd::from(end)));
+    /// let mut queue = Options::new().build()?;
+    /// queue.push(op::read(&there, vec![0; 100], Position::Current).socket())?;
+    /// queue.push(op::write(&here, vec![7; 5], Position::Current).socket())?;
+    /// while queue.in_flight() > 0 {
+    ///     queue.reap(1)?.for_each(|done| assert_eq!(done.result, Ok(5)));
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn socket(self) -> Self {
         let transfers = matches!(self.raw, Raw::Read(_) | Raw::Write(_));
         match transfers && self.raw.offset() == Some(CURRENT_POSITION) {

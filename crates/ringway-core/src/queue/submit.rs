@@ -304,7 +304,11 @@ fn ends_by_itself(operation: &Operation) -> bool {
     match operation.raw.opcode() {
         Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
         _ if operation.raw.is_transfer() => {
-            !operation.socket && operation.file.as_ref().is_some_and(|file| file.traits().kind == FileKind::Storage)
+            !operation.socket
+                && operation
+                    .file
+                    .as_ref()
+                    .is_some_and(|file| file.traits().kind == FileKind::Storage)
         }
         _ => true,
     }
