@@ -55,7 +55,8 @@ let started_by_a_later_hook () =
   let started = ref false in
   let hook =
     Lwt_main.Enter_iter_hooks.add_last (fun () ->
-        if not !started then begin
+        (* Nothing else keeps the engine from blocking. *)
+        if (not !started) && Lwt.paused_count () = 0 then begin
           started := true;
           Lwt.on_success (nop ()) (fun _ -> Lwt.wakeup resolver ())
         end)

@@ -168,6 +168,17 @@ let concurrent prepare =
       Alcotest.(check string)
         "in the order of the calls" all
         (String.concat "" (List.map Bytes.to_string buffers));
+      (* So is lseek. *)
+      let* _ = File.lseek file 0 SEEK_SET in
+      prepare ();
+      let first = File.read_bytes file (List.nth buffers 0) 0 block in
+      let seek = File.lseek file 0 SEEK_SET in
+      let second = File.read_bytes file (List.nth buffers 1) 0 block in
+      let* counts = Lwt.all [ first; seek; second ] in
+      Alcotest.(check (list int)) "counts" [ block; 0; block ] counts;
+      Alcotest.(check bool)
+        "the same block" true
+        (Bytes.equal (List.nth buffers 0) (List.nth buffers 1));
       (* Some are cancelled before their turn: the others do not notice. *)
       let* _ = File.lseek file 0 SEEK_SET in
       prepare ();

@@ -430,6 +430,9 @@ let replaced_by_dup2 () =
   let* _ = Ours.write_string w "pipe" 0 4 in
   let* count = reading in
   Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
+  let* pread = outcome (fun () -> int (Ours.pread fd b ~file_offset:0 0 4)) in
+  Alcotest.(check string)
+    "no file" "fails with Unix.Unix_error(Unix.ESPIPE, \"pread\", \"\")" pread;
   Lwt_list.iter_s Ours.close [ fd; r; w ]
 
 let large_file () =
