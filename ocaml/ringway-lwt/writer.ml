@@ -72,13 +72,14 @@ let write_some t wait buffer off len written =
             Lwt.fail exn
           end)
   | File _ | Connection _ ->
-      let fd =
-        match t.destination with File fd -> fd | Connection fd -> Lwt_unix.unix_file_descr fd
-      in
       let len = min len max_write in
-      Transfer.start t.transfer
-        (Operation.write fd buffer ~off ~len ~pos:Operation.current_position)
-        (fun result ->
+      let write fd = Operation.write fd buffer ~off ~len ~pos:Operation.current_position in
+      let operation =
+        match t.destination with
+        | File fd -> write fd
+        | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
+      in
+      Transfer.start t.transfer operation (fun result ->
           if result >= 0 then written result else record_error t "write" result);
       wait t.transfer
 

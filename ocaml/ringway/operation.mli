@@ -4,8 +4,8 @@
     Offsets and lengths are in bytes. Errors and results are those of the system call that is
     named. The result of an operation is an [int]: 0 or more, or minus an errno.
 
-    Flags, permissions and masks that are negative or over 32 bits are [Invalid_argument], and so are
-    offsets and lengths below 0. *)
+    Flags, permissions and masks that are negative or over 32 bits are [Invalid_argument], and so
+    are offsets and lengths below 0. *)
 
 type t
 
@@ -144,7 +144,7 @@ val socket : t -> t
     [SIGPIPE]; on the other backends it changes nothing. For a descriptor that is not a socket the
     result is the same as without it, after one more submission.
 
-    {!Queue.push} refuses any other operation with EINVAL. *)
+    {!Queue.push} raises [Queue.Error] with EINVAL for any other operation. *)
 
 val with_timeout : int -> t -> t
 (** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
