@@ -3,8 +3,8 @@
     of the calls; short writes are continued.
 
     Connections are sent through the ring where our engine is installed ([Engine]), and with
-    [Lwt_unix] otherwise. As with [Unix.write], a connection that the peer has closed raises SIGPIPE;
-    programs with connections ignore that signal.
+    [Lwt_unix] otherwise. As with [Unix.write], writing to one that the peer has closed may raise
+    SIGPIPE; programs with connections ignore that signal.
 
     A writer serves one call at a time: concurrent calls wait for their turn, in order.
 
