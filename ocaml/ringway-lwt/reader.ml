@@ -183,8 +183,8 @@ let range off len length =
     invalid_arg "Ringway_lwt.Reader: the range is outside of the buffer";
   len
 
-(* Where much data is expected it is received without the copy in the buffer: through Lwt, which reads
-   at once, and waits for readiness only if there is none. *)
+(* Where much data is expected it is received without the copy in the buffer: through Lwt, which
+   reads at once, and waits for readiness only if there is none. *)
 let receives_directly t len =
   len >= Buffer.length t.buffer
   && buffered t = 0 && t.result = no_result
@@ -296,7 +296,8 @@ let of_connection ?(buffer_size = default_buffer_size) ?close fd =
   let close = match close with Some close -> close | None -> fun () -> Lwt_unix.close fd in
   make buffer_size (Connection fd) close
 
-let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ]) path =
+let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ])
+    path =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->
