@@ -172,14 +172,16 @@ let register t fd direction callback =
 (* About 30 years. *)
 let longest_delay = 1e9
 
-let nanoseconds delay = if delay > 0. then int_of_float (delay *. 1e9) else 0
+let nanoseconds delay = int_of_float (Float.max delay (-.longest_delay) *. 1e9)
 
 let register_timer t delay repeat callback =
-  (* Comparing with nan is false. *)
+  (* Comparing with nan is false. A negative delay goes before one of 0, as in libev. *)
   let time =
     if delay < longest_delay then Clock.now_ns () + nanoseconds delay else Timers.never
   in
-  let period = if repeat then nanoseconds (Float.min delay longest_delay) else -1 in
+  let period =
+    if repeat then max 0 (nanoseconds (Float.min delay longest_delay)) else -1
+  in
   let timer = Timers.add t.timers ~time ~period ~delay callback in
   lazy (Timers.remove t.timers timer)
 

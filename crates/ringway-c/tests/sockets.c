@@ -103,6 +103,12 @@ static void transfers(struct ringway_queue *queue, int type)
 	SAME(run(queue, receive(fds[1], got + 60, 100, 0)), 70);
 	CHECK(memcmp(got, sent, 60) == 0 && memcmp(got + 60, sent, 70) == 0);
 
+	/* The data is there: the read ends within the call, on the threads too. */
+	NEED(write(fds[1], sent, 10) == 10);
+	push(queue, receive(fds[0], got, 100, 0));
+	SAME(ringway_reap_into(queue, done, 1, 0, 0), 1);
+	SAME(done[0].result, 10);
+
 	/* Exact, with more bytes than a socket holds. */
 	memset(got, 0, sizeof got);
 	push(queue, receive(fds[0], got, LONG, RINGWAY_EXACT));
@@ -278,6 +284,42 @@ static void refused(struct ringway_queue *queue)
 	SAME(ringway_in_flight(queue), 0);
 }
 
+/* A kernel thread refuses the first submission at any time before or after the cancel. */
+static void cancels_with_sqpoll(void)
+{
+	struct ringway_options options = check_default_options();
+	struct ringway_queue *queue;
+	char byte;
+	int pipes[2];
+	int round;
+
+	options.flags = RINGWAY_SQPOLL;
+	queue = check_queue(RINGWAY_BACKEND_URING, options);
+	if (queue == NULL)
+		return;
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	for (round = 0; round < 500; round++) {
+		struct ringway_operation read = receive(pipes[0], &byte, 1, 0);
+		int64_t id;
+
+		if (round % 2 == 0)
+			read.timeout_ns = 1 + (uint64_t)round * 100;
+		id = push(queue, read);
+		NEED(ringway_submit(queue) >= 0);
+		if (round % 4 == 1)
+			usleep((unsigned)round % 50);
+		if (round % 2 == 0) {
+			SAME(next_result(queue), -ETIMEDOUT);
+		} else {
+			SAME(ringway_cancel(queue, id), 0);
+			SAME(next_result(queue), -ECANCELED);
+		}
+	}
+	COUNTERS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	close_both(pipes);
+}
+
 /* From now on, a look-up of a file ends the process. */
 static void forbid_look_ups(void)
 {
@@ -347,6 +389,7 @@ int main(void)
 		refused(queue);
 		SAME(ringway_destroy(&queue), 0);
 	}
+	cancels_with_sqpoll();
 	if (check_wanted(RINGWAY_BACKEND_URING)) {
 		status = check_child(without_look_ups, &all);
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
