@@ -11,7 +11,7 @@ let openfile path flags perm =
           match (Unix.LargeFile.fstat fd).st_kind with
           | S_REG | S_BLK | S_DIR | S_LNK -> Seekable fd
           | S_CHR | S_FIFO | S_SOCK -> Stream (Lwt_unix.of_unix_file_descr fd))
-        (Promise.run "open" path operation Operation.descriptor_of_result ~on_unwanted:(fun result ->
-             Unix.close (Operation.descriptor_of_result result)))
+        (Promise.run "open" path operation Operation.descriptor_of_result
+           ~on_unwanted:(fun result -> Unix.close (Operation.descriptor_of_result result)))
 
 let close fd = Lwt.no_cancel (Promise.run "close" "" (Operation.close fd) ignore)

@@ -7,8 +7,8 @@
     Differences:
     - Cached data is read within the call, without a thread.
     - A cancelled read or write of a channel loses no data and writes none twice.
-    - [close] of an output channel fails if bytes could not be written. [Lwt_io] ignores such an error
-      in [close], and in the flush that it does by itself. *)
+    - [close] of an output channel fails if bytes could not be written. [Lwt_io] ignores such an
+      error in [close], and in the flush that it does by itself. *)
 
 include module type of struct
   include Lwt_io
@@ -67,16 +67,16 @@ val with_atomic_file :
   'b Lwt.t
 (** [with_atomic_file path f] replaces the file [path], or creates it, by what [f] writes: a reader
     of [path] sees the old contents or all of the new, also after a crash. [f] writes to a temporary
-    file in the same directory. When its promise is fulfilled, the file is synced with [fsync(2)] and
-    renamed to [path], and the directory is synced.
+    file in the same directory. When its promise is fulfilled, the file is synced with [fsync(2)]
+    and renamed to [path], and the directory is synced.
 
-    If [f], a write or the sync fails or is cancelled, the temporary file is deleted and [path] is as
-    before. If only the sync of the directory fails, [path] has the new contents, but a crash may
+    If [f], a write or the sync fails or is cancelled, the temporary file is deleted and [path] is
+    as before. If only the sync of the directory fails, [path] has the new contents, but a crash may
     bring the old ones back. Once [f] has ended, the promise can no longer be cancelled.
 
-    [perm] defaults to [0o666], of which the umask is subtracted; permissions and owner of a previous
-    file are not kept. A symbolic link at [path] is replaced, not followed. [f] does not close the
-    channel. *)
+    [perm] defaults to [0o666], of which the umask is subtracted; permissions and owner of a
+    previous file are not kept. A symbolic link at [path] is replaced, not followed. [f] does not
+    close the channel. *)
 
 val lines_of_file : file_name -> string Lwt_stream.t
 (** As [Lwt_io.lines_of_file]. *)

@@ -23,6 +23,8 @@ type t = {
   transfer : Transfer.t;
   (* The receive in progress, if it is not [transfer]'s. *)
   mutable receiving : int Lwt.t;
+  (* The last receive has filled the buffer, so more data is there. *)
+  mutable more : bool;
   (* The result of the transfer that ended last, until [fill] returns it. *)
   mutable result : int;
   lock : Lwt_mutex.t;
@@ -46,6 +48,7 @@ let make buffer_size source close_source =
     unread = "";
     transfer = Transfer.create ();
     receiving = Lwt.return 0;
+    more = false;
     result = no_result;
     lock = Lwt_mutex.create ();
     closed = None;
@@ -54,6 +57,7 @@ let make buffer_size source close_source =
 let received t n =
   t.start <- 0;
   t.stop <- n;
+  t.more <- n = Buffer.length t.buffer;
   match t.source with File file -> file.pos <- file.pos + n | Connection _ -> ()
 
 let start_transfer t operation =
@@ -68,6 +72,13 @@ let read_cached file buffer length =
     if n < -1 then -n - 1 else n
   end
   else -1
+
+(* A receive through Lwt, which takes no data if it is cancelled. *)
+let receive t receiving =
+  t.receiving <- receiving;
+  Lwt.catch
+    (fun () -> receiving)
+    (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
 
 (* Moves data to the empty buffer. The result is false at the end of the data. Called with the lock
    held. *)
@@ -86,13 +97,9 @@ let rec fill t =
     let length = Buffer.length t.buffer in
     match t.source with
     | Connection fd when not (Engine.installed ()) ->
-        t.receiving <- Lwt_bytes.read fd t.buffer 0 length;
-        Lwt.try_bind
-          (fun () -> t.receiving)
-          (fun n ->
-            if n > 0 then received t n;
-            Lwt.return (n > 0))
-          (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
+        receive t (Lwt_bytes.read fd t.buffer 0 length) >|= fun n ->
+        if n > 0 then received t n;
+        n > 0
     | Connection fd ->
         start_transfer t
           (Operation.socket
@@ -134,7 +141,7 @@ let blit_buffer source source_off destination off len =
   Bigarray.Array1.blit (Buffer.sub source source_off len) (Buffer.sub destination off len)
 
 let take_buffer t buffer off len = take t Buffer.blit_from_string blit_buffer buffer off len
-let locked t f = Lwt_mutex.with_lock t.lock f
+let locked t f = Transfer.locked t.lock f
 
 (* Nothing is buffered, in progress, or left to be told, so the source can be read past the
    buffer. *)
@@ -176,9 +183,25 @@ let range off len length =
     invalid_arg "Ringway_lwt.Reader: the range is outside of the buffer";
   len
 
+(* Where much data is expected it is received without the copy in the buffer: through Lwt, which
+   reads at once, and waits for readiness only if there is none. *)
+let receives_directly t len =
+  len >= Buffer.length t.buffer
+  && buffered t = 0 && t.result = no_result
+  && (not (Transfer.is_running t.transfer))
+  && (not (is_closed t))
+  && (not (Lwt_mutex.is_locked t.lock))
+  && (t.more || not (Engine.installed ()))
+
 let read t ?(off = 0) ?len bytes =
   let len = range off len (Bytes.length bytes) in
-  read_with take_bytes Page_cache.read_bytes t off len bytes
+  match t.source with
+  | Connection fd when receives_directly t len ->
+      locked t (fun () ->
+          receive t (Lwt_unix.read fd bytes off len) >|= fun n ->
+          t.more <- n = len;
+          if n = 0 then `Eof else `Ok n)
+  | File _ | Connection _ -> read_with take_bytes Page_cache.read_bytes t off len bytes
 
 let read_buffer t ?(off = 0) ?len buffer =
   let len = range off len (Buffer.length buffer) in
@@ -273,7 +296,8 @@ let of_connection ?(buffer_size = default_buffer_size) ?close fd =
   let close = match close with Some close -> close | None -> fun () -> Lwt_unix.close fd in
   make buffer_size (Connection fd) close
 
-let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ]) path =
+let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ])
+    path =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->

@@ -52,3 +52,15 @@ let stop t exn =
       Dispatcher.cancel dispatcher request;
       Option.iter (fun waiter -> Lwt.wakeup_later_exn waiter exn) waiter;
       ended
+
+let locked mutex f =
+  if Lwt_mutex.is_locked mutex then Lwt_mutex.with_lock mutex f
+  else begin
+    (* Does not wait. *)
+    ignore (Lwt_mutex.lock mutex : unit Lwt.t);
+    let promise = try f () with exn -> Lwt.fail exn in
+    if Lwt.is_sleeping promise then
+      Lwt.on_termination promise (fun () -> Lwt_mutex.unlock mutex)
+    else Lwt_mutex.unlock mutex;
+    promise
+  end

@@ -28,3 +28,8 @@ val wait_or_cancel : t -> unit Lwt.t
 val stop : t -> exn -> unit Lwt.t
 (** Rejects the promise that waits, requests that the operation be cancelled, and waits for its end.
     A promise of [stop] cannot be cancelled. *)
+
+(** {1 Turns} *)
+
+val locked : Lwt_mutex.t -> (unit -> 'a Lwt.t) -> 'a Lwt.t
+(** [Lwt_mutex.with_lock], with fewer promises while nobody else waits. *)

@@ -54,8 +54,8 @@ let record_error t name result =
   if result < 0 && result <> -Operation.ecanceled && t.error = None then
     t.error <- Some (Promise.exn name "" result)
 
-(* Writes a part of the range and waits with [wait]; [written n] is called when [n] bytes have been written, even if the
-   promise was cancelled. *)
+(* Writes a part of the range and waits with [wait]. [written n] is called when [n] bytes have been
+   written, even if the promise was cancelled. *)
 let write_some t wait buffer off len written =
   match t.destination with
   | Connection fd when not (Engine.installed ()) ->
@@ -99,11 +99,11 @@ let rec flush_buffer t =
         Transfer.wait t.transfer >>= fun () -> flush_buffer t
       else if buffered t = 0 then Lwt.return_unit
       else
-        write_some t Transfer.wait t.buffer t.start (buffered t) (written_from_buffer t) >>= fun () ->
-        flush_buffer t
+        write_some t Transfer.wait t.buffer t.start (buffered t) (written_from_buffer t)
+        >>= fun () -> flush_buffer t
 
 let locked t f =
-  if is_closed t then Lwt.fail closed_exn else Lwt_mutex.with_lock t.lock f
+  if is_closed t then Lwt.fail closed_exn else Transfer.locked t.lock f
 
 let room t = Buffer.length t.buffer - t.stop
 

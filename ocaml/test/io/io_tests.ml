@@ -160,7 +160,9 @@ let trace (module Way : WAY) mode call (choice, calls) =
 
 let same_traces name gen mode =
   let call channel c =
-    match channel with `Input channel -> input_call channel c | `Output channel -> output_call channel c
+    match channel with
+    | `Input channel -> input_call channel c
+    | `Output channel -> output_call channel c
   in
   let test =
     QCheck.Test.make ~name ~count:300 (calls gen) (fun sequence ->
@@ -226,7 +228,8 @@ let whole_files () =
   let lines = List.init 1000 (fun i -> String.make (i mod 90) 'x') in
   let path = new_path () in
   Io.lines_to_file path (Lwt_stream.of_list lines) >>= fun () ->
-  check string "written" (String.concat "" (List.map (fun l -> l ^ "\n") lines)) (file_contents path);
+  let contents = String.concat "" (List.map (fun line -> line ^ "\n") lines) in
+  check string "written" contents (file_contents path);
   drop_cache path >>= fun () ->
   Lwt_stream.to_list (Io.lines_of_file path) >>= fun read ->
   check (Alcotest.list string) "lines" lines read;
@@ -343,7 +346,8 @@ let cancelled_writes () =
           result (fun () -> flush) >>= fun _ -> loop (i + 1)
       in
       loop 0)
-  >|= fun () -> check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
+  >|= fun () ->
+  check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
 
 let close_while_reading () =
   let path = new_file (pattern 1_000_000) in
@@ -409,7 +413,8 @@ let atomic () =
   check (Alcotest.list string) "no temporary file" [ "file" ] (listing ());
   let sub = Filename.concat dir "sub" in
   Unix.mkdir sub 0o700;
-  result (fun () -> Io.with_atomic_file sub (fun channel -> Io.write channel "x")) >>= fun outcome ->
+  result (fun () -> Io.with_atomic_file sub (fun channel -> Io.write channel "x"))
+  >>= fun outcome ->
   (match outcome with
   | Error (Unix.Unix_error (_, "rename", _)) -> ()
   | Error exn -> Alcotest.fail (show_exn exn)
