@@ -1,7 +1,12 @@
 open Ringway
 
 (* A callback of on_readable or on_writable. *)
-type watcher = { callback : unit -> unit; mutable active : bool }
+type watcher = {
+  callback : unit -> unit;
+  mutable active : bool;
+  (* After a transfer: the event of the other engine. *)
+  mutable successor : Lwt_engine.event;
+}
 
 (* The poll operation of a descriptor and a direction. It is used again for each arming. *)
 type poll = {
@@ -24,6 +29,8 @@ type t = {
   timers : Timers.t;
   (* Many events are being stopped: one submission at the end releases all files. *)
   mutable stopping : bool;
+  (* Another engine has all events. *)
+  mutable transferred : bool;
   (* The ring has failed. *)
   mutable failed : bool;
   mutable iterations : int;
@@ -50,6 +57,7 @@ let create () =
     dirty_count = 0;
     timers = Timers.create ();
     stopping = false;
+    transferred = false;
     failed = false;
     iterations = 0;
     arms = 0;
@@ -127,7 +135,7 @@ let submit t =
   if Dispatcher.is_usable t.dispatcher then
     try Queue.submit (Dispatcher.queue t.dispatcher) with Queue.Error _ -> ()
 
-let stop t key poll watcher =
+let deactivate t key poll watcher =
   if watcher.active then begin
     watcher.active <- false;
     poll.watchers <- List.filter (fun other -> other != watcher) poll.watchers;
@@ -140,6 +148,10 @@ let stop t key poll watcher =
     end
   end
 
+let stop t key poll watcher =
+  deactivate t key poll watcher;
+  Lwt_engine.stop_event watcher.successor
+
 let register t fd direction callback =
   let key = (2 * int_of_descriptor fd) + direction in
   if key < 0 then raise (Unix.Unix_error (Unix.EBADF, "poll", ""));
@@ -150,7 +162,7 @@ let register t fd direction callback =
     t.polls <- polls
   end;
   let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
-  let watcher = { callback; active = true } in
+  let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
   poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
   if not poll.armed then mark_dirty t poll;
   lazy (stop t key poll watcher)
@@ -160,18 +172,44 @@ let register t fd direction callback =
 (* About 30 years. *)
 let longest_delay = 1e9
 
-let nanoseconds delay = if delay > 0. then int_of_float (delay *. 1e9) else 0
+let nanoseconds delay = int_of_float (Float.max delay (-.longest_delay) *. 1e9)
 
 let register_timer t delay repeat callback =
-  (* Comparing with nan is false. *)
+  (* Comparing with nan is false. A negative delay goes before one of 0, as in libev. *)
   let time =
     if delay < longest_delay then Clock.now_ns () + nanoseconds delay else Timers.never
   in
-  let period = if repeat then nanoseconds (Float.min delay longest_delay) else -1 in
-  let timer = Timers.add t.timers ~time ~period callback in
+  let period =
+    if repeat then max 0 (nanoseconds (Float.min delay longest_delay)) else -1
+  in
+  let timer = Timers.add t.timers ~time ~period ~delay callback in
   lazy (Timers.remove t.timers timer)
 
 let call_timer callback = Dispatcher.guard callback ()
+
+(* ---- Transfer to another engine -------------------------------------------------------------- *)
+
+(* Lwt_engine.abstract forgets at its second transfer which event the program holds, so that the
+   program can no longer stop it. Here each event leads to its successor. *)
+let transfer t (engine : Lwt_engine.abstract) =
+  t.stopping <- true;
+  Array.iteri
+    (fun key poll ->
+      let fd = Operation.descriptor_of_result (key / 2) in
+      List.iter
+        (fun watcher ->
+          deactivate t key poll watcher;
+          let callback _ = watcher.callback () in
+          watcher.successor <-
+            (if key land 1 = readable then engine#on_readable fd callback
+             else engine#on_writable fd callback))
+        poll.watchers)
+    (Array.copy t.polls);
+  Timers.move t.timers (fun delay repeat callback ->
+      engine#on_timer delay repeat (fun _ -> callback ()));
+  t.stopping <- false;
+  t.transferred <- true;
+  submit t
 
 (* ---- Replacing the ring, and the engine --------------------------------------------------- *)
 
@@ -249,7 +287,10 @@ let wait t block =
 
 let iter t block =
   t.iterations <- t.iterations + 1;
-  if not (Dispatcher.is_usable t.dispatcher) then renew t;
+  let usable = Dispatcher.is_usable t.dispatcher in
+  if not usable then renew t;
+  (* The operations of the old ring end after a pause, of which Lwt_main does not know yet. *)
+  let block = block && usable in
   if not t.failed then begin
     match wait t block with
     | exception (Queue.Error _ as exn) -> give_up t exn
@@ -268,16 +309,12 @@ class engine t =
     method private register_writable fd callback = register t fd writable callback
     method private register_timer delay repeat callback = register_timer t delay repeat callback
 
-    (* Stops all events. One submission releases their files. *)
-    method! transfer engine =
-      t.stopping <- true;
-      super#transfer engine;
-      t.stopping <- false;
-      submit t
+    method! transfer engine = transfer t engine
 
+    (* Stopping events that were transferred would stop their successors. *)
     method! destroy =
       t.stopping <- true;
-      super#destroy
+      if t.transferred then cleanup t else super#destroy
   end
 
 (* ---- The engine of the process -------------------------------------------------------------- *)

@@ -1,5 +1,5 @@
-(** An engine for Lwt on io_uring: sockets, timers, file operations and the wait itself in one system
-    call for each iteration of the event loop. Programs for Lwt run on it unchanged.
+(** An engine for Lwt on io_uring: sockets, timers, file operations and the wait itself in one
+    system call for each iteration of the event loop. Programs for Lwt run on it unchanged.
 
     {[
       let () =
@@ -15,29 +15,32 @@
 
     - {b Readiness} is level-triggered as with Lwt's own engines: a callback is called in every
       iteration in which its descriptor is ready. Each wait arms a one-shot poll operation for each
-      descriptor that has fired since the last one, in the system call that waits. Multishot polls
-      are not used: they report a descriptor only when new data arrives, and data that was read in
-      part would be forgotten.
+      descriptor that has fired since the last one, in the system call that waits. (Linux 6.13 and
+      later deliver about 20 events for each call.) Multishot polls are not used. They would save a
+      few percent of the CPU time, but they report a descriptor only when new data arrives, so that
+      data that was read in part would be forgotten.
     - {b Closing.} An armed poll holds its file. Stopping an event therefore cancels its poll at
-      once, with one system call if it has not fired, so that a [close(2)] after it takes effect: the
+      once, with a system call if it has not fired, so that a [close(2)] after it takes effect: the
       peer sees the end of the connection, and the address of a listening socket is free. Stop the
       events of a descriptor before you close it, as [Lwt_unix.close] does.
     - {b Errors.} A descriptor with an error or a hang-up is both readable and writable. The
       callbacks of one that is not open are called once. A regular file is always ready.
     - {b Timers} run on the monotonic clock, before the callbacks of descriptors, in the order of
-      their times. A repeating timer keeps its rhythm; periods that were missed are skipped. One with
-      a period of 0 runs once in each iteration. A negative delay is one of 0; an infinite one, or
-      [nan], never ends.
+      their times. A repeating timer keeps its rhythm; periods that were missed are skipped. One
+      with a period of 0 runs once in each iteration. A negative delay is one of 0; an infinite one,
+      [nan], or one of more than 30 years never ends.
     - {b Exceptions} of callbacks go to [Lwt.async_exception_hook] and stop nothing, except
       [Out_of_memory], [Stack_overflow] and [Sys.Break], which [Lwt_main.run] raises, as does what a
       signal handler raises while the loop waits. The loop can be run again after that; no event is
       lost.
+    - {b Signals} end the wait, so that their handlers run. As with every engine, a signal that
+      arrives in the instant before the wait begins does not, unless [Lwt_unix.on_signal] handles
+      it.
     - {b Threads and domains.} The loop may run in one thread or domain after another. In each new
       one the engine creates a new ring. So it does in a forked child. File operations in flight are
       then rejected with [Lwt.Canceled]; events and timers stay.
     - {b Failures.} If the ring fails, the engine puts Lwt's default engine in its place, with all
-      events and timers. File operations in flight are rejected with [Lwt.Canceled]. {!explain} gives
-      the reason.
+      events and timers. File operations in flight fail with [EIO]. {!explain} gives the reason.
     - {b Capacity.} At most 262,144 polls and operations are in flight. *)
 
 val install : unit -> (unit, string) result

@@ -39,6 +39,11 @@ let is_file fd =
   | S_REG | S_DIR | S_BLK -> true
   | S_CHR | S_LNK | S_FIFO | S_SOCK -> false
 
+(* Lwt_unix decides whether a descriptor blocks at its first transfer, and changes the flags of its
+   number. We make those transfers, so this must not happen later: the number may be another file's
+   by then. *)
+let decide_blocking ch = Lwt_unix.set_blocking ~set_flags:false ch true
+
 (* [None] also if the descriptor is not open: Lwt_unix knows how to fail. *)
 let handle ch =
   match Lwt_unix.state ch with
@@ -51,6 +56,7 @@ let handle ch =
           match is_file fd with
           | exception Unix.Unix_error _ -> None
           | file ->
+              if file then decide_blocking ch;
               let handle = if file then Some (Handle.create fd) else None in
               remember ch handle;
               handle))
@@ -69,7 +75,7 @@ let openfile path flags perm =
           let fd = Operation.descriptor_of_result result in
           if not (List.mem O_CLOEXEC flags) then Unix.clear_close_on_exec fd;
           if is_file fd then begin
-            let ch = Lwt_unix.of_unix_file_descr ~blocking:true fd in
+            let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
             remember ch (Some (Handle.create fd));
             ch
           end

@@ -209,39 +209,47 @@ let read_char t =
   let char = Bytes.create 1 in
   read t char >|= function `Ok _ -> `Ok (Bytes.get char 0) | `Eof -> `Eof
 
-(* The length of the data that [take] moves next, up to and with the first newline, and whether there
-   is one. *)
-let find_newline t =
-  let rec find get i stop =
-    if i = stop then (stop, false) else if get i = '\n' then (i + 1, true) else find get (i + 1) stop
+(* The length of the data that [take] moves next, up to and with the first [delimiter], and whether
+   there is one. *)
+let find t delimiter =
+  let rec find_in_buffer i =
+    if i = t.stop then (i - t.start, false)
+    else if Bigarray.Array1.unsafe_get t.buffer i = delimiter then (i + 1 - t.start, true)
+    else find_in_buffer (i + 1)
   in
-  let unread = String.length t.unread in
-  if unread > 0 then find (String.get t.unread) 0 unread
+  if t.unread = "" then find_in_buffer t.start
   else
-    let length, found = find (Bigarray.Array1.get t.buffer) t.start t.stop in
-    (length - t.start, found)
+    match String.index_opt t.unread delimiter with
+    | Some i -> (i + 1, true)
+    | None -> (String.length t.unread, false)
 
-let read_line t =
-  let line = Stdlib.Buffer.create 128 in
-  let without_end () =
-    let length = Stdlib.Buffer.length line in
-    let ends_with i char = length > i && Stdlib.Buffer.nth line (length - 1 - i) = char in
-    let ending = if ends_with 0 '\n' then if ends_with 1 '\r' then 2 else 1 else 0 in
-    Stdlib.Buffer.sub line 0 (length - ending)
-  in
+let read_until t delimiter =
+  let part = Stdlib.Buffer.create 128 in
   let rec loop () =
     fill t >>= function
     | false ->
         Lwt.return
-          (if Stdlib.Buffer.length line = 0 then `Eof else `Ok (Stdlib.Buffer.contents line))
+          (if Stdlib.Buffer.length part = 0 then `Eof
+          else `Ok (Stdlib.Buffer.contents part, false))
     | true ->
-        let len, complete = find_newline t in
+        let len, found = find t delimiter in
         let bytes = Bytes.create len in
         ignore (take_bytes t bytes 0 len);
-        Stdlib.Buffer.add_bytes line bytes;
-        if complete then Lwt.return (`Ok (without_end ())) else loop ()
+        Stdlib.Buffer.add_bytes part bytes;
+        if found then
+          Lwt.return (`Ok (Stdlib.Buffer.sub part 0 (Stdlib.Buffer.length part - 1), true))
+        else loop ()
   in
-  all_or_nothing t (fun () -> Stdlib.Buffer.contents line) loop
+  all_or_nothing t (fun () -> Stdlib.Buffer.contents part) loop
+
+let read_line t =
+  read_until t '\n' >|= function
+  | `Eof -> `Eof
+  | `Ok (line, complete) ->
+      let length = String.length line in
+      if complete && length > 0 && line.[length - 1] = '\r' then
+        `Ok (String.sub line 0 (length - 1))
+      else `Ok line
 
 let close t =
   match t.closed with

@@ -55,14 +55,17 @@ val read_buffer : t -> ?off:int -> ?len:int -> Ringway.Buffer.t -> [ `Ok of int 
 val read_exactly : t -> ?off:int -> ?len:int -> Bytes.t -> [ `Ok | `Eof of int ] Lwt.t
 (** As {!read}, but reads [len] bytes. [`Eof n]: the data ended after [n] bytes, less than [len].
 
-    If it fails or is cancelled, bytes that it has moved to [bytes] are no longer in the reader. *)
+    If it fails or is cancelled, the data stays in the reader. *)
 
 val read_char : t -> [ `Ok of char | `Eof ] Lwt.t
 
+val read_until : t -> char -> [ `Ok of string * bool | `Eof ] Lwt.t
+(** [read_until t delimiter] reads up to the next [delimiter], which is not part of the string, or to
+    the end of the data; the [bool] is true if there was a delimiter. Memory limits the length. If it
+    fails or is cancelled, the data stays in the reader. *)
+
 val read_line : t -> [ `Ok of string | `Eof ] Lwt.t
-(** Reads up to the next ["\n"] or ["\r\n"], which are not part of the result, or to the end of the
-    data. The length of a line is limited by memory only. If it fails or is cancelled, the part of
-    the line that was read stays in the reader. *)
+(** As {!read_until} for ["\n"] or ["\r\n"]. *)
 
 val buffered : t -> int
 (** The bytes in the buffer. *)

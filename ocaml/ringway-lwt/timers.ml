@@ -4,7 +4,9 @@ type timer = {
   mutable order : int;
   (* Negative: once. *)
   period : int;
+  delay : float;
   callback : unit -> unit;
+  mutable successor : Lwt_engine.event;
   (* In the heap; -1: not there. *)
   mutable position : int;
   mutable removed : bool;
@@ -22,7 +24,16 @@ type t = {
 let never = max_int
 
 let no_timer =
-  { time = never; order = 0; period = -1; callback = ignore; position = -1; removed = true }
+  {
+    time = never;
+    order = 0;
+    period = -1;
+    delay = 0.;
+    callback = ignore;
+    successor = Lwt_engine.fake_event;
+    position = -1;
+    removed = true;
+  }
 
 let create () = { heap = [||]; count = 0; next_order = 0; due = Queue.create () }
 
@@ -61,8 +72,8 @@ let insert t timer =
   t.count <- t.count + 1;
   up t (t.count - 1) timer
 
-let add t ~time ~period callback =
-  let timer = { time; order = 0; period; callback; position = -1; removed = false } in
+let add t ~time ~period ~delay callback =
+  let timer = { no_timer with time; period; delay; callback; removed = false } in
   insert t timer;
   timer
 
@@ -79,7 +90,21 @@ let take_out t timer =
 
 let remove t timer =
   timer.removed <- true;
-  take_out t timer
+  take_out t timer;
+  Lwt_engine.stop_event timer.successor
+
+let move t register =
+  let timers = Array.sub t.heap 0 t.count in
+  Array.sort (fun a b -> if a == b then 0 else if before a b then -1 else 1) timers;
+  let timers = List.rev_append (List.rev (List.of_seq (Queue.to_seq t.due))) (Array.to_list timers) in
+  List.iter
+    (fun timer ->
+      if not timer.removed then begin
+        timer.removed <- true;
+        take_out t timer;
+        timer.successor <- register timer.delay (timer.period >= 0) timer.callback
+      end)
+    timers
 
 let next t = if t.count = 0 then never else t.heap.(0).time
 

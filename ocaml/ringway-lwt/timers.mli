@@ -9,13 +9,17 @@ val create : unit -> t
 val never : int
 (** A time that is never reached. *)
 
-val add : t -> time:int -> period:int -> (unit -> unit) -> timer
-(** [add t ~time ~period callback] adds a timer that is due at [time]; if [period] is not negative,
-    again each [period] after that. *)
+val add : t -> time:int -> period:int -> delay:float -> (unit -> unit) -> timer
+(** [add t ~time ~period ~delay callback] adds a timer that is due at [time]; if [period] is not
+    negative, again each [period] after that. [delay] is kept for {!move}. *)
 
 val remove : t -> timer -> unit
-(** The timer is not called any more, also if {!run} is about to call it. Does nothing the second
-    time. *)
+(** The timer is not called any more, also if {!run} is about to call it, or if it was moved. Does
+    nothing the second time. *)
+
+val move : t -> (float -> bool -> (unit -> unit) -> Lwt_engine.event) -> unit
+(** [move t register] takes all timers out and applies [register] to the delay of each, to whether it
+    repeats, and to its callback. {!remove} stops the event that [register] has returned. *)
 
 val next : t -> int
 (** The time at which the next timer is due; {!never} if there is none. *)

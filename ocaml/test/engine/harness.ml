@@ -62,6 +62,8 @@ let close_both (a, b) =
 let in_child f =
   match Unix.fork () with
   | 0 ->
+      (* A child has no alarm. *)
+      ignore (Unix.alarm 60);
       let code =
         match f () with
         | () -> 0

@@ -3,6 +3,9 @@
 (* Not a public module. *)
 module Timers = Ringway_lwt__Timers
 
+let add timers ?(period = -1) time callback =
+  Timers.add timers ~time ~period ~delay:0. callback
+
 let run_all timers now =
   let calls = ref [] in
   Timers.run timers ~now (fun callback ->
@@ -12,8 +15,10 @@ let run_all timers now =
 
 let test_order () =
   let timers = Timers.create () and called = ref [] in
-  let add time name = ignore (Timers.add timers ~time ~period:(-1) (fun () -> called := name :: !called)) in
-  List.iter (fun (time, name) -> add time name) [ (5, "d"); (3, "b"); (1, "a"); (3, "c"); (9, "e") ];
+  let add time name = ignore (add timers time (fun () -> called := name :: !called)) in
+  List.iter
+    (fun (time, name) -> add time name)
+    [ (5, "d"); (3, "b"); (1, "a"); (3, "c"); (9, "e") ];
   Alcotest.(check int) "next" 1 (Timers.next timers);
   Alcotest.(check int) "due" 4 (run_all timers 5);
   Alcotest.(check (list string)) "order" [ "a"; "b"; "c"; "d" ] (List.rev !called);
@@ -22,8 +27,8 @@ let test_order () =
 let test_added_in_callback () =
   let timers = Timers.create () and called = ref 0 in
   ignore
-    (Timers.add timers ~time:1 ~period:(-1) (fun () ->
-         ignore (Timers.add timers ~time:0 ~period:(-1) (fun () -> incr called))));
+    (add timers 1 (fun () ->
+         ignore (add timers 0 (fun () -> incr called))));
   Alcotest.(check int) "the first" 1 (run_all timers 2);
   Alcotest.(check int) "not the second" 0 !called;
   Alcotest.(check int) "then the second" 1 (run_all timers 2);
@@ -33,14 +38,14 @@ let test_removed_in_callback () =
   let timers = Timers.create () in
   let later = ref None in
   ignore
-    (Timers.add timers ~time:1 ~period:(-1) (fun () -> Option.iter (Timers.remove timers) !later));
-  later := Some (Timers.add timers ~time:1 ~period:5 (fun () -> Alcotest.fail "was removed"));
+    (add timers 1 (fun () -> Option.iter (Timers.remove timers) !later));
+  later := Some (add timers ~period:5 1 (fun () -> Alcotest.fail "was removed"));
   Alcotest.(check int) "one" 1 (run_all timers 1);
   Alcotest.(check int) "none is left" Timers.never (Timers.next timers)
 
 let test_repeat () =
   let timers = Timers.create () in
-  let timer = Timers.add timers ~time:10 ~period:10 ignore in
+  let timer = add timers ~period:10 10 ignore in
   Alcotest.(check int) "once" 1 (run_all timers 12);
   Alcotest.(check int) "keeps its rhythm" 20 (Timers.next timers);
   Alcotest.(check int) "once although late" 1 (run_all timers 57);
@@ -53,8 +58,8 @@ let test_repeat () =
 
 let test_never () =
   let timers = Timers.create () in
-  ignore (Timers.add timers ~time:Timers.never ~period:(-1) ignore);
-  ignore (Timers.add timers ~time:3 ~period:Timers.never ignore);
+  ignore (add timers Timers.never ignore);
+  ignore (add timers ~period:Timers.never 3 ignore);
   Alcotest.(check int) "one" 1 (run_all timers 4);
   Alcotest.(check int) "no overflow" Timers.never (Timers.next timers)
 
@@ -62,7 +67,7 @@ exception Stop
 
 let test_exception () =
   let timers = Timers.create () and called = ref [] in
-  let add name = ignore (Timers.add timers ~time:1 ~period:(-1) (fun () -> called := name :: !called)) in
+  let add name = ignore (add timers 1 (fun () -> called := name :: !called)) in
   List.iter add [ "a"; "b"; "c" ];
   let first = ref true in
   Alcotest.check_raises "raises" Stop (fun () ->
@@ -101,7 +106,7 @@ let agrees actions =
           let name = !names in
           incr names;
           Hashtbl.add handles name
-            (Timers.add timers ~time ~period:(-1) (fun () -> called := name :: !called));
+            (add timers time (fun () -> called := name :: !called));
           waiting := (time, name) :: !waiting;
           true
       | Remove i ->

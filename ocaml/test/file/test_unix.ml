@@ -359,6 +359,10 @@ let reused_numbers () =
   let path = file "reused" in
   write_file path "file";
   let b = Bytes.create 4 in
+  let* closed = Lwt_unix.openfile path [ O_RDONLY ] 0 in
+  let* _ = Lwt_unix.read closed b 0 4 in
+  let* () = Lwt_unix.close closed in
+  let* expected = outcome (fun () -> int (Lwt_unix.read closed b 0 4)) in
   let rec go n =
     if n = 0 then Lwt.return_unit
     else
@@ -373,8 +377,7 @@ let reused_numbers () =
           (Ours.unix_file_descr r = Ours.unix_file_descr fd);
       let reading = Ours.read r b 0 4 in
       let* after = outcome (fun () -> int (Ours.read fd b 0 4)) in
-      Alcotest.(check string)
-        "closed" "fails with Unix.Unix_error(Unix.EBADF, \"check_descriptor\", \"\")" after;
+      Alcotest.(check string) "closed" expected after;
       let* _ = Ours.write_string w "pipe" 0 4 in
       let* count = reading in
       Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
@@ -480,28 +483,28 @@ let flag_sets =
     [ O_RDWR; O_CREAT; O_EXCL ];
   |]
 
-let step =
-  let open QCheck.Gen in
-  let fd = int_bound 2 and name = int_bound 3 and n = int_bound 9000 in
-  frequency
-    [
-      (4, map3 (fun a b c -> Open (a, b, c)) fd name (int_bound 4));
-      (4, map2 (fun a b -> Read (a, b)) fd n);
-      (4, map2 (fun a b -> Write (a, b)) fd n);
-      (3, map3 (fun a b c -> Pread (a, b, c)) fd n n);
-      (3, map3 (fun a b c -> Pwrite (a, b, c)) fd n n);
-      (3, map3 (fun a b c -> Seek (a, b - 1000, c)) fd n (int_bound 2));
-      (1, map2 (fun a b -> Truncate (a, b - 1000)) fd n);
-      (1, map (fun a -> Fstat a) fd);
-      (2, map (fun a -> Close a) fd);
-      (1, map (fun a -> Stat a) name);
-      (1, map2 (fun a b -> Rename (a, b)) name name);
-      (1, map (fun a -> Unlink a) name);
-      (1, map2 (fun a b -> Link (a, b)) name name);
-      (1, map2 (fun a b -> Symlink (a, b)) name name);
-      (1, map (fun a -> Mkdir a) name);
-      (1, map (fun a -> Rmdir a) name);
-    ]
+let random = Random.State.make [| 14 |]
+
+let step () =
+  let below n = Random.State.int random n in
+  let fd () = below 3 and name () = below 4 and n () = below 9000 in
+  match below 32 with
+  | 0 | 1 | 2 | 3 -> Open (fd (), name (), below (Array.length flag_sets))
+  | 4 | 5 | 6 | 7 -> Read (fd (), n ())
+  | 8 | 9 | 10 | 11 -> Write (fd (), n ())
+  | 12 | 13 | 14 -> Pread (fd (), n (), n ())
+  | 15 | 16 | 17 -> Pwrite (fd (), n (), n ())
+  | 18 | 19 | 20 -> Seek (fd (), n () - 1000, below 3)
+  | 21 -> Truncate (fd (), n () - 1000)
+  | 22 -> Fstat (fd ())
+  | 23 | 24 -> Close (fd ())
+  | 25 -> Stat (name ())
+  | 26 -> Rename (name (), name ())
+  | 27 -> Unlink (name ())
+  | 28 -> Link (name (), name ())
+  | 29 -> Symlink (name (), name ())
+  | 30 -> Mkdir (name ())
+  | _ -> Rmdir (name ())
 
 let perform (module U : UNIX) dir steps =
   let open Lwt.Syntax in
@@ -530,7 +533,11 @@ let perform (module U : UNIX) dir steps =
             Lwt.map (data b) (U.pread fd b ~file_offset 0 len))
     | Pwrite (n, file_offset, len) ->
         with_fd n (fun fd -> int (U.pwrite_string fd (text len) ~file_offset 0 len))
-    | Seek (n, offset, whence) -> with_fd n (fun fd -> int (U.lseek fd offset whences.(whence)))
+    | Seek (n, offset, whence) ->
+        with_fd n (fun fd ->
+            (* The end of a directory may be more than an int can tell. *)
+            let directory = (Unix.fstat (U.unix_file_descr fd)).st_kind = S_DIR in
+            int (U.lseek fd offset (if directory then SEEK_SET else whences.(whence))))
     | Truncate (n, len) -> with_fd n (fun fd -> unit (U.ftruncate fd len))
     | Fstat n -> with_fd n (fun fd -> stats (U.fstat fd))
     | Close n ->
@@ -555,11 +562,10 @@ let perform (module U : UNIX) dir steps =
 
 let sequences () =
   let open Lwt.Syntax in
-  let random = Random.State.make [| 14 |] in
   let rec go n =
     if n = 0 then Lwt.return_unit
     else
-      let steps = QCheck.Gen.(generate1 ~rand:random (list_size (int_range 5 60) step)) in
+      let steps = List.init (5 + Random.State.int random 56) (fun _ -> step ()) in
       let* expected = in_fresh_directory (fun dir -> perform lwt_unix dir steps) in
       let* got = in_fresh_directory (fun dir -> perform ours dir steps) in
       Alcotest.(check (list string)) (Printf.sprintf "sequence %d" n) expected got;
