@@ -7,7 +7,7 @@
    descriptor not ready (EAGAIN) does not count: poll operations may report readiness that another
    callback has consumed. *)
 
-open Ringway_lwt
+module Engine = Ringway_lwt.Engine
 open Harness
 
 type action =
