@@ -99,6 +99,8 @@ let descriptor_rows =
     let path = Filename.concat dir "data" in
     write_file path "0123456789";
     let* fd = U.openfile path [ O_RDWR ] 0 in
+    (* Otherwise Lwt_unix does so after the close, with whatever file has the number then. *)
+    let* _ = U.blocking fd in
     let* () = U.close fd in
     outcome (fun () -> f (module U : UNIX) fd)
   in
