@@ -350,7 +350,8 @@ let remove () =
 
 let explain () =
   match running () with
-  | Some t -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some t when Dispatcher.is_usable t.dispatcher -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some _ -> "installed; the next iteration creates a ring for this thread"
   | None -> !last_failure
 
 type stats = {
@@ -358,7 +359,7 @@ type stats = {
   polls : int;
   cancelled : int;
   rings : int;
-  queue : Queue.stats;
+  queue : Queue.stats option;
 }
 
 let stats () =
@@ -369,6 +370,9 @@ let stats () =
         polls = t.arms;
         cancelled = t.cancelled;
         rings = t.rings;
-        queue = Queue.stats (Dispatcher.queue t.dispatcher);
+        queue =
+          (if Dispatcher.is_usable t.dispatcher then
+           Some (Queue.stats (Dispatcher.queue t.dispatcher))
+          else None);
       })
     (running ())

@@ -64,7 +64,8 @@ type stats = {
   polls : int;  (** poll operations armed *)
   cancelled : int;  (** poll operations cancelled because their events were stopped *)
   rings : int;  (** rings created: 1, and 1 more for each fork and change of thread *)
-  queue : Ringway.Queue.stats;  (** of the current ring *)
+  queue : Ringway.Queue.stats option;
+      (** of the current ring; [None] if that is of another thread or process *)
 }
 
 val stats : unit -> stats option

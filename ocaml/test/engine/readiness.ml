@@ -219,7 +219,7 @@ let test_many () =
 
 (* ---- System calls --------------------------------------------------------------------------- *)
 
-let calls () = (stats ()).queue.system_calls
+let calls () = (Option.get (stats ()).queue).system_calls
 
 let test_one_call () =
   let ((input, output) as pipe) = nonblocking_pipe () in
