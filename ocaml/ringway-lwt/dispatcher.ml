@@ -28,8 +28,8 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the most
-     operations that were in flight, at least. *)
+  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the
+     most operations that were in flight, at least. *)
   mutable requests : request array;
   (* Requests that found the queue full, in order. *)
   mutable backlog : request Stdlib.Queue.t;

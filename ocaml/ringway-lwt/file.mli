@@ -6,9 +6,10 @@
     - {b Buffers} are [Lwt_bytes.t] or [Bytes]. The program does not access a Bigarray between the
       call and the end of the operation. [Bytes] are copied: at the call for a write, at the end for
       a read, unless the page cache has the data.
-    - {b Cancelling} a promise rejects it at once with [Lwt.Canceled] and requests that the operation
-      be cancelled, which may come too late: then the file was written, or the position moved, or
-      the buffer filled nevertheless. The library keeps the memory alive until the kernel lets go.
+    - {b Cancelling} a promise rejects it at once with [Lwt.Canceled] and requests that the
+      operation be cancelled, which may come too late: then the file was written, or the position
+      moved, or the buffer filled nevertheless. The library keeps the memory alive until the kernel
+      lets go.
     - {b Short transfers} are possible, as with [Unix.read] and [Unix.single_write]; the [_exactly]
       forms continue them.
     - {b The current position.} {!read}, {!write} and {!lseek} and their forms are performed one
@@ -80,8 +81,8 @@ val write_exactly_string : t -> string -> int -> int -> unit Lwt.t
 type range = { pos : int; buffer : Ringway.Buffer.t; off : int; len : int }
 
 val read_ranges : t -> range array -> (int, exn) result array Lwt.t
-(** Reads all ranges concurrently, in one submission as far as the queue has room. Each result is the
-    number of bytes, less than [len] only at the end of the file, or the error of its range. The
+(** Reads all ranges concurrently, in one submission as far as the queue has room. Each result is
+    the number of bytes, less than [len] only at the end of the file, or the error of its range. The
     promise is fulfilled when all have ended. It is rejected only if the file is closed or if it is
     cancelled. *)
 

@@ -3,8 +3,8 @@ include Lwt_unix
 
 (* ---- Which descriptors are files ------------------------------------------------------------ *)
 
-(* [owner] has the number now. Another [file_descr] with the same number is another file, or has been
-   closed. [handle] is [None] if Lwt_unix is in charge. *)
+(* [owner] has the number now. Another [file_descr] with the same number is another file, or has
+   been closed. [handle] is [None] if Lwt_unix is in charge. *)
 type entry = { owner : Lwt_unix.file_descr; handle : Handle.t option }
 
 (* By number. *)

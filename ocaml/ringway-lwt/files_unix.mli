@@ -12,10 +12,11 @@
     [lstat], [file_exists], [rename], [unlink], [link], [symlink], [mkdir], [rmdir]; also in
     [LargeFile]; and [dup2].
 
-    {b Everything else is [Lwt_unix]'s}: sockets, pipes and terminals, which the functions above pass
-    on to [Lwt_unix]; and what the kernel has no asynchronous operation for: [truncate] of a path,
-    [utimes], [access], [chmod], [chown], [opendir], [readdir], [lockf] and so on, which run on the
-    threads of [Lwt_unix]. So do [readv] and [writev], because [Lwt_unix.IO_vectors.t] is abstract.
+    {b Everything else is [Lwt_unix]'s}: sockets, pipes and terminals, which the functions above
+    pass on to [Lwt_unix]; and what the kernel has no asynchronous operation for: [truncate] of a
+    path, [utimes], [access], [chmod], [chown], [opendir], [readdir], [lockf] and so on, which run
+    on the threads of [Lwt_unix]. So do [readv] and [writev], because [Lwt_unix.IO_vectors.t] is
+    abstract.
 
     Results and exceptions are those of [Lwt_unix]. These differ:
 

@@ -636,6 +636,13 @@ static int destroy(struct queue *queue)
 	drop_batch(queue);
 	left = ringway_destroy(&queue->queue);
 	queue->free_count = queue->capacity;
+	/* The collector, which does not know their size, may be long in coming. */
+	if (queue->queue == NULL) {
+		free(queue->free);
+		free(queue->slots);
+		queue->free = NULL;
+		queue->slots = NULL;
+	}
 	return left;
 }
 

@@ -10,4 +10,5 @@ val set_locked_memory : int -> unit
 (** [RLIMIT_MEMLOCK], in bytes. *)
 
 val in_child : ?fork:(unit -> int) -> (unit -> unit) -> unit
-(** Runs the function in a child of [fork], by default [Lwt_unix.fork]. Fails if that fails, or does not end within 60 seconds. *)
+(** Runs the function in a child of [fork], by default [Lwt_unix.fork]. Fails if that fails, or does
+    not end within 60 seconds. *)

@@ -1,5 +1,5 @@
-(* File: results and errors of each function, the current position, closing with operations in flight,
-   many ranges, direct I/O. Path is compared with Lwt_unix in test_unix.ml. *)
+(* File: results and errors of each function, the current position, closing with operations in
+   flight, many ranges, direct I/O. Path is compared with Lwt_unix in test_unix.ml. *)
 
 module System = Unix
 open Ringway
@@ -168,6 +168,17 @@ let concurrent prepare =
       Alcotest.(check string)
         "in the order of the calls" all
         (String.concat "" (List.map Bytes.to_string buffers));
+      (* So is lseek. *)
+      let* _ = File.lseek file 0 SEEK_SET in
+      prepare ();
+      let first = File.read_bytes file (List.nth buffers 0) 0 block in
+      let seek = File.lseek file 0 SEEK_SET in
+      let second = File.read_bytes file (List.nth buffers 1) 0 block in
+      let* counts = Lwt.all [ first; seek; second ] in
+      Alcotest.(check (list int)) "counts" [ block; 0; block ] counts;
+      Alcotest.(check bool)
+        "the same block" true
+        (Bytes.equal (List.nth buffers 0) (List.nth buffers 1));
       (* Some are cancelled before their turn: the others do not notice. *)
       let* _ = File.lseek file 0 SEEK_SET in
       prepare ();
@@ -232,14 +243,17 @@ let ranges prepare =
       let range pos off len = { File.pos; buffer; off; len } in
       prepare ();
       let* results =
-        File.read_ranges file [| range 8 0 4; range 0 4 2; range (-1) 0 1; range 5 6 0; range 20 9 1 |]
+        File.read_ranges file
+          [| range 8 0 4; range 0 4 2; range (-1) 0 1; range 5 6 0; range 20 9 1 |]
       in
       Alcotest.(check string) "buffer" "89--01----" (Buffer.to_string buffer);
       Alcotest.(check (list string))
         "results"
         [ "2"; "2"; unix_error EINVAL "pread" ""; "0"; "0" ]
         (Array.to_list
-           (Array.map (function Ok n -> string_of_int n | Error exn -> Printexc.to_string exn) results));
+           (Array.map
+              (function Ok n -> string_of_int n | Error exn -> Printexc.to_string exn)
+              results));
       let* none = File.read_ranges file [||] in
       Alcotest.(check int) "none" 0 (Array.length none);
       (* More than the queue holds. *)
@@ -299,7 +313,9 @@ let opening () =
   let new_file = path "new" in
   let* file = File.openfile new_file [ O_WRONLY; O_CREAT; O_EXCL ] 0o640 in
   Alcotest.(check int) "permissions" 0o640 (Unix.stat new_file).st_perm;
-  let* () = fails (unix_error EEXIST "open" new_file) (open_ new_file [ O_WRONLY; O_CREAT; O_EXCL ]) in
+  let* () =
+    fails (unix_error EEXIST "open" new_file) (open_ new_file [ O_WRONLY; O_CREAT; O_EXCL ])
+  in
   let* () = fails (unix_error EBADF "read" "") (File.read_bytes file (Bytes.create 1) 0 1) in
   let* () = File.close file in
   (* with_file closes whatever happens. *)
@@ -320,7 +336,10 @@ let opening () =
   fails (unix_error EBADF "close" "") (File.close !kept)
 
 let direct () =
-  let* created = outcome (unit (File.openfile ~direct:true (path "direct") [ O_RDWR; O_CREAT ] 0o600)) in
+  let* created =
+    let file = File.openfile ~direct:true (path "direct") [ O_RDWR; O_CREAT ] 0o600 in
+    outcome (Lwt.bind file File.close)
+  in
   if created <> "ok" then begin
     Way.skip ("the file system does not support direct I/O: " ^ created);
     Lwt.return_unit
@@ -396,7 +415,8 @@ let closed_in_flight () =
   let writes = List.init 64 (fun i -> File.pwrite_string file "w" ~pos:(6400 + i) 0 1) in
   let closing = File.close file in
   Lwt.cancel closing;
-  let* () = fails (unix_error EBADF "pread" "") (unit (File.pread_bytes file (Bytes.create 1) ~pos:0 0 1)) in
+  let late = File.pread_bytes file (Bytes.create 1) ~pos:0 0 1 in
+  let* () = fails (unix_error EBADF "pread" "") (unit late) in
   (* Another file does not get the number before they have ended. *)
   let other = Unix.openfile (path "other") [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
   Alcotest.(check bool) "another number" true (Way.number other <> number);
@@ -494,7 +514,7 @@ let paths () =
   Alcotest.(check bool) "lstat" true (lstat = Unix.lstat (at "link"));
   Alcotest.(check bool) "large" true (large = Unix.LargeFile.stat (at "hard"));
   let* () = Path.rename (at "hard") (at "renamed") in
-  let* () = Lwt.join [ Path.unlink (at "renamed"); Path.unlink (at "link"); Path.unlink (at "target") ] in
+  let* () = Lwt.join (List.map (fun n -> Path.unlink (at n)) [ "renamed"; "link"; "target" ]) in
   let* () = Path.rmdir name in
   let* there = Path.exists name in
   Alcotest.(check bool) "removed" false there;

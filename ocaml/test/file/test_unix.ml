@@ -99,6 +99,8 @@ let descriptor_rows =
     let path = Filename.concat dir "data" in
     write_file path "0123456789";
     let* fd = U.openfile path [ O_RDWR ] 0 in
+    (* Otherwise Lwt_unix does so after the close, with whatever file has the number then. *)
+    let* _ = U.blocking fd in
     let* () = U.close fd in
     outcome (fun () -> f (module U : UNIX) fd)
   in
@@ -132,7 +134,8 @@ let descriptor_rows =
       ("pwrite", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:3 1 4));
       ("pwrite -1", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:(-1) 1 4));
       ("pwrite out of bounds", fun (module U : UNIX) fd -> int (U.pwrite fd b ~file_offset:3 18 4));
-      ("pwrite_string", fun (module U : UNIX) fd -> int (U.pwrite_string fd "xy" ~file_offset:8 0 2));
+      ( "pwrite_string",
+        fun (module U : UNIX) fd -> int (U.pwrite_string fd "xy" ~file_offset:8 0 2) );
       ("lseek", fun (module U : UNIX) fd -> int (U.lseek fd 5 SEEK_SET));
       ("lseek to the end", fun (module U : UNIX) fd -> int (U.lseek fd (-2) SEEK_END));
       ("lseek -1", fun (module U : UNIX) fd -> int (U.lseek fd (-1) SEEK_SET));
@@ -163,6 +166,7 @@ let descriptor_rows =
 
 let path_rows =
   let long = String.make 300 'x' in
+  let beside path = Filename.concat (Filename.dirname path) "new" in
   let calls =
     [
       ("stat", fun (module U : UNIX) p -> stats (U.stat p));
@@ -171,8 +175,8 @@ let path_rows =
       ("unlink", fun (module U : UNIX) p -> unit (U.unlink p));
       ("rmdir", fun (module U : UNIX) p -> unit (U.rmdir p));
       ("mkdir", fun (module U : UNIX) p -> unit (U.mkdir p 0o751));
-      ("rename", fun (module U : UNIX) p -> unit (U.rename p (Filename.concat (Filename.dirname p) "new")));
-      ("link", fun (module U : UNIX) p -> unit (U.link p (Filename.concat (Filename.dirname p) "new")));
+      ("rename", fun (module U : UNIX) p -> unit (U.rename p (beside p)));
+      ("link", fun (module U : UNIX) p -> unit (U.link p (beside p)));
       ("symlink", fun (module U : UNIX) p -> unit (U.symlink "target" p));
       ( "open",
         fun (module U : UNIX) p ->
@@ -392,7 +396,8 @@ let closed_in_flight () =
   let path = file "in flight" in
   let* fd = Ours.openfile path [ O_RDWR; O_CREAT ] 0o600 in
   let writes =
-    List.init 50 (fun i -> Ours.pwrite_string fd (String.make 1000 'w') ~file_offset:(i * 1000) 0 1000)
+    List.init 50 (fun i ->
+        Ours.pwrite_string fd (String.make 1000 'w') ~file_offset:(i * 1000) 0 1000)
   in
   let closing = Ours.close fd in
   Alcotest.(check bool) "closed at once" true (Ours.state fd = Lwt_unix.Closed);
@@ -430,6 +435,9 @@ let replaced_by_dup2 () =
   let* _ = Ours.write_string w "pipe" 0 4 in
   let* count = reading in
   Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
+  let* pread = outcome (fun () -> int (Ours.pread fd b ~file_offset:0 0 4)) in
+  Alcotest.(check string)
+    "no file" "fails with Unix.Unix_error(Unix.ESPIPE, \"pread\", \"\")" pread;
   Lwt_list.iter_s Ours.close [ fd; r; w ]
 
 let large_file () =

@@ -1,5 +1,5 @@
-(** How a suite runs. [RINGWAY_TEST_WAY] is [engine]: with our engine installed; or [uring], [kaio] or
-    [threads]: over Lwt's engine, with a queue on this backend. Default: [uring]. *)
+(** How a suite runs. [RINGWAY_TEST_WAY] is [engine]: with our engine installed; or [uring], [kaio]
+    or [threads]: over Lwt's engine, with a queue on this backend. Default: [uring]. *)
 
 val run : string -> (string * (unit -> unit)) list -> unit
 (** [run name cases] runs the cases with alcotest. If this machine refuses the way, it prints the
