@@ -27,8 +27,8 @@
       callbacks of one that is not open are called once. A regular file is always ready.
     - {b Timers} run on the monotonic clock, before the callbacks of descriptors, in the order of
       their times. A repeating timer keeps its rhythm; periods that were missed are skipped. One
-      with a period of 0 runs once in each iteration. A negative delay is one of 0; an infinite one,
-      [nan], or one of more than 30 years never ends.
+      with a period of 0 runs once in each iteration. A negative delay has ended, before one of 0;
+      an infinite one, [nan], or one of more than 30 years never ends.
     - {b Exceptions} of callbacks go to [Lwt.async_exception_hook] and stop nothing, except
       [Out_of_memory], [Stack_overflow] and [Sys.Break], which [Lwt_main.run] raises, as does what a
       signal handler raises while the loop waits. The loop can be run again after that; no event is

@@ -287,7 +287,7 @@ let test_timers () =
   add (-5.) "negative";
   add 0.03 "d";
   iterate_until (fun () -> List.length !called = 5);
-  strings "order" [ "zero"; "negative"; "b"; "c"; "d" ] (List.rev !called)
+  strings "order, as libev's" [ "negative"; "zero"; "b"; "c"; "d" ] (List.rev !called)
 
 let test_endless_timers () =
   let fail _ = Alcotest.fail "has ended" in
