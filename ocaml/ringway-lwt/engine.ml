@@ -328,19 +328,34 @@ let running () =
 
 let installed () = Option.is_some (running ())
 
+(* The environment is the operator's choice for all queues of the program, also for this one. *)
+let other_backend () =
+  match Sys.getenv_opt "RINGWAY_BACKEND" with
+  | None | Some ("" | "uring") -> None
+  | Some name ->
+      Some
+        (Printf.sprintf
+           "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring"
+           name)
+
+let refuse reason =
+  last_failure := reason;
+  Error reason
+
 let install () =
   if installed () then Ok ()
   else
-    match create () with
-    | exception ((Queue.Error _ | Invalid_argument _) as exn) ->
-        last_failure := describe exn;
-        Error (describe exn)
-    | t ->
-        let engine = (new engine t :> Lwt_engine.t) in
-        current := Some (engine, t);
-        Lwt_engine.set engine;
-        make_current t;
-        Ok ()
+    match other_backend () with
+    | Some reason -> refuse reason
+    | None -> (
+        match create () with
+        | exception ((Queue.Error _ | Invalid_argument _) as exn) -> refuse (describe exn)
+        | t ->
+            let engine = (new engine t :> Lwt_engine.t) in
+            current := Some (engine, t);
+            Lwt_engine.set engine;
+            make_current t;
+            Ok ())
 
 let remove () =
   if installed () then begin
