@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ enum { ROOTED_BUFFERS, ROOTED_VECTORS, NO_BUFFER, NO_VECTOR };
 
 struct queue {
 	struct ringway_queue *queue; /* NULL before it is opened and after close */
-	pid_t owner;
+	long owner; /* what `forks` was when the queue was opened */
 	/* Nonzero while a thread is inside a stub, possibly without the runtime lock. */
 	atomic_int in_use;
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
@@ -106,16 +107,42 @@ static struct custom_operations handle_operations = {
 	custom_fixed_length_default,
 };
 
-/* Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD if another thread was inside a stub when
-   this process was forked. */
-static int begin(struct queue *queue)
+/* The number of forks from the process that loaded this library to this one. */
+static atomic_long forks;
+
+static void count_fork(void)
+{
+	atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* Does the queue belong to a process from which this one was forked? The library knows, too, but is
+   not called for what the stubs hold. */
+static int is_forked(const struct queue *queue)
+{
+	return queue->owner != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* Begins closing the queue, which a forked child may do with its copy: 0, IN_USE, CLOSED, or -ECHILD
+   if another thread was inside a stub when this process was forked. */
+static int begin_closing(struct queue *queue)
 {
 	if (atomic_exchange_explicit(&queue->in_use, 1, memory_order_acquire) != 0)
-		return getpid() == queue->owner ? IN_USE : -ECHILD;
+		return is_forked(queue) ? -ECHILD : IN_USE;
 	if (queue->queue != NULL)
 		return 0;
 	atomic_store_explicit(&queue->in_use, 0, memory_order_release);
 	return CLOSED;
+}
+
+/* Begins another use of the queue: 0, IN_USE, CLOSED, or -ECHILD in a forked child. */
+static int begin(struct queue *queue)
+{
+	return is_forked(queue) ? -ECHILD : begin_closing(queue);
 }
 
 static void end(struct queue *queue)
@@ -319,7 +346,7 @@ value ringway_ml_open(value handle, value roots, value numbers, value faults)
 	}
 	/* This may run a signal handler, which may raise: nothing is held yet. */
 	caml_release_runtime_system();
-	queue->owner = getpid();
+	queue->owner = atomic_load_explicit(&forks, memory_order_relaxed);
 	result = ringway_create(&options, &opened);
 	caml_acquire_runtime_system();
 	queue->queue = opened;
@@ -662,7 +689,7 @@ value ringway_ml_close(value handle)
 	int result;
 
 	caml_release_runtime_system();
-	result = begin(queue);
+	result = begin_closing(queue);
 	if (result == 0) {
 		result = destroy(queue);
 		end(queue);
@@ -682,7 +709,7 @@ value ringway_ml_close(value handle)
 value ringway_ml_retire(value handle)
 {
 	struct queue *queue = Queue_val(handle);
-	int result = begin(queue);
+	int result = begin_closing(queue);
 	int done;
 
 	if (result != 0)
