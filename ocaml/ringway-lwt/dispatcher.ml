@@ -55,6 +55,9 @@ let no_request = prepare Operation.nop ignore
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
 
+(* What a transfer costs at least: a system call takes as long as copying this many bytes. *)
+let least_cost = 4096
+
 (* Batches of completions that one iteration of the loop delivers, so that files do not keep it from
    sockets and timers. *)
 let rounds = 4
@@ -106,9 +109,10 @@ let is_usable t =
            end)
 
 let spend t bytes =
-  t.budget >= bytes
+  let cost = if bytes < least_cost then least_cost else bytes in
+  t.budget >= cost
   && begin
-       t.budget <- t.budget - bytes;
+       t.budget <- t.budget - cost;
        true
      end
 

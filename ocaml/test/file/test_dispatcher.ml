@@ -106,6 +106,23 @@ let other_events_go_on () =
   stop := true;
   all
 
+(* Neither do cached reads of single bytes, which end within the call. *)
+let small_reads_go_on () =
+  let path = file "small reads" in
+  let* t = File.openfile path [ O_RDWR; O_CREAT; O_TRUNC ] 0o600 in
+  let* () = File.write_exactly_string t "x" 0 1 in
+  let iterations = ref 0 in
+  let hook = Lwt_main.Enter_iter_hooks.add_first (fun () -> incr iterations) in
+  let buffer = Buffer.create 1 in
+  let rec go n =
+    if n = 0 then Lwt.return_unit
+    else Lwt.bind (File.pread_exactly t buffer ~pos:0 0 1) (fun () -> go (n - 1))
+  in
+  let* () = go 20_000 in
+  Lwt_main.Enter_iter_hooks.remove hook;
+  Alcotest.(check bool) "the loop has turned" true (!iterations >= 4);
+  File.close t
+
 let exceptions_of_callbacks () =
   let hook = !Lwt.async_exception_hook in
   let caught = ref [] in
@@ -679,6 +696,7 @@ let () =
           ("started everywhere", Way.lwt started_everywhere);
           ("between two loops", between_loops);
           ("other events go on", Way.lwt other_events_go_on);
+          ("small reads go on", Way.lwt small_reads_go_on);
           ("exceptions of callbacks", Way.lwt exceptions_of_callbacks);
           ("cancel storm", Way.lwt (storm ?faults:None));
           ( "cancel storm with late completions",
