@@ -51,6 +51,7 @@ type t = {
 
 let prepare operation callback = { operation; callback; op = Queue.no_op; state = Idle }
 let no_request = prepare Operation.nop ignore
+let is_pending request = request.state <> Idle
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
@@ -237,8 +238,9 @@ let push t request =
   will_submit t
 
 let add_to_backlog t request =
-  request.state <- Backlog;
-  Stdlib.Queue.add request t.backlog
+  (* In this order, because a signal handler may raise in add. *)
+  Stdlib.Queue.add request t.backlog;
+  request.state <- Backlog
 
 let restart t request =
   if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
