@@ -51,9 +51,13 @@ type t = {
 
 let prepare operation callback = { operation; callback; op = Queue.no_op; state = Idle }
 let no_request = prepare Operation.nop ignore
+let is_pending request = request.state <> Idle
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
+
+(* What a transfer costs at least: a system call takes as long as copying this many bytes. *)
+let least_cost = 4096
 
 (* Batches of completions that one iteration of the loop delivers, so that files do not keep it from
    sockets and timers. *)
@@ -106,9 +110,10 @@ let is_usable t =
            end)
 
 let spend t bytes =
-  t.budget >= bytes
+  let cost = if bytes < least_cost then least_cost else bytes in
+  t.budget >= cost
   && begin
-       t.budget <- t.budget - bytes;
+       t.budget <- t.budget - cost;
        true
      end
 
@@ -233,8 +238,9 @@ let push t request =
   will_submit t
 
 let add_to_backlog t request =
-  request.state <- Backlog;
-  Stdlib.Queue.add request t.backlog
+  (* In this order, because a signal handler may raise in add. *)
+  Stdlib.Queue.add request t.backlog;
+  request.state <- Backlog
 
 let restart t request =
   if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
