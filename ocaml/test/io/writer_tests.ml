@@ -126,7 +126,7 @@ let full_device () =
 let full_device_twice () =
   full_device () >>= fun () ->
   let before = open_descriptors () in
-  full_device () >|= fun () -> check int "open descriptors" before (open_descriptors ())
+  full_device () >|= fun () -> check_descriptors before
 
 let use_after_close () =
   Writer.open_file (new_path ()) >>= fun writer ->
