@@ -152,7 +152,23 @@ let grep () =
   same [ "needle"; file "plain" ];
   same [ "-n"; "needle"; file "plain"; file "none"; file "sub/crlf" ];
   same [ "needle"; file "plain"; file "missing" ];
-  same [ "needle"; file "link" ]
+  same [ "needle"; file "link" ];
+  (* A directory that cannot be read. Root can read it. *)
+  let unreadable = file "unreadable" in
+  Unix.mkdir unreadable 0o700;
+  add "unreadable/file" "needle\n";
+  Unix.chmod unreadable 0;
+  let as_other program arguments =
+    if Unix.geteuid () <> 0 then output program arguments
+    else output "setpriv" ("--reuid=65534" :: "--clear-groups" :: program :: arguments)
+  in
+  let arguments = [ "-r"; "needle"; tree ] in
+  let expected, expected_status = as_other "grep" ("-F" :: "-I" :: arguments) in
+  let copy = in_directory "grep" in
+  check int "cp" 0 (snd (output "cp" [ executable "grep"; copy ]));
+  let result, status = as_other copy arguments in
+  check (Alcotest.list string) "unreadable" (lines expected) (lines result);
+  check int "unreadable: status" expected_status status
 
 (* ---- static_server ---- *)
 
