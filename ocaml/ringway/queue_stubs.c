@@ -64,8 +64,11 @@ enum { ROOTED_BUFFERS, ROOTED_VECTORS, NO_BUFFER, NO_VECTOR };
 struct queue {
 	struct ringway_queue *queue; /* NULL before it is opened and after close */
 	pid_t owner;
-	/* Nonzero while a thread is inside a stub, possibly without the runtime lock. */
+	/* Nonzero while a thread is inside a stub without the runtime lock. */
 	atomic_int in_use;
+	/* Stubs that are about to release the runtime lock or have released it: changed with the lock
+	   held, so for OCaml 4 only. */
+	int releasing;
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
 	   operation until after the last one: what the kernel may access stays alive even if the
 	   program, a finaliser or an exception loses the queue. */
@@ -106,9 +109,8 @@ static struct custom_operations handle_operations = {
 	custom_fixed_length_default,
 };
 
-/* Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD if another thread was inside a stub when
-   this process was forked. */
-static int begin(struct queue *queue)
+/* begin() for a stub that may not be alone. */
+static int begin_released(struct queue *queue)
 {
 	if (atomic_exchange_explicit(&queue->in_use, 1, memory_order_acquire) != 0)
 		return getpid() == queue->owner ? IN_USE : -ECHILD;
@@ -116,6 +118,42 @@ static int begin(struct queue *queue)
 		return 0;
 	atomic_store_explicit(&queue->in_use, 0, memory_order_release);
 	return CLOSED;
+}
+
+/*
+ * Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD if another thread was inside a stub when
+ * this process was forked.
+ *
+ * OCaml 4 has one runtime lock, so a stub that holds it excludes all threads but those that are
+ * inside already, or enter meanwhile, without the lock. Those have announced themselves while they
+ * had it. Where `releasing` is 0 there are none, which spares the stubs of each operation an atomic
+ * instruction. In OCaml 5 another domain may call close at any time.
+ */
+static int begin(struct queue *queue)
+{
+	if (OCAML_VERSION >= 50000 || queue->releasing > 0)
+		return begin_released(queue);
+	return queue->queue != NULL ? 0 : CLOSED;
+}
+
+/*
+ * Releases the runtime lock and begins a use, in this order, because the release may run a signal
+ * handler, which may use the queue or raise. If it raises, `releasing` stays above 0 and costs time
+ * only.
+ */
+static int release_and_begin(struct queue *queue)
+{
+	if (OCAML_VERSION < 50000)
+		queue->releasing++;
+	caml_release_runtime_system();
+	return begin_released(queue);
+}
+
+static void acquire(struct queue *queue)
+{
+	caml_acquire_runtime_system();
+	if (OCAML_VERSION < 50000)
+		queue->releasing--;
 }
 
 static void end(struct queue *queue)
@@ -485,14 +523,12 @@ value ringway_ml_submit(value handle)
 	struct queue *queue = Queue_val(handle);
 	int result;
 
-	/* Before begin(), because this may run a signal handler, which may raise. */
-	caml_release_runtime_system();
-	result = begin(queue);
+	result = release_and_begin(queue);
 	if (result == 0) {
 		result = ringway_submit(queue->queue);
 		end(queue);
 	}
-	caml_acquire_runtime_system();
+	acquire(queue);
 	CAMLreturn(Val_long(result));
 }
 
@@ -565,13 +601,12 @@ intnat ringway_ml_wait(value handle, intnat min, intnat timeout_ns)
 	struct queue *queue = Queue_val(handle);
 	intnat result;
 
-	caml_release_runtime_system();
-	result = begin(queue);
+	result = release_and_begin(queue);
 	if (result == 0) {
 		result = fill_batch(queue, min, timeout_ns);
 		end(queue);
 	}
-	caml_acquire_runtime_system();
+	acquire(queue);
 	/* Runs the handler of a signal that ended the wait. If it raises, the completions are kept. */
 	caml_process_pending_actions();
 	CAMLreturnT(intnat, result);
@@ -659,16 +694,15 @@ value ringway_ml_close(value handle)
 	struct queue *queue = Queue_val(handle);
 	int result;
 
-	caml_release_runtime_system();
-	result = begin(queue);
+	result = release_and_begin(queue);
 	if (result == 0) {
 		result = destroy(queue);
 		end(queue);
-		caml_acquire_runtime_system();
+		acquire(queue);
 		if (result == 0)
 			unroot(queue);
 	} else {
-		caml_acquire_runtime_system();
+		acquire(queue);
 	}
 	CAMLreturn(Val_long(result));
 }
