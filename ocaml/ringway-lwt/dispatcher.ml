@@ -10,6 +10,8 @@ type state =
 type request = {
   operation : Operation.t;
   callback : int -> unit;
+  (* It is started again and again, so the table may keep it while it is [Idle]. *)
+  is_reused : bool;
   (* Of the queue, while the request is [Pushed]. *)
   mutable op : Queue.op;
   mutable state : state;
@@ -28,7 +30,7 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the
+  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so it is as long as the
      most operations that were in flight, at least. *)
   mutable requests : request array;
   (* Requests that found the queue full, in order. *)
@@ -49,7 +51,10 @@ type t = {
   mutable attached : attachment option;
 }
 
-let prepare operation callback = { operation; callback; op = Queue.no_op; state = Idle }
+let make ~is_reused operation callback =
+  { operation; callback; is_reused; op = Queue.no_op; state = Idle }
+
+let prepare operation callback = make ~is_reused:true operation callback
 let no_request = prepare Operation.nop ignore
 let is_pending request = request.state <> Idle
 
@@ -234,7 +239,9 @@ let push t request =
   let op = Queue.push t.queue request.operation in
   request.op <- op;
   request.state <- Pushed;
-  t.requests.(Queue.slot op) <- request;
+  let slot = Queue.slot op in
+  (* A slot that is free again is used next, often by the same poll. *)
+  if t.requests.(slot) != request then t.requests.(slot) <- request;
   will_submit t
 
 let add_to_backlog t request =
@@ -252,7 +259,7 @@ let restart t request =
         fail t exn
 
 let start t operation callback =
-  let request = prepare operation callback in
+  let request = make ~is_reused:false operation callback in
   restart t request;
   request
 
@@ -301,7 +308,7 @@ let rec deliver_completions t =
     let slot = Queue.slot op in
     let request = t.requests.(slot) in
     t.last <- op;
-    t.requests.(slot) <- no_request;
+    if not request.is_reused then t.requests.(slot) <- no_request;
     call t request (Queue.Completions.result t.completion 0);
     deliver_completions t
   end

@@ -94,9 +94,10 @@ let rec arm_dirty t =
   end
 
 (* Watchers that an earlier callback has stopped are not called; those that it has added are not in
-   the list. *)
+   the list. The dispatcher guards the last one. *)
 let rec call_watchers = function
   | [] -> ()
+  | [ watcher ] -> if watcher.active then watcher.callback ()
   | watcher :: rest ->
       if watcher.active then Dispatcher.guard watcher.callback ();
       call_watchers rest
@@ -139,7 +140,10 @@ let submit t =
 let deactivate t key poll watcher =
   if watcher.active then begin
     watcher.active <- false;
-    poll.watchers <- List.filter (fun other -> other != watcher) poll.watchers;
+    poll.watchers <-
+      (match poll.watchers with
+      | [ only ] when only == watcher -> []
+      | watchers -> List.filter (fun other -> other != watcher) watchers);
     if poll.watchers = [] && poll.armed then begin
       (* The descriptor may soon be another file, which gets a poll of its own. *)
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
