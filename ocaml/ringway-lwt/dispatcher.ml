@@ -30,8 +30,8 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so it is as long as the
-     most operations that were in flight, at least. *)
+  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so
+     it is as long as the most operations that were in flight, at least. *)
   mutable requests : request array;
   (* Requests that found the queue full, in order. *)
   mutable backlog : request Stdlib.Queue.t;

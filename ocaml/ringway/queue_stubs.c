@@ -67,8 +67,8 @@ struct queue {
 	long owner; /* what `forks` was when the queue was opened */
 	/* Nonzero while a thread is inside a stub without the runtime lock. */
 	atomic_int in_use;
-	/* Stubs that are about to release the runtime lock or have released it: changed with the lock
-	   held, so for OCaml 4 only. */
+	/* Stubs that are about to release the runtime lock or have released it: changed with the
+	   lock held, so for OCaml 4 only. */
 	int releasing;
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
 	   operation until after the last one: what the kernel may access stays alive even if the
@@ -745,7 +745,7 @@ value ringway_ml_close(value handle)
 value ringway_ml_retire(value handle)
 {
 	struct queue *queue = Queue_val(handle);
-	int result = begin_closing(queue);
+	int result = begin_released(queue);
 	int done;
 
 	if (result != 0)
