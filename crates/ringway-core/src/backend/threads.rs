@@ -302,6 +302,10 @@ impl Backend for Threads {
         0
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.shared.descriptors()
+    }
+
     /// Why threads could not be started, each reason once.
     fn refusals(&self) -> &[Refusal] {
         &self.refusals
@@ -318,5 +322,6 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.lock().close(&mut self.deferred);
         run_deferred(&self.shared, &mut self.deferred);
+        self.shared.close_descriptors();
     }
 }
