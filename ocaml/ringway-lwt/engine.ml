@@ -332,19 +332,34 @@ let running () =
 
 let installed () = Option.is_some (running ())
 
+(* The environment is the operator's choice for all queues of the program, also for this one. *)
+let other_backend () =
+  match Sys.getenv_opt "RINGWAY_BACKEND" with
+  | None | Some ("" | "uring") -> None
+  | Some name ->
+      Some
+        (Printf.sprintf
+           "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring"
+           name)
+
+let refuse reason =
+  last_failure := reason;
+  Error reason
+
 let install () =
   if installed () then Ok ()
   else
-    match create () with
-    | exception ((Queue.Error _ | Invalid_argument _) as exn) ->
-        last_failure := describe exn;
-        Error (describe exn)
-    | t ->
-        let engine = (new engine t :> Lwt_engine.t) in
-        current := Some (engine, t);
-        Lwt_engine.set engine;
-        make_current t;
-        Ok ()
+    match other_backend () with
+    | Some reason -> refuse reason
+    | None -> (
+        match create () with
+        | exception ((Queue.Error _ | Invalid_argument _) as exn) -> refuse (describe exn)
+        | t ->
+            let engine = (new engine t :> Lwt_engine.t) in
+            current := Some (engine, t);
+            Lwt_engine.set engine;
+            make_current t;
+            Ok ())
 
 let remove () =
   if installed () then begin
@@ -354,7 +369,8 @@ let remove () =
 
 let explain () =
   match running () with
-  | Some t -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some t when Dispatcher.is_usable t.dispatcher -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some _ -> "installed; the next iteration creates a ring for this thread"
   | None -> !last_failure
 
 type stats = {
@@ -362,7 +378,7 @@ type stats = {
   polls : int;
   cancelled : int;
   rings : int;
-  queue : Queue.stats;
+  queue : Queue.stats option;
 }
 
 let stats () =
@@ -373,6 +389,9 @@ let stats () =
         polls = t.arms;
         cancelled = t.cancelled;
         rings = t.rings;
-        queue = Queue.stats (Dispatcher.queue t.dispatcher);
+        queue =
+          (if Dispatcher.is_usable t.dispatcher then
+           Some (Queue.stats (Dispatcher.queue t.dispatcher))
+          else None);
       })
     (running ())

@@ -80,43 +80,43 @@ let receive t receiving =
     (fun () -> receiving)
     (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
 
-(* Moves data to the empty buffer. The result is false at the end of the data. Called with the lock
-   held. *)
-let rec fill t =
+(* Moves data to the empty buffer and goes on with [next true], or with [next false] at the end of
+   the data. Called with the lock held. *)
+let rec fill t next =
   if is_closed t then Lwt.fail closed_exn
-  else if buffered t > 0 then Lwt.return_true
+  else if buffered t > 0 then next true
   else if t.result <> no_result then begin
     let result = t.result in
     t.result <- no_result;
-    if result = 0 then Lwt.return_false
-    else if result = -Operation.ecanceled then fill t
+    if result = 0 then next false
+    else if result = -Operation.ecanceled then fill t next
     else Promise.fail "read" "" result
   end
-  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t
+  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t next
   else
     let length = Buffer.length t.buffer in
     match t.source with
     | Connection fd when not (Engine.installed ()) ->
-        receive t (Lwt_bytes.read fd t.buffer 0 length) >|= fun n ->
+        receive t (Lwt_bytes.read fd t.buffer 0 length) >>= fun n ->
         if n > 0 then received t n;
-        n > 0
+        next (n > 0)
     | Connection fd ->
         start_transfer t
           (Operation.socket
              (Operation.read
                 (Lwt_unix.unix_file_descr fd)
                 t.buffer ~off:0 ~len:length ~pos:Operation.current_position));
-        fill t
+        fill t next
     | File file ->
         let n = read_cached file t.buffer length in
         if n > 0 then begin
           received t n;
-          Lwt.return_true
+          next true
         end
-        else if n = 0 then Lwt.return_false
+        else if n = 0 then next false
         else begin
           start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
-          fill t
+          fill t next
         end
 
 (* Moves at most [len] bytes of what is buffered. *)
@@ -175,7 +175,8 @@ let read_with take read_cached t off len destination =
     | n when n > 0 -> Lwt.return (`Ok n)
     | _ ->
         locked t (fun () ->
-            fill t >|= function true -> `Ok (take t destination off len) | false -> `Eof)
+            fill t (fun more ->
+                Lwt.return (if more then `Ok (take t destination off len) else `Eof)))
 
 let range off len length =
   let len = match len with Some len -> len | None -> length - off in
@@ -220,11 +221,11 @@ let read_exactly t ?(off = 0) ?len bytes =
   let rec loop () =
     if !had = len then Lwt.return `Ok
     else
-      fill t >>= function
-      | false -> Lwt.return (`Eof !had)
-      | true ->
-          had := !had + take_bytes t bytes (off + !had) (len - !had);
-          loop ()
+      fill t (function
+        | false -> Lwt.return (`Eof !had)
+        | true ->
+            had := !had + take_bytes t bytes (off + !had) (len - !had);
+            loop ())
   in
   all_or_nothing t (fun () -> Bytes.sub_string bytes off !had) loop
 
@@ -249,19 +250,19 @@ let find t delimiter =
 let read_until t delimiter =
   let part = Stdlib.Buffer.create 128 in
   let rec loop () =
-    fill t >>= function
-    | false ->
-        Lwt.return
-          (if Stdlib.Buffer.length part = 0 then `Eof
-          else `Ok (Stdlib.Buffer.contents part, false))
-    | true ->
-        let len, found = find t delimiter in
-        let bytes = Bytes.create len in
-        ignore (take_bytes t bytes 0 len);
-        Stdlib.Buffer.add_bytes part bytes;
-        if found then
-          Lwt.return (`Ok (Stdlib.Buffer.sub part 0 (Stdlib.Buffer.length part - 1), true))
-        else loop ()
+    fill t (function
+      | false ->
+          Lwt.return
+            (if Stdlib.Buffer.length part = 0 then `Eof
+            else `Ok (Stdlib.Buffer.contents part, false))
+      | true ->
+          let len, found = find t delimiter in
+          let bytes = Bytes.create len in
+          ignore (take_bytes t bytes 0 len);
+          Stdlib.Buffer.add_bytes part bytes;
+          if found then
+            Lwt.return (`Ok (Stdlib.Buffer.sub part 0 (Stdlib.Buffer.length part - 1), true))
+          else loop ())
   in
   all_or_nothing t (fun () -> Stdlib.Buffer.contents part) loop
 

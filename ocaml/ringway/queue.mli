@@ -10,8 +10,8 @@
     - {b Domains and threads.} A queue belongs to the domain that created it, or to the last that
       called {!adopt}. Its functions, except {!close} and {!adopt}, raise {!Misuse} in another
       domain. All raise it while another thread is inside one of them.
-    - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap}, {!create}
-      and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
+    - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap},
+      {!create} and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
     - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. A signal that
       arrives just before the wait begins does not: a program that depends on it writes to a
       descriptor from its handler and polls that. A handler may raise, and may use the queue.

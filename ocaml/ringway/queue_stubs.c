@@ -230,13 +230,14 @@ enum {
 	RESOLVE, TIMEOUT_NS,
 };
 
-/* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap, so
-   it is valid until the next allocation or release of the runtime lock. */
+/* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap,
+   so it is valid until the next allocation or release of the runtime lock. */
 static struct ringway_operation fill(value operation, struct iovec *iov)
 {
 	unsigned opcode = (unsigned)Long_val(Field(operation, OPCODE));
 	struct ringway_operation raw =
-		ringway_prep((enum ringway_opcode)opcode, (int)Long_val(Field(operation, FD)), NULL, NULL);
+		ringway_prep((enum ringway_opcode)opcode, (int)Long_val(Field(operation, FD)),
+		             NULL, NULL);
 
 	raw.flags = (uint16_t)Long_val(Field(operation, FLAGS));
 	raw.fd2 = (int32_t)Long_val(Field(operation, FD2));
@@ -467,8 +468,8 @@ value ringway_ml_push_byte(value handle, value operation)
 	return Val_long(ringway_ml_push(handle, operation));
 }
 
-/* Stores the ops in the array `ops`, whose elements are immediate before and after. `operations` has
-   at most `capacity` elements. */
+/* Stores the ops in the array `ops`, whose elements are immediate before and after. `operations`
+   has at most `capacity` elements. */
 value ringway_ml_push_chain(value handle, value operations, value ops)
 {
 	CAMLparam3(handle, operations, ops);
@@ -607,7 +608,8 @@ intnat ringway_ml_wait(value handle, intnat min, intnat timeout_ns)
 		end(queue);
 	}
 	acquire(queue);
-	/* Runs the handler of a signal that ended the wait. If it raises, the completions are kept. */
+	/* Runs the handler of a signal that ended the wait. If it raises, the completions are
+	   kept. */
 	caml_process_pending_actions();
 	CAMLreturnT(intnat, result);
 }

@@ -219,7 +219,7 @@ let test_many () =
 
 (* ---- System calls --------------------------------------------------------------------------- *)
 
-let calls () = (stats ()).queue.system_calls
+let calls () = (Option.get (stats ()).queue).system_calls
 
 let test_one_call () =
   let ((input, output) as pipe) = nonblocking_pipe () in
@@ -287,7 +287,7 @@ let test_timers () =
   add (-5.) "negative";
   add 0.03 "d";
   iterate_until (fun () -> List.length !called = 5);
-  strings "order" [ "zero"; "negative"; "b"; "c"; "d" ] (List.rev !called)
+  strings "order, as libev's" [ "negative"; "zero"; "b"; "c"; "d" ] (List.rev !called)
 
 let test_endless_timers () =
   let fail _ = Alcotest.fail "has ended" in
@@ -425,6 +425,23 @@ let test_remove () =
   bool "no statistics" true (Engine.stats () = None);
   close_both pipe
 
+(* The environment forces a backend for the whole program. *)
+let test_forced () =
+  Engine.remove ();
+  Fun.protect
+    ~finally:(fun () -> Unix.putenv "RINGWAY_BACKEND" "")
+    (fun () ->
+      List.iter
+        (fun name ->
+          Unix.putenv "RINGWAY_BACKEND" name;
+          (match Engine.install () with
+          | Ok () -> Alcotest.failf "installed with RINGWAY_BACKEND=%s" name
+          | Error reason -> Alcotest.(check string) "explained" reason (Engine.explain ()));
+          bool "not installed" false (Engine.installed ()))
+        [ "threads"; "kaio"; "none" ];
+      Unix.putenv "RINGWAY_BACKEND" "uring";
+      bool "installed" true (Engine.install () = Ok ()))
+
 (* Another library sets an engine. *)
 let test_replaced () =
   let input, output = nonblocking_pipe () in
@@ -475,5 +492,10 @@ let () =
               case "nothing but a timer" test_timer_alone;
             ] );
           ("exceptions", [ case "of callbacks" test_exceptions; case "Sys.Break" test_break ]);
-          ("engine", [ case "removed and installed" test_remove; case "replaced" test_replaced ]);
+          ( "engine",
+            [
+              case "removed and installed" test_remove;
+              case "another backend is forced" test_forced;
+              case "replaced" test_replaced;
+            ] );
         ])

@@ -78,7 +78,9 @@ let descriptors () = Array.length (Sys.readdir "/proc/self/fd")
 
 (* Those of this file. *)
 let descriptors_of path =
-  let is_one fd = try Unix.readlink ("/proc/self/fd/" ^ fd) = path with Unix.Unix_error _ -> false in
+  let is_one fd =
+    try Unix.readlink ("/proc/self/fd/" ^ fd) = path with Unix.Unix_error _ -> false
+  in
   List.length (List.filter is_one (Array.to_list (Sys.readdir "/proc/self/fd")))
 
 let until what condition =
