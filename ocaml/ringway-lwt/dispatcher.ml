@@ -30,8 +30,8 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so it is as long as the
-     most operations that were in flight, at least. *)
+  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so
+     it is as long as the most operations that were in flight, at least. *)
   mutable requests : request array;
   (* Requests that found the queue full, in order. *)
   mutable backlog : request Stdlib.Queue.t;
@@ -57,9 +57,13 @@ let make ~is_poll operation callback =
 let prepare operation callback = make ~is_poll:false operation callback
 let prepare_poll operation callback = make ~is_poll:true operation callback
 let no_request = prepare Operation.nop ignore
+let is_pending request = request.state <> Idle
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
+
+(* What a transfer costs at least: a system call takes as long as copying this many bytes. *)
+let least_cost = 4096
 
 (* Batches of completions that one iteration of the loop delivers, so that files do not keep it from
    sockets and timers. *)
@@ -112,9 +116,10 @@ let is_usable t =
            end)
 
 let spend t bytes =
-  t.budget >= bytes
+  let cost = if bytes < least_cost then least_cost else bytes in
+  t.budget >= cost
   && begin
-       t.budget <- t.budget - bytes;
+       t.budget <- t.budget - cost;
        true
      end
 
@@ -241,8 +246,9 @@ let push t request =
   will_submit t
 
 let add_to_backlog t request =
-  request.state <- Backlog;
-  Stdlib.Queue.add request t.backlog
+  (* In this order, because a signal handler may raise in add. *)
+  Stdlib.Queue.add request t.backlog;
+  request.state <- Backlog
 
 let restart t request =
   if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request

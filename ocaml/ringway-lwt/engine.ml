@@ -116,7 +116,8 @@ let fired t poll result =
         (* A callback finds out about an error from its own system call. A descriptor that is not
            open would be ready in every iteration until its callbacks are stopped. *)
         if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
-        call_watchers watchers
+        (* A poll that was cancelled, by [register], says nothing about the descriptor. *)
+        if result <> -Operation.ecanceled then call_watchers watchers
   end
 
 external int_of_descriptor : Unix.file_descr -> int = "%identity"
@@ -170,7 +171,11 @@ let register t fd direction callback =
   let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
   let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
   poll.watchers <- (if is_watched poll then poll.watchers @ [ watcher ] else [ watcher ]);
-  if not poll.armed then mark_dirty t poll;
+  if not poll.armed then mark_dirty t poll
+  else
+    (* The program may have closed the file without stopping the event, and the descriptor may be
+       another file now: the poll is armed again. *)
+    Dispatcher.cancel t.dispatcher poll.request;
   lazy (stop t key poll watcher)
 
 (* ---- Timers ------------------------------------------------------------------------------- *)

@@ -44,11 +44,13 @@
     - {b Capacity.} At most 262,144 polls and operations are in flight. *)
 
 val install : unit -> (unit, string) result
-(** Makes the engine Lwt's engine, with all events and timers of the previous one. The delays of
-    timers begin anew, as always in [Lwt_engine.set]. [Error] is the reason why this process cannot
-    use io_uring, with the fix where one is known, or that the environment variable
-    [RINGWAY_BACKEND] names another backend; nothing has changed then. [Ok ()] if it is installed
-    already. *)
+(** Makes the engine Lwt's engine, with all events and timers of the previous one. It can be called
+    at any time, also while the loop runs. The delays of timers begin anew, as always in
+    [Lwt_engine.set].
+
+    [Error] is the reason why this process cannot use io_uring, with the fix where one is known, or
+    that the environment variable [RINGWAY_BACKEND] names another backend; nothing has changed then.
+    [Ok ()] if it is installed already. *)
 
 val remove : unit -> unit
 (** Puts Lwt's default engine in its place, with all events and timers. File operations in flight

@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,11 +64,11 @@ enum { ROOTED_BUFFERS, ROOTED_VECTORS, NO_BUFFER, NO_VECTOR };
 
 struct queue {
 	struct ringway_queue *queue; /* NULL before it is opened and after close */
-	pid_t owner;
+	long owner; /* what `forks` was when the queue was opened */
 	/* Nonzero while a thread is inside a stub without the runtime lock. */
 	atomic_int in_use;
-	/* Stubs that are about to release the runtime lock or have released it: changed with the lock
-	   held, so for OCaml 4 only. */
+	/* Stubs that are about to release the runtime lock or have released it: changed with the
+	   lock held, so for OCaml 4 only. */
 	int releasing;
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
 	   operation until after the last one: what the kernel may access stays alive even if the
@@ -109,11 +110,32 @@ static struct custom_operations handle_operations = {
 	custom_fixed_length_default,
 };
 
-/* begin() for a stub that may not be alone. */
+/* The number of forks from the process that loaded this library to this one. */
+static atomic_long forks;
+
+static void count_fork(void)
+{
+	atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* Does the queue belong to a process from which this one was forked? The library knows, too, but is
+   not called for what the stubs hold. */
+static int is_forked(const struct queue *queue)
+{
+	return queue->owner != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* begin() for a stub that may not be alone: 0, IN_USE, CLOSED, or -ECHILD if another thread was
+   inside a stub when this process was forked. A forked child may close its copy of the queue. */
 static int begin_released(struct queue *queue)
 {
 	if (atomic_exchange_explicit(&queue->in_use, 1, memory_order_acquire) != 0)
-		return getpid() == queue->owner ? IN_USE : -ECHILD;
+		return is_forked(queue) ? -ECHILD : IN_USE;
 	if (queue->queue != NULL)
 		return 0;
 	atomic_store_explicit(&queue->in_use, 0, memory_order_release);
@@ -121,8 +143,7 @@ static int begin_released(struct queue *queue)
 }
 
 /*
- * Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD if another thread was inside a stub when
- * this process was forked.
+ * Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD in a forked child.
  *
  * OCaml 4 has one runtime lock, so a stub that holds it excludes all threads but those that are
  * inside already, or enter meanwhile, without the lock. Those have announced themselves while they
@@ -131,9 +152,18 @@ static int begin_released(struct queue *queue)
  */
 static int begin(struct queue *queue)
 {
+	if (is_forked(queue))
+		return -ECHILD;
 	if (OCAML_VERSION >= 50000 || queue->releasing > 0)
 		return begin_released(queue);
 	return queue->queue != NULL ? 0 : CLOSED;
+}
+
+static void release(struct queue *queue)
+{
+	if (OCAML_VERSION < 50000)
+		queue->releasing++;
+	caml_release_runtime_system();
 }
 
 /*
@@ -143,10 +173,8 @@ static int begin(struct queue *queue)
  */
 static int release_and_begin(struct queue *queue)
 {
-	if (OCAML_VERSION < 50000)
-		queue->releasing++;
-	caml_release_runtime_system();
-	return begin_released(queue);
+	release(queue);
+	return is_forked(queue) ? -ECHILD : begin_released(queue);
 }
 
 static void acquire(struct queue *queue)
@@ -357,7 +385,7 @@ value ringway_ml_open(value handle, value roots, value numbers, value faults)
 	}
 	/* This may run a signal handler, which may raise: nothing is held yet. */
 	caml_release_runtime_system();
-	queue->owner = getpid();
+	queue->owner = atomic_load_explicit(&forks, memory_order_relaxed);
 	result = ringway_create(&options, &opened);
 	caml_acquire_runtime_system();
 	queue->queue = opened;
@@ -696,7 +724,8 @@ value ringway_ml_close(value handle)
 	struct queue *queue = Queue_val(handle);
 	int result;
 
-	result = release_and_begin(queue);
+	release(queue);
+	result = begin_released(queue);
 	if (result == 0) {
 		result = destroy(queue);
 		end(queue);
@@ -716,7 +745,7 @@ value ringway_ml_close(value handle)
 value ringway_ml_retire(value handle)
 {
 	struct queue *queue = Queue_val(handle);
-	int result = begin(queue);
+	int result = begin_released(queue);
 	int done;
 
 	if (result != 0)

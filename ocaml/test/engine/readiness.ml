@@ -187,6 +187,26 @@ let test_reuse () =
   Lwt_engine.stop_event event;
   List.iter Unix.close [ b; keep; input; output ]
 
+(* As with Lwt's engines: the events that were not stopped are those of the new file. *)
+let test_closed_without_stop () =
+  let input, output = nonblocking_pipe () in
+  let old_called = ref 0 and called = ref 0 in
+  let old_event = Lwt_engine.on_readable input (fun _ -> incr old_called) in
+  poll_all ();
+  Unix.close input;
+  let new_input, new_output = nonblocking_pipe () in
+  bool "the same number" true (new_input = input);
+  let event = Lwt_engine.on_readable new_input (fun _ -> incr called) in
+  poll_all ();
+  int "not ready" 0 (!old_called + !called);
+  write_all new_output "x";
+  iterate_until (fun () -> !called > 0);
+  bool "the old event, too" true (!old_called > 0);
+  Lwt_engine.stop_event event;
+  Lwt_engine.stop_event old_event;
+  close_both (new_input, new_output);
+  Unix.close output
+
 let test_fake_io () =
   let ((input, _) as pipe) = nonblocking_pipe () in
   let called = ref 0 in
@@ -474,6 +494,7 @@ let () =
               case "close after stop" test_close_after_stop;
               case "listen again after stop" test_listen_again;
               case "descriptor is used again" test_reuse;
+              case "closed without a stop" test_closed_without_stop;
               case "fake_io" test_fake_io;
               case "many" test_many;
             ] );

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
@@ -31,6 +32,30 @@ impl EventFd {
     /// Makes it unreadable. Returns false if it was unreadable already.
     pub fn drain(&self) -> bool {
         drain(self.0.as_raw_fd())
+    }
+}
+
+/// An eventfd that is made when it is first needed. Its clones share it, and find it without a
+/// lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LazyEventFd(Arc<OnceLock<EventFd>>);
+
+impl LazyEventFd {
+    /// The eventfd; `None` before it is made.
+    #[inline]
+    pub fn get(&self) -> Option<&EventFd> {
+        self.0.get()
+    }
+
+    /// Errors: those of [`EventFd::new`].
+    pub fn get_or_make(&self) -> io::Result<&EventFd> {
+        match self.0.get() {
+            Some(eventfd) => Ok(eventfd),
+            None => {
+                let new = EventFd::new()?;
+                Ok(self.0.get_or_init(|| new))
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_defer
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, left, timespec};
+use crate::sys::eventfd::{LazyEventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -32,7 +32,7 @@ pub(super) struct Watch {
     /// The watcher thread exists.
     pub running: bool,
     /// Wakes that thread.
-    wake: Option<EventFd>,
+    wake: LazyEventFd,
     asleep: bool,
     /// A thread is in poll(2), which may still use that eventfd.
     pub polling: bool,
@@ -200,17 +200,19 @@ impl Watch {
         false
     }
 
+    /// The eventfd that wakes the thread.
+    pub fn wake_eventfd(&self) -> LazyEventFd {
+        self.wake.clone()
+    }
+
     /// Makes what the thread needs, before it is started.
     pub fn prepare(&mut self) -> io::Result<()> {
-        if self.wake.is_none() {
-            self.wake = Some(EventFd::new()?);
-        }
-        Ok(())
+        self.wake.get_or_make().map(drop)
     }
 
     /// Wakes the thread, if it sleeps.
     pub fn wake(&mut self) {
-        if let Some(wake) = self.wake.as_ref().filter(|_| self.asleep) {
+        if let Some(wake) = self.wake.get().filter(|_| self.asleep) {
             wake.signal();
             self.asleep = false;
         }
@@ -286,7 +288,7 @@ impl PollSet {
     /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
-        let wake = watch.wake.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let wake = watch.wake.get().map_or(-1, AsRawFd::as_raw_fd);
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
@@ -404,7 +406,7 @@ fn handle_ready<'a>(
 ) -> MutexGuard<'a, State> {
     if poll_set.polls[0].revents != 0 {
         state.calls += 1;
-        if let Some(wake) = &state.watch.wake {
+        if let Some(wake) = state.watch.wake.get() {
             wake.drain();
         }
     }
