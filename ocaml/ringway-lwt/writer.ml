@@ -131,7 +131,11 @@ let range off len length =
   len
 
 let write_with t blit source off len =
-  if (not (is_closed t)) && Option.is_none t.error && (not (Lwt_mutex.is_locked t.lock)) && len <= room t
+  if
+    (not (is_closed t))
+    && Option.is_none t.error
+    && (not (Lwt_mutex.is_locked t.lock))
+    && len <= room t
   then begin
     append t blit source off len;
     Lwt.return_unit
