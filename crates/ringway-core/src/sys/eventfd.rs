@@ -35,7 +35,8 @@ impl EventFd {
     }
 }
 
-/// An eventfd that is made when it is first needed. Its clones share it, and find it without a lock.
+/// An eventfd that is made when it is first needed. Its clones share it, and find it without a
+/// lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LazyEventFd(Arc<OnceLock<EventFd>>);
 
