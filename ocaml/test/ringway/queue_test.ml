@@ -942,6 +942,36 @@ let fork backend () =
   ignore (Unix.write_substring w "x" 0 1);
   check_int "the parent's poll" Operation.pollin (Hashtbl.find (collect queue) op)
 
+(* The numbers of the open descriptors. *)
+let descriptors () =
+  let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
+  List.sort compare (List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd")))
+
+(* Generation after generation: each child closes its parent's queue, whose operations go on. *)
+let forks_keep_no_descriptors backend () =
+  fork_no_domains @@ fun () ->
+  with_pipe @@ fun r w ->
+  let before = descriptors () in
+  let rec generation left =
+    with_queue backend @@ fun queue ->
+    ignore (Queue.descriptor queue);
+    let op = Queue.push queue (Operation.poll r Operation.pollin) in
+    (* The threads run it on kaio and threads. *)
+    let until = Queue.push queue (Operation.timeout 3_600_000_000_000) in
+    Queue.submit queue;
+    in_child (fun () ->
+        Queue.close queue;
+        Alcotest.(check (list string)) "descriptors" before (descriptors ());
+        if left > 0 then generation (left - 1));
+    check_int "in flight" 2 (Queue.in_flight queue);
+    ignore (Unix.write_substring w "x" 0 1);
+    check_int "the poll" Operation.pollin (Hashtbl.find (collect ~min:1 queue) op);
+    check_bool "cancelled" true (Queue.cancel queue until);
+    check_int "the timeout" (-Operation.ecanceled) (Hashtbl.find (collect queue) until);
+    ignore (Unix.read r (Bytes.create 1) 0 1)
+  in
+  generation 2
+
 let fork_while_waiting backend () =
   fork_no_domains @@ fun () ->
   with_waiting_thread backend @@ fun queue -> in_child (fun () -> expect_forked queue)
