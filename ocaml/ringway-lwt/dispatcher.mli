@@ -57,6 +57,9 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> request
 val no_request : request
 (** A request that was never started and must not be: a value for fields that have none yet. *)
 
+val is_pending : request -> bool
+(** Was it started, and its callback not called yet? *)
+
 val prepare : Ringway.Operation.t -> (int -> unit) -> request
 (** [prepare operation callback] is a request for {!restart}. Makes nothing happen. *)
 

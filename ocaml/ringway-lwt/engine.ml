@@ -94,9 +94,10 @@ let rec arm_dirty t =
   end
 
 (* Watchers that an earlier callback has stopped are not called; those that it has added are not in
-   the list. *)
+   the list. The dispatcher guards the last one. *)
 let rec call_watchers = function
   | [] -> ()
+  | [ watcher ] -> if watcher.active then watcher.callback ()
   | watcher :: rest ->
       if watcher.active then Dispatcher.guard watcher.callback ();
       call_watchers rest
@@ -113,7 +114,8 @@ let fired t poll result =
         (* A callback finds out about an error from its own system call. A descriptor that is not
            open would be ready in every iteration until its callbacks are stopped. *)
         if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
-        call_watchers watchers
+        (* A poll that was cancelled, by [register], says nothing about the descriptor. *)
+        if result <> -Operation.ecanceled then call_watchers watchers
   end
 
 external int_of_descriptor : Unix.file_descr -> int = "%identity"
@@ -138,7 +140,10 @@ let submit t =
 let deactivate t key poll watcher =
   if watcher.active then begin
     watcher.active <- false;
-    poll.watchers <- List.filter (fun other -> other != watcher) poll.watchers;
+    poll.watchers <-
+      (match poll.watchers with
+      | [ only ] when only == watcher -> []
+      | watchers -> List.filter (fun other -> other != watcher) watchers);
     if poll.watchers = [] && poll.armed then begin
       (* The descriptor may soon be another file, which gets a poll of its own. *)
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
@@ -164,7 +169,11 @@ let register t fd direction callback =
   let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
   let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
   poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
-  if not poll.armed then mark_dirty t poll;
+  if not poll.armed then mark_dirty t poll
+  else
+    (* The program may have closed the file without stopping the event, and the descriptor may be
+       another file now: the poll is armed again. *)
+    Dispatcher.cancel t.dispatcher poll.request;
   lazy (stop t key poll watcher)
 
 (* ---- Timers ------------------------------------------------------------------------------- *)
@@ -328,19 +337,34 @@ let running () =
 
 let installed () = Option.is_some (running ())
 
+(* The environment is the operator's choice for all queues of the program, also for this one. *)
+let other_backend () =
+  match Sys.getenv_opt "RINGWAY_BACKEND" with
+  | None | Some ("" | "uring") -> None
+  | Some name ->
+      Some
+        (Printf.sprintf
+           "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring"
+           name)
+
+let refuse reason =
+  last_failure := reason;
+  Error reason
+
 let install () =
   if installed () then Ok ()
   else
-    match create () with
-    | exception ((Queue.Error _ | Invalid_argument _) as exn) ->
-        last_failure := describe exn;
-        Error (describe exn)
-    | t ->
-        let engine = (new engine t :> Lwt_engine.t) in
-        current := Some (engine, t);
-        Lwt_engine.set engine;
-        make_current t;
-        Ok ()
+    match other_backend () with
+    | Some reason -> refuse reason
+    | None -> (
+        match create () with
+        | exception ((Queue.Error _ | Invalid_argument _) as exn) -> refuse (describe exn)
+        | t ->
+            let engine = (new engine t :> Lwt_engine.t) in
+            current := Some (engine, t);
+            Lwt_engine.set engine;
+            make_current t;
+            Ok ())
 
 let remove () =
   if installed () then begin

@@ -70,31 +70,47 @@ let interruptible t name promise =
       | exn -> Lwt.fail exn)
 
 let run t ?(on_end = ignore) name operation finish =
-  t.users <- t.users + 1;
-  let on_end () =
-    on_end ();
-    ended t
+  let on_end =
+    Some
+      (fun () ->
+        on_end ();
+        ended t)
   in
-  let promise = Promise.run ~on_end name "" operation finish in
+  (* Nothing is allocated before the call, so no signal handler can raise before it. *)
+  t.users <- t.users + 1;
+  let promise = Promise.run ?on_end name "" operation finish in
   if t.seekable then promise else interruptible t name promise
 
 let in_turn t go =
   let previous = t.position in
   let turn, next = Lwt.wait () in
+  let on_end () =
+    if Lwt.is_sleeping turn then begin
+      Lwt.wakeup_later next ();
+      ended t
+    end
+  in
+  (* A signal handler may raise before the operation is started. *)
+  let go () =
+    try go ~on_end
+    with exn ->
+      on_end ();
+      raise exn
+  in
   t.position <- turn;
   t.users <- t.users + 1;
-  let on_end () =
-    Lwt.wakeup_later next ();
-    ended t
-  in
-  if not (Lwt.is_sleeping previous) then go ~on_end
-  else begin
-    let gate, opener = Lwt.task () in
-    (* A cancelled one still waits for its turn, so that the next does not come too early. *)
-    Lwt.on_success previous (fun () ->
-        if Lwt.is_sleeping gate then Lwt.wakeup_later opener () else on_end ());
-    Lwt.bind gate (fun () -> go ~on_end)
-  end
+  if not (Lwt.is_sleeping previous) then go ()
+  else
+    try
+      let gate, opener = Lwt.task () in
+      let result = Lwt.bind gate go in
+      (* A cancelled one still waits for its turn, so that the next does not come too early. *)
+      Lwt.on_success previous (fun () ->
+          if Lwt.is_sleeping gate then Lwt.wakeup_later opener () else on_end ());
+      result
+    with exn ->
+      Lwt.on_success previous on_end;
+      raise exn
 
 (* An operation at [pos]. *)
 let run_at t ~on_end ~pos name operation finish =

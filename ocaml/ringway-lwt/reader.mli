@@ -3,7 +3,7 @@
 
     {b Files} are read from the page cache within the call where they are cached, and through the
     queue otherwise; the kernel is asked to read ahead. {b Connections} are received through the
-    ring where our engine is installed ([Engine]), and with [Lwt_unix] otherwise.
+    ring if [Engine] is installed, and with [Lwt_unix] otherwise.
 
     A reader serves one call at a time: concurrent calls wait for their turn, in order.
 
@@ -61,8 +61,9 @@ val read_char : t -> [ `Ok of char | `Eof ] Lwt.t
 
 val read_until : t -> char -> [ `Ok of string * bool | `Eof ] Lwt.t
 (** [read_until t delimiter] reads up to the next [delimiter], which is not part of the string, or
-    to the end of the data; the [bool] is true if there was a delimiter. Memory limits the length.
-    If it fails or is cancelled, the data stays in the reader. *)
+    to the end of the data; the [bool] is true if there was a delimiter. There is no limit of the
+    length but memory: do not use it for peers that you do not trust. If it fails or is cancelled,
+    the data stays in the reader. *)
 
 val read_line : t -> [ `Ok of string | `Eof ] Lwt.t
 (** As {!read_until} for ["\n"] or ["\r\n"]. *)

@@ -19,6 +19,8 @@ type t = {
   mutable closing : unit Lwt.t option;
   (* Calls in progress fail. *)
   mutable aborted : bool;
+  (* The end of the operation that was in flight then. *)
+  mutable stopped : unit Lwt.t;
 }
 
 let default_buffer_size = 32 * 1024
@@ -45,6 +47,7 @@ let make buffer_size destination close_destination =
     lock = Lwt_mutex.create ();
     closing = None;
     aborted = false;
+    stopped = Lwt.return_unit;
   }
 
 let failure t = if t.aborted then Some closed_exn else t.error
@@ -182,17 +185,20 @@ let close_with t f =
   | None ->
       let closing, resolver = Lwt.wait () in
       t.closing <- Some closing;
-      Lwt.on_any (Lwt.finalize f t.close_destination) (Lwt.wakeup_later resolver)
-        (Lwt.wakeup_later_exn resolver);
+      Lwt.on_any
+        (Lwt.finalize f (fun () -> t.stopped >>= t.close_destination))
+        (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
       Lwt.protected closing
 
 let close t = close_with t (fun () -> Lwt_mutex.with_lock t.lock (fun () -> flush_buffer t))
 
 let abort t =
-  t.aborted <- true;
-  let stopped = Transfer.stop t.transfer closed_exn in
-  Lwt.cancel t.sending;
-  let closed = close_with t (fun () -> stopped) in
+  if not t.aborted then begin
+    t.aborted <- true;
+    t.stopped <- Transfer.stop t.transfer closed_exn;
+    Lwt.cancel t.sending
+  end;
+  let closed = close_with t Lwt.return in
   (* A [close] in progress fails, since it cannot flush. *)
   Lwt.catch (fun () -> closed) (fun _ -> Lwt.return_unit)
 

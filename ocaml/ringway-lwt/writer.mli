@@ -1,10 +1,11 @@
 (** Writes to a file or a connection through a buffer of fixed size. Nothing is written before the
-    buffer is full, {!flush}, {!fsync} or {!close}. Bytes reach the file or connection in the order
-    of the calls; short writes are continued.
+    buffer is full, {!flush}, {!fsync} or {!close}. Unlike a channel of [Lwt_io], a writer is not
+    flushed automatically: {!flush} before you wait for an answer. Bytes reach the file or
+    connection in the order of the calls; short writes are continued.
 
-    Connections are sent through the ring where our engine is installed ([Engine]), and with
-    [Lwt_unix] otherwise. As with [Unix.write], writing to one that the peer has closed may raise
-    SIGPIPE; programs with connections ignore that signal.
+    Connections are sent through the ring if [Engine] is installed, and with [Lwt_unix] otherwise.
+    As with [Unix.write], writing to one that the peer has closed may raise SIGPIPE, which ends the
+    process. Programs with connections ignore it: [Sys.set_signal Sys.sigpipe Sys.Signal_ignore].
 
     A writer serves one call at a time: concurrent calls wait for their turn, in order.
 

@@ -313,7 +313,10 @@ let register_buffers t buffers =
   (* Before the registration: a root too many is harmless. *)
   t.roots.registered <- buffers :: t.roots.registered;
   let result = unsafe_register_buffers t.handle buffers in
-  if result < 0 then fail "register_buffers" result
+  if result < 0 then begin
+    t.roots.registered <- List.filter (fun others -> others != buffers) t.roots.registered;
+    fail "register_buffers" result
+  end
 
 let register_file t fd =
   check t "register_file";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* ringway_destroy() is idempotent, bounded_wait in time, and calls back every operation in flight.
- */
+/* ringway_destroy() is idempotent, bounded in time, calls back every operation in flight, and
+   closes all descriptors. */
 #include "check.h"
 
 #include <time.h>
@@ -276,6 +276,47 @@ static void with_opens(unsigned backend)
 	CHECK(check_no_more_descriptors(before));
 }
 
+/* No descriptor of the queue outlives it: neither the polled one, nor those that wake threads. */
+static void closes_its_descriptors(unsigned backend, uint32_t flags, int polled)
+{
+	struct ringway_options options = check_default_options();
+	struct ringway_queue *queue;
+	struct ringway_operation operation;
+	struct answer answers[2];
+	int file = check_file("synced", 10, 0);
+	int pipes[2];
+	int before;
+	int round;
+
+	options.flags = flags;
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	before = check_descriptors();
+	/* The threads of the queue may end later, so one round may not show it. */
+	for (round = 0; round < 20; round++) {
+		queue = check_queue(backend, options);
+		if (queue == NULL)
+			break;
+		memset(answers, 0, sizeof answers);
+		if (polled)
+			CHECK(ringway_fd(queue) >= 0);
+		operation = ringway_prep_fsync(file, check_answer, &answers[0]);
+		CHECK(ringway_push(queue, &operation) > 0);
+		CHECK(ringway_submit(queue) >= 0);
+		while (answers[0].count == 0)
+			CHECK(ringway_reap(queue, 1, RINGWAY_FOREVER) >= 0);
+		if (round & 1) {
+			operation = ringway_prep_poll(pipes[0], POLLIN, check_answer, &answers[1]);
+			CHECK(ringway_push(queue, &operation) > 0);
+			CHECK(ringway_submit(queue) >= 0);
+		}
+		SAME(ringway_destroy(&queue), 0);
+		SAME(check_descriptors(), before);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	close(file);
+}
+
 /* A wait for an operation that cannot be cancelled, in milliseconds. */
 struct wait {
 	unsigned backend;
@@ -360,6 +401,9 @@ int main(void)
 		with_completions(check_backends[b]);
 		with_many_waits(check_backends[b]);
 		with_opens(check_backends[b]);
+		for (round = 0; round < 4; round++)
+			closes_its_descriptors(check_backends[b],
+			                       round & 1 ? RINGWAY_INTERRUPTIBLE : 0, round & 2);
 		if (check_openat2()) {
 			struct wait waits[] = {
 				{check_backends[b], 0, 50, 50, 2000},

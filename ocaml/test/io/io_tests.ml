@@ -256,7 +256,7 @@ let forgotten_stream () =
       Lwt_unix.sleep 0.001 >>= fun () -> collect (n - 1)
     end
   in
-  collect 100 >|= fun () -> check int "open descriptors" before (open_descriptors ())
+  collect 100 >|= fun () -> check_descriptors before
 
 (* Lwt_io flushes a channel that nobody uses; the program keeps no reference to it. *)
 let forgotten_channel () =
@@ -422,6 +422,37 @@ let atomic () =
   check int "no temporary file of the failed rename" 2 (List.length (listing ()));
   Lwt.return_unit
 
+(* A program may cancel again while the first cancellation cleans up. *)
+let cancelled_again () =
+  let dir = in_directory "cancelled" in
+  Unix.mkdir dir 0o700;
+  let case name with_file =
+    let opened = ref false in
+    let promise =
+      with_file (fun channel ->
+          opened := true;
+          Io.write channel "bad" >>= fun () -> fst (Lwt.task ()))
+    in
+    let rec cancel () =
+      if Lwt.is_sleeping promise then begin
+        Lwt.cancel promise;
+        Lwt.pause () >>= cancel
+      end
+      else Lwt.return_unit
+    in
+    until (fun () -> !opened) >>= fun () ->
+    cancel () >>= fun () ->
+    fails name Lwt.Canceled (fun () -> promise) >|= fun () ->
+    check int (name ^ ": files left") 0 (Array.length (Sys.readdir dir))
+  in
+  case "atomic file" (Io.with_atomic_file (Filename.concat dir "file")) >>= fun () ->
+  case "temporary file" (fun f -> Io.with_temp_file ~temp_dir:dir (fun (_, channel) -> f channel))
+
+let longest_name () =
+  let path = in_directory (String.make 255 'x') in
+  Io.with_atomic_file path (fun channel -> Io.write channel "contents") >|= fun () ->
+  check string "contents" "contents" (file_contents path)
+
 let tests =
   [
     same_traces "input channels as Lwt_io's" input_gen `Input;
@@ -438,4 +469,6 @@ let tests =
     test_no_leak "close while reading" close_while_reading;
     test_no_leak "errors of close" close_errors;
     test_no_leak "atomic files" atomic;
+    test_no_leak "cancelled again, it leaves no file" cancelled_again;
+    test_no_leak "an atomic file with the longest name" longest_name;
   ]

@@ -322,5 +322,6 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.lock().close(&mut self.deferred);
         run_deferred(&self.shared, &mut self.deferred);
+        self.shared.close_descriptors();
     }
 }

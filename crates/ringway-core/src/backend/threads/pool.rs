@@ -330,6 +330,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Closes the descriptors of a closed pool, which its threads may outlive. The watcher, which
+    /// was woken, must have left poll(2) first: another file may get the number of its eventfd.
+    pub fn close_descriptors(&self) {
+        let mut state = self.lock();
+        while state.watch.polling {
+            state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.signal = Signal::default();
+        state.watch.close_wake();
+    }
+
+    /// Tells [`close_descriptors`](Self::close_descriptors) that the watcher has left poll(2).
+    pub fn watcher_left_poll(&self) {
+        self.reaper.notify_one();
+    }
+
     /// Waits until there are `wanted` events, unattended work, or until `until`.
     pub fn wait<'a>(
         &self,

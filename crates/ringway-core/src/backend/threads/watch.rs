@@ -34,6 +34,8 @@ pub(super) struct Watch {
     /// Wakes that thread.
     wake: LazyEventFd,
     asleep: bool,
+    /// A thread is in poll(2), which may still use that eventfd.
+    pub polling: bool,
     /// When it wakes by itself.
     until: Option<Instant>,
     /// Some of the waiting jobs were cancelled.
@@ -216,6 +218,11 @@ impl Watch {
         }
     }
 
+    /// Closes the eventfd. No thread may be in poll(2), nor begin it.
+    pub fn close_wake(&mut self) {
+        self.wake = None;
+    }
+
     /// True while a worker makes a blocking call on the stream.
     fn in_use(&self, interest: Interest) -> bool {
         self.running_transfers
@@ -368,6 +375,7 @@ pub(super) fn poll_once<'a>(
         .min();
     let limit = if state.watch.cancelled { Some(Duration::ZERO) } else { limit };
     state.watch.asleep = true;
+    state.watch.polling = true;
     state.watch.until = next;
     drop(state);
 
@@ -376,8 +384,10 @@ pub(super) fn poll_once<'a>(
 
     state = shared.lock();
     state.watch.asleep = false;
+    state.watch.polling = false;
     state.calls += 1;
     if state.closed {
+        shared.watcher_left_poll();
         return state;
     }
     if ready {
