@@ -509,8 +509,9 @@ let interrupted_at_each_allocation f after =
       else if !left > 0 then decr left;
       None
     in
-    Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
-      { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated };
+    ignore
+      (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+         { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
     let result =
       match f () with
       | p ->
