@@ -533,6 +533,31 @@ let rooted_until_completion backend () =
   collect_garbage ();
   check_bool "after the completion" true (!freed && !freed_too)
 
+(* More operations in flight than the queue has roots for at first. *)
+let rooted_beyond_the_first backend () =
+  with_queue ~capacity:200 backend @@ fun queue ->
+  let r, w = Unix.pipe ~cloexec:true () in
+  let[@inline never] push _ =
+    let b, freed = watched () in
+    let v, freed_too = watched () in
+    let pos = Operation.current_position in
+    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:1 ~pos));
+    ignore (Queue.push_chain queue [| Operation.readv r [| v |] ~pos |]);
+    [ freed; freed_too ]
+  in
+  let freed = List.concat (List.init 100 push) in
+  let count () = List.length (List.filter ( ! ) freed) in
+  collect_garbage ();
+  check_int "freed before the submission" 0 (count ());
+  Queue.submit queue;
+  collect_garbage ();
+  check_int "freed in flight" 0 (count ());
+  Unix.close w;
+  reap_all queue;
+  Unix.close r;
+  collect_garbage ();
+  check_int "freed after the completions" 200 (count ())
+
 let released_by_close backend () =
   with_pipe @@ fun r _ ->
   let queue = Queue.create ~backend () in
@@ -1155,6 +1180,7 @@ let () =
         each
           [
             ("rooted until the completion", rooted_until_completion);
+            ("rooted beyond the first", rooted_beyond_the_first);
             ("released by close", released_by_close);
             ("forgotten", forgotten ?single_issuer:None);
             ("forgotten, single issuer", forgotten ~single_issuer:true);

@@ -1,7 +1,7 @@
 //! A queue in its process: threads, forks, limits and environment.
 
 use crate::common::{become_ordinary, is_root, refuse};
-use crate::waiting::{handle_signals, with_signals};
+use crate::waiting::{SIGNALS, handle_signals, with_signals};
 use crate::world::{
     Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, wait_for, write_all,
 };
@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// The pushing thread has ended, and the kernel cancels or completes what it submitted. The owner
@@ -520,8 +521,11 @@ pub fn signals_without_threads(world: &World) {
         let refused = |feature| queue.explain().refusals.iter().any(|it| it.feature == feature);
         assert!(world.kind == BackendKind::Uring || refused(Feature::Threads));
         write_all(&writer, b"x");
+        // Each wait looks at the pipe, however short the signals make it.
+        let before = SIGNALS.load(Ordering::Relaxed);
         while queue.in_flight() > 0 {
             queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(1)));
+            assert!(SIGNALS.load(Ordering::Relaxed) < before + 500);
         }
     });
 }

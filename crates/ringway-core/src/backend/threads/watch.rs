@@ -313,9 +313,9 @@ impl PollSet {
         let count = self.polls.len() as libc::nfds_t;
         // SAFETY: the entries and the timespec live during the call; no signal mask.
         let ready = unsafe { libc::ppoll(self.polls.as_mut_ptr(), count, limit, std::ptr::null()) };
-        self.back_off = ready < 0;
         self.interrupted =
             ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        self.back_off = ready < 0 && !self.interrupted;
         ready > 0
     }
 
