@@ -986,8 +986,8 @@ let descriptors () =
   let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
   List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd"))
 
-(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard library,
-   without which a child could start none. *)
+(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard
+   library, without which a child could start none. *)
 let rec wait_for_threads () =
   let sleeps task =
     match open_in ("/proc/self/task/" ^ task ^ "/stat") with
