@@ -31,7 +31,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # everything at once, also what the Makefiles below need.
 
 BUILD_NEEDS := rust cc
-CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git ocaml ocaml-test
+CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git ocaml ocaml-test services
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)

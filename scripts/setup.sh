@@ -133,6 +133,8 @@ for need in "$@"; do
                 package "OCaml's libraries for tests" libalcotest-ocaml-dev libqcheck-ocaml-dev \
                     libcohttp-lwt-unix-ocaml-dev libbigstringaf-ocaml-dev
             ;;
+        # cohttp looks up the port of http in it.
+        services) getent services http >/dev/null 2>&1 || package /etc/services netbase ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
         dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;

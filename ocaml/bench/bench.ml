@@ -109,7 +109,14 @@ let run_child (contestant : Contestant.t) row ~path ~count =
   in
   Unix.close its_output;
   let channel = Unix.in_channel_of_descr output in
-  let line = try input_line channel with End_of_file -> "" in
+  let line =
+    match input_line channel with
+    | line -> line
+    | exception End_of_file -> ""
+    | exception Sys.Break ->
+        Unix.kill pid Sys.sigkill;
+        raise Sys.Break
+  in
   close_in channel;
   let from = String.length unavailable in
   let status = snd (Unix.waitpid [] pid) in
@@ -333,4 +340,4 @@ let main () =
 let () =
   match Sys.argv with
   | [| _; "-run"; row; name; path; blocks; seconds |] -> child row name path blocks seconds
-  | _ -> main ()
+  | _ -> ( try main () with Sys.Break -> exit 130)

@@ -39,7 +39,7 @@ let on_backend backend =
 let all =
   [
     plain "Unix" "blocking system calls, one at a time" With_unix.run;
-    plain "Lwt_unix" "Lwt on its own engine, libev: threads for files" With_lwt.lwt_unix;
+    plain "Lwt_unix" "Lwt on its own engine (libev): threads for files" With_lwt.lwt_unix;
     {
       name = "Lwt_unix/select";
       about = "the same on Lwt's engine on select";

@@ -144,9 +144,10 @@ let machine () =
     ignore (Unix.close_process_in channel);
     line
   in
-  Printf.sprintf "%s processors, Linux %s, OCaml %s, Lwt %s, ringway %s" (first_line "nproc")
+  Printf.sprintf "%s processors, Linux %s, OCaml %s, Lwt %s %s, ringway %s" (first_line "nproc")
     (first_line "uname -r") Sys.ocaml_version
     (first_line "ocamlfind query -format %v lwt 2>/dev/null")
+    (if Lwt_sys.have `libev then "with libev" else "without libev")
     Ringway.Queue.library_version
 
 (* ---- Targets --------------------------------------------------------------------------------- *)

@@ -74,11 +74,21 @@ let search expression ~with_name path =
       if exn <> Binary then report path exn;
       Lwt.return_unit)
 
+(* What can be listed of a directory. *)
+let names path =
+  let names = Lwt_unix.files_of_directory path in
+  Lwt_stream.from (fun () ->
+      Lwt.catch
+        (fun () -> Lwt_stream.get names)
+        (fun exn ->
+          report path exn;
+          Lwt.return_none))
+
 (* The files below a path. Symbolic links in directories are not followed. *)
 let rec files path kind =
   match kind with
   | Unix.S_DIR when !recursive ->
-      Lwt_unix.files_of_directory path
+      names path
       |> Lwt_stream.filter (fun name ->
              name <> Filename.current_dir_name && name <> Filename.parent_dir_name)
       |> Lwt_stream.map (fun name ->

@@ -1,11 +1,12 @@
 (* Serves the files of a directory over HTTP with cohttp: GET and HEAD, one range of bytes, and
-   conditional requests. It lists no directories and compresses nothing.
+   conditional requests. It lists no directories, compresses nothing, and has no time limit for slow
+   clients.
 
      static_server DIRECTORY PORT     port 0: any *)
 
 open Lwt.Infix
 open Cohttp
-module Io = Ringway_lwt.Io
+module File = Ringway_lwt.File
 module Server = Cohttp_lwt_unix.Server
 
 let chunk_size = 64 * 1024
@@ -50,8 +51,8 @@ type range = Whole | Part of int * int  (** first and last byte *) | Unsatisfiab
    permits. *)
 let parse_range size header =
   let number digits =
-    if String.length digits <= 18 && String.for_all (fun c -> c >= '0' && c <= '9') digits then
-      int_of_string_opt digits
+    if digits <> "" && String.for_all (fun c -> c >= '0' && c <= '9') digits then
+      Some (Option.value (int_of_string_opt digits) ~default:max_int)
     else None
   in
   match String.index_opt header '=' with
@@ -103,44 +104,61 @@ let not_modified headers ~etag ~modified =
       | Some date -> Float.of_int (Float.to_int modified) <= date
       | None -> false)
 
-(* A range is of the file that the client knows, or the whole file is sent. *)
-let range headers ~etag ~modified ~size =
+(* A range is of the file that the client knows, or the whole file is sent. HEAD has no ranges. *)
+let range meth headers ~etag ~modified ~size =
   let same =
     match Header.get headers "if-range" with
     | None -> true
     | Some validator -> validator = etag || validator = http_date modified
   in
   match Header.get headers "range" with
-  | Some range when same -> parse_range size range
+  | Some range when same && meth = `GET -> parse_range size range
   | Some _ | None -> Whole
+
+(* ---- Files ---- *)
+
+(* The file that is sent on each connection, which serves one request at a time. *)
+let files : (string, File.t) Hashtbl.t = Hashtbl.create 64
+
+let open_file connection path =
+  File.openfile path [ O_RDONLY; O_NONBLOCK; O_CLOEXEC ] 0 >|= fun file ->
+  Hashtbl.replace files connection file;
+  file
+
+let close_file connection =
+  match Hashtbl.find_opt files connection with
+  | None -> Lwt.return_unit
+  | Some file ->
+      Hashtbl.remove files connection;
+      File.close file
+
+(* [length] bytes from [first] on, a chunk at a time. *)
+let contents connection file ~first ~length =
+  let pos = ref first and stop = first + length in
+  Lwt_stream.from (fun () ->
+      if !pos = stop || not (Hashtbl.mem files connection) then
+        close_file connection >|= fun () -> None
+      else
+        let chunk = Bytes.create (min (stop - !pos) chunk_size) in
+        File.pread_bytes file chunk ~pos:!pos 0 (Bytes.length chunk) >>= function
+        | 0 ->
+            (* The file has become shorter than what the header has announced. *)
+            close_file connection >>= fun () -> Lwt.fail End_of_file
+        | n ->
+            pos := !pos + n;
+            Lwt.return_some (Bytes.sub_string chunk 0 n))
 
 (* ---- Answers ---- *)
 
-(* Sends [length] bytes from [first] on, a chunk at a time. The channel is closed at the end, and
-   when the client goes away. *)
-let body path ~first ~length =
-  Io.open_file ~buffer:(Lwt_bytes.create chunk_size) ~mode:Input path >>= fun channel ->
-  Gc.finalise (fun channel -> ignore (Io.close channel)) channel;
-  Io.set_position channel (Int64.of_int first) >|= fun () ->
-  let left = ref length in
-  Lwt_stream.from (fun () ->
-      if !left = 0 then Io.close channel >|= fun () -> None
-      else
-        Io.read ~count:(min !left chunk_size) channel >>= function
-        | "" ->
-            (* The file has become shorter than what the header has announced. *)
-            Io.close channel >>= fun () -> Lwt.fail End_of_file
-        | data ->
-            left := !left - String.length data;
-            Lwt.return_some data)
+type body = Text of string | Contents of { file : File.t; first : int; length : int }
+type answer = { status : Code.status_code; headers : Header.t; body : body }
 
 let plain ?(headers = Header.init ()) status =
-  let body = Code.string_of_status status ^ "\n" in
   let headers = Header.add headers "content-type" "text/plain" in
-  Server.respond_string ~headers ~status ~body ()
+  { status; headers; body = Text (Code.string_of_status status ^ "\n") }
 
-let serve_file request path (stats : Unix.LargeFile.stats) =
-  let size = Int64.to_int stats.st_size in
+let answer_with request file path (stats : Unix.stats) =
+  let size = stats.st_size in
   let modified = stats.st_mtime in
   let etag = Printf.sprintf "\"%x-%x-%Lx\"" stats.st_ino size (Int64.bits_of_float modified) in
   let request_headers = Request.headers request in
@@ -151,46 +169,74 @@ let serve_file request path (stats : Unix.LargeFile.stats) =
         ("content-type", content_type path);
       ]
   in
-  let send status headers ~first ~length =
-    let headers = Header.add headers "content-length" (string_of_int length) in
-    (if Request.meth request = `HEAD then Lwt.return Cohttp_lwt.Body.empty
-     else body path ~first ~length >|= Cohttp_lwt.Body.of_stream)
-    >>= fun body -> Server.respond ~headers ~status ~body ()
-  in
   if not_modified request_headers ~etag ~modified then
-    Server.respond ~headers ~status:`Not_modified ~body:Cohttp_lwt.Body.empty ()
+    { status = `Not_modified; headers; body = Text "" }
   else
-    match range request_headers ~etag ~modified ~size with
-    | Whole -> send `OK headers ~first:0 ~length:size
+    match range (Request.meth request) request_headers ~etag ~modified ~size with
+    | Whole -> { status = `OK; headers; body = Contents { file; first = 0; length = size } }
     | Part (first, last) ->
-        let headers =
-          Header.add headers "content-range" (Printf.sprintf "bytes %d-%d/%d" first last size)
-        in
-        send `Partial_content headers ~first ~length:(last - first + 1)
+        let content_range = Printf.sprintf "bytes %d-%d/%d" first last size in
+        {
+          status = `Partial_content;
+          headers = Header.add headers "content-range" content_range;
+          body = Contents { file; first; length = last - first + 1 };
+        }
     | Unsatisfiable ->
         plain `Requested_range_not_satisfiable
           ~headers:(Header.init_with "content-range" (Printf.sprintf "bytes */%d" size))
 
-let rec answer request path =
-  Lwt_unix.LargeFile.stat path >>= fun stats ->
+(* The size is that of the file that is open, which another one may replace meanwhile. *)
+let rec answer connection request path =
+  open_file connection path >>= fun file ->
+  File.stat file >>= fun stats ->
   match stats.st_kind with
-  | S_REG -> serve_file request path stats
-  | S_DIR -> answer request (Filename.concat path "index.html")
-  | _ -> plain `Forbidden
+  | S_REG -> Lwt.return (answer_with request file path stats)
+  | S_DIR ->
+      close_file connection >>= fun () ->
+      answer connection request (Filename.concat path "index.html")
+  | _ -> Lwt.return (plain `Forbidden)
 
-let callback directory _connection request _body =
-  match Request.meth request with
+let answer_or_error connection request path =
+  Lwt.catch
+    (fun () -> answer connection request path)
+    (function
+      | Unix.Unix_error ((ENOENT | ENOTDIR | ENAMETOOLONG), _, _) ->
+          Lwt.return (plain `Not_found)
+      | Unix.Unix_error ((EACCES | ELOOP | ENXIO), _, _) -> Lwt.return (plain `Forbidden)
+      | exn -> close_file connection >>= fun () -> Lwt.fail exn)
+
+(* cohttp sends the body of an answer to HEAD, too, so that must be empty. *)
+let respond connection meth { status; headers; body } =
+  let length = match body with Text text -> String.length text | Contents { length; _ } -> length in
+  let headers =
+    if status = `Not_modified then headers
+    else Header.add headers "content-length" (string_of_int length)
+  in
+  match body with
+  | Contents { file; first; length } when meth = `GET ->
+      let stream = contents connection file ~first ~length in
+      Server.respond ~headers ~status ~body:(Cohttp_lwt.Body.of_stream stream) ()
+  | Contents _ | Text _ ->
+      close_file connection >>= fun () ->
+      let text = match body with Text text when meth <> `HEAD -> text | _ -> "" in
+      Server.respond ~headers ~status ~body:(Cohttp_lwt.Body.of_string text) ()
+
+let callback directory (_, connection) request _body =
+  let connection = Connection.to_string connection in
+  let meth = Request.meth request in
+  (match meth with
   | `GET | `HEAD -> (
       match local_path directory (Uri.path (Request.uri request)) with
-      | None -> plain `Forbidden
-      | Some path ->
-          Lwt.catch
-            (fun () -> answer request path)
-            (function
-              | Unix.Unix_error ((ENOENT | ENOTDIR | ENAMETOOLONG), _, _) -> plain `Not_found
-              | Unix.Unix_error ((EACCES | ELOOP), _, _) -> plain `Forbidden
-              | exn -> Lwt.fail exn))
-  | _ -> plain `Method_not_allowed ~headers:(Header.init_with "allow" "GET, HEAD")
+      | None -> Lwt.return (plain `Forbidden)
+      | Some path -> answer_or_error connection request path)
+  | _ ->
+      Lwt.return
+        (plain `Method_not_allowed ~headers:(Header.init_with "allow" "GET, HEAD")))
+  >>= respond connection meth
+
+(* Also of a client that went away in the middle of a file. *)
+let conn_closed (_, connection) =
+  Lwt.async (fun () -> close_file (Connection.to_string connection))
 
 let listen port =
   let socket = Lwt_unix.socket ~cloexec:true PF_INET SOCK_STREAM 0 in
@@ -214,7 +260,7 @@ let () =
           Server.create
             ~mode:(`TCP (`Socket socket))
             ~on_exn:(fun exn -> Printf.eprintf "error: %s\n%!" (Printexc.to_string exn))
-            (Server.make ~callback:(callback directory) ()) )
+            (Server.make ~conn_closed ~callback:(callback directory) ()) )
   | _ ->
       prerr_endline "usage: static_server DIRECTORY PORT";
       exit 2

@@ -10,6 +10,8 @@ type state =
 type request = {
   operation : Operation.t;
   callback : int -> unit;
+  (* The table may keep it while it is [Idle]. *)
+  is_poll : bool;
   (* Of the queue, while the request is [Pushed]. *)
   mutable op : Queue.op;
   mutable state : state;
@@ -28,8 +30,8 @@ type t = {
   completion : Queue.Completions.t;
   (* The completion that was delivered last. *)
   mutable last : Queue.op;
-  (* By slot; [no_request] where there is none. Slots are used in order, so it is as long as the
-     most operations that were in flight, at least. *)
+  (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so
+     it is as long as the most operations that were in flight, at least. *)
   mutable requests : request array;
   (* Requests that found the queue full, in order. *)
   mutable backlog : request Stdlib.Queue.t;
@@ -49,11 +51,19 @@ type t = {
   mutable attached : attachment option;
 }
 
-let prepare operation callback = { operation; callback; op = Queue.no_op; state = Idle }
+let make ~is_poll operation callback =
+  { operation; callback; is_poll; op = Queue.no_op; state = Idle }
+
+let prepare operation callback = make ~is_poll:false operation callback
+let prepare_poll operation callback = make ~is_poll:true operation callback
 let no_request = prepare Operation.nop ignore
+let is_pending request = request.state <> Idle
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
+
+(* What a transfer costs at least: a system call takes as long as copying this many bytes. *)
+let least_cost = 4096
 
 (* Batches of completions that one iteration of the loop delivers, so that files do not keep it from
    sockets and timers. *)
@@ -106,9 +116,10 @@ let is_usable t =
            end)
 
 let spend t bytes =
-  t.budget >= bytes
+  let cost = if bytes < least_cost then least_cost else bytes in
+  t.budget >= cost
   && begin
-       t.budget <- t.budget - bytes;
+       t.budget <- t.budget - cost;
        true
      end
 
@@ -229,12 +240,15 @@ let push t request =
   let op = Queue.push t.queue request.operation in
   request.op <- op;
   request.state <- Pushed;
-  t.requests.(Queue.slot op) <- request;
+  let slot = Queue.slot op in
+  (* A slot that is free again is used next, often by the same poll. *)
+  if t.requests.(slot) != request then t.requests.(slot) <- request;
   will_submit t
 
 let add_to_backlog t request =
-  request.state <- Backlog;
-  Stdlib.Queue.add request t.backlog
+  (* In this order, because a signal handler may raise in add. *)
+  Stdlib.Queue.add request t.backlog;
+  request.state <- Backlog
 
 let restart t request =
   if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
@@ -295,7 +309,7 @@ let rec deliver_completions t =
     let slot = Queue.slot op in
     let request = t.requests.(slot) in
     t.last <- op;
-    t.requests.(slot) <- no_request;
+    if not request.is_poll then t.requests.(slot) <- no_request;
     call t request (Queue.Completions.result t.completion 0);
     deliver_completions t
   end

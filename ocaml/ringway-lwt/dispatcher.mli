@@ -57,8 +57,15 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> request
 val no_request : request
 (** A request that was never started and must not be: a value for fields that have none yet. *)
 
+val is_pending : request -> bool
+(** Was it started, and its callback not called yet? *)
+
 val prepare : Ringway.Operation.t -> (int -> unit) -> request
 (** [prepare operation callback] is a request for {!restart}. Makes nothing happen. *)
+
+val prepare_poll : Ringway.Operation.t -> (int -> unit) -> request
+(** As {!prepare}, for an operation without a buffer that is restarted again and again. The
+    dispatcher may refer to it for long after its end, and to what the callback refers to. *)
 
 val restart : t -> request -> unit
 (** Starts the operation of a request as {!start} does, and allocates nothing. The request must not

@@ -80,10 +80,12 @@ let mark_dirty t poll =
     poll.listed <- true
   end
 
+let is_watched poll = match poll.watchers with [] -> false | _ :: _ -> true
+
 let rec arm_dirty t =
   if t.dirty_count > 0 then begin
     let poll = t.dirty.(t.dirty_count - 1) in
-    if poll.watchers <> [] && not poll.armed then begin
+    if is_watched poll && not poll.armed then begin
       Dispatcher.restart t.dispatcher poll.request;
       poll.armed <- true;
       t.arms <- t.arms + 1
@@ -94,9 +96,10 @@ let rec arm_dirty t =
   end
 
 (* Watchers that an earlier callback has stopped are not called; those that it has added are not in
-   the list. *)
+   the list. The dispatcher guards the last one. *)
 let rec call_watchers = function
   | [] -> ()
+  | [ watcher ] -> if watcher.active then watcher.callback ()
   | watcher :: rest ->
       if watcher.active then Dispatcher.guard watcher.callback ();
       call_watchers rest
@@ -113,7 +116,8 @@ let fired t poll result =
         (* A callback finds out about an error from its own system call. A descriptor that is not
            open would be ready in every iteration until its callbacks are stopped. *)
         if result = ebadf then poll.watchers <- [] else mark_dirty t poll;
-        call_watchers watchers
+        (* A poll that was cancelled, by [register], says nothing about the descriptor. *)
+        if result <> -Operation.ecanceled then call_watchers watchers
   end
 
 external int_of_descriptor : Unix.file_descr -> int = "%identity"
@@ -125,7 +129,7 @@ let new_poll t key =
   let poll = { no_poll with watchers = [] } in
   let fd = Operation.descriptor_of_result (key / 2) in
   let events = if key land 1 = readable then Operation.pollin else Operation.pollout in
-  poll.request <- Dispatcher.prepare (Operation.poll fd events) (fired t poll);
+  poll.request <- Dispatcher.prepare_poll (Operation.poll fd events) (fired t poll);
   t.polls.(key) <- poll;
   poll
 
@@ -138,8 +142,11 @@ let submit t =
 let deactivate t key poll watcher =
   if watcher.active then begin
     watcher.active <- false;
-    poll.watchers <- List.filter (fun other -> other != watcher) poll.watchers;
-    if poll.watchers = [] && poll.armed then begin
+    poll.watchers <-
+      (match poll.watchers with
+      | [ only ] when only == watcher -> []
+      | watchers -> List.filter (fun other -> other != watcher) watchers);
+    if (not (is_watched poll)) && poll.armed then begin
       (* The descriptor may soon be another file, which gets a poll of its own. *)
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
       t.cancelled <- t.cancelled + 1;
@@ -163,8 +170,12 @@ let register t fd direction callback =
   end;
   let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
   let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
-  poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
-  if not poll.armed then mark_dirty t poll;
+  poll.watchers <- (if is_watched poll then poll.watchers @ [ watcher ] else [ watcher ]);
+  if not poll.armed then mark_dirty t poll
+  else
+    (* The program may have closed the file without stopping the event, and the descriptor may be
+       another file now: the poll is armed again. *)
+    Dispatcher.cancel t.dispatcher poll.request;
   lazy (stop t key poll watcher)
 
 (* ---- Timers ------------------------------------------------------------------------------- *)
@@ -328,19 +339,34 @@ let running () =
 
 let installed () = Option.is_some (running ())
 
+(* The environment is the operator's choice for all queues of the program, also for this one. *)
+let other_backend () =
+  match Sys.getenv_opt "RINGWAY_BACKEND" with
+  | None | Some ("" | "uring") -> None
+  | Some name ->
+      Some
+        (Printf.sprintf
+           "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring"
+           name)
+
+let refuse reason =
+  last_failure := reason;
+  Error reason
+
 let install () =
   if installed () then Ok ()
   else
-    match create () with
-    | exception ((Queue.Error _ | Invalid_argument _) as exn) ->
-        last_failure := describe exn;
-        Error (describe exn)
-    | t ->
-        let engine = (new engine t :> Lwt_engine.t) in
-        current := Some (engine, t);
-        Lwt_engine.set engine;
-        make_current t;
-        Ok ()
+    match other_backend () with
+    | Some reason -> refuse reason
+    | None -> (
+        match create () with
+        | exception ((Queue.Error _ | Invalid_argument _) as exn) -> refuse (describe exn)
+        | t ->
+            let engine = (new engine t :> Lwt_engine.t) in
+            current := Some (engine, t);
+            Lwt_engine.set engine;
+            make_current t;
+            Ok ())
 
 let remove () =
   if installed () then begin
@@ -350,7 +376,8 @@ let remove () =
 
 let explain () =
   match running () with
-  | Some t -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some t when Dispatcher.is_usable t.dispatcher -> Queue.explain (Dispatcher.queue t.dispatcher)
+  | Some _ -> "installed; the next iteration creates a ring for this thread"
   | None -> !last_failure
 
 type stats = {
@@ -358,7 +385,7 @@ type stats = {
   polls : int;
   cancelled : int;
   rings : int;
-  queue : Queue.stats;
+  queue : Queue.stats option;
 }
 
 let stats () =
@@ -369,6 +396,9 @@ let stats () =
         polls = t.arms;
         cancelled = t.cancelled;
         rings = t.rings;
-        queue = Queue.stats (Dispatcher.queue t.dispatcher);
+        queue =
+          (if Dispatcher.is_usable t.dispatcher then
+           Some (Queue.stats (Dispatcher.queue t.dispatcher))
+          else None);
       })
     (running ())

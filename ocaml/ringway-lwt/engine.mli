@@ -27,8 +27,8 @@
       callbacks of one that is not open are called once. A regular file is always ready.
     - {b Timers} run on the monotonic clock, before the callbacks of descriptors, in the order of
       their times. A repeating timer keeps its rhythm; periods that were missed are skipped. One
-      with a period of 0 runs once in each iteration. A negative delay is one of 0; an infinite one,
-      [nan], or one of more than 30 years never ends.
+      with a period of 0 runs once in each iteration. A negative delay has ended, before one of 0;
+      an infinite one, [nan], or one of more than 30 years never ends.
     - {b Exceptions} of callbacks go to [Lwt.async_exception_hook] and stop nothing, except
       [Out_of_memory], [Stack_overflow] and [Sys.Break], which [Lwt_main.run] raises, as does what a
       signal handler raises while the loop waits. The loop can be run again after that; no event is
@@ -44,10 +44,13 @@
     - {b Capacity.} At most 262,144 polls and operations are in flight. *)
 
 val install : unit -> (unit, string) result
-(** Makes the engine Lwt's engine, with all events and timers of the previous one. The delays of
-    timers begin anew, as always in [Lwt_engine.set]. [Error] is the reason why this process cannot
-    use io_uring, with the fix where one is known; nothing has changed then. [Ok ()] if it is
-    installed already. *)
+(** Makes the engine Lwt's engine, with all events and timers of the previous one. It can be called
+    at any time, also while the loop runs. The delays of timers begin anew, as always in
+    [Lwt_engine.set].
+
+    [Error] is the reason why this process cannot use io_uring, with the fix where one is known, or
+    that the environment variable [RINGWAY_BACKEND] names another backend; nothing has changed then.
+    [Ok ()] if it is installed already. *)
 
 val remove : unit -> unit
 (** Puts Lwt's default engine in its place, with all events and timers. File operations in flight
@@ -64,7 +67,8 @@ type stats = {
   polls : int;  (** poll operations armed *)
   cancelled : int;  (** poll operations cancelled because their events were stopped *)
   rings : int;  (** rings created: 1, and 1 more for each fork and change of thread *)
-  queue : Ringway.Queue.stats;  (** of the current ring *)
+  queue : Ringway.Queue.stats option;
+      (** of the current ring; [None] if that is of another thread or process *)
 }
 
 val stats : unit -> stats option

@@ -1,5 +1,5 @@
-(** Files. Transfers go through the ring or whatever {!Ringway.Queue} has found; what the page cache
-    has is read at once, without a system call besides the read.
+(** Files. Transfers go through the ring of {!Engine} or, without it, through the best backend that
+    {!Ringway.Queue} finds. Cached data is read within the call.
 
     - {b Errors} are [Unix.Unix_error] with the code and function name that [Unix] gives, such as
       [(EBADF, "pread", "")].
@@ -9,7 +9,9 @@
     - {b Cancelling} a promise rejects it at once with [Lwt.Canceled] and requests that the
       operation be cancelled, which may come too late: then the file was written, or the position
       moved, or the buffer filled nevertheless. The library keeps the memory alive until the kernel
-      lets go.
+      lets go. The program does not know when that is, unless it waits for {!close}: after a
+      cancelled transfer, as by [Lwt.pick] with a timeout, take another Bigarray. [Bytes] are not
+      written after the promise has been rejected.
     - {b Short transfers} are possible, as with [Unix.read] and [Unix.single_write]; the [_exactly]
       forms continue them.
     - {b The current position.} {!read}, {!write} and {!lseek} and their forms are performed one
@@ -23,7 +25,8 @@ type t
 val openfile : ?direct:bool -> string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
 (** Opens a file as [Unix.openfile] does, always with [O_CLOEXEC]. With [direct] (default [false]),
     transfers bypass the page cache; see {!direct_alignment}. If the promise is cancelled and the
-    file is opened nevertheless, it is closed again. *)
+    file is opened nevertheless, it is closed again. On io_uring, an open of a FIFO for reading does
+    not wait for a writer. *)
 
 val of_unix_file_descr : Unix.file_descr -> t
 (** The descriptor belongs to the file from now on. *)
@@ -40,14 +43,14 @@ val close : t -> unit Lwt.t
 
 val with_file :
   ?direct:bool -> string -> Unix.open_flag list -> Unix.file_perm -> (t -> 'a Lwt.t) -> 'a Lwt.t
-(** Opens a file, and closes it when the promise is resolved, however. An error of the closing
-    rejects the promise, unless it is rejected already. *)
+(** [with_file path flags perm f] opens a file, and closes it when the promise of [f] is resolved,
+    whatever its result. An error of {!close} rejects the promise, unless [f] has failed. *)
 
 (** {1 Transfers}
 
     [pread t buffer ~pos off len] reads up to [len] bytes at offset [pos] of the file into [buffer],
-    from [off] on, and returns their number: 0 at the end of the file. {!read} does at the current
-    position. *)
+    from [off] on, and returns their number: 0 at the end of the file. {!read} does so at the
+    current position, and {!write} and {!pwrite} write. *)
 
 val pread : t -> Ringway.Buffer.t -> pos:int -> int -> int -> int Lwt.t
 val pwrite : t -> Ringway.Buffer.t -> pos:int -> int -> int -> int Lwt.t
@@ -62,8 +65,8 @@ val write_string : t -> string -> int -> int -> int Lwt.t
 
 (** {1 Exact transfers}
 
-    All [len] bytes are transferred. At an error, some of them may have been. If the file ends
-    before, reading fails with [End_of_file]. *)
+    All [len] bytes are transferred. After an error, some of them may have been. If the file ends
+    earlier, reading fails with [End_of_file]. *)
 
 val pread_exactly : t -> Ringway.Buffer.t -> pos:int -> int -> int -> unit Lwt.t
 val pwrite_exactly : t -> Ringway.Buffer.t -> pos:int -> int -> int -> unit Lwt.t
@@ -94,7 +97,10 @@ val stat : t -> Unix.stats Lwt.t
 
 val fsync : t -> unit Lwt.t
 (** [fsync(2)]. It covers the writes whose promises were fulfilled before. An error means that data
-    may be lost, and is reported once: do not take a second, successful call for a proof. *)
+    may be lost, and is reported once: a second call that succeeds proves nothing.
+
+    A file that was created, renamed or deleted survives a crash only if its directory is synced,
+    too: [with_file directory [ O_RDONLY ] 0 fsync]. *)
 
 val fdatasync : t -> unit Lwt.t
 (** As {!fsync}, without times. *)

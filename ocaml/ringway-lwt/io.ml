@@ -151,7 +151,7 @@ let with_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix f =
   open_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix () >>= fun (path, channel) ->
   Lwt.finalize
     (fun () -> f (path, channel))
-    (fun () -> Lwt.finalize (fun () -> close channel) (fun () -> unlink path))
+    (fun () -> Lwt.no_cancel (Lwt.finalize (fun () -> close channel) (fun () -> unlink path)))
 
 let fsync fd = Promise.run "fsync" "" (Operation.fsync fd) ignore
 
@@ -164,10 +164,12 @@ let rename path new_path = Promise.run "rename" path (Operation.rename path new_
 
 let with_atomic_file ?buffer ?(perm = 0o666) path f =
   let directory = Filename.dirname path in
-  let prefix = "." ^ Filename.basename path ^ "." in
+  let name = Filename.basename path in
+  (* A name that is as long as the file system permits leaves no room for more. *)
+  let prefix = "." ^ String.sub name 0 (min 200 (String.length name)) ^ "." in
   let create name =
     Promise.run "open" name
-      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm)
+      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm:(perm land 0o7777))
       (fun fd -> (name, Operation.descriptor_of_result fd))
       ~on_unwanted:(fun fd ->
         Unix.close (Operation.descriptor_of_result fd);
@@ -184,7 +186,7 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
     (fun () -> f channel >>= fun result -> Lwt.no_cancel (commit () >|= fun () -> result))
     (fun exn ->
       let clean_up () = Lwt.finalize (fun () -> abort channel) (fun () -> unlink name) in
-      Lwt.catch clean_up (fun _ -> Lwt.return_unit) >>= fun () -> Lwt.fail exn)
+      Lwt.no_cancel (Lwt.catch clean_up (fun _ -> Lwt.return_unit)) >>= fun () -> Lwt.fail exn)
   >>= fun result -> Lwt.no_cancel (fsync_directory directory) >|= fun () -> result
 
 let file_length path =

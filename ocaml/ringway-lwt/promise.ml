@@ -25,16 +25,24 @@ let settle promise resolver name argument finish on_unwanted on_end result =
         Lwt.wakeup_later_exn resolver exn
 
 let run ?(on_unwanted = ignore) ?(on_end = ignore) name argument operation finish =
-  let promise, resolver = Lwt.task () in
-  match
+  (* A signal handler may raise anywhere here. *)
+  try
+    let promise, resolver = Lwt.task () in
     let dispatcher = Dispatcher.current () in
     let request =
-      Dispatcher.start dispatcher operation
+      Dispatcher.prepare operation
         (settle promise resolver name argument finish on_unwanted on_end)
     in
-    Lwt.on_cancel promise (fun () -> Dispatcher.cancel dispatcher request)
-  with
-  | () -> promise
-  | exception exn ->
-      on_end ();
-      Lwt.fail exn
+    match
+      Dispatcher.restart dispatcher request;
+      Lwt.on_cancel promise (fun () -> Dispatcher.cancel dispatcher request)
+    with
+    | () -> promise
+    | exception exn when Dispatcher.is_pending request ->
+        (* [settle] ends it. *)
+        Lwt.cancel promise;
+        Dispatcher.cancel dispatcher request;
+        Lwt.fail exn
+  with exn ->
+    on_end ();
+    Lwt.fail exn

@@ -21,8 +21,12 @@ type t = {
   (* Data in front of that: what a call had consumed that then failed or was cancelled. *)
   mutable unread : string;
   transfer : Transfer.t;
+  (* The operation that fills the buffer from a connection; prepared by the first. *)
+  mutable receive : Dispatcher.request;
   (* The receive in progress, if it is not [transfer]'s. *)
   mutable receiving : int Lwt.t;
+  (* The last receive has filled the buffer, so more data is there. *)
+  mutable more : bool;
   (* The result of the transfer that ended last, until [fill] returns it. *)
   mutable result : int;
   lock : Lwt_mutex.t;
@@ -33,7 +37,7 @@ let no_result = min_int
 let default_buffer_size = 32 * 1024
 let closed_exn = Unix.Unix_error (Unix.EBADF, "read", "")
 let buffered t = String.length t.unread + t.stop - t.start
-let is_closed t = t.closed <> None
+let is_closed t = Option.is_some t.closed
 
 let make buffer_size source close_source =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
@@ -45,7 +49,9 @@ let make buffer_size source close_source =
     stop = 0;
     unread = "";
     transfer = Transfer.create ();
+    receive = Dispatcher.no_request;
     receiving = Lwt.return 0;
+    more = false;
     result = no_result;
     lock = Lwt_mutex.create ();
     closed = None;
@@ -54,11 +60,21 @@ let make buffer_size source close_source =
 let received t n =
   t.start <- 0;
   t.stop <- n;
+  t.more <- n = Buffer.length t.buffer;
   match t.source with File file -> file.pos <- file.pos + n | Connection _ -> ()
 
-let start_transfer t operation =
-  Transfer.start t.transfer operation (fun result ->
-      if result > 0 then received t result else t.result <- result)
+let ended t result = if result > 0 then received t result else t.result <- result
+
+let start_receive t fd =
+  if t.receive == Dispatcher.no_request then
+    t.receive <-
+      Transfer.prepare t.transfer
+        (Operation.socket
+           (Operation.read
+              (Lwt_unix.unix_file_descr fd)
+              t.buffer ~off:0 ~len:(Buffer.length t.buffer) ~pos:Operation.current_position))
+        (ended t);
+  Transfer.restart t.transfer t.receive
 
 (* The result is negative if nothing could be read at once. *)
 let read_cached file buffer length =
@@ -69,47 +85,48 @@ let read_cached file buffer length =
   end
   else -1
 
-(* Moves data to the empty buffer. The result is false at the end of the data. Called with the lock
-   held. *)
-let rec fill t =
+(* A receive through Lwt, which takes no data if it is cancelled. *)
+let receive t receiving =
+  t.receiving <- receiving;
+  Lwt.catch
+    (fun () -> receiving)
+    (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
+
+(* Moves data to the empty buffer and goes on with [next true], or with [next false] at the end of
+   the data. Called with the lock held. *)
+let rec fill t next =
   if is_closed t then Lwt.fail closed_exn
-  else if buffered t > 0 then Lwt.return_true
+  else if buffered t > 0 then next true
   else if t.result <> no_result then begin
     let result = t.result in
     t.result <- no_result;
-    if result = 0 then Lwt.return_false
-    else if result = -Operation.ecanceled then fill t
+    if result = 0 then next false
+    else if result = -Operation.ecanceled then fill t next
     else Promise.fail "read" "" result
   end
-  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t
+  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t next
   else
     let length = Buffer.length t.buffer in
     match t.source with
     | Connection fd when not (Engine.installed ()) ->
-        t.receiving <- Lwt_bytes.read fd t.buffer 0 length;
-        Lwt.try_bind
-          (fun () -> t.receiving)
-          (fun n ->
-            if n > 0 then received t n;
-            Lwt.return (n > 0))
-          (fun exn -> Lwt.fail (if is_closed t then closed_exn else exn))
+        receive t (Lwt_bytes.read fd t.buffer 0 length) >>= fun n ->
+        if n > 0 then received t n;
+        next (n > 0)
     | Connection fd ->
-        start_transfer t
-          (Operation.socket
-             (Operation.read
-                (Lwt_unix.unix_file_descr fd)
-                t.buffer ~off:0 ~len:length ~pos:Operation.current_position));
-        fill t
+        start_receive t fd;
+        fill t next
     | File file ->
         let n = read_cached file t.buffer length in
         if n > 0 then begin
           received t n;
-          Lwt.return_true
+          next true
         end
-        else if n = 0 then Lwt.return_false
+        else if n = 0 then next false
         else begin
-          start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
-          fill t
+          Transfer.start t.transfer
+            (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos)
+            (ended t);
+          fill t next
         end
 
 (* Moves at most [len] bytes of what is buffered. *)
@@ -134,7 +151,7 @@ let blit_buffer source source_off destination off len =
   Bigarray.Array1.blit (Buffer.sub source source_off len) (Buffer.sub destination off len)
 
 let take_buffer t buffer off len = take t Buffer.blit_from_string blit_buffer buffer off len
-let locked t f = Lwt_mutex.with_lock t.lock f
+let locked t f = Transfer.locked t.lock f
 
 (* Nothing is buffered, in progress, or left to be told, so the source can be read past the
    buffer. *)
@@ -160,15 +177,37 @@ let read_at_once t take read_cached destination off len =
         n
     | File _ | Connection _ -> -1
 
+(* Nobody else reads, and nothing is there yet. *)
+let must_receive t =
+  buffered t = 0 && t.result = no_result
+  && (not (is_closed t))
+  && (not (Lwt_mutex.is_locked t.lock))
+  && Engine.installed ()
+
+(* [locked t read], where [must_receive t]. *)
+let receive_locked t fd read =
+  (* Does not wait. *)
+  ignore (Lwt_mutex.lock t.lock : unit Lwt.t);
+  match if not (Transfer.is_running t.transfer) then start_receive t fd with
+  | () -> Transfer.wait_locked t.transfer t.lock read
+  | exception exn ->
+      Lwt_mutex.unlock t.lock;
+      Lwt.fail exn
+
 let read_with take read_cached t off len destination =
   if len = 0 && not (is_closed t) then Lwt.return (`Ok 0)
   else
     match read_at_once t take read_cached destination off len with
     | 0 -> Lwt.return `Eof
     | n when n > 0 -> Lwt.return (`Ok n)
-    | _ ->
-        locked t (fun () ->
-            fill t >|= function true -> `Ok (take t destination off len) | false -> `Eof)
+    | _ -> (
+        let read () =
+          fill t (fun more ->
+              Lwt.return (if more then `Ok (take t destination off len) else `Eof))
+        in
+        match t.source with
+        | Connection fd when must_receive t -> receive_locked t fd read
+        | File _ | Connection _ -> locked t read)
 
 let range off len length =
   let len = match len with Some len -> len | None -> length - off in
@@ -176,9 +215,25 @@ let range off len length =
     invalid_arg "Ringway_lwt.Reader: the range is outside of the buffer";
   len
 
+(* Where much data is expected it is received without the copy in the buffer: through Lwt, which
+   reads at once, and waits for readiness only if there is none. *)
+let receives_directly t len =
+  len >= Buffer.length t.buffer
+  && buffered t = 0 && t.result = no_result
+  && (not (Transfer.is_running t.transfer))
+  && (not (is_closed t))
+  && (not (Lwt_mutex.is_locked t.lock))
+  && (t.more || not (Engine.installed ()))
+
 let read t ?(off = 0) ?len bytes =
   let len = range off len (Bytes.length bytes) in
-  read_with take_bytes Page_cache.read_bytes t off len bytes
+  match t.source with
+  | Connection fd when receives_directly t len ->
+      locked t (fun () ->
+          receive t (Lwt_unix.read fd bytes off len) >|= fun n ->
+          t.more <- n = len;
+          if n = 0 then `Eof else `Ok n)
+  | File _ | Connection _ -> read_with take_bytes Page_cache.read_bytes t off len bytes
 
 let read_buffer t ?(off = 0) ?len buffer =
   let len = range off len (Buffer.length buffer) in
@@ -197,11 +252,11 @@ let read_exactly t ?(off = 0) ?len bytes =
   let rec loop () =
     if !had = len then Lwt.return `Ok
     else
-      fill t >>= function
-      | false -> Lwt.return (`Eof !had)
-      | true ->
-          had := !had + take_bytes t bytes (off + !had) (len - !had);
-          loop ()
+      fill t (function
+        | false -> Lwt.return (`Eof !had)
+        | true ->
+            had := !had + take_bytes t bytes (off + !had) (len - !had);
+            loop ())
   in
   all_or_nothing t (fun () -> Bytes.sub_string bytes off !had) loop
 
@@ -226,19 +281,19 @@ let find t delimiter =
 let read_until t delimiter =
   let part = Stdlib.Buffer.create 128 in
   let rec loop () =
-    fill t >>= function
-    | false ->
-        Lwt.return
-          (if Stdlib.Buffer.length part = 0 then `Eof
-          else `Ok (Stdlib.Buffer.contents part, false))
-    | true ->
-        let len, found = find t delimiter in
-        let bytes = Bytes.create len in
-        ignore (take_bytes t bytes 0 len);
-        Stdlib.Buffer.add_bytes part bytes;
-        if found then
-          Lwt.return (`Ok (Stdlib.Buffer.sub part 0 (Stdlib.Buffer.length part - 1), true))
-        else loop ()
+    fill t (function
+      | false ->
+          Lwt.return
+            (if Stdlib.Buffer.length part = 0 then `Eof
+            else `Ok (Stdlib.Buffer.contents part, false))
+      | true ->
+          let len, found = find t delimiter in
+          let bytes = Bytes.create len in
+          ignore (take_bytes t bytes 0 len);
+          Stdlib.Buffer.add_bytes part bytes;
+          if found then
+            Lwt.return (`Ok (Stdlib.Buffer.sub part 0 (Stdlib.Buffer.length part - 1), true))
+          else loop ())
   in
   all_or_nothing t (fun () -> Stdlib.Buffer.contents part) loop
 
@@ -273,7 +328,8 @@ let of_connection ?(buffer_size = default_buffer_size) ?close fd =
   let close = match close with Some close -> close | None -> fun () -> Lwt_unix.close fd in
   make buffer_size (Connection fd) close
 
-let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ]) path =
+let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Unix.O_CLOEXEC ])
+    path =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->

@@ -3,7 +3,7 @@
 
     {b Files} are read from the page cache within the call where they are cached, and through the
     queue otherwise; the kernel is asked to read ahead. {b Connections} are received through the
-    ring where our engine is installed ([Engine]), and with [Lwt_unix] otherwise.
+    ring if [Engine] is installed, and with [Lwt_unix] otherwise.
 
     A reader serves one call at a time: concurrent calls wait for their turn, in order.
 
@@ -33,8 +33,8 @@ val with_file :
 
 val of_connection :
   ?buffer_size:int -> ?close:(unit -> unit Lwt.t) -> Lwt_unix.file_descr -> t
-(** Reads from a connected socket or a pipe. [close] defaults to closing the descriptor; nothing else
-    may read from it.
+(** Reads from a connected socket or a pipe. [close] defaults to closing the descriptor; nothing
+    else may read from it.
 
     @raise Invalid_argument if [buffer_size] is not positive. *)
 
@@ -60,9 +60,10 @@ val read_exactly : t -> ?off:int -> ?len:int -> Bytes.t -> [ `Ok | `Eof of int ]
 val read_char : t -> [ `Ok of char | `Eof ] Lwt.t
 
 val read_until : t -> char -> [ `Ok of string * bool | `Eof ] Lwt.t
-(** [read_until t delimiter] reads up to the next [delimiter], which is not part of the string, or to
-    the end of the data; the [bool] is true if there was a delimiter. Memory limits the length. If it
-    fails or is cancelled, the data stays in the reader. *)
+(** [read_until t delimiter] reads up to the next [delimiter], which is not part of the string, or
+    to the end of the data; the [bool] is true if there was a delimiter. There is no limit of the
+    length but memory: do not use it for peers that you do not trust. If it fails or is cancelled,
+    the data stays in the reader. *)
 
 val read_line : t -> [ `Ok of string | `Eof ] Lwt.t
 (** As {!read_until} for ["\n"] or ["\r\n"]. *)

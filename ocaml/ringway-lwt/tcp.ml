@@ -97,8 +97,8 @@ let rec accept t ~max_connections ~on_accept_error handle =
         (* The connection is still in the backlog, so that accepting at once would fail again. *)
         Lwt.pick [ Lwt_unix.sleep 0.1; Lwt_condition.wait t.ended ] >>= again
 
-let serve ?(backlog = 4096) ?max_connections ?buffer_size ?(on_accept_error = ignore) ~on_handler_error
-    address handler =
+let serve ?(backlog = 4096) ?max_connections ?buffer_size ?(on_accept_error = ignore)
+    ~on_handler_error address handler =
   check "max_connections" max_connections;
   check "buffer_size" buffer_size;
   let socket = Lwt_unix.socket ~cloexec:true (Unix.domain_of_sockaddr address) SOCK_STREAM 0 in

@@ -63,7 +63,8 @@ val connections : server -> int
 (** The connections whose handlers have not ended. *)
 
 val close : server -> unit Lwt.t
-(** Stops listening. Connections in progress go on. Does nothing the second time. *)
+(** Stops listening. Connections in progress go on until their handlers end; the library does not
+    end them. Does nothing the second time. *)
 
 val wait : server -> unit Lwt.t
 (** Is fulfilled when the server is closed and its last connection has ended. *)

@@ -96,15 +96,14 @@ let remove t timer =
 let move t register =
   let timers = Array.sub t.heap 0 t.count in
   Array.sort (fun a b -> if a == b then 0 else if before a b then -1 else 1) timers;
-  let timers = List.rev_append (List.rev (List.of_seq (Queue.to_seq t.due))) (Array.to_list timers) in
-  List.iter
+  Seq.iter
     (fun timer ->
       if not timer.removed then begin
         timer.removed <- true;
         take_out t timer;
         timer.successor <- register timer.delay (timer.period >= 0) timer.callback
       end)
-    timers
+    (Seq.append (Queue.to_seq t.due) (Array.to_seq timers))
 
 let next t = if t.count = 0 then never else t.heap.(0).time
 

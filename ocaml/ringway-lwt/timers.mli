@@ -18,8 +18,8 @@ val remove : t -> timer -> unit
     nothing the second time. *)
 
 val move : t -> (float -> bool -> (unit -> unit) -> Lwt_engine.event) -> unit
-(** [move t register] takes all timers out and applies [register] to the delay of each, to whether it
-    repeats, and to its callback. {!remove} stops the event that [register] has returned. *)
+(** [move t register] takes all timers out and applies [register] to the delay of each, to whether
+    it repeats, and to its callback. {!remove} stops the event that [register] has returned. *)
 
 val next : t -> int
 (** The time at which the next timer is due; {!never} if there is none. *)

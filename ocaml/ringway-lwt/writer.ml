@@ -19,6 +19,8 @@ type t = {
   mutable closing : unit Lwt.t option;
   (* Calls in progress fail. *)
   mutable aborted : bool;
+  (* The end of the operation that was in flight then. *)
+  mutable stopped : unit Lwt.t;
 }
 
 let default_buffer_size = 32 * 1024
@@ -29,7 +31,7 @@ let max_write = 1024 * 1024
 
 let closed_exn = Unix.Unix_error (Unix.EBADF, "write", "")
 let buffered t = t.stop - t.start
-let is_closed t = t.closing <> None
+let is_closed t = Option.is_some t.closing
 
 let make buffer_size destination close_destination =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Writer: buffer_size is not positive";
@@ -45,17 +47,29 @@ let make buffer_size destination close_destination =
     lock = Lwt_mutex.create ();
     closing = None;
     aborted = false;
+    stopped = Lwt.return_unit;
   }
 
 let failure t = if t.aborted then Some closed_exn else t.error
 
 (* The first error is final. *)
 let record_error t name result =
-  if result < 0 && result <> -Operation.ecanceled && t.error = None then
+  if result < 0 && result <> -Operation.ecanceled && Option.is_none t.error then
     t.error <- Some (Promise.exn name "" result)
 
-(* Writes a part of the range and waits with [wait]; [written n] is called when [n] bytes have been written, even if the
-   promise was cancelled. *)
+let start_write t buffer off len written =
+  let len = min len max_write in
+  let write fd = Operation.write fd buffer ~off ~len ~pos:Operation.current_position in
+  let operation =
+    match t.destination with
+    | File fd -> write fd
+    | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
+  in
+  Transfer.start t.transfer operation (fun result ->
+      if result >= 0 then written result else record_error t "write" result)
+
+(* Writes a part of the range and waits with [wait]. [written n] is called when [n] bytes have been
+   written, even if the promise was cancelled. *)
 let write_some t wait buffer off len written =
   match t.destination with
   | Connection fd when not (Engine.installed ()) ->
@@ -68,19 +82,11 @@ let write_some t wait buffer off len written =
         (fun exn ->
           if t.aborted then Lwt.fail closed_exn
           else begin
-            if exn <> Lwt.Canceled && t.error = None then t.error <- Some exn;
+            if exn <> Lwt.Canceled && Option.is_none t.error then t.error <- Some exn;
             Lwt.fail exn
           end)
   | File _ | Connection _ ->
-      let len = min len max_write in
-      let write fd = Operation.write fd buffer ~off ~len ~pos:Operation.current_position in
-      let operation =
-        match t.destination with
-        | File fd -> write fd
-        | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
-      in
-      Transfer.start t.transfer operation (fun result ->
-          if result >= 0 then written result else record_error t "write" result);
+      start_write t buffer off len written;
       wait t.transfer
 
 let written_from_buffer t n =
@@ -99,11 +105,11 @@ let rec flush_buffer t =
         Transfer.wait t.transfer >>= fun () -> flush_buffer t
       else if buffered t = 0 then Lwt.return_unit
       else
-        write_some t Transfer.wait t.buffer t.start (buffered t) (written_from_buffer t) >>= fun () ->
-        flush_buffer t
+        write_some t Transfer.wait t.buffer t.start (buffered t) (written_from_buffer t)
+        >>= fun () -> flush_buffer t
 
 let locked t f =
-  if is_closed t then Lwt.fail closed_exn else Lwt_mutex.with_lock t.lock f
+  if is_closed t then Lwt.fail closed_exn else Transfer.locked t.lock f
 
 let room t = Buffer.length t.buffer - t.stop
 
@@ -125,7 +131,11 @@ let range off len length =
   len
 
 let write_with t blit source off len =
-  if (not (is_closed t)) && t.error = None && (not (Lwt_mutex.is_locked t.lock)) && len <= room t
+  if
+    (not (is_closed t))
+    && Option.is_none t.error
+    && (not (Lwt_mutex.is_locked t.lock))
+    && len <= room t
   then begin
     append t blit source off len;
     Lwt.return_unit
@@ -161,7 +171,27 @@ let write_buffer t ?(off = 0) ?len buffer =
     in
     locked t (fun () -> loop off)
 
-let flush t = locked t (fun () -> flush_buffer t)
+(* A write has to be started, and nobody else writes. *)
+let must_write t =
+  buffered t > 0
+  && (not (is_closed t))
+  && Option.is_none (failure t)
+  && (not (Lwt_mutex.is_locked t.lock))
+  && (not (Transfer.is_running t.transfer))
+  && match t.destination with File _ -> true | Connection _ -> Engine.installed ()
+
+let flush t =
+  let flush () = flush_buffer t in
+  if must_write t then begin
+    (* Does not wait. *)
+    ignore (Lwt_mutex.lock t.lock : unit Lwt.t);
+    match start_write t t.buffer t.start (buffered t) (written_from_buffer t) with
+    | () -> Transfer.wait_locked t.transfer t.lock flush
+    | exception exn ->
+        Lwt_mutex.unlock t.lock;
+        Lwt.fail exn
+  end
+  else locked t flush
 
 let fsync t =
   locked t (fun () ->
@@ -182,17 +212,20 @@ let close_with t f =
   | None ->
       let closing, resolver = Lwt.wait () in
       t.closing <- Some closing;
-      Lwt.on_any (Lwt.finalize f t.close_destination) (Lwt.wakeup_later resolver)
-        (Lwt.wakeup_later_exn resolver);
+      Lwt.on_any
+        (Lwt.finalize f (fun () -> t.stopped >>= t.close_destination))
+        (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
       Lwt.protected closing
 
 let close t = close_with t (fun () -> Lwt_mutex.with_lock t.lock (fun () -> flush_buffer t))
 
 let abort t =
-  t.aborted <- true;
-  let stopped = Transfer.stop t.transfer closed_exn in
-  Lwt.cancel t.sending;
-  let closed = close_with t (fun () -> stopped) in
+  if not t.aborted then begin
+    t.aborted <- true;
+    t.stopped <- Transfer.stop t.transfer closed_exn;
+    Lwt.cancel t.sending
+  end;
+  let closed = close_with t Lwt.return in
   (* A [close] in progress fails, since it cannot flush. *)
   Lwt.catch (fun () -> closed) (fun _ -> Lwt.return_unit)
 

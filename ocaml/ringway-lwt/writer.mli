@@ -1,10 +1,11 @@
 (** Writes to a file or a connection through a buffer of fixed size. Nothing is written before the
-    buffer is full, {!flush}, {!fsync} or {!close}. Bytes reach the file or connection in the order
-    of the calls; short writes are continued.
+    buffer is full, {!flush}, {!fsync} or {!close}. Unlike a channel of [Lwt_io], a writer is not
+    flushed automatically: {!flush} before you wait for an answer. Bytes reach the file or
+    connection in the order of the calls; short writes are continued.
 
-    Connections are sent through the ring where our engine is installed ([Engine]), and with
-    [Lwt_unix] otherwise. As with [Unix.write], a connection that the peer has closed raises SIGPIPE;
-    programs with connections ignore that signal.
+    Connections are sent through the ring if [Engine] is installed, and with [Lwt_unix] otherwise.
+    As with [Unix.write], writing to one that the peer has closed may raise SIGPIPE, which ends the
+    process. Programs with connections ignore it: [Sys.set_signal Sys.sigpipe Sys.Signal_ignore].
 
     A writer serves one call at a time: concurrent calls wait for their turn, in order.
 
@@ -25,8 +26,8 @@ val default_buffer_size : int
 
 val open_file :
   ?buffer_size:int -> ?flags:Unix.open_flag list -> ?perm:Unix.file_perm -> string -> t Lwt.t
-(** Opens a file for writing. [flags] default to [[O_WRONLY; O_CREAT; O_TRUNC; O_CLOEXEC]], [perm] to
-    [0o666], of which the umask is subtracted.
+(** Opens a file for writing. [flags] default to [[O_WRONLY; O_CREAT; O_TRUNC; O_CLOEXEC]], [perm]
+    to [0o666], of which the umask is subtracted.
 
     Fails with [Unix.Unix_error (_, "open", path)], as [Lwt_unix.openfile] does.
 
@@ -53,8 +54,8 @@ val of_connection :
     All functions fail with [Unix.Unix_error (EBADF, "write", "")] after {!close}. *)
 
 val write : t -> ?off:int -> ?len:int -> string -> unit Lwt.t
-(** Adds [len] bytes from [off] on; the range defaults to all of the string. Waits while the buffer is
-    full.
+(** Adds [len] bytes from [off] on; the range defaults to all of the string. Waits while the buffer
+    is full.
 
     @raise Invalid_argument if the range is outside of the string. *)
 
@@ -62,8 +63,8 @@ val write_bytes : t -> ?off:int -> ?len:int -> Bytes.t -> unit Lwt.t
 (** As {!write}. The bytes may be changed when the promise is resolved. *)
 
 val write_buffer : t -> ?off:int -> ?len:int -> Ringway.Buffer.t -> unit Lwt.t
-(** As {!write}. A range as large as the buffer is written without a copy, after the bytes before it.
-    Do not change it before the promise is resolved. If that promise is cancelled, a part of the
+(** As {!write}. A range as large as the buffer is written without a copy, after the bytes before
+    it. Do not change it before the promise is resolved. If that promise is cancelled, a part of the
     range may have been written, and the kernel may read the range a little longer. *)
 
 val write_char : t -> char -> unit Lwt.t

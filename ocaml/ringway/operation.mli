@@ -52,11 +52,14 @@ val fdatasync : Unix.file_descr -> t
 (** [fdatasync(2)]. As {!fsync}. *)
 
 val sync_range : Unix.file_descr -> off:int -> len:int -> flags:int -> t
-(** [sync_file_range(2)] with [SYNC_FILE_RANGE_*] flags. Result: 0. *)
+(** [sync_file_range(2)]. [flags] is a sum of 1 ([SYNC_FILE_RANGE_WAIT_BEFORE]), 2 ([WRITE]) and 4
+    ([WAIT_AFTER]). It does not make data durable as {!fdatasync} does. Result: 0. *)
 
 val openat : ?dir:directory -> ?resolve:int -> string -> flags:int -> perm:int -> t
 (** [openat2(2)] with [O_*] flags; [O_CLOEXEC] is always added. See {!open_flags}. [resolve] is of
-    [RESOLVE_*]. Result: a descriptor, for {!descriptor_of_result}. *)
+    [RESOLVE_*]. Result: a descriptor, for {!descriptor_of_result}.
+
+    On io_uring, an open of a FIFO for reading does not wait for a writer. *)
 
 val open_flags : Unix.open_flag list -> int
 (** The [O_*] bits of flags. *)
@@ -72,26 +75,31 @@ val close : Unix.file_descr -> t
     same chain. Result: 0. *)
 
 val statx : ?dir:directory -> string -> flags:int -> mask:int -> Buffer.t -> t
-(** [statx(2)] into a buffer of {!Stat.buffer_size} bytes; {!Stat} decodes it. Result: 0.
+(** [statx(2)] into a buffer of {!Stat.buffer_size} bytes; {!Stat} decodes it and has flags and
+    masks. An open file is [~dir:(directory fd)] with the path [""] and {!Stat.empty_path}. Result:
+    0.
 
     @raise Invalid_argument if the buffer is smaller. *)
 
 val fallocate : Unix.file_descr -> mode:int -> off:int -> len:int -> t
-(** [fallocate(2)] with [FALLOC_FL_*] or 0. Result: 0. *)
+(** [fallocate(2)]. [mode] is 0 or a sum of [FALLOC_FL_*]: 1 ([KEEP_SIZE]), 2 ([PUNCH_HOLE], only
+    with 1), 8 ([COLLAPSE_RANGE]), 16 ([ZERO_RANGE]), 32 ([INSERT_RANGE]), 64 ([UNSHARE_RANGE]).
+    Result: 0. *)
 
 val ftruncate : Unix.file_descr -> int -> t
 (** [ftruncate(2)] to a length. Result: 0. *)
 
 val fadvise : Unix.file_descr -> off:int -> len:int -> advice:int -> t
-(** [posix_fadvise(2)] with [POSIX_FADV_*]. Result: 0. *)
+(** [posix_fadvise(2)]. [advice] is one of [POSIX_FADV_*]: 0 ([NORMAL]), 1 ([RANDOM]), 2
+    ([SEQUENTIAL]), 3 ([WILLNEED]), 4 ([DONTNEED]), 5 ([NOREUSE]). Result: 0. *)
 
 (** {1 Paths}
 
     A path with a NUL byte is [Invalid_argument]. *)
 
 val rename : ?dir:directory -> ?new_dir:directory -> ?flags:int -> string -> string -> t
-(** [rename path new_path]: [renameat2(2)] with [RENAME_*] flags. [new_path] is relative to
-    [new_dir]. Result: 0. *)
+(** [rename path new_path]: [renameat2(2)]. [flags] (default 0) is of [RENAME_*]: 1 ([NOREPLACE]) or
+    2 ([EXCHANGE]). [new_path] is relative to [new_dir]. Result: 0. *)
 
 val unlink : ?dir:directory -> string -> t
 (** [unlink(2)]. Result: 0. *)

@@ -10,26 +10,30 @@
     - {b Domains and threads.} A queue belongs to the domain that created it, or to the last that
       called {!adopt}. Its functions, except {!close} and {!adopt}, raise {!Misuse} in another
       domain. All raise it while another thread is inside one of them.
-    - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap}, {!create}
-      and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
+    - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap},
+      {!create} and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
     - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. A signal that
       arrives just before the wait begins does not: a program that depends on it writes to a
       descriptor from its handler and polls that. A handler may raise, and may use the queue.
       Whatever it interrupts, no operation and no completion is lost; see {!Completions.length}.
     - {b Fork.} In a forked child every function but {!close} and {!in_flight} raises {!Error} with
-      [ECHILD]. {!close} frees the child's copy and does not affect the parent. *)
+      [ECHILD]. {!close} frees the child's copy, closes the descriptors that the child inherited
+      with it, and does not affect the parent. If another thread was inside a function of the queue
+      during the fork, they stay open. *)
 
 type t
 
 type op = private int
-(** Identifies one operation of a queue. It returns only after 2{^38} operations. *)
+(** Identifies one operation of a queue. A queue uses a value again only after 2{^38} operations. *)
 
 val no_op : op
 (** Identifies no operation: {!cancel} returns [false] for it. *)
 
 val slot : op -> int
 (** [slot op] is a small number, at least 0 and less than {!capacity}, that no other operation has
-    until the completion of [op] is reaped: an index for tables. *)
+    until the completion of [op] is taken: an index for tables. One {!take} frees the slots of all
+    completions that it returns. Read the entries of all of them before the next {!push}, which may
+    write to one of them. *)
 
 exception Full
 (** There are as many operations as {!capacity}: reap, then push again. *)
@@ -199,8 +203,8 @@ val descriptor : t -> Unix.file_descr
 
 val register_buffers : t -> Buffer.t array -> unit
 (** Registers memory as fixed buffers of the ring: the kernel looks up its pages once, rather than
-    for each transfer. Transfers within one of the buffers use it without being told to. The buffers
-    stay alive until the queue is closed.
+    for each transfer. Transfers within one of the buffers use it automatically. The buffers stay
+    alive until the queue is closed.
 
     @raise Error with [EOPNOTSUPP] if the queue has no ring, [ENOMEM] for more than
     [RLIMIT_MEMLOCK] allows, [ENOSPC] for more than 64 registrations, [EINVAL] for no buffers or one

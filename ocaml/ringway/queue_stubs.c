@@ -65,8 +65,11 @@ enum { ROOTED_BUFFERS, ROOTED_VECTORS, NO_BUFFER, NO_VECTOR };
 struct queue {
 	struct ringway_queue *queue; /* NULL before it is opened and after close */
 	long owner; /* what `forks` was when the queue was opened */
-	/* Nonzero while a thread is inside a stub, possibly without the runtime lock. */
+	/* Nonzero while a thread is inside a stub without the runtime lock. */
 	atomic_int in_use;
+	/* Stubs that are about to release the runtime lock or have released it: changed with the
+	   lock held, so for OCaml 4 only. */
+	int releasing;
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
 	   operation until after the last one: what the kernel may access stays alive even if the
 	   program, a finaliser or an exception loses the queue. */
@@ -127,9 +130,9 @@ static int is_forked(const struct queue *queue)
 	return queue->owner != atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-/* Begins closing the queue, which a forked child may do with its copy: 0, IN_USE, CLOSED, or -ECHILD
-   if another thread was inside a stub when this process was forked. */
-static int begin_closing(struct queue *queue)
+/* begin() for a stub that may not be alone: 0, IN_USE, CLOSED, or -ECHILD if another thread was
+   inside a stub when this process was forked. A forked child may close its copy of the queue. */
+static int begin_released(struct queue *queue)
 {
 	if (atomic_exchange_explicit(&queue->in_use, 1, memory_order_acquire) != 0)
 		return is_forked(queue) ? -ECHILD : IN_USE;
@@ -139,10 +142,46 @@ static int begin_closing(struct queue *queue)
 	return CLOSED;
 }
 
-/* Begins another use of the queue: 0, IN_USE, CLOSED, or -ECHILD in a forked child. */
+/*
+ * Begins a use of the queue: 0, IN_USE, CLOSED, or -ECHILD in a forked child.
+ *
+ * OCaml 4 has one runtime lock, so a stub that holds it excludes all threads but those that are
+ * inside already, or enter meanwhile, without the lock. Those have announced themselves while they
+ * had it. Where `releasing` is 0 there are none, which spares the stubs of each operation an atomic
+ * instruction. In OCaml 5 another domain may call close at any time.
+ */
 static int begin(struct queue *queue)
 {
-	return is_forked(queue) ? -ECHILD : begin_closing(queue);
+	if (is_forked(queue))
+		return -ECHILD;
+	if (OCAML_VERSION >= 50000 || queue->releasing > 0)
+		return begin_released(queue);
+	return queue->queue != NULL ? 0 : CLOSED;
+}
+
+static void release(struct queue *queue)
+{
+	if (OCAML_VERSION < 50000)
+		queue->releasing++;
+	caml_release_runtime_system();
+}
+
+/*
+ * Releases the runtime lock and begins a use, in this order, because the release may run a signal
+ * handler, which may use the queue or raise. If it raises, `releasing` stays above 0 and costs time
+ * only.
+ */
+static int release_and_begin(struct queue *queue)
+{
+	release(queue);
+	return is_forked(queue) ? -ECHILD : begin_released(queue);
+}
+
+static void acquire(struct queue *queue)
+{
+	caml_acquire_runtime_system();
+	if (OCAML_VERSION < 50000)
+		queue->releasing--;
 }
 
 static void end(struct queue *queue)
@@ -219,13 +258,14 @@ enum {
 	RESOLVE, TIMEOUT_NS,
 };
 
-/* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap, so
-   it is valid until the next allocation or release of the runtime lock. */
+/* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap,
+   so it is valid until the next allocation or release of the runtime lock. */
 static struct ringway_operation fill(value operation, struct iovec *iov)
 {
 	unsigned opcode = (unsigned)Long_val(Field(operation, OPCODE));
 	struct ringway_operation raw =
-		ringway_prep((enum ringway_opcode)opcode, (int)Long_val(Field(operation, FD)), NULL, NULL);
+		ringway_prep((enum ringway_opcode)opcode, (int)Long_val(Field(operation, FD)),
+		             NULL, NULL);
 
 	raw.flags = (uint16_t)Long_val(Field(operation, FLAGS));
 	raw.fd2 = (int32_t)Long_val(Field(operation, FD2));
@@ -456,8 +496,8 @@ value ringway_ml_push_byte(value handle, value operation)
 	return Val_long(ringway_ml_push(handle, operation));
 }
 
-/* Stores the ops in the array `ops`, whose elements are immediate before and after. `operations` has
-   at most `capacity` elements. */
+/* Stores the ops in the array `ops`, whose elements are immediate before and after. `operations`
+   has at most `capacity` elements. */
 value ringway_ml_push_chain(value handle, value operations, value ops)
 {
 	CAMLparam3(handle, operations, ops);
@@ -512,14 +552,12 @@ value ringway_ml_submit(value handle)
 	struct queue *queue = Queue_val(handle);
 	int result;
 
-	/* Before begin(), because this may run a signal handler, which may raise. */
-	caml_release_runtime_system();
-	result = begin(queue);
+	result = release_and_begin(queue);
 	if (result == 0) {
 		result = ringway_submit(queue->queue);
 		end(queue);
 	}
-	caml_acquire_runtime_system();
+	acquire(queue);
 	CAMLreturn(Val_long(result));
 }
 
@@ -592,14 +630,14 @@ intnat ringway_ml_wait(value handle, intnat min, intnat timeout_ns)
 	struct queue *queue = Queue_val(handle);
 	intnat result;
 
-	caml_release_runtime_system();
-	result = begin(queue);
+	result = release_and_begin(queue);
 	if (result == 0) {
 		result = fill_batch(queue, min, timeout_ns);
 		end(queue);
 	}
-	caml_acquire_runtime_system();
-	/* Runs the handler of a signal that ended the wait. If it raises, the completions are kept. */
+	acquire(queue);
+	/* Runs the handler of a signal that ended the wait. If it raises, the completions are
+	   kept. */
 	caml_process_pending_actions();
 	CAMLreturnT(intnat, result);
 }
@@ -663,6 +701,13 @@ static int destroy(struct queue *queue)
 	drop_batch(queue);
 	left = ringway_destroy(&queue->queue);
 	queue->free_count = queue->capacity;
+	/* The collector, which does not know their size, may be long in coming. */
+	if (queue->queue == NULL) {
+		free(queue->free);
+		free(queue->slots);
+		queue->free = NULL;
+		queue->slots = NULL;
+	}
 	return left;
 }
 
@@ -679,16 +724,16 @@ value ringway_ml_close(value handle)
 	struct queue *queue = Queue_val(handle);
 	int result;
 
-	caml_release_runtime_system();
-	result = begin_closing(queue);
+	release(queue);
+	result = begin_released(queue);
 	if (result == 0) {
 		result = destroy(queue);
 		end(queue);
-		caml_acquire_runtime_system();
+		acquire(queue);
 		if (result == 0)
 			unroot(queue);
 	} else {
-		caml_acquire_runtime_system();
+		acquire(queue);
 	}
 	CAMLreturn(Val_long(result));
 }
@@ -700,7 +745,7 @@ value ringway_ml_close(value handle)
 value ringway_ml_retire(value handle)
 {
 	struct queue *queue = Queue_val(handle);
-	int result = begin_closing(queue);
+	int result = begin_released(queue);
 	int done;
 
 	if (result != 0)

@@ -223,6 +223,20 @@ run ocaml ocaml-test
 status_is 0
 prints_nothing "$work/err"
 
+start "without /etc/services, netbase is missing"
+machine
+fake getent 'exit 2'
+run services
+status_is 1
+prints "$work/err" "ringway: install it with: sudo $INSTALL netbase"
+
+start "/etc/services is there"
+machine
+fake getent 'test "$*" = "services http"'
+run services
+status_is 0
+prints_nothing "$work/err"
+
 start "an ordinary user does not need mkfs"
 machine
 run mkfs

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* ringway_destroy() is idempotent, bounded in time, calls back every operation in flight, and closes
-   all descriptors. */
+/* ringway_destroy() is idempotent, bounded in time, calls back every operation in flight, and
+   closes all descriptors. */
 #include "check.h"
 
 #include <time.h>

@@ -101,6 +101,11 @@ impl File {
         (fd >= 0).then(|| Self::make(fd, false))
     }
 
+    /// True if the last clone closes the descriptor.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.inner.owned
+    }
+
     fn make(fd: RawFd, owned: bool) -> Self {
         Self {
             inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }),

@@ -80,6 +80,10 @@ impl OpId {
 /// Dropping the queue cancels all operations in flight and waits for them, up to
 /// [`Options::close_wait`]. Operations that have not ended by then are leaked, never freed, since
 /// the kernel may still touch their memory.
+///
+/// Dropped in a forked child, the queue closes the descriptors that the child has inherited from
+/// it, and files that only its operations keep open. It does not wait, and the parent's operations
+/// go on. Memory of operations in flight is leaked.
 pub struct Queue {
     table: Table,
     backends: Backends,

@@ -152,7 +152,23 @@ let grep () =
   same [ "needle"; file "plain" ];
   same [ "-n"; "needle"; file "plain"; file "none"; file "sub/crlf" ];
   same [ "needle"; file "plain"; file "missing" ];
-  same [ "needle"; file "link" ]
+  same [ "needle"; file "link" ];
+  (* A directory that cannot be read. Root can read it. *)
+  let unreadable = file "unreadable" in
+  Unix.mkdir unreadable 0o700;
+  add "unreadable/file" "needle\n";
+  Unix.chmod unreadable 0;
+  let as_other program arguments =
+    if Unix.geteuid () <> 0 then output program arguments
+    else output "setpriv" ("--reuid=65534" :: "--clear-groups" :: program :: arguments)
+  in
+  let arguments = [ "-r"; "needle"; tree ] in
+  let expected, expected_status = as_other "grep" ("-F" :: "-I" :: arguments) in
+  let copy = in_directory "grep" in
+  check int "cp" 0 (snd (output "cp" [ executable "grep"; copy ]));
+  let result, status = as_other copy arguments in
+  check (Alcotest.list string) "unreadable" (lines expected) (lines result);
+  check int "unreadable: status" expected_status status
 
 (* ---- static_server ---- *)
 
@@ -216,6 +232,12 @@ let static_server () =
   check string "HEAD: no body" "" head.body;
   check option "HEAD: length" (Some (string_of_int size)) (header "content-length" head);
 
+  let head = get ~meth:"HEAD" ~headers:[ ("range", "bytes=0-1") ] "/data.txt" in
+  status "HEAD: no range" 200 head;
+  let head = get ~meth:"HEAD" "/missing" in
+  status "HEAD: missing" 404 head;
+  check string "HEAD: missing: no body" "" head.body;
+
   let part range first length =
     let answer = get ~headers:[ ("range", range) ] "/data.txt" in
     status range 206 answer;
@@ -240,6 +262,7 @@ let static_server () =
       (header "content-range" answer)
   in
   unsatisfiable "bytes=1000000-" "/data.txt" size;
+  unsatisfiable "bytes=99999999999999999999-" "/data.txt" size;
   unsatisfiable "bytes=-0" "/data.txt" size;
   unsatisfiable "bytes=0-" "/empty" 0;
   List.iter
@@ -285,11 +308,34 @@ let static_server () =
   status "NUL" 403 (get "/a%00b");
   status "POST" 405 (get ~meth:"POST" ~headers:[ ("content-length", "0") ] "/data.txt");
 
-  (* A client that goes away harms no other. *)
-  let socket = connect port in
-  send socket "GET /data.txt HTTP/1.1\r\nhost: localhost\r\n\r\n" 0;
-  Unix.close socket;
+  (* Clients that go away in the middle of a file harm no other and leave no file open. *)
+  let big = Filename.concat root "big" in
+  write big "";
+  Unix.truncate big 100_000_000;
+  let open_files () =
+    let directory = Printf.sprintf "/proc/%d/fd" pid in
+    let is_big name =
+      match Unix.readlink (Filename.concat directory name) with
+      | target -> target = big
+      | exception Unix.Unix_error _ -> false
+    in
+    List.length (List.filter is_big (Array.to_list (Sys.readdir directory)))
+  in
+  for _ = 1 to 20 do
+    let socket = connect port in
+    send socket "GET /big HTTP/1.1\r\nhost: localhost\r\n\r\n" 0;
+    check bool "a part" true (Unix.read socket (Bytes.create 1000) 0 1000 > 0);
+    Unix.close socket
+  done;
   check bool "the server goes on" true ((get "/data.txt").body = data);
+  let rec until_closed tries =
+    if tries > 0 && open_files () > 0 then begin
+      Unix.sleepf 0.01;
+      until_closed (tries - 1)
+    end
+  in
+  until_closed 500;
+  check int "open files" 0 (open_files ());
   Unix.kill pid Sys.sigterm;
   ignore (wait pid);
   close_in out;

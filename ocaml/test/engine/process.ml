@@ -349,7 +349,6 @@ let () =
           ( "threads",
             [
               case "one after another" (moves in_thread);
-              case "domains" test_domain;
               case "many runs" test_many_runs;
             ] );
           ("failures", [ case "the ring fails" test_ring_fails ]);
@@ -358,4 +357,6 @@ let () =
               case "operations in flight" test_remove_in_flight;
               case "operations not submitted" test_remove_unsubmitted;
             ] );
+          (* The last, because a process that has had domains cannot fork. *)
+          ("domains", [ case "one after another" test_domain ]);
         ])

@@ -187,6 +187,26 @@ let test_reuse () =
   Lwt_engine.stop_event event;
   List.iter Unix.close [ b; keep; input; output ]
 
+(* As with Lwt's engines: the events that were not stopped are those of the new file. *)
+let test_closed_without_stop () =
+  let input, output = nonblocking_pipe () in
+  let old_called = ref 0 and called = ref 0 in
+  let old_event = Lwt_engine.on_readable input (fun _ -> incr old_called) in
+  poll_all ();
+  Unix.close input;
+  let new_input, new_output = nonblocking_pipe () in
+  bool "the same number" true (new_input = input);
+  let event = Lwt_engine.on_readable new_input (fun _ -> incr called) in
+  poll_all ();
+  int "not ready" 0 (!old_called + !called);
+  write_all new_output "x";
+  iterate_until (fun () -> !called > 0);
+  bool "the old event, too" true (!old_called > 0);
+  Lwt_engine.stop_event event;
+  Lwt_engine.stop_event old_event;
+  close_both (new_input, new_output);
+  Unix.close output
+
 let test_fake_io () =
   let ((input, _) as pipe) = nonblocking_pipe () in
   let called = ref 0 in
@@ -219,7 +239,7 @@ let test_many () =
 
 (* ---- System calls --------------------------------------------------------------------------- *)
 
-let calls () = (stats ()).queue.system_calls
+let calls () = (Option.get (stats ()).queue).system_calls
 
 let test_one_call () =
   let ((input, output) as pipe) = nonblocking_pipe () in
@@ -287,7 +307,7 @@ let test_timers () =
   add (-5.) "negative";
   add 0.03 "d";
   iterate_until (fun () -> List.length !called = 5);
-  strings "order" [ "zero"; "negative"; "b"; "c"; "d" ] (List.rev !called)
+  strings "order, as libev's" [ "negative"; "zero"; "b"; "c"; "d" ] (List.rev !called)
 
 let test_endless_timers () =
   let fail _ = Alcotest.fail "has ended" in
@@ -425,6 +445,23 @@ let test_remove () =
   bool "no statistics" true (Engine.stats () = None);
   close_both pipe
 
+(* The environment forces a backend for the whole program. *)
+let test_forced () =
+  Engine.remove ();
+  Fun.protect
+    ~finally:(fun () -> Unix.putenv "RINGWAY_BACKEND" "")
+    (fun () ->
+      List.iter
+        (fun name ->
+          Unix.putenv "RINGWAY_BACKEND" name;
+          (match Engine.install () with
+          | Ok () -> Alcotest.failf "installed with RINGWAY_BACKEND=%s" name
+          | Error reason -> Alcotest.(check string) "explained" reason (Engine.explain ()));
+          bool "not installed" false (Engine.installed ()))
+        [ "threads"; "kaio"; "none" ];
+      Unix.putenv "RINGWAY_BACKEND" "uring";
+      bool "installed" true (Engine.install () = Ok ()))
+
 (* Another library sets an engine. *)
 let test_replaced () =
   let input, output = nonblocking_pipe () in
@@ -457,6 +494,7 @@ let () =
               case "close after stop" test_close_after_stop;
               case "listen again after stop" test_listen_again;
               case "descriptor is used again" test_reuse;
+              case "closed without a stop" test_closed_without_stop;
               case "fake_io" test_fake_io;
               case "many" test_many;
             ] );
@@ -475,5 +513,10 @@ let () =
               case "nothing but a timer" test_timer_alone;
             ] );
           ("exceptions", [ case "of callbacks" test_exceptions; case "Sys.Break" test_break ]);
-          ("engine", [ case "removed and installed" test_remove; case "replaced" test_replaced ]);
+          ( "engine",
+            [
+              case "removed and installed" test_remove;
+              case "another backend is forced" test_forced;
+              case "replaced" test_replaced;
+            ] );
         ])

@@ -106,6 +106,23 @@ let other_events_go_on () =
   stop := true;
   all
 
+(* Neither do cached reads of single bytes, which end within the call. *)
+let small_reads_go_on () =
+  let path = file "small reads" in
+  let* t = File.openfile path [ O_RDWR; O_CREAT; O_TRUNC ] 0o600 in
+  let* () = File.write_exactly_string t "x" 0 1 in
+  let iterations = ref 0 in
+  let hook = Lwt_main.Enter_iter_hooks.add_first (fun () -> incr iterations) in
+  let buffer = Buffer.create 1 in
+  let rec go n =
+    if n = 0 then Lwt.return_unit
+    else Lwt.bind (File.pread_exactly t buffer ~pos:0 0 1) (fun () -> go (n - 1))
+  in
+  let* () = go 20_000 in
+  Lwt_main.Enter_iter_hooks.remove hook;
+  Alcotest.(check bool) "the loop has turned" true (!iterations >= 4);
+  File.close t
+
 let exceptions_of_callbacks () =
   let hook = !Lwt.async_exception_hook in
   let caught = ref [] in
@@ -478,6 +495,92 @@ let interrupted () =
   Unix.close fd;
   ignore (Unix.alarm 0)
 
+(* Calls [f] until it has not been interrupted: at its first allocation, at its second, and so on.
+   [after] is called with the result, if there is one. *)
+let interrupted_at_each_allocation f after =
+  let rec go n =
+    let left = ref n and interrupted = ref false in
+    let allocated (_ : Gc.Memprof.allocation) =
+      if !left = 0 then begin
+        interrupted := true;
+        left := -1;
+        raise Exit
+      end
+      else if !left > 0 then decr left;
+      None
+    in
+    ignore
+      (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+         { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+    let result =
+      match f () with
+      | p ->
+          left := -1;
+          Some p
+      | exception Exit -> None
+    in
+    Gc.Memprof.stop ();
+    after result;
+    if !interrupted then go (n + 1) else n
+  in
+  ignore (Unix.alarm 60);
+  let moments = go 0 in
+  if moments < 5 then failwith "hardly interrupted";
+  ignore (Unix.alarm 0)
+
+(* A handler raises while an operation is being started: its buffer does not go to another one while
+   the kernel may access it, and others do not wait for its end for ever. *)
+let interrupted_starts () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      let path = file "interrupted starts" in
+      let open_file () = File.openfile path [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
+      let t = Lwt_main.run (open_file ()) in
+      let size = 4096 in
+      let write letter pos = File.pwrite_exactly_bytes t (Bytes.make size letter) ~pos 0 size in
+      let intact _ =
+        Lwt_main.run
+          (let letters = [ 'a'; 'b'; 'c'; 'd' ] in
+           let* () = Lwt.join (List.mapi (fun i letter -> write letter (i * size)) letters) in
+           let text = Bytes.create (4 * size) in
+           let* () = File.pread_exactly_bytes t text ~pos:0 0 (4 * size) in
+           Alcotest.(check bool)
+             "own buffers" true
+             (String.concat "" (List.map (fun letter -> String.make size letter) letters)
+             = Bytes.to_string text);
+           (* The position is free. Beyond the four blocks, since a write may still be in flight. *)
+           Lwt.map ignore (File.lseek t (8 * size) SEEK_SET))
+      in
+      let bytes = Bytes.make size 'x' in
+      intact ();
+      interrupted_at_each_allocation
+        (fun () -> File.pwrite_bytes t bytes ~pos:(8 * size) 0 size)
+        intact;
+      interrupted_at_each_allocation (fun () -> File.write_bytes t bytes 0 size) intact;
+      interrupted_at_each_allocation
+        (fun () -> Lwt.join [ Lwt.map ignore (File.write_bytes t bytes 0 size); File.fsync t ])
+        intact;
+      Lwt_main.run (File.close t);
+      let descriptors () = Array.length (Sys.readdir "/proc/self/fd") in
+      let before = descriptors () in
+      interrupted_at_each_allocation open_file (fun opened ->
+          match Option.map outcome opened with
+          | None -> Lwt_main.run (Lwt.map ignore (nop ()))
+          | Some result -> (
+              match (Lwt_main.run result, Option.map Lwt.state opened) with
+              | "ok", Some (Return t) -> Lwt_main.run (File.close t)
+              | _ -> ()));
+      let rec settled n =
+        if descriptors () > before && n > 0 then begin
+          Lwt_main.run (Lwt_unix.sleep 0.01);
+          settled (n - 1)
+        end
+      in
+      settled 500;
+      Alcotest.(check int) "descriptors" before (descriptors ())
+
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
 let interrupted_everywhere () =
@@ -679,6 +782,7 @@ let () =
           ("started everywhere", Way.lwt started_everywhere);
           ("between two loops", between_loops);
           ("other events go on", Way.lwt other_events_go_on);
+          ("small reads go on", Way.lwt small_reads_go_on);
           ("exceptions of callbacks", Way.lwt exceptions_of_callbacks);
           ("cancel storm", Way.lwt (storm ?faults:None));
           ( "cancel storm with late completions",
@@ -696,6 +800,7 @@ let () =
           ("exit with operations in flight", exit_in_flight);
           ("exit by an exception", exit_by_exception);
           ("interrupted by a signal", interrupted);
+          ("interrupted starts", interrupted_starts);
           ("interrupted everywhere", interrupted_everywhere);
           ("refused system calls", refused);
           ("little locked memory", little_locked_memory);

@@ -99,6 +99,8 @@ let descriptor_rows =
     let path = Filename.concat dir "data" in
     write_file path "0123456789";
     let* fd = U.openfile path [ O_RDWR ] 0 in
+    (* Otherwise Lwt_unix does so after the close, with whatever file has the number then. *)
+    let* _ = U.blocking fd in
     let* () = U.close fd in
     outcome (fun () -> f (module U : UNIX) fd)
   in
@@ -434,8 +436,8 @@ let replaced_by_dup2 () =
   let* count = reading in
   Alcotest.(check string) "pipe" "pipe" (Bytes.sub_string b 0 count);
   let* pread = outcome (fun () -> int (Ours.pread fd b ~file_offset:0 0 4)) in
-  Alcotest.(check string)
-    "no file" "fails with Unix.Unix_error(Unix.ESPIPE, \"pread\", \"\")" pread;
+  let* expected = outcome (fun () -> int (Lwt_unix.pread r b ~file_offset:0 0 4)) in
+  Alcotest.(check string) "no file" expected pread;
   Lwt_list.iter_s Ours.close [ fd; r; w ]
 
 let large_file () =

@@ -160,7 +160,9 @@ let trace (module Way : WAY) mode call (choice, calls) =
 
 let same_traces name gen mode =
   let call channel c =
-    match channel with `Input channel -> input_call channel c | `Output channel -> output_call channel c
+    match channel with
+    | `Input channel -> input_call channel c
+    | `Output channel -> output_call channel c
   in
   let test =
     QCheck.Test.make ~name ~count:300 (calls gen) (fun sequence ->
@@ -226,7 +228,8 @@ let whole_files () =
   let lines = List.init 1000 (fun i -> String.make (i mod 90) 'x') in
   let path = new_path () in
   Io.lines_to_file path (Lwt_stream.of_list lines) >>= fun () ->
-  check string "written" (String.concat "" (List.map (fun l -> l ^ "\n") lines)) (file_contents path);
+  let contents = String.concat "" (List.map (fun line -> line ^ "\n") lines) in
+  check string "written" contents (file_contents path);
   drop_cache path >>= fun () ->
   Lwt_stream.to_list (Io.lines_of_file path) >>= fun read ->
   check (Alcotest.list string) "lines" lines read;
@@ -253,7 +256,7 @@ let forgotten_stream () =
       Lwt_unix.sleep 0.001 >>= fun () -> collect (n - 1)
     end
   in
-  collect 100 >|= fun () -> check int "open descriptors" before (open_descriptors ())
+  collect 100 >|= fun () -> check_descriptors before
 
 (* Lwt_io flushes a channel that nobody uses; the program keeps no reference to it. *)
 let forgotten_channel () =
@@ -343,7 +346,8 @@ let cancelled_writes () =
           result (fun () -> flush) >>= fun _ -> loop (i + 1)
       in
       loop 0)
-  >|= fun () -> check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
+  >|= fun () ->
+  check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
 
 let close_while_reading () =
   let path = new_file (pattern 1_000_000) in
@@ -409,13 +413,60 @@ let atomic () =
   check (Alcotest.list string) "no temporary file" [ "file" ] (listing ());
   let sub = Filename.concat dir "sub" in
   Unix.mkdir sub 0o700;
-  result (fun () -> Io.with_atomic_file sub (fun channel -> Io.write channel "x")) >>= fun outcome ->
+  result (fun () -> Io.with_atomic_file sub (fun channel -> Io.write channel "x"))
+  >>= fun outcome ->
   (match outcome with
   | Error (Unix.Unix_error (_, "rename", _)) -> ()
   | Error exn -> Alcotest.fail (show_exn exn)
   | Ok () -> Alcotest.fail "replaced a directory");
   check int "no temporary file of the failed rename" 2 (List.length (listing ()));
   Lwt.return_unit
+
+(* A program may cancel again while the first cancellation cleans up. *)
+let cancelled_again () =
+  let dir = in_directory "cancelled" in
+  Unix.mkdir dir 0o700;
+  let case name with_file =
+    let opened = ref false in
+    let promise =
+      with_file (fun channel ->
+          opened := true;
+          Io.write channel "bad" >>= fun () -> fst (Lwt.task ()))
+    in
+    let rec cancel () =
+      if Lwt.is_sleeping promise then begin
+        Lwt.cancel promise;
+        Lwt.pause () >>= cancel
+      end
+      else Lwt.return_unit
+    in
+    until (fun () -> !opened) >>= fun () ->
+    cancel () >>= fun () ->
+    fails name Lwt.Canceled (fun () -> promise) >|= fun () ->
+    check int (name ^ ": files left") 0 (Array.length (Sys.readdir dir))
+  in
+  case "atomic file" (Io.with_atomic_file (Filename.concat dir "file")) >>= fun () ->
+  case "temporary file" (fun f -> Io.with_temp_file ~temp_dir:dir (fun (_, channel) -> f channel))
+
+(* The system call open ignores what is no permission, such as the rest of a st_mode. *)
+let permissions () =
+  let umask = Unix.umask 0 in
+  let write channel = Io.write channel "x" in
+  let case name path =
+    check int name 0o4640 (Unix.stat path).st_perm
+  in
+  let path = new_path () in
+  Io.with_file ~perm:0o104640 ~mode:Output path write >>= fun () ->
+  case "file" path;
+  let path = new_path () in
+  Io.with_atomic_file ~perm:0o104640 path write >|= fun () ->
+  case "atomic file" path;
+  ignore (Unix.umask umask)
+
+let longest_name () =
+  let path = in_directory (String.make 255 'x') in
+  Io.with_atomic_file path (fun channel -> Io.write channel "contents") >|= fun () ->
+  check string "contents" "contents" (file_contents path)
 
 let tests =
   [
@@ -433,4 +484,7 @@ let tests =
     test_no_leak "close while reading" close_while_reading;
     test_no_leak "errors of close" close_errors;
     test_no_leak "atomic files" atomic;
+    test_no_leak "cancelled again, it leaves no file" cancelled_again;
+    test_no_leak "permissions" permissions;
+    test_no_leak "an atomic file with the longest name" longest_name;
   ]

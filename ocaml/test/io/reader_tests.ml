@@ -397,6 +397,59 @@ let threads () =
   Reader.close reader >>= fun () ->
   fails "the read" ebadf (fun () -> read) >>= fun () -> Lwt_unix.close peer
 
+(* A receive that waits gets its data although the engine goes and comes. *)
+let other_engine () =
+  if not on_our_engine then Lwt.return_unit
+  else
+    let module Engine = Ringway_lwt.Engine in
+    let reader, peer = pair () in
+    let bytes = Bytes.create 5 in
+    let receive string change =
+      let read = Reader.read_exactly reader bytes in
+      pauses 3 >>= fun () ->
+      change ();
+      pauses 3 >>= fun () ->
+      send peer string >>= fun () ->
+      read >|= fun result ->
+      check bool "all" true (result = `Ok);
+      check Common.string "data" string (Bytes.to_string bytes)
+    in
+    receive "first" Engine.remove >>= fun () ->
+    check bool "removed" false (Engine.installed ());
+    receive "again" (fun () ->
+        match Engine.install () with Ok () -> () | Error reason -> Alcotest.fail reason)
+    >>= fun () ->
+    receive "third" ignore >>= fun () ->
+    Reader.close reader >>= fun () -> Lwt_unix.close peer
+
+(* The child receives on a ring of its own, also where the parent's receive was in flight. *)
+let fork () =
+  let reader, peer = pair () in
+  let contents = pattern 100_000 in
+  let path = new_file contents in
+  let waiting = Reader.read reader (Bytes.create 1) in
+  pauses 3 >>= fun () ->
+  match Lwt_unix.fork () with
+  | 0 ->
+      let in_child () =
+        Reader.with_file path read_all >>= fun read ->
+        let ours, theirs = socket_pair () in
+        let reader = Reader.of_connection ours in
+        let received = Reader.read_line reader in
+        pauses 3 >>= fun () ->
+        send theirs "child\n" >>= fun () ->
+        received >|= fun line -> if read = contents && line = `Ok "child" then 0 else 1
+      in
+      result in_child >>= fun outcome ->
+      Unix._exit (match outcome with Ok status -> status | Error _ -> 2)
+  | child ->
+      Lwt_unix.waitpid [] child >>= fun (_, status) ->
+      check bool "the child" true (status = WEXITED 0);
+      send peer "x" >>= fun () ->
+      waiting >>= fun result ->
+      check bool "the parent's receive" true (result = `Ok 1);
+      Reader.close reader >>= fun () -> Lwt_unix.close peer
+
 let close_on_exec () =
   Reader.open_file (new_file "abc") ~flags:[ O_RDONLY ] >>= fun reader ->
   let listed = Sys.command "ls -l /proc/self/fd | grep -q ringway_io" in
@@ -427,5 +480,7 @@ let tests =
     test_no_leak "close while a file is read" close_while_reading_file;
     test_no_leak "timers and reads" timers;
     test_no_leak "threads, signals and reads" threads;
+    test "the engine is removed and installed while a receive waits" other_engine;
+    test "fork" fork;
     test "close on exec" close_on_exec;
   ]

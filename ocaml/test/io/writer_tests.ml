@@ -126,7 +126,7 @@ let full_device () =
 let full_device_twice () =
   full_device () >>= fun () ->
   let before = open_descriptors () in
-  full_device () >|= fun () -> check int "open descriptors" before (open_descriptors ())
+  full_device () >|= fun () -> check_descriptors before
 
 let use_after_close () =
   Writer.open_file (new_path ()) >>= fun writer ->
@@ -223,6 +223,30 @@ let cancelled_flush () =
   check bool "every byte once" true (received = written ^ "the end");
   Lwt_unix.close peer
 
+(* The rest of a flush is cancelled after a short write, and while another call waits for its turn,
+   which it gets. *)
+let cancelled_rest () =
+  let contents = pattern 4_000_000 in
+  let writer, peer = pair ~buffer_size:4_000_100 () in
+  Writer.write writer contents >>= fun () ->
+  let flushed = Writer.flush writer in
+  let part = Bytes.create 100_000 in
+  (* Room for a part of the rest. *)
+  Lwt_unix.read peer part 0 (Bytes.length part) >>= fun n ->
+  pauses 5 >>= fun () ->
+  check bool "short" true (Lwt.is_sleeping flushed);
+  let next = Writer.flush writer in
+  Lwt.cancel flushed;
+  fails "flush" Lwt.Canceled (fun () -> flushed) >>= fun () ->
+  let received = receive_all peer in
+  next >>= fun () ->
+  check int "flushed" 0 (Writer.buffered writer);
+  Writer.write writer "the end" >>= fun () ->
+  Writer.close writer >>= fun () ->
+  received >>= fun received ->
+  check bool "every byte once" true (Bytes.sub_string part 0 n ^ received = contents ^ "the end");
+  Lwt_unix.close peer
+
 let cancelled_large_write () =
   let writer, peer = pair () in
   let large = Buffer.of_string (pattern 2_000_000) in
@@ -240,6 +264,33 @@ let cancelled_large_write () =
     && String.sub received 0 length = String.sub (pattern 2_000_000) 0 length
     && String.sub received length 7 = "the end");
   Lwt_unix.close peer
+
+(* The operation has ended before the descriptor is closed, whose number may be used again. *)
+let abort_again () =
+  let module Dispatcher = Ringway_lwt.Dispatcher in
+  let in_flight () = Dispatcher.in_flight (Dispatcher.current ()) in
+  let case name abort =
+    let ours, theirs = socket_pair () in
+    let idle = ref 0 and at_close = ref 0 in
+    let close () =
+      at_close := in_flight ();
+      Lwt_unix.close ours
+    in
+    let writer = Writer.of_connection ~close ours in
+    pauses 3 >>= fun () ->
+    idle := in_flight ();
+    fill writer "" >>= fun (flushed, _) ->
+    abort writer >>= fun () ->
+    fails "flush" ebadf (fun () -> flushed) >>= fun () ->
+    check bool (name ^ ": nothing in flight at close") true (!at_close <= !idle);
+    Lwt_unix.close theirs
+  in
+  case "once" Writer.abort >>= fun () ->
+  case "twice" (fun writer -> Lwt.join [ Writer.abort writer; Writer.abort writer ]) >>= fun () ->
+  case "after close" (fun writer ->
+      let closed = Writer.close writer in
+      pauses 3 >>= fun () ->
+      Writer.abort writer >>= fun () -> fails "close" ebadf (fun () -> closed))
 
 let abort_while_writing () =
   let writer, peer = pair () in
@@ -289,8 +340,10 @@ let tests =
     test_no_leak "short writes are continued" short_writes;
     test_no_leak "a broken pipe" broken_pipe;
     test_no_leak "cancelled flush: every byte is written once" cancelled_flush;
+    test_no_leak "the rest of a flush is cancelled" cancelled_rest;
     test_no_leak "cancelled large write" cancelled_large_write;
     test_no_leak "abort while writes wait" abort_while_writing;
+    test_no_leak "abort waits for the operation in flight" abort_again;
     test_no_leak "abort while close waits" abort_while_closing;
     test_no_leak "close waits for earlier calls" close_waits;
     test_no_leak "fsync of a connection" no_fsync;

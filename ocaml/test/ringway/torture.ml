@@ -8,7 +8,9 @@
 open Ringway
 
 let size = 1 lsl 20
-let byte position = Char.unsafe_chr ((position lxor (position lsr 8) lxor (position lsr 16)) land 255)
+let byte position =
+  Char.unsafe_chr ((position lxor (position lsr 8) lxor (position lsr 16)) land 255)
+
 let random = Random.State.make [| 11 |]
 let draw n = Random.State.int random n
 
@@ -142,8 +144,8 @@ let reads queue files rounds =
   done;
   while Queue.in_flight queue > 0 do reap 1 done
 
-(* Reads in flight on a queue that is closed at once, or forgotten: direct ones where possible, since
-   cached ones end at once, and short enough for malloc to use their memory again. *)
+(* Reads in flight on a queue that is closed at once, or forgotten: direct ones where possible,
+   since cached ones end at once, and short enough for malloc to use their memory again. *)
 let long = 24 * 4096
 
 let[@inline never] abandon backend files how =

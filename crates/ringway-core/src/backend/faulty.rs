@@ -447,6 +447,13 @@ impl Backend for Faulty {
         true
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut descriptors = self.inner.descriptors();
+        descriptors.push(self.eventfd.as_raw_fd());
+        descriptors.extend(self.epoll.iter().map(AsRawFd::as_raw_fd));
+        descriptors
+    }
+
     fn refusals(&self) -> &[Refusal] {
         self.inner.refusals()
     }

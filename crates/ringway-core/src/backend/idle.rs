@@ -84,6 +84,10 @@ impl Backend for Idle {
         0
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.eventfd.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
     /// System calls for `poll_fd` do not count: they belong to no operation.
     fn system_calls(&self) -> u64 {
         0

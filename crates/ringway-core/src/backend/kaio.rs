@@ -406,6 +406,11 @@ impl Backend for Kaio {
         0
     }
 
+    /// A child does not inherit the context.
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.eventfd.as_raw_fd()]
+    }
+
     fn system_calls(&self) -> u64 {
         self.system_calls
     }

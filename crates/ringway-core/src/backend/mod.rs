@@ -204,6 +204,11 @@ pub(crate) trait Backend: Send {
         false
     }
 
+    /// The descriptors that it owns, which a forked child inherits. In a child nothing else may be
+    /// called: this takes no lock that a thread of the parent may have held during the fork, and
+    /// reads no memory that is shared with the kernel.
+    fn descriptors(&self) -> Vec<RawFd>;
+
     /// Refusals since it was made.
     fn refusals(&self) -> &[Refusal] {
         &[]

@@ -77,6 +77,10 @@ impl Backend for Null {
         0
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.idle.descriptors()
+    }
+
     fn system_calls(&self) -> u64 {
         self.idle.system_calls()
     }

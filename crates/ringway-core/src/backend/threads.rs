@@ -302,6 +302,10 @@ impl Backend for Threads {
         0
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.shared.descriptors()
+    }
+
     /// Why threads could not be started, each reason once.
     fn refusals(&self) -> &[Refusal] {
         &self.refusals

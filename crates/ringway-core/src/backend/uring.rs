@@ -817,6 +817,15 @@ impl Backend for Uring {
         is_released
     }
 
+    /// Closing a child's copy of the ring's descriptor cancels nothing of the parent: the kernel
+    /// cancels at most what the closing process has submitted itself (before 5.12), and the rest
+    /// only when the last copy is closed.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let eventfd = self.eventfd.iter().map(AsRawFd::as_raw_fd);
+        let release_pipe = self.release_pipe.iter().map(AsRawFd::as_raw_fd);
+        [self.ring.as_raw_fd()].into_iter().chain(eventfd).chain(release_pipe).collect()
+    }
+
     fn system_calls(&self) -> u64 {
         self.system_calls
     }

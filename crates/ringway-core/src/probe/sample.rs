@@ -4,7 +4,7 @@ use crate::AlignedBuffer;
 use crate::refusal::limits::Limit;
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 /// Bytes of the sample, and the alignment of [`pages`].
@@ -50,6 +50,15 @@ impl Sample {
 
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Sets or clears `O_NONBLOCK`. With it, io_uring reads a file in memory at once. Without it,
+    /// Linux 6.5 and later pass the read to a worker, which never ends: from then on the process
+    /// has a second thread, so that each of its system calls on a descriptor counts references.
+    pub(crate) fn set_nonblocking(&self, yes: bool) {
+        let flags = if yes { libc::O_NONBLOCK } else { 0 };
+        // SAFETY: the call accesses no memory. An error changes nothing.
+        unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFL, flags) };
     }
 
     /// Checks that a read returned the whole sample; EIO if it did not.

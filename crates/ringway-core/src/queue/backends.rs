@@ -3,6 +3,7 @@
 
 use super::fixed::Fixed;
 use super::{BackendKind, Explanation, Options};
+use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event, EventKind, Wait};
 use crate::fork::OwnerProcess;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
 ///
 /// [`Table::shut_down`](super::Table::shut_down) frees both. Dropped before that, this value leaks
-/// its contents.
+/// its contents. In a forked child it closes the inherited descriptors and frees nothing.
 pub struct Backends {
     pub(super) main: ManuallyDrop<Box<dyn Backend>>,
     /// Threads for the operations that the main backend does not support; started when first
@@ -28,7 +29,7 @@ pub struct Backends {
     pub(super) explanation: Explanation,
     pub(super) ring_fd: Option<RawFd>,
     pub(super) owner: OwnerProcess,
-    /// The main backend has ended and was replaced by [`Idle`](crate::backend::idle::Idle).
+    /// The main backend has ended and was replaced by [`Idle`].
     pub(super) ended: bool,
     /// `poll_fd` was called.
     pub(super) polled: bool,
@@ -209,6 +210,22 @@ impl Backends {
             Some(fallback) => fallback.enter(want, until, &mut self.events),
             None => Ok(Wait::Ended),
         }
+    }
+
+    /// In a forked child: closes the descriptors that the child inherited. All else is leaked: the
+    /// memory is the parent's or shared with its kernel threads, and a thread of the parent may
+    /// have held a lock during the fork.
+    pub(super) fn close_inherited(&mut self) {
+        let none: Box<dyn Backend> = Box::<Idle>::default();
+        let main = ManuallyDrop::new(std::mem::replace(&mut *self.main, none));
+        let fallback = ManuallyDrop::new(self.fallback.take());
+        let in_fallback = fallback.iter().flat_map(Backend::descriptors);
+        for fd in main.descriptors().into_iter().chain(in_fallback) {
+            // SAFETY: the descriptor is the child's copy. Its owner has just been leaked, so nobody
+            // uses it or closes it again.
+            unsafe { libc::close(fd) };
+        }
+        self.ring_fd = None;
     }
 
     /// KAIO has no timers: the fallback pool keeps those of its operations.

@@ -5,7 +5,7 @@ use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
 use crate::file::File;
-use crate::op::{Resources, Transfer};
+use crate::op::{Opcode, Open, Resources, Transfer};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
 use std::io;
@@ -216,9 +216,16 @@ impl<T: Default> Table<T> {
     /// Closes, and lets both parts be freed if nothing is in flight after `wait`; otherwise leaks
     /// what the kernel may still touch. Drops results that were not taken and operations that were
     /// not started.
+    ///
+    /// In a forked child it only closes descriptors: those of the backends, and files that nothing
+    /// but these operations keeps open. The parent's operations go on.
     pub fn shut_down(&mut self, backends: &mut Backends, wait: Duration) {
-        if !self.owner.is_current() || self.is_shut_down {
-            return; // Everything belongs to the parent process, or was shut down before.
+        if self.is_shut_down {
+            return;
+        }
+        if !self.owner.is_current() {
+            backends.close_inherited();
+            return self.drop_inherited_files();
         }
         // If the queue cannot be closed, the state of its operations is unknown: free nothing.
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
@@ -234,6 +241,23 @@ impl<T: Default> Table<T> {
                 }
             }
             (self.ready, self.new) = (0, 0);
+        }
+        self.clear();
+    }
+
+    /// In a forked child: drops the files of all operations, and the files that they have opened.
+    /// The rest is leaked, since dropping a buffer may take a lock of its pool.
+    ///
+    /// The descriptor of a close stays open: the parent's close may have taken place before the
+    /// fork, and another file may have its number.
+    fn drop_inherited_files(&mut self) {
+        for key in self.slots.keys().collect::<Vec<_>>() {
+            let Some((state, flight)) = self.slots.entry(key) else { continue };
+            drop(flight.operation.file.take_if(|file| file.is_owned()));
+            if *state == State::Done && flight.operation.opcode() == Opcode::Open {
+                let result = std::mem::replace(&mut flight.result, -i64::from(libc::ECANCELED));
+                drop(Open::opened(result));
+            }
         }
         self.clear();
     }

@@ -349,6 +349,26 @@ mod tests {
         }
     }
 
+    /// Facts about the file decide how a read ends and is submitted, so it must be known once it is
+    /// not a socket.
+    #[test]
+    fn an_operation_that_is_not_one_of_a_socket_gets_its_file() {
+        let zero = std::fs::File::open("/dev/zero").unwrap();
+        let (fd, buf) = (zero.as_raw_fd(), std::ptr::null_mut());
+        let read = op::Read { fd, buf, len: 8, offset: op::CURRENT_POSITION };
+        // SAFETY: the operation is not pushed, so the address is never used, and `zero` outlives
+        // the file.
+        let operation = unsafe { Operation::from_raw(read.into(), None, None) }.socket();
+        let mut flight: InFlight =
+            InFlight { operation: ManuallyDrop::new(operation), ..Default::default() };
+        flight.begin();
+        assert!(!flight.was_not_a_socket(libc::EPIPE) && flight.was_not_a_socket(libc::ENOTSOCK));
+        flight.forget_socket();
+        assert!(!flight.was_not_a_socket(libc::ENOTSOCK));
+        let file = flight.operation.file.take();
+        assert_eq!(file.map(|file| file.as_raw_fd()), Some(fd));
+    }
+
     /// An operation in flight costs at most this much memory in addition to its buffer.
     #[test]
     fn a_slot_is_small() {

@@ -589,8 +589,13 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read =
         op::Read { fd: sample.file().as_raw_fd(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
-    let result = run_trial(backend, op::Raw::Read(read))?;
-    // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
+    sample.set_nonblocking(true);
+    let mut result = run_trial(backend, op::Raw::Read(read))?;
+    if result == Err(libc::EAGAIN) {
+        sample.set_nonblocking(false);
+        result = run_trial(backend, op::Raw::Read(read))?;
+    }
+    // SAFETY: the box was leaked above, its requests have completed, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
     result?;
     sample.check(&buffer).map_err(|error| errno_of(&error))

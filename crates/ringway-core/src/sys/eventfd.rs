@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
@@ -31,6 +33,50 @@ impl EventFd {
     /// Makes it unreadable. Returns false if it was unreadable already.
     pub fn drain(&self) -> bool {
         drain(self.0.as_raw_fd())
+    }
+}
+
+/// An eventfd that is made when it is first needed, and whose number is readable without the lock
+/// that guards it.
+#[derive(Debug)]
+pub(crate) struct LazyEventFd {
+    eventfd: Option<EventFd>,
+    /// -1 while there is none.
+    number: Arc<AtomicI32>,
+}
+
+impl Default for LazyEventFd {
+    fn default() -> Self {
+        Self { eventfd: None, number: Arc::new(AtomicI32::new(-1)) }
+    }
+}
+
+impl LazyEventFd {
+    /// The eventfd; `None` before it is made.
+    #[inline]
+    pub fn get(&self) -> Option<&EventFd> {
+        self.eventfd.as_ref()
+    }
+
+    /// Errors: those of [`EventFd::new`].
+    pub fn get_or_make(&mut self) -> io::Result<&EventFd> {
+        let eventfd = match self.eventfd.take() {
+            Some(eventfd) => eventfd,
+            None => EventFd::new()?,
+        };
+        self.number.store(eventfd.as_raw_fd(), Ordering::Relaxed);
+        Ok(self.eventfd.insert(eventfd))
+    }
+
+    /// Closes it.
+    pub fn close(&mut self) {
+        self.number.store(-1, Ordering::Relaxed);
+        self.eventfd = None;
+    }
+
+    /// Its number, also after later changes; -1 while there is none.
+    pub fn number(&self) -> Arc<AtomicI32> {
+        self.number.clone()
     }
 }
 

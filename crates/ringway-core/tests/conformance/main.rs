@@ -132,6 +132,7 @@ const CASES: &[Case] = cases! {
     EVERYWHERE_APART {
         process::fork,
         process::forked_child_drops,
+        process::forked_children_keep_no_descriptors,
         waiting::signals_do_not_end_a_wait,
         waiting::signals_end_an_interruptible_wait,
         process::few_descriptors,

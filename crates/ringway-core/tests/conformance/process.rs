@@ -3,12 +3,16 @@
 use crate::common::{become_ordinary, is_root, refuse};
 use crate::waiting::{SIGNALS, handle_signals, with_signals};
 use crate::world::{
-    Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, write_all,
+    Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, wait_for, write_all,
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::refusal::Feature;
-use ringway_core::{Arena, BackendKind, BuildError, File, OpenOptions, Options, Reason};
+use ringway_core::{Arena, BackendKind, BuildError, Error, File, OpenOptions, Options, Reason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -271,6 +275,92 @@ pub fn forked_child_drops(world: &World) {
             libc::read(std::os::fd::AsRawFd::as_raw_fd(&reader), [0u8].as_mut_ptr().cast(), 1)
         };
     }
+}
+
+/// The numbers of the open descriptors.
+fn open_descriptors() -> BTreeSet<i32> {
+    // SAFETY: the call takes numbers only, and fails for a descriptor that is not open.
+    (0..1024).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).collect()
+}
+
+/// A server that forks generation after generation: each drops its parent's queue, whose operations
+/// go on. A file that only an operation holds is closed with the queue.
+pub fn forked_children_keep_no_descriptors(world: &World) {
+    let dir = world.dir("generations");
+    let path = dir.join("file");
+    std::fs::write(&path, pattern(0, 65536)).unwrap();
+    for eventfd in [false, true] {
+        // In a child, which has no other thread that opens and closes files.
+        assert_eq!(forked(|| generation(world, &path, eventfd, 2)), 0);
+    }
+}
+
+/// True if all threads of this process but this one sleep.
+fn other_threads_sleep() -> bool {
+    // SAFETY: the call has no arguments.
+    let own = unsafe { libc::gettid() }.to_string();
+    std::fs::read_dir("/proc/self/task").unwrap().all(|task| {
+        let task = task.unwrap();
+        // A thread that has ended has no such file.
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        task.file_name() == own.as_str() || stat.is_empty() || stat.contains(") S ")
+    })
+}
+
+fn generation(world: &World, path: &Path, eventfd: bool, left: u32) {
+    let before = open_descriptors();
+    let (pipes, (polled, other)) = (pipe(), pipe());
+    let open = || File::from(std::fs::File::open(path).unwrap());
+    let file = open();
+    let mut queue = world.build(&world.options().eventfd(eventfd));
+    queue.poll_fd().unwrap();
+    let poll = || op::poll(&polled, Readiness::READABLE);
+    queue.push(op::read(&pipes.0, vec![0; 1], Position::Current).user_data(1)).unwrap();
+    queue.push(poll().user_data(2)).unwrap();
+    queue.push(poll().timeout(60_000 * MS).user_data(3)).unwrap();
+    let (go, gone) = std::sync::mpsc::channel();
+    queue.push(op::blocking(move || gone.recv().unwrap()).user_data(4)).unwrap();
+    let endless = queue.push(op::poll(&pipes.1, Readiness::READABLE).user_data(5)).unwrap();
+    // Only its operation holds the first file from now on.
+    queue.push(op::fdatasync(&open()).drain().user_data(6)).unwrap();
+    queue.push(op::read(&file, buffer_for(&file, 65536), 0).user_data(7)).unwrap();
+    queue.submit().unwrap();
+    assert_eq!(queue.in_flight(), 7);
+    // A starting thread holds a lock of the standard library, without which a child could start
+    // none.
+    assert!(wait_for(5000 * MS, other_threads_sleep));
+    // SAFETY: the child drops its copy of the queue, and the parent its own.
+    let mut copy = ManuallyDrop::new(unsafe { std::ptr::read(&raw const queue) });
+    let status = forked(|| {
+        // SAFETY: only the child drops this copy, and does not use the queue afterwards.
+        unsafe { ManuallyDrop::drop(&mut copy) };
+        let mut inherited = open_descriptors();
+        for kept in [&pipes.0, &pipes.1, &polled, &other, &file] {
+            assert!(inherited.remove(&kept.as_raw_fd()), "it is the program's");
+        }
+        assert_eq!(inherited, before);
+        if left > 0 {
+            generation(world, path, eventfd, left - 1);
+        }
+    });
+    assert_eq!(status, 0);
+    assert_eq!(queue.in_flight(), 7, "none has been cancelled");
+    go.send(()).unwrap();
+    write_all(&pipes.1, b"x");
+    write_all(&other, b"x");
+    let mut results = BTreeMap::new();
+    while results.len() < 4 {
+        results.extend(queue.reap(1).unwrap().map(|done| (done.user_data, done.result)));
+    }
+    assert!(queue.cancel(endless));
+    let mut rest = queue.completions();
+    assert_eq!(bytes(rest.remove(&7).unwrap()), pattern(0, 65536));
+    results.extend(rest.into_iter().map(|(number, done)| (number, done.result)));
+    let errno = |result: Result<u64, Error>| result.map_err(|error| error.errno());
+    assert_eq!(
+        results.into_values().map(errno).collect::<Vec<_>>(),
+        [Ok(1), Ok(1), Ok(1), Ok(0), Err(libc::ECANCELED), Ok(0)]
+    );
 }
 
 /// Without free descriptors, what needs one is refused with the reason.

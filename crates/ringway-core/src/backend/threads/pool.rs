@@ -10,10 +10,11 @@ use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, wait_readable};
+use crate::sys::eventfd::{EventFd, LazyEventFd, wait_readable};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
@@ -263,7 +264,7 @@ impl Deferred {
 /// The descriptor that is readable when there may be events.
 #[derive(Default)]
 struct Signal {
-    fd: Option<EventFd>,
+    fd: LazyEventFd,
     /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
     forward_to: Option<Arc<EventFd>>,
     /// Readable, or to be made readable once it exists.
@@ -275,6 +276,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     reaper: Condvar,
     pub idle: Duration,
+    /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
+    eventfds: [Arc<AtomicI32>; 2],
 }
 
 pub(super) struct State {
@@ -314,7 +317,14 @@ impl Shared {
             refused: None,
             no_start_before: None,
         };
-        Self { state: Mutex::new(state), reaper: Condvar::new(), idle }
+        let eventfds = [state.signal.fd.number(), state.watch.wake_number()];
+        Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
+    }
+
+    /// The descriptors of the pool. Takes no lock.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let numbers = self.eventfds.iter().map(|number| number.load(Ordering::Relaxed));
+        numbers.filter(|number| *number >= 0).collect()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -329,7 +339,8 @@ impl Shared {
         while state.watch.polling {
             state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.signal = Signal::default();
+        state.signal.fd.close();
+        state.signal.forward_to = None;
         state.watch.close_wake();
     }
 
@@ -403,7 +414,7 @@ impl State {
     pub fn raise(&mut self) {
         if !self.signal.raised {
             self.signal.raised = true;
-            for fd in self.signal.fd.iter().chain(self.signal.forward_to.as_deref()) {
+            for fd in self.signal.fd.get().into_iter().chain(self.signal.forward_to.as_deref()) {
                 fd.signal();
                 self.calls += 1;
             }
@@ -413,7 +424,7 @@ impl State {
     fn lower(&mut self) {
         if self.signal.raised {
             self.signal.raised = false;
-            if let Some(fd) = &self.signal.fd {
+            if let Some(fd) = self.signal.fd.get() {
                 fd.drain();
                 self.calls += 1;
             }
@@ -422,15 +433,13 @@ impl State {
 
     /// The descriptor; made by the first call.
     pub fn signal_fd(&mut self) -> io::Result<RawFd> {
-        use std::os::fd::AsRawFd;
-        if self.signal.fd.is_none() {
-            let fd = EventFd::new()?;
-            if self.signal.raised {
-                fd.signal();
-            }
-            self.signal.fd = Some(fd);
+        let signal = &mut self.signal;
+        let is_new = signal.fd.get().is_none();
+        let fd = signal.fd.get_or_make()?;
+        if is_new && signal.raised {
+            fd.signal();
         }
-        Ok(self.signal.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+        Ok(fd.as_raw_fd())
     }
 
     /// Signals this eventfd too. Only its owner drains it.

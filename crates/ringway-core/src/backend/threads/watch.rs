@@ -6,10 +6,11 @@ use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_defer
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, left, timespec};
+use crate::sys::eventfd::{LazyEventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ pub(super) struct Watch {
     /// The watcher thread exists.
     pub running: bool,
     /// Wakes that thread.
-    wake: Option<EventFd>,
+    wake: LazyEventFd,
     asleep: bool,
     /// A thread is in poll(2), which may still use that eventfd.
     pub polling: bool,
@@ -200,17 +201,19 @@ impl Watch {
         false
     }
 
+    /// The number of the eventfd that wakes the thread; -1 while there is none.
+    pub fn wake_number(&self) -> Arc<AtomicI32> {
+        self.wake.number()
+    }
+
     /// Makes what the thread needs, before it is started.
     pub fn prepare(&mut self) -> io::Result<()> {
-        if self.wake.is_none() {
-            self.wake = Some(EventFd::new()?);
-        }
-        Ok(())
+        self.wake.get_or_make().map(drop)
     }
 
     /// Wakes the thread, if it sleeps.
     pub fn wake(&mut self) {
-        if let Some(wake) = self.wake.as_ref().filter(|_| self.asleep) {
+        if let Some(wake) = self.wake.get().filter(|_| self.asleep) {
             wake.signal();
             self.asleep = false;
         }
@@ -218,7 +221,7 @@ impl Watch {
 
     /// Closes the eventfd. No thread may be in poll(2), nor begin it.
     pub fn close_wake(&mut self) {
-        self.wake = None;
+        self.wake.close();
     }
 
     /// True while a worker makes a blocking call on the stream.
@@ -286,7 +289,7 @@ impl PollSet {
     /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
-        let wake = watch.wake.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let wake = watch.wake.get().map_or(-1, AsRawFd::as_raw_fd);
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
@@ -404,7 +407,7 @@ fn handle_ready<'a>(
 ) -> MutexGuard<'a, State> {
     if poll_set.polls[0].revents != 0 {
         state.calls += 1;
-        if let Some(wake) = &state.watch.wake {
+        if let Some(wake) = state.watch.wake.get() {
             wake.drain();
         }
     }
