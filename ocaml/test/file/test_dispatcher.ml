@@ -435,6 +435,36 @@ let forked ~fork () =
   ignore (Unix.alarm 0);
   Unix.close fd
 
+(* The child goes on where completions are delivered. That its queue is its parent's is not a
+   failure of the queue. *)
+let forked_in_callback () =
+  ignore (Unix.alarm 60);
+  let failures () =
+    String.split_on_char '\n' (Dispatcher.explain ())
+    |> List.filter (fun line -> String.length line > 9 && String.sub line 0 9 = "the queue")
+    |> List.length
+  in
+  let before = failures () in
+  let status =
+    Lwt_main.run
+      (let* _ = nop () in
+       let others = List.init 10 (fun _ -> nop ()) in
+       let* _ = nop () in
+       match Lwt_unix.fork () with
+       | 0 ->
+           ignore (Unix.alarm 60);
+           (* Nothing uses the dispatcher before the loop turns. *)
+           let* () = Lwt_unix.sleep 0.001 in
+           let* result = outcome (nop ()) in
+           Unix._exit (if result = "ok" && failures () = before then 0 else 1)
+       | pid ->
+           let* _ = Lwt.all others in
+           (* Lwt_unix.waitpid would handle the end of the other tests' children, too. *)
+           Lwt.return (snd (Unix.waitpid [] pid)))
+  in
+  ignore (Unix.alarm 0);
+  Alcotest.(check bool) "the child has ended well" true (status = Unix.WEXITED 0)
+
 (* A child that does nothing but end, and one that forks again. *)
 let forked_twice () =
   let fd = fifo () in
@@ -796,6 +826,7 @@ let () =
           ("allocation", Way.lwt allocation);
           ("a failed ring", Way.lwt failed_ring);
           ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
+          ("fork in a callback", forked_in_callback);
           ("fork twice", forked_twice);
           ("exit with operations in flight", exit_in_flight);
           ("exit by an exception", exit_by_exception);
