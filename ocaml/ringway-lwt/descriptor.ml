@@ -3,6 +3,8 @@ open Ringway
 type t = Seekable of Unix.file_descr | Stream of Lwt_unix.file_descr
 
 let openfile path flags perm =
+  (* openat2(2) refuses more than permissions. *)
+  let perm = perm land 0o7777 in
   match Operation.openat path ~flags:(Operation.open_flags flags) ~perm with
   | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (Unix.ENOENT, "open", path))
   | operation ->

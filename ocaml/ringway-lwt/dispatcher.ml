@@ -10,8 +10,8 @@ type state =
 type request = {
   operation : Operation.t;
   callback : int -> unit;
-  (* It is started again and again, so the table may keep it while it is [Idle]. *)
-  is_reused : bool;
+  (* The table may keep it while it is [Idle]. *)
+  is_poll : bool;
   (* Of the queue, while the request is [Pushed]. *)
   mutable op : Queue.op;
   mutable state : state;
@@ -51,10 +51,11 @@ type t = {
   mutable attached : attachment option;
 }
 
-let make ~is_reused operation callback =
-  { operation; callback; is_reused; op = Queue.no_op; state = Idle }
+let make ~is_poll operation callback =
+  { operation; callback; is_poll; op = Queue.no_op; state = Idle }
 
-let prepare operation callback = make ~is_reused:true operation callback
+let prepare operation callback = make ~is_poll:false operation callback
+let prepare_poll operation callback = make ~is_poll:true operation callback
 let no_request = prepare Operation.nop ignore
 let is_pending request = request.state <> Idle
 
@@ -259,7 +260,7 @@ let restart t request =
         fail t exn
 
 let start t operation callback =
-  let request = make ~is_reused:false operation callback in
+  let request = prepare operation callback in
   restart t request;
   request
 
@@ -312,7 +313,7 @@ let rec deliver_completions t =
     let slot = Queue.slot op in
     let request = t.requests.(slot) in
     t.last <- op;
-    if not request.is_reused then t.requests.(slot) <- no_request;
+    if not request.is_poll then t.requests.(slot) <- no_request;
     call t request (Queue.Completions.result t.completion 0);
     deliver_completions t
   end

@@ -63,6 +63,10 @@ val is_pending : request -> bool
 val prepare : Ringway.Operation.t -> (int -> unit) -> request
 (** [prepare operation callback] is a request for {!restart}. Makes nothing happen. *)
 
+val prepare_poll : Ringway.Operation.t -> (int -> unit) -> request
+(** As {!prepare}, for an operation without a buffer that is restarted again and again. The
+    dispatcher may refer to it for long after its end, and to what the callback refers to. *)
+
 val restart : t -> request -> unit
 (** Starts the operation of a request as {!start} does, and allocates nothing. The request must not
     be in flight, except on a dispatcher that was abandoned or has failed: its callback is not

@@ -80,10 +80,12 @@ let mark_dirty t poll =
     poll.listed <- true
   end
 
+let is_watched poll = match poll.watchers with [] -> false | _ :: _ -> true
+
 let rec arm_dirty t =
   if t.dirty_count > 0 then begin
     let poll = t.dirty.(t.dirty_count - 1) in
-    if poll.watchers <> [] && not poll.armed then begin
+    if is_watched poll && not poll.armed then begin
       Dispatcher.restart t.dispatcher poll.request;
       poll.armed <- true;
       t.arms <- t.arms + 1
@@ -127,7 +129,7 @@ let new_poll t key =
   let poll = { no_poll with watchers = [] } in
   let fd = Operation.descriptor_of_result (key / 2) in
   let events = if key land 1 = readable then Operation.pollin else Operation.pollout in
-  poll.request <- Dispatcher.prepare (Operation.poll fd events) (fired t poll);
+  poll.request <- Dispatcher.prepare_poll (Operation.poll fd events) (fired t poll);
   t.polls.(key) <- poll;
   poll
 
@@ -144,7 +146,7 @@ let deactivate t key poll watcher =
       (match poll.watchers with
       | [ only ] when only == watcher -> []
       | watchers -> List.filter (fun other -> other != watcher) watchers);
-    if poll.watchers = [] && poll.armed then begin
+    if (not (is_watched poll)) && poll.armed then begin
       (* The descriptor may soon be another file, which gets a poll of its own. *)
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
       t.cancelled <- t.cancelled + 1;
@@ -168,7 +170,7 @@ let register t fd direction callback =
   end;
   let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
   let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
-  poll.watchers <- (if poll.watchers = [] then [ watcher ] else poll.watchers @ [ watcher ]);
+  poll.watchers <- (if is_watched poll then poll.watchers @ [ watcher ] else [ watcher ]);
   if not poll.armed then mark_dirty t poll
   else
     (* The program may have closed the file without stopping the event, and the descriptor may be

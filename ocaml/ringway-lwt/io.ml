@@ -169,7 +169,7 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
   let prefix = "." ^ String.sub name 0 (min 200 (String.length name)) ^ "." in
   let create name =
     Promise.run "open" name
-      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm)
+      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm:(perm land 0o7777))
       (fun fd -> (name, Operation.descriptor_of_result fd))
       ~on_unwanted:(fun fd ->
         Unix.close (Operation.descriptor_of_result fd);

@@ -21,6 +21,8 @@ type t = {
   (* Data in front of that: what a call had consumed that then failed or was cancelled. *)
   mutable unread : string;
   transfer : Transfer.t;
+  (* The operation that fills the buffer from a connection; prepared by the first. *)
+  mutable receive : Dispatcher.request;
   (* The receive in progress, if it is not [transfer]'s. *)
   mutable receiving : int Lwt.t;
   (* The last receive has filled the buffer, so more data is there. *)
@@ -35,7 +37,7 @@ let no_result = min_int
 let default_buffer_size = 32 * 1024
 let closed_exn = Unix.Unix_error (Unix.EBADF, "read", "")
 let buffered t = String.length t.unread + t.stop - t.start
-let is_closed t = t.closed <> None
+let is_closed t = Option.is_some t.closed
 
 let make buffer_size source close_source =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
@@ -47,6 +49,7 @@ let make buffer_size source close_source =
     stop = 0;
     unread = "";
     transfer = Transfer.create ();
+    receive = Dispatcher.no_request;
     receiving = Lwt.return 0;
     more = false;
     result = no_result;
@@ -60,9 +63,18 @@ let received t n =
   t.more <- n = Buffer.length t.buffer;
   match t.source with File file -> file.pos <- file.pos + n | Connection _ -> ()
 
-let start_transfer t operation =
-  Transfer.start t.transfer operation (fun result ->
-      if result > 0 then received t result else t.result <- result)
+let ended t result = if result > 0 then received t result else t.result <- result
+
+let start_receive t fd =
+  if t.receive == Dispatcher.no_request then
+    t.receive <-
+      Transfer.prepare t.transfer
+        (Operation.socket
+           (Operation.read
+              (Lwt_unix.unix_file_descr fd)
+              t.buffer ~off:0 ~len:(Buffer.length t.buffer) ~pos:Operation.current_position))
+        (ended t);
+  Transfer.restart t.transfer t.receive
 
 (* The result is negative if nothing could be read at once. *)
 let read_cached file buffer length =
@@ -101,11 +113,7 @@ let rec fill t next =
         if n > 0 then received t n;
         next (n > 0)
     | Connection fd ->
-        start_transfer t
-          (Operation.socket
-             (Operation.read
-                (Lwt_unix.unix_file_descr fd)
-                t.buffer ~off:0 ~len:length ~pos:Operation.current_position));
+        start_receive t fd;
         fill t next
     | File file ->
         let n = read_cached file t.buffer length in
@@ -115,7 +123,9 @@ let rec fill t next =
         end
         else if n = 0 then next false
         else begin
-          start_transfer t (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos);
+          Transfer.start t.transfer
+            (Operation.read file.fd t.buffer ~off:0 ~len:length ~pos:file.pos)
+            (ended t);
           fill t next
         end
 
@@ -167,16 +177,37 @@ let read_at_once t take read_cached destination off len =
         n
     | File _ | Connection _ -> -1
 
+(* Nobody else reads, and nothing is there yet. *)
+let must_receive t =
+  buffered t = 0 && t.result = no_result
+  && (not (is_closed t))
+  && (not (Lwt_mutex.is_locked t.lock))
+  && Engine.installed ()
+
+(* [locked t read], where [must_receive t]. *)
+let receive_locked t fd read =
+  (* Does not wait. *)
+  ignore (Lwt_mutex.lock t.lock : unit Lwt.t);
+  match if not (Transfer.is_running t.transfer) then start_receive t fd with
+  | () -> Transfer.wait_locked t.transfer t.lock read
+  | exception exn ->
+      Lwt_mutex.unlock t.lock;
+      Lwt.fail exn
+
 let read_with take read_cached t off len destination =
   if len = 0 && not (is_closed t) then Lwt.return (`Ok 0)
   else
     match read_at_once t take read_cached destination off len with
     | 0 -> Lwt.return `Eof
     | n when n > 0 -> Lwt.return (`Ok n)
-    | _ ->
-        locked t (fun () ->
-            fill t (fun more ->
-                Lwt.return (if more then `Ok (take t destination off len) else `Eof)))
+    | _ -> (
+        let read () =
+          fill t (fun more ->
+              Lwt.return (if more then `Ok (take t destination off len) else `Eof))
+        in
+        match t.source with
+        | Connection fd when must_receive t -> receive_locked t fd read
+        | File _ | Connection _ -> locked t read)
 
 let range off len length =
   let len = match len with Some len -> len | None -> length - off in

@@ -1,57 +1,72 @@
-type running = { dispatcher : Dispatcher.t; request : Dispatcher.request }
-
 type t = {
-  mutable running : running option;
-  mutable waiter : unit Lwt.u option;
+  (* [Dispatcher.no_request] if none is running. *)
+  mutable request : Dispatcher.request;
+  (* That of [request], or of an earlier one. *)
+  mutable dispatcher : Dispatcher.t option;
+  (* Called once: at the end of the operation, or with the argument of [stop]. *)
+  mutable waiter : exn option -> unit;
 }
 
-let create () = { running = None; waiter = None }
-let is_running t = t.running <> None
+let no_waiter : exn option -> unit = ignore
+let create () = { request = Dispatcher.no_request; dispatcher = None; waiter = no_waiter }
+let is_running t = t.request != Dispatcher.no_request
 
-let take_waiter t =
+let wake t stopped =
   let waiter = t.waiter in
-  t.waiter <- None;
-  waiter
+  if waiter != no_waiter then begin
+    t.waiter <- no_waiter;
+    waiter stopped
+  end
 
-let start t operation finish =
-  assert (t.running = None);
+let prepare t operation finish =
+  Dispatcher.prepare operation (fun result ->
+      t.request <- Dispatcher.no_request;
+      finish result;
+      wake t None)
+
+let restart t request =
+  assert (not (is_running t));
   let dispatcher = Dispatcher.current () in
-  let request =
-    Dispatcher.start dispatcher operation (fun result ->
-        t.running <- None;
-        finish result;
-        match take_waiter t with
-        | None -> ()
-        | Some waiter -> Lwt.wakeup_later waiter ())
-  in
-  t.running <- Some { dispatcher; request }
+  Dispatcher.restart dispatcher request;
+  t.request <- request;
+  match t.dispatcher with
+  | Some known when known == dispatcher -> ()
+  | _ -> t.dispatcher <- Some dispatcher
+
+let start t operation finish = restart t (prepare t operation finish)
+
+let cancel t =
+  match t.dispatcher with
+  | Some dispatcher when is_running t -> Dispatcher.cancel dispatcher t.request
+  | _ -> ()
 
 let wait_with t on_cancel =
-  match t.running with
-  | None -> Lwt.return_unit
-  | Some running ->
-      let promise, resolver = Lwt.task () in
-      t.waiter <- Some resolver;
-      Lwt.on_cancel promise (fun () ->
-          t.waiter <- None;
-          on_cancel running);
-      promise
+  if not (is_running t) then Lwt.return_unit
+  else begin
+    let promise, resolver = Lwt.task () in
+    t.waiter <-
+      (function
+      | None -> Lwt.wakeup_later resolver ()
+      | Some exn -> Lwt.wakeup_later_exn resolver exn);
+    Lwt.on_cancel promise (fun () ->
+        t.waiter <- no_waiter;
+        on_cancel t);
+    promise
+  end
 
 let wait t = wait_with t ignore
-
-let wait_or_cancel t =
-  wait_with t (fun { dispatcher; request } -> Dispatcher.cancel dispatcher request)
+let wait_or_cancel t = wait_with t cancel
 
 let stop t exn =
-  match t.running with
-  | None -> Lwt.return_unit
-  | Some { dispatcher; request } ->
-      let waiter = take_waiter t in
-      let ended, resolver = Lwt.wait () in
-      t.waiter <- Some resolver;
-      Dispatcher.cancel dispatcher request;
-      Option.iter (fun waiter -> Lwt.wakeup_later_exn waiter exn) waiter;
-      ended
+  if not (is_running t) then Lwt.return_unit
+  else begin
+    let waiter = t.waiter in
+    let ended, resolver = Lwt.wait () in
+    t.waiter <- (fun _ -> Lwt.wakeup_later resolver ());
+    cancel t;
+    waiter (Some exn);
+    ended
+  end
 
 let locked mutex f =
   if Lwt_mutex.is_locked mutex then Lwt_mutex.with_lock mutex f
@@ -64,3 +79,26 @@ let locked mutex f =
     else Lwt_mutex.unlock mutex;
     promise
   end
+
+let wait_locked t mutex f =
+  let promise, resolver = Lwt.task () in
+  let rec settle result =
+    match Lwt.state result with
+    | Return value ->
+        Lwt_mutex.unlock mutex;
+        Lwt.wakeup_later resolver value
+    | Fail exn ->
+        Lwt_mutex.unlock mutex;
+        Lwt.wakeup_later_exn resolver exn
+    | Sleep ->
+        Lwt.on_cancel promise (fun () -> Lwt.cancel result);
+        Lwt.on_termination result (fun () -> if Lwt.is_sleeping promise then settle result)
+  in
+  t.waiter <-
+    (function
+    | None -> settle (try f () with exn -> Lwt.fail exn)
+    | Some exn -> settle (Lwt.fail exn));
+  Lwt.on_cancel promise (fun () ->
+      t.waiter <- no_waiter;
+      Lwt_mutex.unlock mutex);
+  promise

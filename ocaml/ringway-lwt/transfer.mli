@@ -14,6 +14,12 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> unit
 
     @raise Ringway.Queue.Error if the operation cannot be started. *)
 
+val prepare : t -> Ringway.Operation.t -> (int -> unit) -> Dispatcher.request
+(** [prepare t operation finish] is an operation for {!restart}. *)
+
+val restart : t -> Dispatcher.request -> unit
+(** As {!start}, for an operation that is started again and again. *)
+
 val wait : t -> unit Lwt.t
 (** Is fulfilled when the running operation has ended and its [finish] has been called; at once if
     none is running. At most one promise waits at a time.
@@ -33,3 +39,7 @@ val stop : t -> exn -> unit Lwt.t
 
 val locked : Lwt_mutex.t -> (unit -> 'a Lwt.t) -> 'a Lwt.t
 (** [Lwt_mutex.with_lock], with fewer promises while nobody else waits. *)
+
+val wait_locked : t -> Lwt_mutex.t -> (unit -> 'a Lwt.t) -> 'a Lwt.t
+(** [wait_locked t mutex f] is [wait t >>= f], and then unlocks [mutex], which the caller has
+    locked. An operation must be running. Makes one promise if that of [f] does not sleep. *)

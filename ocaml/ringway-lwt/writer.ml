@@ -31,7 +31,7 @@ let max_write = 1024 * 1024
 
 let closed_exn = Unix.Unix_error (Unix.EBADF, "write", "")
 let buffered t = t.stop - t.start
-let is_closed t = t.closing <> None
+let is_closed t = Option.is_some t.closing
 
 let make buffer_size destination close_destination =
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Writer: buffer_size is not positive";
@@ -54,8 +54,19 @@ let failure t = if t.aborted then Some closed_exn else t.error
 
 (* The first error is final. *)
 let record_error t name result =
-  if result < 0 && result <> -Operation.ecanceled && t.error = None then
+  if result < 0 && result <> -Operation.ecanceled && Option.is_none t.error then
     t.error <- Some (Promise.exn name "" result)
+
+let start_write t buffer off len written =
+  let len = min len max_write in
+  let write fd = Operation.write fd buffer ~off ~len ~pos:Operation.current_position in
+  let operation =
+    match t.destination with
+    | File fd -> write fd
+    | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
+  in
+  Transfer.start t.transfer operation (fun result ->
+      if result >= 0 then written result else record_error t "write" result)
 
 (* Writes a part of the range and waits with [wait]. [written n] is called when [n] bytes have been
    written, even if the promise was cancelled. *)
@@ -71,19 +82,11 @@ let write_some t wait buffer off len written =
         (fun exn ->
           if t.aborted then Lwt.fail closed_exn
           else begin
-            if exn <> Lwt.Canceled && t.error = None then t.error <- Some exn;
+            if exn <> Lwt.Canceled && Option.is_none t.error then t.error <- Some exn;
             Lwt.fail exn
           end)
   | File _ | Connection _ ->
-      let len = min len max_write in
-      let write fd = Operation.write fd buffer ~off ~len ~pos:Operation.current_position in
-      let operation =
-        match t.destination with
-        | File fd -> write fd
-        | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
-      in
-      Transfer.start t.transfer operation (fun result ->
-          if result >= 0 then written result else record_error t "write" result);
+      start_write t buffer off len written;
       wait t.transfer
 
 let written_from_buffer t n =
@@ -128,7 +131,11 @@ let range off len length =
   len
 
 let write_with t blit source off len =
-  if (not (is_closed t)) && t.error = None && (not (Lwt_mutex.is_locked t.lock)) && len <= room t
+  if
+    (not (is_closed t))
+    && Option.is_none t.error
+    && (not (Lwt_mutex.is_locked t.lock))
+    && len <= room t
   then begin
     append t blit source off len;
     Lwt.return_unit
@@ -164,7 +171,27 @@ let write_buffer t ?(off = 0) ?len buffer =
     in
     locked t (fun () -> loop off)
 
-let flush t = locked t (fun () -> flush_buffer t)
+(* A write has to be started, and nobody else writes. *)
+let must_write t =
+  buffered t > 0
+  && (not (is_closed t))
+  && Option.is_none (failure t)
+  && (not (Lwt_mutex.is_locked t.lock))
+  && (not (Transfer.is_running t.transfer))
+  && match t.destination with File _ -> true | Connection _ -> Engine.installed ()
+
+let flush t =
+  let flush () = flush_buffer t in
+  if must_write t then begin
+    (* Does not wait. *)
+    ignore (Lwt_mutex.lock t.lock : unit Lwt.t);
+    match start_write t t.buffer t.start (buffered t) (written_from_buffer t) with
+    | () -> Transfer.wait_locked t.transfer t.lock flush
+    | exception exn ->
+        Lwt_mutex.unlock t.lock;
+        Lwt.fail exn
+  end
+  else locked t flush
 
 let fsync t =
   locked t (fun () ->

@@ -17,7 +17,9 @@
       descriptor from its handler and polls that. A handler may raise, and may use the queue.
       Whatever it interrupts, no operation and no completion is lost; see {!Completions.length}.
     - {b Fork.} In a forked child every function but {!close} and {!in_flight} raises {!Error} with
-      [ECHILD]. {!close} frees the child's copy and does not affect the parent. *)
+      [ECHILD]. {!close} frees the child's copy, closes the descriptors that the child inherited
+      with it, and does not affect the parent. If another thread was inside a function of the queue
+      during the fork, they stay open. *)
 
 type t
 

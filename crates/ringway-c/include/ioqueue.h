@@ -30,8 +30,9 @@
  *           reap or destroy. It must return: no longjmp(), no C++ exception.
  *
  * FORK      The queue belongs to the process that created it. In a forked child all functions fail
- *           with ECHILD, except ioqueue_destroy(), which frees the child's copy without affecting
- *           the parent or calling back. Then ioqueue_init() can be called again.
+ *           with ECHILD, except ioqueue_destroy(), which frees the child's copy and closes its
+ *           descriptors without affecting the parent or calling back. Then ioqueue_init() can be
+ *           called again. A child that has called closefrom(3) must not destroy.
  *
  * docs/ioqueue.md lists the differences from the original.
  */

@@ -42,9 +42,12 @@
  *           C++ exception terminates the program.
  *
  * FORK      A queue belongs to the process that created it. In a forked child, functions that can
- *           fail return -ECHILD. ringway_destroy() frees the child's copy and does not affect the
- *           parent. Functions that only read return the state as of the fork. All descriptors are
- *           close-on-exec.
+ *           fail return -ECHILD. ringway_destroy() frees the child's copy and closes the
+ *           descriptors that the child inherited with it. It does not wait or affect the parent,
+ *           whose operations go on. Descriptors of the program stay open. A child that has closed
+ *           descriptors of the queue itself, as closefrom(3) does, must not destroy it: their
+ *           numbers may be those of other files. Functions that only read return the state as of
+ *           the fork. All descriptors are close-on-exec.
  *
  * SIGNALS   A signal does not interrupt any function here, unless the queue was created with
  *           RINGWAY_INTERRUPTIBLE: then it ends the waits of ringway_reap() and

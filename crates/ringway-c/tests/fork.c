@@ -2,11 +2,12 @@
 /* valgrind: no, because it reports memory that only the parent's other threads refer to */
 /* sanitized: no, because the parent's other threads may hold locks of its allocator during fork */
 /* fork() with operations in flight: every function in the child fails with ECHILD, and the parent's
-   operations complete normally. */
+   operations complete normally. Destroying the child's copy closes its descriptors. */
 #include "check.h"
 
 struct shared {
 	struct ringway_queue *queue;
+	unsigned char before[1024]; /* the descriptors that were open before it was created */
 	unsigned backend;
 	int64_t waiting;
 	int fd;
@@ -65,6 +66,29 @@ static void in_the_child(void *arg)
 	SAME(ringway_destroy(&own), 0);
 }
 
+static void list_descriptors(unsigned char open[1024])
+{
+	int fd;
+
+	for (fd = 0; fd < 1024; fd++)
+		open[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+/* A child that keeps none of its parent's queue. */
+static void keeps_no_descriptors(void *arg)
+{
+	struct shared *shared = arg;
+	unsigned char now[1024];
+	int fd;
+
+	SAME(ringway_destroy(&shared->queue), 0);
+	list_descriptors(now);
+	/* (Threads of an earlier queue may have closed theirs since.) */
+	for (fd = 0; fd < 1024; fd++)
+		if (now[fd] && !shared->before[fd])
+			SAME(fd, -1);
+}
+
 static void leaves(void *arg)
 {
 	(void)arg;
@@ -72,7 +96,7 @@ static void leaves(void *arg)
 
 static void run(unsigned backend, uint32_t flags)
 {
-	struct shared shared = {NULL, 0, 0, -1};
+	struct shared shared = {NULL, {0}, 0, 0, -1};
 	struct ringway_options options = check_default_options();
 	struct answer answers[20];
 	struct ringway_operation operation;
@@ -84,11 +108,16 @@ static void run(unsigned backend, uint32_t flags)
 
 	options.flags = flags;
 	shared.backend = backend;
-	shared.queue = check_queue(backend, options);
-	if (shared.queue == NULL)
-		return;
 	shared.fd = check_file("fork", 100000, 0);
 	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+	list_descriptors(shared.before);
+	shared.queue = check_queue(backend, options);
+	if (shared.queue == NULL) {
+		close(pipes[0]);
+		close(pipes[1]);
+		close(shared.fd);
+		return;
+	}
 	if (flags & RINGWAY_EVENTFD)
 		CHECK(ringway_fd(shared.queue) >= 0);
 	for (round = 0; round < 5; round++) {
@@ -108,6 +137,7 @@ static void run(unsigned backend, uint32_t flags)
 				CHECK(ringway_submit(shared.queue) >= 0);
 		}
 		SAME(check_child(in_the_child, &shared), 0);
+		SAME(check_child(keeps_no_descriptors, &shared), 0);
 		/* A child that exits without destroying its copy. */
 		SAME(check_child(leaves, NULL), 0);
 		COUNTERS(shared.queue);

@@ -448,6 +448,21 @@ let cancelled_again () =
   case "atomic file" (Io.with_atomic_file (Filename.concat dir "file")) >>= fun () ->
   case "temporary file" (fun f -> Io.with_temp_file ~temp_dir:dir (fun (_, channel) -> f channel))
 
+(* The system call open ignores what is no permission, such as the rest of a st_mode. *)
+let permissions () =
+  let umask = Unix.umask 0 in
+  let write channel = Io.write channel "x" in
+  let case name path =
+    check int name 0o4640 (Unix.stat path).st_perm
+  in
+  let path = new_path () in
+  Io.with_file ~perm:0o104640 ~mode:Output path write >>= fun () ->
+  case "file" path;
+  let path = new_path () in
+  Io.with_atomic_file ~perm:0o104640 path write >|= fun () ->
+  case "atomic file" path;
+  ignore (Unix.umask umask)
+
 let longest_name () =
   let path = in_directory (String.make 255 'x') in
   Io.with_atomic_file path (fun channel -> Io.write channel "contents") >|= fun () ->
@@ -470,5 +485,6 @@ let tests =
     test_no_leak "errors of close" close_errors;
     test_no_leak "atomic files" atomic;
     test_no_leak "cancelled again, it leaves no file" cancelled_again;
+    test_no_leak "permissions" permissions;
     test_no_leak "an atomic file with the longest name" longest_name;
   ]

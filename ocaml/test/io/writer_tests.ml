@@ -223,6 +223,30 @@ let cancelled_flush () =
   check bool "every byte once" true (received = written ^ "the end");
   Lwt_unix.close peer
 
+(* The rest of a flush is cancelled after a short write, and while another call waits for its turn,
+   which it gets. *)
+let cancelled_rest () =
+  let contents = pattern 4_000_000 in
+  let writer, peer = pair ~buffer_size:4_000_100 () in
+  Writer.write writer contents >>= fun () ->
+  let flushed = Writer.flush writer in
+  let part = Bytes.create 100_000 in
+  (* Room for a part of the rest. *)
+  Lwt_unix.read peer part 0 (Bytes.length part) >>= fun n ->
+  pauses 5 >>= fun () ->
+  check bool "short" true (Lwt.is_sleeping flushed);
+  let next = Writer.flush writer in
+  Lwt.cancel flushed;
+  fails "flush" Lwt.Canceled (fun () -> flushed) >>= fun () ->
+  let received = receive_all peer in
+  next >>= fun () ->
+  check int "flushed" 0 (Writer.buffered writer);
+  Writer.write writer "the end" >>= fun () ->
+  Writer.close writer >>= fun () ->
+  received >>= fun received ->
+  check bool "every byte once" true (Bytes.sub_string part 0 n ^ received = contents ^ "the end");
+  Lwt_unix.close peer
+
 let cancelled_large_write () =
   let writer, peer = pair () in
   let large = Buffer.of_string (pattern 2_000_000) in
@@ -316,6 +340,7 @@ let tests =
     test_no_leak "short writes are continued" short_writes;
     test_no_leak "a broken pipe" broken_pipe;
     test_no_leak "cancelled flush: every byte is written once" cancelled_flush;
+    test_no_leak "the rest of a flush is cancelled" cancelled_rest;
     test_no_leak "cancelled large write" cancelled_large_write;
     test_no_leak "abort while writes wait" abort_while_writing;
     test_no_leak "abort waits for the operation in flight" abort_again;

@@ -533,6 +533,31 @@ let rooted_until_completion backend () =
   collect_garbage ();
   check_bool "after the completion" true (!freed && !freed_too)
 
+(* More operations in flight than the queue has roots for at first. *)
+let rooted_beyond_the_first backend () =
+  with_queue ~capacity:200 backend @@ fun queue ->
+  let r, w = Unix.pipe ~cloexec:true () in
+  let[@inline never] push _ =
+    let b, freed = watched () in
+    let v, freed_too = watched () in
+    let pos = Operation.current_position in
+    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:1 ~pos));
+    ignore (Queue.push_chain queue [| Operation.readv r [| v |] ~pos |]);
+    [ freed; freed_too ]
+  in
+  let freed = List.concat (List.init 100 push) in
+  let count () = List.length (List.filter ( ! ) freed) in
+  collect_garbage ();
+  check_int "freed before the submission" 0 (count ());
+  Queue.submit queue;
+  collect_garbage ();
+  check_int "freed in flight" 0 (count ());
+  Unix.close w;
+  reap_all queue;
+  Unix.close r;
+  collect_garbage ();
+  check_int "freed after the completions" 200 (count ())
+
 let released_by_close backend () =
   with_pipe @@ fun r _ ->
   let queue = Queue.create ~backend () in
@@ -956,6 +981,58 @@ let fork backend () =
   check_int "the parent's nop" 0 (Hashtbl.find results nop);
   check_int "the parent's poll" Operation.pollin (Hashtbl.find results op)
 
+(* The numbers of the open descriptors. *)
+let descriptors () =
+  let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
+  List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd"))
+
+(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard library,
+   without which a child could start none. *)
+let rec wait_for_threads () =
+  let sleeps task =
+    match open_in ("/proc/self/task/" ^ task ^ "/stat") with
+    | exception Sys_error _ -> true
+    | stat ->
+        Fun.protect ~finally:(fun () -> close_in stat) @@ fun () ->
+        int_of_string task = Unix.getpid ()
+        || (match input_line stat with
+           | line -> List.mem "S" (String.split_on_char ' ' line)
+           | exception (Sys_error _ | End_of_file) -> true)
+  in
+  if not (Array.for_all sleeps (Sys.readdir "/proc/self/task")) then begin
+    Unix.sleepf 0.001;
+    wait_for_threads ()
+  end
+
+(* Generation after generation: each child closes its parent's queue, whose operations go on. *)
+let forks_keep_no_descriptors backend () =
+  fork_no_domains @@ fun () ->
+  with_pipe @@ fun r w ->
+  let before = descriptors () in
+  let rec generation left =
+    with_queue backend @@ fun queue ->
+    ignore (Queue.descriptor queue);
+    let op = Queue.push queue (Operation.poll r Operation.pollin) in
+    (* The threads run it on kaio and threads. *)
+    let until = Queue.push queue (Operation.timeout 3_600_000_000_000) in
+    Queue.submit queue;
+    wait_for_threads ();
+    in_child (fun () ->
+        Queue.close queue;
+        (* (Threads of an earlier queue may have closed theirs since.) *)
+        let kept = List.filter (fun fd -> not (List.mem fd before)) (descriptors ()) in
+        Alcotest.(check (list string)) "descriptors" [] kept;
+        if left > 0 then generation (left - 1));
+    check_int "in flight" 2 (Queue.in_flight queue);
+    ignore (Unix.write_substring w "x" 0 1);
+    check_bool "cancelled" true (Queue.cancel queue until);
+    let results = collect queue in
+    check_int "the poll" Operation.pollin (Hashtbl.find results op);
+    check_int "the timeout" (-Operation.ecanceled) (Hashtbl.find results until);
+    ignore (Unix.read r (Bytes.create 1) 0 1)
+  in
+  generation 2
+
 let fork_while_waiting backend () =
   fork_no_domains @@ fun () ->
   with_waiting_thread backend @@ fun queue -> in_child (fun () -> expect_forked queue)
@@ -1081,7 +1158,13 @@ let () =
         ] );
       ("creating", [ once "errors" create_errors ]);
       (* Before any domain is created. *)
-      ("fork", each [ ("child", fork); ("while a thread waits", fork_while_waiting) ]);
+      ( "fork",
+        each
+          [
+            ("child", fork);
+            ("while a thread waits", fork_while_waiting);
+            ("descriptors", forks_keep_no_descriptors);
+          ] );
       ( "queue",
         each
           [
@@ -1097,6 +1180,7 @@ let () =
         each
           [
             ("rooted until the completion", rooted_until_completion);
+            ("rooted beyond the first", rooted_beyond_the_first);
             ("released by close", released_by_close);
             ("forgotten", forgotten ?single_issuer:None);
             ("forgotten, single issuer", forgotten ~single_issuer:true);

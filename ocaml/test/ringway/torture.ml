@@ -1,6 +1,7 @@
 (* The garbage collector against operations in flight: minor and major collections and compactions
    between any two steps, from a signal handler too; programs that forget buffers, completions and
-   queues; queues that are closed without waiting. Every byte is checked, and guards that are
+   queues; queues that are closed without waiting; and another thread that collects while a stub has
+   released the runtime lock. Every byte is checked, and guards that are
    allocated where freed buffers were show a write to freed memory, which no sanitizer sees if the
    kernel makes it. Usage: torture [ROUNDS] *)
 
@@ -164,6 +165,54 @@ let[@inline never] abandon backend files how =
   | `Forget -> ()
   | `Finaliser -> Gc.finalise Queue.close queue
 
+(* Stubs that allocate several values: a collection may come between any two. *)
+let results queue fd =
+  let buffer = Buffer.create Stat.buffer_size in
+  let some = Queue.Completions.create 3 in
+  ignore
+    (Queue.push queue
+       (Operation.statx ~dir:(Operation.directory fd) "" ~flags:Stat.empty_path ~mask:Stat.basic
+          buffer));
+  while Queue.reap queue some ~min:1 ~timeout_ns:(-1) = 0 do () done;
+  if Queue.Completions.result some 0 <> 0 then failwith "statx";
+  let stats = Unix.LargeFile.fstat fd and text = Queue.explain queue in
+  (* They are checked when others have used the memory of values that were lost. *)
+  let some_stats = Array.make 100 stats and texts = Array.make 100 text in
+  for i = 0 to 4999 do
+    if some_stats.(i mod 100) <> stats then failwith "Stat.large: wrong result";
+    if texts.(i mod 100) <> text then failwith "Queue.explain: wrong result";
+    ignore (Sys.opaque_identity (Bytes.create (i land 63)));
+    some_stats.(i mod 100) <- Stat.large buffer;
+    texts.(i mod 100) <- Queue.explain queue
+  done
+
+(* Runs [f] while another thread collects whenever this one has released the runtime lock. *)
+let with_collecting_thread f =
+  let over = Atomic.make false in
+  let rec collect n =
+    if not (Atomic.get over) then begin
+      (* Values of the same size as those that moved take their old places. *)
+      ignore (Sys.opaque_identity (List.init 400 (fun i -> (i, Bytes.make 24 '\xff'))));
+      if n land 63 = 0 then Gc.compact () else Gc.minor ();
+      Thread.delay 0.0001;
+      collect (n + 1)
+    end
+  in
+  let thread = Thread.create collect 1 in
+  Fun.protect f ~finally:(fun () ->
+      Atomic.set over true;
+      Thread.join thread)
+
+(* Waits that last, each on a new queue, whose values are young when the wait begins. *)
+let long_waits backend rounds =
+  let some = Queue.Completions.create 3 in
+  for _ = 1 to rounds do
+    let queue = Queue.create ~backend ~capacity:4 () in
+    ignore (Queue.push queue (Operation.timeout 1_000_000));
+    while Queue.reap queue some ~min:1 ~timeout_ns:(-1) = 0 do () done;
+    Queue.close queue
+  done
+
 let run backend rounds =
   let name = Printf.sprintf "torture-%d" (Unix.getpid ()) in
   let fd = Unix.openfile name [ O_RDWR; O_CREAT; O_TRUNC; O_CLOEXEC ] 0o600 in
@@ -177,6 +226,10 @@ let run backend rounds =
   in
   let queue = Queue.create ~backend ~capacity:40 () in
   reads queue files rounds;
+  results queue fd;
+  with_collecting_thread (fun () ->
+      long_waits backend 20;
+      reads queue files (rounds / 10));
   for i = 1 to 1 + (rounds / 100) do
     let how = match i mod 3 with 0 -> `Close | 1 -> `Forget | _ -> `Finaliser in
     abandon backend files how;

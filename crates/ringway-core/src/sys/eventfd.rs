@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
@@ -35,16 +35,30 @@ impl EventFd {
     }
 }
 
-/// An eventfd that is made when it is first needed. Its clones share it, and find it without a
-/// lock.
-#[derive(Clone, Debug, Default)]
+/// An eventfd that is made when it is first needed, and closed when this is dropped.
+#[derive(Debug, Default)]
 pub(crate) struct LazyEventFd(Arc<OnceLock<EventFd>>);
+
+/// Finds a [`LazyEventFd`] without a lock, and does not keep it open.
+#[derive(Debug)]
+pub(crate) struct WeakEventFd(Weak<OnceLock<EventFd>>);
+
+impl WeakEventFd {
+    /// The descriptor; `None` before it is made and after it is closed.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.0.upgrade()?.get().map(AsRawFd::as_raw_fd)
+    }
+}
 
 impl LazyEventFd {
     /// The eventfd; `None` before it is made.
     #[inline]
     pub fn get(&self) -> Option<&EventFd> {
         self.0.get()
+    }
+
+    pub fn downgrade(&self) -> WeakEventFd {
+        WeakEventFd(Arc::downgrade(&self.0))
     }
 
     /// Errors: those of [`EventFd::new`].

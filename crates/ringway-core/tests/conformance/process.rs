@@ -1,9 +1,9 @@
 //! A queue in its process: threads, forks, limits and environment.
 
 use crate::common::{become_ordinary, is_root, refuse};
-use crate::waiting::{handle_signals, with_signals};
+use crate::waiting::{SIGNALS, handle_signals, with_signals};
 use crate::world::{
-    Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, write_all,
+    Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, wait_for, write_all,
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::refusal::Feature;
@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// The pushing thread has ended, and the kernel cancels or completes what it submitted. The owner
@@ -294,6 +295,18 @@ pub fn forked_children_keep_no_descriptors(world: &World) {
     }
 }
 
+/// True if all threads of this process but this one sleep.
+fn other_threads_sleep() -> bool {
+    // SAFETY: the call has no arguments.
+    let own = unsafe { libc::gettid() }.to_string();
+    std::fs::read_dir("/proc/self/task").unwrap().all(|task| {
+        let task = task.unwrap();
+        // A thread that has ended has no such file.
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        task.file_name() == own.as_str() || stat.is_empty() || stat.contains(") S ")
+    })
+}
+
 fn generation(world: &World, path: &Path, eventfd: bool, left: u32) {
     let before = open_descriptors();
     let (pipes, (polled, other)) = (pipe(), pipe());
@@ -313,6 +326,9 @@ fn generation(world: &World, path: &Path, eventfd: bool, left: u32) {
     queue.push(op::read(&file, buffer_for(&file, 65536), 0).user_data(7)).unwrap();
     queue.submit().unwrap();
     assert_eq!(queue.in_flight(), 7);
+    // A starting thread holds a lock of the standard library, without which a child could start
+    // none.
+    assert!(wait_for(5000 * MS, other_threads_sleep));
     // SAFETY: the child drops its copy of the queue, and the parent its own.
     let mut copy = ManuallyDrop::new(unsafe { std::ptr::read(&raw const queue) });
     let status = forked(|| {
@@ -505,8 +521,11 @@ pub fn signals_without_threads(world: &World) {
         let refused = |feature| queue.explain().refusals.iter().any(|it| it.feature == feature);
         assert!(world.kind == BackendKind::Uring || refused(Feature::Threads));
         write_all(&writer, b"x");
+        // Each wait looks at the pipe, however short the signals make it.
+        let before = SIGNALS.load(Ordering::Relaxed);
         while queue.in_flight() > 0 {
             queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(1)));
+            assert!(SIGNALS.load(Ordering::Relaxed) < before + 500);
         }
     });
 }

@@ -186,7 +186,7 @@ pub fn readable_for_cancels(world: &World) {
     assert_eq!(seen, 2);
 }
 
-static SIGNALS: AtomicU32 = AtomicU32::new(0);
+pub static SIGNALS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
             while !over.load(Ordering::Relaxed) {
                 // SAFETY: the target thread joins this one or is this one, so it exists.
                 unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
-                std::thread::sleep(MS / 2);
+                std::thread::sleep(MS / 5);
             }
         });
         body();

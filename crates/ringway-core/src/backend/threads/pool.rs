@@ -10,7 +10,7 @@ use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, LazyEventFd, wait_readable};
+use crate::sys::eventfd::{EventFd, LazyEventFd, WeakEventFd, wait_readable};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -276,7 +276,7 @@ pub(super) struct Shared {
     reaper: Condvar,
     pub idle: Duration,
     /// All eventfds of the state, to find them in a forked child without the mutex.
-    eventfds: [LazyEventFd; 2],
+    eventfds: [WeakEventFd; 2],
 }
 
 pub(super) struct State {
@@ -316,13 +316,13 @@ impl Shared {
             refused: None,
             no_start_before: None,
         };
-        let eventfds = [state.signal.fd.clone(), state.watch.wake_eventfd()];
+        let eventfds = [state.signal.fd.downgrade(), state.watch.wake_eventfd()];
         Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
     }
 
     /// The descriptors of the pool. Takes no lock.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.eventfds.iter().filter_map(LazyEventFd::get).map(AsRawFd::as_raw_fd).collect()
+        self.eventfds.iter().filter_map(WeakEventFd::descriptor).collect()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

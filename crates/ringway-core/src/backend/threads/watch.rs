@@ -6,7 +6,7 @@ use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_defer
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
-use crate::sys::eventfd::{LazyEventFd, left, timespec};
+use crate::sys::eventfd::{LazyEventFd, WeakEventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -201,8 +201,8 @@ impl Watch {
     }
 
     /// The eventfd that wakes the thread.
-    pub fn wake_eventfd(&self) -> LazyEventFd {
-        self.wake.clone()
+    pub fn wake_eventfd(&self) -> WeakEventFd {
+        self.wake.downgrade()
     }
 
     /// Makes what the thread needs, before it is started.
@@ -220,7 +220,7 @@ impl Watch {
 
     /// Closes the eventfd. No thread may be in poll(2), nor begin it.
     pub fn close_wake(&mut self) {
-        self.wake = None;
+        self.wake = LazyEventFd::default();
     }
 
     /// True while a worker makes a blocking call on the stream.
@@ -312,9 +312,9 @@ impl PollSet {
         let count = self.polls.len() as libc::nfds_t;
         // SAFETY: the entries and the timespec live during the call; no signal mask.
         let ready = unsafe { libc::ppoll(self.polls.as_mut_ptr(), count, limit, std::ptr::null()) };
-        self.back_off = ready < 0;
         self.interrupted =
             ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        self.back_off = ready < 0 && !self.interrupted;
         ready > 0
     }
 
