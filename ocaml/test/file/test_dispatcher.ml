@@ -665,7 +665,9 @@ let interrupted_everywhere () =
   go ();
   let rec stop () = try timer 0. with Sys.Break -> stop () in
   stop ();
-  Sys.set_signal Sys.sigalrm previous;
+  (* A signal that came before that is handled here at the latest. *)
+  let rec restore () = try Sys.set_signal Sys.sigalrm previous with Sys.Break -> restore () in
+  restore ();
   while Dispatcher.in_flight dispatcher > 0 do
     drive ~block:true
   done;

@@ -743,14 +743,17 @@ let registered backend () =
 
 exception Interrupted
 
+(* A handler that raises may be called in the midst of it. *)
+let rec in_the_end f = try f () with _ -> in_the_end f
+
 let with_handler signal handler f =
   let before = Sys.signal signal (Signal_handle handler) in
-  Fun.protect ~finally:(fun () -> Sys.set_signal signal before) f
+  Fun.protect ~finally:(fun () -> in_the_end (fun () -> Sys.set_signal signal before)) f
 
 let with_alarm ~every handler f =
   with_handler Sys.sigalrm handler @@ fun () ->
   let set it_value it_interval = ignore (Unix.setitimer ITIMER_REAL { it_value; it_interval }) in
-  Fun.protect ~finally:(fun () -> set 0. 0.) (fun () ->
+  Fun.protect ~finally:(fun () -> in_the_end (fun () -> set 0. 0.)) (fun () ->
       set every every;
       f ())
 
