@@ -772,6 +772,10 @@ let signals backend () =
       while !calls < 3 do
         ignore (Queue.reap queue completions ~min:2 ~timeout_ns:forever)
       done);
+  (* The operation of the handler, if the signals ended every wait before it. *)
+  while Queue.in_flight queue > 1 do
+    ignore (Queue.reap queue completions ~min:1 ~timeout_ns:forever)
+  done;
   (match
      with_alarm ~every:0.01
        (fun _ -> raise Interrupted)
