@@ -48,30 +48,31 @@ let check where memory off len =
   if off < 0 || len < 0 || off > length memory - len then invalid_arg ("Ringway_lwt.File." ^ where)
 
 (* [pos] is an offset of the program: -1 is not the current position. *)
-let at pos name t transfer =
+let at transfer name ~exact t memory ~pos off len =
   if Handle.is_closed t then error EBADF name
   else if pos < 0 then error EINVAL name
   else if not (Handle.is_seekable t) then error ESPIPE name
-  else transfer ~pos
+  else transfer t ~name ~exact memory off len ~pos
 
-let at_position name t transfer =
-  if Handle.is_closed t then error EBADF name else transfer ~pos:Operation.current_position
+let at_position transfer name ~exact t memory off len =
+  if Handle.is_closed t then error EBADF name
+  else transfer t ~name ~exact memory off len ~pos:Operation.current_position
 
 let pread_memory where t memory ~pos off len =
   check where memory off len;
-  at pos "pread" t (Handle.read t ~name:"pread" ~exact:false memory off len)
+  at Handle.read "pread" ~exact:false t memory ~pos off len
 
 let pwrite_memory where t memory ~pos off len =
   check where memory off len;
-  at pos "pwrite" t (Handle.write t ~name:"pwrite" ~exact:false memory off len)
+  at Handle.write "pwrite" ~exact:false t memory ~pos off len
 
 let read_memory where t memory off len =
   check where memory off len;
-  at_position "read" t (Handle.read t ~name:"read" ~exact:false memory off len)
+  at_position Handle.read "read" ~exact:false t memory off len
 
 let write_memory where t memory off len =
   check where memory off len;
-  at_position "write" t (Handle.write t ~name:"write" ~exact:false memory off len)
+  at_position Handle.write "write" ~exact:false t memory off len
 
 let bytes bytes = Handle.Bytes bytes
 let string s = Handle.Bytes (Bytes.unsafe_of_string s)
@@ -95,21 +96,21 @@ let all_written name len result =
 
 let pread_exactly_memory where t memory ~pos off len =
   check where memory off len;
-  all len (at pos "pread" t (Handle.read t ~name:"pread" ~exact:true memory off len))
+  all len (at Handle.read "pread" ~exact:true t memory ~pos off len)
 
 let pwrite_exactly_memory where t memory ~pos off len =
   check where memory off len;
   all_written "pwrite" len
-    (at pos "pwrite" t (Handle.write t ~name:"pwrite" ~exact:true memory off len))
+    (at Handle.write "pwrite" ~exact:true t memory ~pos off len)
 
 let read_exactly_memory where t memory off len =
   check where memory off len;
-  all len (at_position "read" t (Handle.read t ~name:"read" ~exact:true memory off len))
+  all len (at_position Handle.read "read" ~exact:true t memory off len)
 
 let write_exactly_memory where t memory off len =
   check where memory off len;
   all_written "write" len
-    (at_position "write" t (Handle.write t ~name:"write" ~exact:true memory off len))
+    (at_position Handle.write "write" ~exact:true t memory off len)
 
 let pread_exactly t buffer = pread_exactly_memory "pread_exactly" t (Bigarray buffer)
 let pwrite_exactly t buffer = pwrite_exactly_memory "pwrite_exactly" t (Bigarray buffer)
@@ -134,9 +135,8 @@ let read_ranges t ranges =
   else begin
     let results = Array.make (Array.length ranges) (Ok 0) in
     let read i { pos; buffer; off; len } =
-      let name = "pread" in
       Lwt.try_bind
-        (fun () -> at pos name t (Handle.read t ~name ~exact:true (Bigarray buffer) off len))
+        (fun () -> at Handle.read "pread" ~exact:true t (Bigarray buffer) ~pos off len)
         (fun n ->
           results.(i) <- Ok n;
           Lwt.return_unit)

@@ -10,6 +10,8 @@ type t = {
   (* Operations that have not ended. *)
   mutable users : int;
   mutable idle : unit Lwt.u option;
+  (* [ended t], allocated once. *)
+  on_end : (unit -> unit) option;
   (* Sleeps until the last operation at the current position has ended. *)
   mutable position : unit Lwt.t;
   (* Of files that are not seekable: how to cancel each operation. *)
@@ -25,25 +27,6 @@ let is_seekable fd =
   | exception Unix.Unix_error (EOVERFLOW, _, _) -> true
   | exception Unix.Unix_error _ -> false
 
-let create fd =
-  {
-    fd;
-    direct = is_direct fd;
-    seekable = is_seekable fd;
-    closed = false;
-    users = 0;
-    idle = None;
-    position = Lwt.return_unit;
-    next_key = 0;
-    cancels = Hashtbl.create 1;
-  }
-
-let descriptor t = t.fd
-let is_closed t = t.closed
-let is_seekable t = t.seekable
-let is_idle t = t.users = 0
-let is_cached t = t.seekable && not t.direct
-
 let ended t =
   t.users <- t.users - 1;
   if t.users = 0 then
@@ -52,6 +35,29 @@ let ended t =
     | Some resolver ->
         t.idle <- None;
         Lwt.wakeup_later resolver ()
+
+let create fd =
+  let rec t =
+    {
+      fd;
+      direct = is_direct fd;
+      seekable = is_seekable fd;
+      closed = false;
+      users = 0;
+      idle = None;
+      on_end = Some (fun () -> ended t);
+      position = Lwt.return_unit;
+      next_key = 0;
+      cancels = Hashtbl.create 1;
+    }
+  in
+  t
+
+let descriptor t = t.fd
+let is_closed t = t.closed
+let is_seekable t = t.seekable
+let is_idle t = t.users = 0
+let is_cached t = t.seekable && not t.direct
 
 (* Lets [shut] cancel the operation of a promise. *)
 let interruptible t name promise =
@@ -69,12 +75,15 @@ let interruptible t name promise =
       | Lwt.Canceled when t.closed -> Lwt.fail (Unix.Unix_error (EBADF, name, ""))
       | exn -> Lwt.fail exn)
 
-let run t ?(on_end = ignore) name operation finish =
+let run t ?on_end name operation finish =
   let on_end =
-    Some
-      (fun () ->
-        on_end ();
-        ended t)
+    match on_end with
+    | None -> t.on_end
+    | Some on_end ->
+        Some
+          (fun () ->
+            on_end ();
+            ended t)
   in
   (* Nothing is allocated before the call, so no signal handler can raise before it. *)
   t.users <- t.users + 1;
@@ -113,12 +122,12 @@ let in_turn t go =
       raise exn
 
 (* An operation at [pos]. *)
-let run_at t ~on_end ~pos name operation finish =
-  if pos <> Operation.current_position || not t.seekable then run t ~on_end name operation finish
+let run_at t ?on_end ~pos name operation finish =
+  if pos <> Operation.current_position || not t.seekable then run t ?on_end name operation finish
   else
     in_turn t (fun ~on_end:turn_ended ->
         let on_end () =
-          on_end ();
+          Option.iter (fun on_end -> on_end ()) on_end;
           turn_ended ()
         in
         Promise.run ~on_end name "" operation finish)
@@ -141,11 +150,11 @@ let read_cached t memory off len ~pos =
 let flags exact operation = if exact then Operation.exact operation else operation
 
 let read_queued t ~name ~exact memory off len ~pos had =
-  let finish more = had + more in
+  let finish = if had = 0 then Fun.id else fun more -> had + more in
   match memory with
   | Bigarray buffer ->
       let operation = flags exact (Operation.read t.fd buffer ~off ~len ~pos) in
-      run_at t ~on_end:ignore ~pos name operation finish
+      run_at t ~pos name operation finish
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       let operation = flags exact (Operation.read t.fd buffer ~off:0 ~len ~pos) in
@@ -179,7 +188,7 @@ let write t ~name ~exact memory off len ~pos =
   match memory with
   | Bigarray buffer ->
       let operation = flags exact (Operation.write t.fd buffer ~off ~len ~pos) in
-      run_at t ~on_end:ignore ~pos name operation Fun.id
+      run_at t ~pos name operation Fun.id
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       Buffer.blit_from_bytes bytes off buffer 0 len;

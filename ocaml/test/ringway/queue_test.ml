@@ -986,8 +986,8 @@ let descriptors () =
   let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
   List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd"))
 
-(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard library,
-   without which a child could start none. *)
+(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard
+   library, without which a child could start none. *)
 let rec wait_for_threads () =
   let sleeps task =
     match open_in ("/proc/self/task/" ^ task ^ "/stat") with
@@ -1032,6 +1032,23 @@ let forks_keep_no_descriptors backend () =
     ignore (Unix.read r (Bytes.create 1) 0 1)
   in
   generation 2
+
+(* A kernel thread that never ends would make each later system call of the process on a descriptor
+   count references. *)
+let creating_starts_no_worker backend () =
+  fork_no_domains @@ fun () ->
+  in_child (fun () ->
+      let name task =
+        match open_in ("/proc/self/task/" ^ task ^ "/comm") with
+        | exception Sys_error _ -> ""
+        | comm -> Fun.protect ~finally:(fun () -> close_in comm) (fun () -> input_line comm)
+      in
+      with_queue backend (fun _ ->
+          Array.iter
+            (fun task ->
+              if String.length (name task) >= 7 then
+                check_bool "is a worker" false (String.sub (name task) 0 7 = "iou-wrk"))
+            (Sys.readdir "/proc/self/task")))
 
 let fork_while_waiting backend () =
   fork_no_domains @@ fun () ->
@@ -1164,6 +1181,7 @@ let () =
             ("child", fork);
             ("while a thread waits", fork_while_waiting);
             ("descriptors", forks_keep_no_descriptors);
+            ("creating starts no worker", creating_starts_no_worker);
           ] );
       ( "queue",
         each

@@ -818,9 +818,8 @@ impl Backend for Uring {
     }
 
     /// Closing a child's copy of the ring's descriptor cancels nothing of the parent: the kernel
-    /// cancels what the closing process has submitted itself, and the rest only when the last copy
-    /// is closed. (Before 5.10 an exit without that close is worse: it cancels what the parent's
-    /// workers have.)
+    /// cancels at most what the closing process has submitted itself (before 5.12), and the rest
+    /// only when the last copy is closed.
     fn descriptors(&self) -> Vec<RawFd> {
         let eventfd = self.eventfd.iter().map(AsRawFd::as_raw_fd);
         let release_pipe = self.release_pipe.iter().map(AsRawFd::as_raw_fd);

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
@@ -35,18 +36,18 @@ impl EventFd {
     }
 }
 
-/// An eventfd that is made when it is first needed, and closed when this is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct LazyEventFd(Arc<OnceLock<EventFd>>);
-
-/// Finds a [`LazyEventFd`] without a lock, and does not keep it open.
+/// An eventfd that is made when it is first needed, and whose number is readable without the lock
+/// that guards it.
 #[derive(Debug)]
-pub(crate) struct WeakEventFd(Weak<OnceLock<EventFd>>);
+pub(crate) struct LazyEventFd {
+    eventfd: Option<EventFd>,
+    /// -1 while there is none.
+    number: Arc<AtomicI32>,
+}
 
-impl WeakEventFd {
-    /// The descriptor; `None` before it is made and after it is closed.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        self.0.upgrade()?.get().map(AsRawFd::as_raw_fd)
+impl Default for LazyEventFd {
+    fn default() -> Self {
+        Self { eventfd: None, number: Arc::new(AtomicI32::new(-1)) }
     }
 }
 
@@ -54,22 +55,28 @@ impl LazyEventFd {
     /// The eventfd; `None` before it is made.
     #[inline]
     pub fn get(&self) -> Option<&EventFd> {
-        self.0.get()
-    }
-
-    pub fn downgrade(&self) -> WeakEventFd {
-        WeakEventFd(Arc::downgrade(&self.0))
+        self.eventfd.as_ref()
     }
 
     /// Errors: those of [`EventFd::new`].
-    pub fn get_or_make(&self) -> io::Result<&EventFd> {
-        match self.0.get() {
-            Some(eventfd) => Ok(eventfd),
-            None => {
-                let new = EventFd::new()?;
-                Ok(self.0.get_or_init(|| new))
-            }
-        }
+    pub fn get_or_make(&mut self) -> io::Result<&EventFd> {
+        let eventfd = match self.eventfd.take() {
+            Some(eventfd) => eventfd,
+            None => EventFd::new()?,
+        };
+        self.number.store(eventfd.as_raw_fd(), Ordering::Relaxed);
+        Ok(self.eventfd.insert(eventfd))
+    }
+
+    /// Closes it.
+    pub fn close(&mut self) {
+        self.number.store(-1, Ordering::Relaxed);
+        self.eventfd = None;
+    }
+
+    /// Its number, also after later changes; -1 while there is none.
+    pub fn number(&self) -> Arc<AtomicI32> {
+        self.number.clone()
     }
 }
 

@@ -10,10 +10,11 @@ use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, LazyEventFd, WeakEventFd, wait_readable};
+use crate::sys::eventfd::{EventFd, LazyEventFd, wait_readable};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
@@ -275,8 +276,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     reaper: Condvar,
     pub idle: Duration,
-    /// All eventfds of the state, to find them in a forked child without the mutex.
-    eventfds: [WeakEventFd; 2],
+    /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
+    eventfds: [Arc<AtomicI32>; 2],
 }
 
 pub(super) struct State {
@@ -316,13 +317,14 @@ impl Shared {
             refused: None,
             no_start_before: None,
         };
-        let eventfds = [state.signal.fd.downgrade(), state.watch.wake_eventfd()];
+        let eventfds = [state.signal.fd.number(), state.watch.wake_number()];
         Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
     }
 
     /// The descriptors of the pool. Takes no lock.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.eventfds.iter().filter_map(WeakEventFd::descriptor).collect()
+        let numbers = self.eventfds.iter().map(|number| number.load(Ordering::Relaxed));
+        numbers.filter(|number| *number >= 0).collect()
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -337,7 +339,8 @@ impl Shared {
         while state.watch.polling {
             state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.signal = Signal::default();
+        state.signal.fd.close();
+        state.signal.forward_to = None;
         state.watch.close_wake();
     }
 
@@ -430,9 +433,10 @@ impl State {
 
     /// The descriptor; made by the first call.
     pub fn signal_fd(&mut self) -> io::Result<RawFd> {
-        let is_new = self.signal.fd.get().is_none();
-        let fd = self.signal.fd.get_or_make()?;
-        if is_new && self.signal.raised {
+        let signal = &mut self.signal;
+        let is_new = signal.fd.get().is_none();
+        let fd = signal.fd.get_or_make()?;
+        if is_new && signal.raised {
             fd.signal();
         }
         Ok(fd.as_raw_fd())

@@ -6,10 +6,11 @@ use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_defer
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
-use crate::sys::eventfd::{LazyEventFd, WeakEventFd, left, timespec};
+use crate::sys::eventfd::{LazyEventFd, left, timespec};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicI32;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -200,9 +201,9 @@ impl Watch {
         false
     }
 
-    /// The eventfd that wakes the thread.
-    pub fn wake_eventfd(&self) -> WeakEventFd {
-        self.wake.downgrade()
+    /// The number of the eventfd that wakes the thread; -1 while there is none.
+    pub fn wake_number(&self) -> Arc<AtomicI32> {
+        self.wake.number()
     }
 
     /// Makes what the thread needs, before it is started.
@@ -220,7 +221,7 @@ impl Watch {
 
     /// Closes the eventfd. No thread may be in poll(2), nor begin it.
     pub fn close_wake(&mut self) {
-        self.wake = LazyEventFd::default();
+        self.wake.close();
     }
 
     /// True while a worker makes a blocking call on the stream.
