@@ -303,8 +303,12 @@ let is_taken t =
   Queue.Completions.length t.completion > 0 && Queue.Completions.op t.completion 0 <> t.last
 
 let rec deliver_completions t =
-  (* A callback may have closed the queue. *)
-  if (not t.closed) && (is_taken t || Queue.take t.queue t.completion > 0) then begin
+  (* A callback may have closed the queue, or forked and gone on in the child. *)
+  if
+    (not t.closed)
+    && (not (is_forked t))
+    && (is_taken t || Queue.take t.queue t.completion > 0)
+  then begin
     let op = Queue.Completions.op t.completion 0 in
     let slot = Queue.slot op in
     let request = t.requests.(slot) in
@@ -348,7 +352,7 @@ let rec drive_rounds t left =
   else begin
     (* Promises were resolved: the loop must not block before it has seen that. *)
     ignore (Lwt.pause ());
-    if left > 1 then drive_rounds t (left - 1)
+    if left > 1 && not (is_forked t) then drive_rounds t (left - 1)
   end
 
 let drive t =

@@ -66,6 +66,8 @@ let received t n =
 let ended t result = if result > 0 then received t result else t.result <- result
 
 let start_receive t fd =
+  (* As Lwt_unix does: the number of a closed one may belong to another file. *)
+  Lwt_unix.check_descriptor fd;
   if t.receive == Dispatcher.no_request then
     t.receive <-
       Transfer.prepare t.transfer

@@ -27,11 +27,15 @@ let prepare t operation finish =
 let restart t request =
   assert (not (is_running t));
   let dispatcher = Dispatcher.current () in
-  Dispatcher.restart dispatcher request;
-  t.request <- request;
-  match t.dispatcher with
+  (match t.dispatcher with
   | Some known when known == dispatcher -> ()
-  | _ -> t.dispatcher <- Some dispatcher
+  | _ -> t.dispatcher <- Some dispatcher);
+  t.request <- request;
+  (* A signal handler may raise after the operation has been started. *)
+  try Dispatcher.restart dispatcher request
+  with exn when not (Dispatcher.is_pending request) ->
+    t.request <- Dispatcher.no_request;
+    raise exn
 
 let start t operation finish = restart t (prepare t operation finish)
 

@@ -63,7 +63,10 @@ let start_write t buffer off len written =
   let operation =
     match t.destination with
     | File fd -> write fd
-    | Connection fd -> Operation.socket (write (Lwt_unix.unix_file_descr fd))
+    | Connection fd ->
+        (* As Lwt_unix does: the number of a closed one may belong to another file. *)
+        Lwt_unix.check_descriptor fd;
+        Operation.socket (write (Lwt_unix.unix_file_descr fd))
   in
   Transfer.start t.transfer operation (fun result ->
       if result >= 0 then written result else record_error t "write" result)

@@ -238,6 +238,32 @@ let receive () =
   Reader.close reader
 
 (* A read that was cancelled takes nothing from the next one, however late the data is. *)
+(* The number of a descriptor that the program has closed belongs to another file. *)
+let closed_descriptor () =
+  let ours, theirs = socket_pair () in
+  let reader = Reader.of_connection ~close:Lwt.return ours in
+  let writer = Ringway_lwt.Writer.of_connection ~close:Lwt.return ours in
+  Lwt_unix.close ours >>= fun () ->
+  let other, peer = socket_pair () in
+  check bool "the same number" true
+    (Lwt_unix.unix_file_descr other = Lwt_unix.unix_file_descr ours);
+  send peer "secret" >>= fun () ->
+  let is_ebadf name f =
+    result f >|= function
+    | Error (Unix.Unix_error (EBADF, _, _)) -> ()
+    | Error exn -> Alcotest.failf "%s: %s" name (show_exn exn)
+    | Ok _ -> Alcotest.failf "%s: succeeded" name
+  in
+  is_ebadf "read" (fun () -> Reader.read_line reader) >>= fun () ->
+  Ringway_lwt.Writer.write writer "x" >>= fun () ->
+  is_ebadf "write" (fun () -> Ringway_lwt.Writer.flush writer) >>= fun () ->
+  let bytes = Bytes.create 6 in
+  Lwt_unix.read other bytes 0 6 >>= fun n ->
+  check string "the data is there" "secret" (Bytes.sub_string bytes 0 n);
+  Reader.close reader >>= fun () ->
+  Ringway_lwt.Writer.abort writer >>= fun () ->
+  Lwt_list.iter_s Lwt_unix.close [ theirs; other; peer ]
+
 let cancel_then_read () =
   let reader, peer = pair () in
   let bytes = Bytes.create 100 in
@@ -472,6 +498,7 @@ let tests =
     test_no_leak "a named pipe" fifo;
     test "faults" faults;
     test_no_leak "a connection" receive;
+    test_no_leak "a descriptor that was closed" closed_descriptor;
     test_no_leak "cancelled receive: the data is kept" cancel_then_read;
     test_no_leak "cancelled receives: every byte arrives once" cancel_storm;
     test_no_leak "cancelled composed reads: the data is kept" cancel_composed;

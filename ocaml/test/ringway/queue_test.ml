@@ -743,14 +743,17 @@ let registered backend () =
 
 exception Interrupted
 
+(* A handler that raises may be called in the midst of it. *)
+let rec in_the_end f = try f () with _ -> in_the_end f
+
 let with_handler signal handler f =
   let before = Sys.signal signal (Signal_handle handler) in
-  Fun.protect ~finally:(fun () -> Sys.set_signal signal before) f
+  Fun.protect ~finally:(fun () -> in_the_end (fun () -> Sys.set_signal signal before)) f
 
 let with_alarm ~every handler f =
   with_handler Sys.sigalrm handler @@ fun () ->
   let set it_value it_interval = ignore (Unix.setitimer ITIMER_REAL { it_value; it_interval }) in
-  Fun.protect ~finally:(fun () -> set 0. 0.) (fun () ->
+  Fun.protect ~finally:(fun () -> in_the_end (fun () -> set 0. 0.)) (fun () ->
       set every every;
       f ())
 
@@ -769,6 +772,10 @@ let signals backend () =
       while !calls < 3 do
         ignore (Queue.reap queue completions ~min:2 ~timeout_ns:forever)
       done);
+  (* The operation of the handler, if the signals ended every wait before it. *)
+  while Queue.in_flight queue > 1 do
+    ignore (Queue.reap queue completions ~min:1 ~timeout_ns:forever)
+  done;
   (match
      with_alarm ~every:0.01
        (fun _ -> raise Interrupted)
@@ -1035,6 +1042,23 @@ let forks_keep_no_descriptors backend () =
   in
   generation 2
 
+(* A kernel thread that never ends would make each later system call of the process on a descriptor
+   count references. *)
+let creating_starts_no_worker backend () =
+  fork_no_domains @@ fun () ->
+  in_child (fun () ->
+      let name task =
+        match open_in ("/proc/self/task/" ^ task ^ "/comm") with
+        | exception Sys_error _ -> ""
+        | comm -> Fun.protect ~finally:(fun () -> close_in comm) (fun () -> input_line comm)
+      in
+      with_queue backend (fun _ ->
+          Array.iter
+            (fun task ->
+              if String.length (name task) >= 7 then
+                check_bool "is a worker" false (String.sub (name task) 0 7 = "iou-wrk"))
+            (Sys.readdir "/proc/self/task")))
+
 let fork_while_waiting backend () =
   fork_no_domains @@ fun () ->
   with_waiting_thread backend @@ fun queue -> in_child (fun () -> expect_forked queue)
@@ -1166,6 +1190,7 @@ let () =
             ("child", fork);
             ("while a thread waits", fork_while_waiting);
             ("descriptors", forks_keep_no_descriptors);
+            ("creating starts no worker", creating_starts_no_worker);
           ] );
       ( "queue",
         each
