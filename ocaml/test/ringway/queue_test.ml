@@ -977,6 +977,8 @@ let fork backend () =
   let op = Queue.push queue (Operation.poll r Operation.pollin) in
   (* The completion of the first is for the parent alone. *)
   Queue.wait queue ~min:1 ~timeout_ns:forever;
+  (* A sanitizer's locks must not be held by a thread that is being started. *)
+  Unix.sleepf 0.01;
   in_child (fun () ->
       expect_forked queue;
       (* The child's own. *)
