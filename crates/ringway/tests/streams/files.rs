@@ -3,6 +3,7 @@
 use crate::common::{available, write_synced};
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Engine, FaultPlan};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -45,6 +46,35 @@ pub fn sample(content: &[u8]) -> (TempDir, PathBuf) {
     let path = dir.path().join("file");
     write_synced(&path, content);
     (dir, path)
+}
+
+/// Keeps a file in the page cache while it exists: reclaim skips pages that are mapped and locked.
+pub struct Cached {
+    first: *mut libc::c_void,
+    len: usize,
+}
+
+impl Cached {
+    pub fn new(path: &Path) -> Self {
+        let file = std::fs::File::open(path).unwrap();
+        let len = file.metadata().unwrap().len() as usize;
+        let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: the call takes a descriptor that is open and numbers.
+        let first =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, file.as_raw_fd(), 0) };
+        assert_ne!(first, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        // SAFETY: these bytes were mapped above. An ordinary user may have too low a limit; reclaim
+        // is then possible, though not likely.
+        unsafe { libc::mlock(first, len) };
+        Self { first, len }
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        // SAFETY: nothing else knows this mapping.
+        unsafe { libc::munmap(self.first, self.len) };
+    }
 }
 
 /// Opens the file through the engine.

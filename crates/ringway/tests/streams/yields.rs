@@ -3,7 +3,7 @@
 
 use crate::common::watchdog::Watchdog;
 use crate::common::{WakeCounter, current_thread, multi_thread, open, pattern};
-use crate::files::{engines, sample};
+use crate::files::{Cached, engines, sample};
 use ringway::Engine;
 use std::cell::Cell;
 use std::pin::pin;
@@ -59,6 +59,7 @@ fn loops_yield() {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt};
     let content = pattern(0, LEN);
     let (_dir, path) = sample(&content);
+    let _cached = Cached::new(&path);
     for engine in copying() {
         let file = open(engine, &path, false);
         let check = |what: &str, (read, polls, most): (usize, usize, usize)| {
@@ -166,6 +167,7 @@ fn loops_yield() {
 fn single_calls_yield() {
     let content = pattern(0, LEN);
     let (dir, path) = sample(&content);
+    let _cached = Cached::new(&path);
     let enough = |what: &str, polls: usize| {
         assert!(polls >= LEN / MOST, "{what}: {polls} polls for {LEN} bytes");
     };
