@@ -10,7 +10,6 @@ type file = {
   (* Where input is read: explicit, so that a read that was cancelled does not skip data. Output is
      written at the position of the kernel, which [O_APPEND] needs. *)
   mutable pos : int;
-  read_ahead : Read_ahead.t;
   (* Of the last write, if it failed. *)
   mutable unwritten : exn option;
 }
@@ -23,7 +22,6 @@ let start file operation =
 let read_cached file buffer off len =
   if Dispatcher.spend (Dispatcher.current ()) len then begin
     let n = Page_cache.read file.fd buffer ~off ~len ~pos:file.pos in
-    if n = -1 then Read_ahead.missed file.read_ahead ~pos:file.pos;
     if n < -1 then -n - 1 else n
   end
   else -1
@@ -87,7 +85,6 @@ let seek file offset command =
 
 let close_file file () =
   Transfer.stop file.transfer Lwt.Canceled >>= fun () ->
-  Read_ahead.stop file.read_ahead >>= fun () ->
   Descriptor.close file.fd >>= fun () ->
   match file.unwritten with None -> Lwt.return_unit | Some exn -> Lwt.fail exn
 
@@ -98,7 +95,6 @@ let of_file (type m) ?buffer ~(mode : m mode) fd : file * m channel =
       transfer = Transfer.create ();
       result = None;
       pos = 0;
-      read_ahead = Read_ahead.create fd;
       unwritten = None;
     }
   in

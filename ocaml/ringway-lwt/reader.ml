@@ -6,7 +6,6 @@ type file = {
   (* Explicit, not the kernel's: a read that is cancelled after it has advanced the position would
      lose data. *)
   mutable pos : int;
-  read_ahead : Read_ahead.t;
 }
 
 type source = File of file | Connection of Lwt_unix.file_descr
@@ -82,7 +81,6 @@ let start_receive t fd =
 let read_cached file buffer length =
   if Dispatcher.spend (Dispatcher.current ()) length then begin
     let n = Page_cache.read file.fd buffer ~off:0 ~len:length ~pos:file.pos in
-    if n = -1 then Read_ahead.missed file.read_ahead ~pos:file.pos;
     if n < -1 then -n - 1 else n
   end
   else -1
@@ -315,12 +313,7 @@ let close t =
       let closed, resolver = Lwt.wait () in
       t.closed <- Some closed;
       Lwt.cancel t.receiving;
-      let stop () =
-        Transfer.stop t.transfer closed_exn >>= fun () ->
-        match t.source with
-        | File file -> Read_ahead.stop file.read_ahead
-        | Connection _ -> Lwt.return_unit
-      in
+      let stop () = Transfer.stop t.transfer closed_exn in
       Lwt.on_any
         (Lwt.finalize stop t.close_source)
         (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
@@ -335,9 +328,7 @@ let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Un
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->
-      make buffer_size
-        (File { fd; pos = 0; read_ahead = Read_ahead.create fd })
-        (fun () -> Descriptor.close fd)
+      make buffer_size (File { fd; pos = 0 }) (fun () -> Descriptor.close fd)
   | Stream fd -> of_connection ~buffer_size fd
 
 let with_file ?buffer_size ?flags path f =

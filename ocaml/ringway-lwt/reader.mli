@@ -2,7 +2,7 @@
     [`Eof]; errors are [Unix.Unix_error] with the errno of the system call.
 
     {b Files} are read from the page cache within the call where they are cached, and through the
-    queue otherwise; the kernel is asked to read ahead. {b Connections} are received through the
+    queue otherwise; the kernel reads ahead by itself. {b Connections} are received through the
     ring if [Engine] is installed, and with [Lwt_unix] otherwise.
 
     A reader serves one call at a time: concurrent calls wait for their turn, in order.
