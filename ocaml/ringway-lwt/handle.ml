@@ -171,15 +171,11 @@ let read t ~name ~exact memory off len ~pos =
   | read when read >= 0 -> Lwt.return read
   | missing ->
       let had = -missing - 1 in
-      let at_position = pos = Operation.current_position in
-      let rest =
-        read_queued t ~name ~exact memory (off + had) (len - had)
-          ~pos:(if at_position then pos else pos + had)
-          had
-      in
-      if had = 0 || exact || not at_position then rest
+      let pos = if pos = Operation.current_position then pos else pos + had in
+      let rest = read_queued t ~name ~exact memory (off + had) (len - had) ~pos had in
+      if had = 0 || exact then rest
       else
-        (* The position has passed these bytes: they must not be lost to an error after them. *)
+        (* As for the system call, the bytes before an error are the result. *)
         Lwt.catch
           (fun () -> rest)
           (function Unix.Unix_error _ -> Lwt.return had | exn -> Lwt.fail exn)

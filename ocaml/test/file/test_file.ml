@@ -237,6 +237,51 @@ let faults () =
   Dispatcher.set_current previous;
   Lwt.return_unit
 
+(* The page cache has the first half, and reading the second one fails: as for the system call, the
+   bytes before the error are the result. *)
+let half_cached () =
+  let backend = List.hd (Way.backends ()) in
+  if backend = Queue.Kaio then begin
+    Way.skip "kaio reads such files on threads, which faults do not reach";
+    Lwt.return_unit
+  end
+  else
+    (* Longer than what the page cache keeps as one piece. *)
+    let half_length = 524_288 in
+    let length = 2 * half_length in
+    with_text "half" (String.make half_length 'a' ^ String.make half_length 'b') (fun file ->
+        let bytes = Bytes.create length in
+        let failing read =
+          let dispatcher = Dispatcher.create (Queue.create ~backend ~faults:"errors=1000" ()) in
+          let previous = if Way.is "engine" then Some (Dispatcher.current ()) else None in
+          Dispatcher.set_current (Some dispatcher);
+          Dispatcher.attach dispatcher;
+          let read = read () in
+          Dispatcher.set_current previous;
+          read
+        in
+        let rec half name read attempts =
+          if attempts = 0 then begin
+            Way.skip (name ^ ": the page cache always has the whole file");
+            Lwt.return_unit
+          end
+          else
+            let* () = File.fsync file in
+            let* () = File.advise file ~pos:half_length ~len:half_length Dont_need in
+            let* (_ : int) = File.lseek file 0 SEEK_SET in
+            let* n = failing read in
+            if n = length then half name read (attempts - 1)
+            else begin
+              Alcotest.(check int) name half_length n;
+              Alcotest.(check string)
+                name (String.make half_length 'a')
+                (Bytes.sub_string bytes 0 half_length);
+              Lwt.return_unit
+            end
+        in
+        let* () = half "pread" (fun () -> File.pread_bytes file bytes ~pos:0 0 length) 100 in
+        half "read" (fun () -> File.read_bytes file bytes 0 length) 100)
+
 let ranges prepare =
   with_text "ranges" "0123456789" (fun file ->
       let buffer = Buffer.of_string "----------" in
@@ -529,6 +574,7 @@ let () =
       ("bounds", Way.lwt bounds);
       ("concurrent reads at the position", Way.lwt (both_ways concurrent));
       ("short transfers, retries and delays", Way.lwt faults);
+      ("half cached", Way.lwt half_cached);
       ("ranges", Way.lwt (both_ways ranges));
       ("ranges of a directory", Way.lwt short_file_of_ranges);
       ("other operations", Way.lwt others);
