@@ -5,6 +5,17 @@ type t =
   | Seekable of Unix.file_descr  (** a regular file, a block device, or a directory *)
   | Stream of Lwt_unix.file_descr  (** a pipe, a socket, or a character device *)
 
+val openat :
+  ?on_unwanted:(Unix.file_descr -> unit) ->
+  string ->
+  flags:int ->
+  Unix.file_perm ->
+  (Unix.file_descr -> 'a) ->
+  'a Lwt.t
+(** [openat path ~flags perm finish] opens a file with the [O_*] bits [flags] and is fulfilled with
+    [finish descriptor]. A descriptor that is opened although the promise was cancelled is given to
+    [on_unwanted] (default: [Unix.close]). Fails as [Lwt_unix.openfile] does. *)
+
 val openfile : string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
 (** Fails as [Lwt_unix.openfile] does. *)
 

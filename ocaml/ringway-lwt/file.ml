@@ -5,15 +5,8 @@ type t = Handle.t
 let error code name = Lwt.fail (Unix.Unix_error (code, name, ""))
 
 let openfile ?(direct = false) path flags perm =
-  let bits = Operation.open_flags flags lor if direct then Operation.o_direct else 0 in
-  (* openat2(2) takes permissions only for a new file. *)
-  let perm = if List.mem Unix.O_CREAT flags then perm land 0o7777 else 0 in
-  match Operation.openat path ~flags:bits ~perm with
-  | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (ENOENT, "open", path))
-  | operation ->
-      Promise.run "open" path operation
-        (fun fd -> Handle.create (Operation.descriptor_of_result fd))
-        ~on_unwanted:(fun fd -> Unix.close (Operation.descriptor_of_result fd))
+  let flags = Operation.open_flags flags lor if direct then Operation.o_direct else 0 in
+  Descriptor.openat path ~flags perm Handle.create
 
 let of_unix_file_descr = Handle.create
 
@@ -25,8 +18,7 @@ let close t =
   if Handle.is_closed t then error EBADF "close"
   else
     Lwt.no_cancel
-      (Lwt.bind (Handle.shut t) (fun () ->
-           Promise.run "close" "" (Operation.close (Handle.descriptor t)) ignore))
+      (Lwt.bind (Handle.shut t) (fun () -> Descriptor.close (Handle.descriptor t)))
 
 let with_file ?direct path flags perm f =
   Lwt.bind (openfile ?direct path flags perm) (fun t ->
@@ -162,24 +154,9 @@ let run name t operation finish =
 
 let lseek t offset whence =
   if Handle.is_closed t then error EBADF "lseek"
-  else
-    Handle.in_turn t (fun ~on_end ->
-        let result = Lwt.wrap (fun () -> Unix.lseek (Handle.descriptor t) offset whence) in
-        on_end ();
-        result)
+  else Handle.seek t Unix.lseek offset whence
 
-let stat_as decode t =
-  if Handle.is_closed t then error EBADF "fstat"
-  else begin
-    let buffer = Buffer_pool.take Stat.buffer_size in
-    let dir = Operation.directory (Handle.descriptor t) in
-    Handle.run t "fstat"
-      ~on_end:(fun () -> Buffer_pool.give buffer)
-      (Operation.statx ~dir "" ~flags:Stat.empty_path ~mask:Stat.basic buffer)
-      (fun _ -> decode buffer)
-  end
-
-let stat t = stat_as Stat.stats t
+let stat t = if Handle.is_closed t then error EBADF "fstat" else Handle.stat t Stat.stats
 let fsync t = run "fsync" t Operation.fsync ignore
 let fdatasync t = run "fdatasync" t Operation.fdatasync ignore
 let truncate t length = run "ftruncate" t (fun fd -> Operation.ftruncate fd length) ignore

@@ -64,23 +64,14 @@ let handle ch =
 (* ---- Opening and closing -------------------------------------------------------------------- *)
 
 let openfile path flags perm =
-  let bits = Operation.open_flags flags in
-  (* openat2(2) takes permissions only for a new file. *)
-  let perm = if List.mem O_CREAT flags then perm land 0o7777 else 0 in
-  match Operation.openat path ~flags:bits ~perm with
-  | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (ENOENT, "open", path))
-  | operation ->
-      Promise.run "open" path operation
-        (fun result ->
-          let fd = Operation.descriptor_of_result result in
-          if not (List.mem O_CLOEXEC flags) then Unix.clear_close_on_exec fd;
-          if is_file fd then begin
-            let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
-            remember ch (Some (Handle.create fd));
-            ch
-          end
-          else Lwt_unix.of_unix_file_descr fd)
-        ~on_unwanted:(fun fd -> Unix.close (Operation.descriptor_of_result fd))
+  Descriptor.openat path ~flags:(Operation.open_flags flags) perm (fun fd ->
+      if not (List.mem O_CLOEXEC flags) then Unix.clear_close_on_exec fd;
+      if is_file fd then begin
+        let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
+        remember ch (Some (Handle.create fd));
+        ch
+      end
+      else Lwt_unix.of_unix_file_descr fd)
 
 (* The state of a file that is closed as soon as its operations have ended. Lwt_unix raises the same
    exception for a closed one. *)
@@ -167,11 +158,7 @@ let write_bigarray where ch buf pos len =
 let seek lwt_seek unix_seek ch offset whence =
   match handle ch with
   | None -> lwt_seek ch offset whence
-  | Some handle ->
-      Handle.in_turn handle (fun ~on_end ->
-          let result = Lwt.wrap (fun () -> unix_seek (Handle.descriptor handle) offset whence) in
-          on_end ();
-          result)
+  | Some handle -> Handle.seek handle unix_seek offset whence
 
 let lseek ch offset whence = seek Lwt_unix.lseek Unix.lseek ch offset whence
 
@@ -195,13 +182,7 @@ let fdatasync ch = on_file "fdatasync" Operation.fdatasync Lwt_unix.fdatasync ch
 let stat_of decode lwt_fstat ch =
   match handle ch with
   | None -> lwt_fstat ch
-  | Some handle ->
-      let buffer = Buffer_pool.take Stat.buffer_size in
-      let dir = Operation.directory (Handle.descriptor handle) in
-      Handle.run handle "fstat"
-        ~on_end:(fun () -> Buffer_pool.give buffer)
-        (Operation.statx ~dir "" ~flags:Stat.empty_path ~mask:Stat.basic buffer)
-        (fun _ -> decode buffer)
+  | Some handle -> Handle.stat handle decode
 
 let fstat ch = stat_of Stat.stats Lwt_unix.fstat ch
 

@@ -191,6 +191,20 @@ let write t ~name ~exact memory off len ~pos =
       let operation = flags exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
       run_at t ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
 
+let seek t unix_seek offset whence =
+  in_turn t (fun ~on_end ->
+      let result = Lwt.wrap (fun () -> unix_seek t.fd offset whence) in
+      on_end ();
+      result)
+
+let stat t decode =
+  let buffer = Buffer_pool.take Stat.buffer_size in
+  run t "fstat"
+    ~on_end:(fun () -> Buffer_pool.give buffer)
+    (Operation.statx ~dir:(Operation.directory t.fd) "" ~flags:Stat.empty_path ~mask:Stat.basic
+       buffer)
+    (fun _ -> decode buffer)
+
 let shut t =
   t.closed <- true;
   let cancels = Hashtbl.fold (fun _ cancel all -> cancel :: all) t.cancels [] in

@@ -38,9 +38,17 @@ val is_cached : t -> bool
 val run : t -> ?on_end:(unit -> unit) -> string -> Ringway.Operation.t -> (int -> 'a) -> 'a Lwt.t
 (** {!Promise.run} with an operation that does not depend on the current position. *)
 
-val in_turn : t -> (on_end:(unit -> unit) -> 'a Lwt.t) -> 'a Lwt.t
-(** [in_turn t go] calls [go] after all earlier operations at the current position have ended. [go]
-    must see to it that [on_end] is called once, when its own has ended. *)
+val seek :
+  t ->
+  (Unix.file_descr -> 'a -> Unix.seek_command -> 'a) ->
+  'a ->
+  Unix.seek_command ->
+  'a Lwt.t
+(** [seek t unix_seek offset whence] calls [Unix.lseek] or [Unix.LargeFile.lseek] after all earlier
+    operations at the current position have ended. *)
+
+val stat : t -> (Ringway.Buffer.t -> 'a) -> 'a Lwt.t
+(** [fstat(2)]. The argument is a function of {!Ringway.Stat}. *)
 
 (** {1 Closing} *)
 

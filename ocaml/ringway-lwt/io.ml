@@ -121,7 +121,6 @@ let with_file ?buffer ?flags ?perm ~mode path f =
   open_file ?buffer ?flags ?perm ~mode path >>= fun channel ->
   Lwt.finalize (fun () -> f channel) (fun () -> close channel)
 
-let unlink path = Promise.run "unlink" path (Operation.unlink path) ignore
 let prng = lazy (Random.State.make_self_init ())
 
 (* Tries names until [f] succeeds with one. *)
@@ -147,16 +146,14 @@ let with_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix f =
   open_temp_file ?buffer ?flags ?perm ?temp_dir ?prefix ?suffix () >>= fun (path, channel) ->
   Lwt.finalize
     (fun () -> f (path, channel))
-    (fun () -> Lwt.no_cancel (Lwt.finalize (fun () -> close channel) (fun () -> unlink path)))
+    (fun () -> Lwt.no_cancel (Lwt.finalize (fun () -> close channel) (fun () -> Path.unlink path)))
 
 let fsync fd = Promise.run "fsync" "" (Operation.fsync fd) ignore
 
 let fsync_directory path =
   let flags = Operation.open_flags [ O_RDONLY ] in
-  Promise.run "open" path (Operation.openat path ~flags ~perm:0) Operation.descriptor_of_result
-  >>= fun fd -> Lwt.finalize (fun () -> fsync fd) (fun () -> Descriptor.close fd)
-
-let rename path new_path = Promise.run "rename" path (Operation.rename path new_path) ignore
+  Descriptor.openat path ~flags 0 Fun.id >>= fun fd ->
+  Lwt.finalize (fun () -> fsync fd) (fun () -> Descriptor.close fd)
 
 let with_atomic_file ?buffer ?(perm = 0o666) path f =
   let directory = Filename.dirname path in
@@ -164,11 +161,10 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
   (* A name that is as long as the file system permits leaves no room for more. *)
   let prefix = "." ^ String.sub name 0 (min 200 (String.length name)) ^ "." in
   let create name =
-    Promise.run "open" name
-      (Operation.openat name ~flags:(Operation.open_flags new_file) ~perm:(perm land 0o7777))
-      (fun fd -> (name, Operation.descriptor_of_result fd))
+    Descriptor.openat name ~flags:(Operation.open_flags new_file) perm
+      (fun fd -> (name, fd))
       ~on_unwanted:(fun fd ->
-        Unix.close (Operation.descriptor_of_result fd);
+        Unix.close fd;
         Unix.unlink name)
   in
   with_new_name ~directory ~prefix ~suffix:".tmp" create >>= fun (name, fd) ->
@@ -176,12 +172,12 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
   let commit () =
     flush channel >>= fun () ->
     fsync file.fd >>= fun () ->
-    close channel >>= fun () -> rename name path
+    close channel >>= fun () -> Path.rename name path
   in
   Lwt.catch
     (fun () -> f channel >>= fun result -> Lwt.no_cancel (commit () >|= fun () -> result))
     (fun exn ->
-      let clean_up () = Lwt.finalize (fun () -> abort channel) (fun () -> unlink name) in
+      let clean_up () = Lwt.finalize (fun () -> abort channel) (fun () -> Path.unlink name) in
       Lwt.no_cancel (Lwt.catch clean_up (fun _ -> Lwt.return_unit)) >>= fun () -> Lwt.fail exn)
   >>= fun result -> Lwt.no_cancel (fsync_directory directory) >|= fun () -> result
 
