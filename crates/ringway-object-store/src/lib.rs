@@ -1,0 +1,24 @@
+//! A drop-in for [`object_store`](https://docs.rs/object_store)'s `LocalFileSystem`, and a reader
+//! of Parquet files, whose I/O goes through [`ringway`].
+//!
+//! The crate supports two releases of object_store and of parquet, since data engines follow their
+//! releases months later: each has a module with the same items, behind a feature of its name.
+// One source serves each release; only the types in its signatures differ.
+#![allow(clippy::duplicate_mod)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(feature = "object_store_0_13")]
+pub mod object_store_0_13;
+#[cfg(feature = "object_store_0_14")]
+pub mod object_store_0_14;
+#[cfg(feature = "parquet_59")]
+pub mod parquet_59;
+#[cfg(feature = "parquet_60")]
+pub mod parquet_60;
+
+#[cfg(feature = "object_store_0_14")]
+#[doc(inline)]
+pub use object_store_0_14::RingwayFileSystem;
+#[cfg(feature = "parquet_60")]
+#[doc(inline)]
+pub use parquet_60::ParquetReader;

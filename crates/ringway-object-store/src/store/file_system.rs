@@ -1,0 +1,150 @@
+//! [`RingwayFileSystem`]: its constructors and options, and the trait `ObjectStore`, whose methods
+//! are in the files next to this one.
+
+use super::object_store::local::LocalFileSystem;
+use super::object_store::path::Path;
+use super::object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_core::stream::BoxStream;
+use ringway::{Coalesce, Engine};
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// An `ObjectStore` of local files, as `LocalFileSystem`, on ringway.
+#[derive(Clone, Debug)]
+pub struct RingwayFileSystem {
+    /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
+    local: LocalFileSystem,
+    engine: Option<Engine>,
+    direct: bool,
+    coalesce: Coalesce,
+    fsync: bool,
+}
+
+impl RingwayFileSystem {
+    /// Creates a store of the whole file system: the path `etc/passwd` is the file `/etc/passwd`.
+    pub fn new() -> Self {
+        Self::around(LocalFileSystem::new())
+    }
+
+    /// Creates a store of the files below this directory, which must exist.
+    pub fn new_with_prefix(prefix: impl AsRef<std::path::Path>) -> Result<Self> {
+        LocalFileSystem::new_with_prefix(prefix).map(Self::around)
+    }
+
+    fn around(local: LocalFileSystem) -> Self {
+        Self { local, engine: None, direct: false, coalesce: Coalesce::default(), fsync: false }
+    }
+
+    /// Deletes directories that become empty when a file is deleted.
+    pub fn with_automatic_cleanup(mut self, automatic_cleanup: bool) -> Self {
+        self.local = self.local.with_automatic_cleanup(automatic_cleanup);
+        self
+    }
+
+    /// Makes what is written durable before a write returns.
+    pub fn with_fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+
+    /// Uses this engine instead of the global one.
+    pub fn with_engine(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Reads with direct I/O, past the page cache.
+    pub fn with_direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// When `get_ranges` reads nearby ranges together.
+    pub fn with_coalesce(mut self, coalesce: Coalesce) -> Self {
+        self.coalesce = coalesce;
+        self
+    }
+
+    /// The path of the file for this location.
+    pub fn path_to_filesystem(&self, location: &Path) -> Result<PathBuf> {
+        self.local.path_to_filesystem(location)
+    }
+}
+
+impl Default for RingwayFileSystem {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Display for RingwayFileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local = self.local.to_string();
+        write!(f, "Ringway{}", local.strip_prefix("Local").unwrap_or(&local))
+    }
+}
+
+#[async_trait]
+impl ObjectStore for RingwayFileSystem {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        opts: PutOptions,
+    ) -> Result<PutResult> {
+        self.local.put_opts(location, payload, opts).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        opts: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.local.put_multipart_opts(location, opts).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.local.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.local.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.local.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.local.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.local.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.local.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.local.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.local.rename_opts(from, to, options).await
+    }
+}

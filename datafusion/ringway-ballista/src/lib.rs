@@ -1,0 +1,1 @@
+//! Ballista with ringway.

@@ -1,0 +1,1 @@
+//! All tests of this workspace, in one program: linking DataFusion takes long.
