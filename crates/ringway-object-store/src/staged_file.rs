@@ -171,8 +171,7 @@ fn publish(
 
 /// Checks that the object exists and has this ETag. Blocks.
 fn check_e_tag(path: &Path, expected: &str, of: fn(&Metadata) -> String) -> Result<()> {
-    let refused =
-        |reason: String| Err(WriteError::Precondition { path: path.to_owned(), reason });
+    let refused = |reason: String| Err(WriteError::Precondition { path: path.to_owned(), reason });
     match std::fs::metadata(path) {
         Ok(present) => match of(&present) {
             e_tag if e_tag == expected => Ok(()),

@@ -93,9 +93,7 @@ impl StagedName {
         let linked = std::fs::hard_link(self.path(), dest);
         drop(self.0.take());
         linked.map_err(|source| match source.kind() {
-            ErrorKind::AlreadyExists => {
-                WriteError::AlreadyExists { path: dest.to_owned(), source }
-            }
+            ErrorKind::AlreadyExists => WriteError::AlreadyExists { path: dest.to_owned(), source },
             _ => Action::Rename.failed(dest)(source),
         })
     }
