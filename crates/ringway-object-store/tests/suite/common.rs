@@ -35,26 +35,44 @@ pub fn runtime() -> Runtime {
 
 /// The files and directories below a directory: mode, and content of files, by name.
 pub fn tree(dir: &Path) -> BTreeMap<String, (u32, Option<Vec<u8>>)> {
-    let mut found = BTreeMap::new();
+    let found = |name: String| {
+        let path = dir.join(&name);
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        let content = metadata.is_file().then(|| std::fs::read(&path).unwrap());
+        (name, (metadata.mode(), content))
+    };
+    names(dir).into_iter().map(found).collect()
+}
+
+/// The names of files and directories below a directory, sorted. Files may be removed meanwhile.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(next) = dirs.pop() {
         for entry in std::fs::read_dir(&next).unwrap() {
             let path = entry.unwrap().path();
-            let metadata = std::fs::symlink_metadata(&path).unwrap();
-            let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
-            let content = metadata.is_file().then(|| std::fs::read(&path).unwrap());
-            found.insert(name, (metadata.mode(), content));
-            if metadata.is_dir() {
+            found.push(path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned());
+            if path.is_dir() {
                 dirs.push(path);
             }
         }
     }
+    found.sort();
     found
 }
 
-/// The names in a directory.
-pub fn names(dir: &Path) -> Vec<String> {
-    tree(dir).into_keys().collect()
+/// Whether a name is that of a staged file.
+pub fn is_staged(name: &str) -> bool {
+    let suffix = name.rsplit('/').next().and_then(|name| name.split_once('#'));
+    suffix.is_some_and(|(_, number)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Waits until no staged file is left.
+pub async fn until_unstaged(dir: &Path) {
+    let staged = || names(dir).iter().any(|name| is_staged(name));
+    until("staged files to be removed", || !staged()).await;
 }
 
 /// Waits until `ready` returns true. Other tasks run meanwhile.

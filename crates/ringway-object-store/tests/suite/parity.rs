@@ -8,7 +8,7 @@ use super::object_store::{
     RenameOptions, RenameTargetMode,
 };
 use super::{RELEASE, RingwayFileSystem};
-use crate::common::{engines, runtime, scratch, tree};
+use crate::common::{engines, is_staged, runtime, scratch, tree, until_unstaged};
 use crate::process::in_child;
 use futures::TryStreamExt;
 use proptest::prelude::*;
@@ -172,21 +172,10 @@ async fn same(calls: Vec<Call>, engine: &ringway::Engine, automatic_cleanup: boo
         // `LocalFileSystem` leaves staged files after some failures, and removes others later.
         let mut their = tree(theirs.path());
         their.retain(|name, _| !is_staged(name));
-        let mut our = tree(ours.path());
-        if our.keys().any(|name| is_staged(name)) {
-            let gone = || !tree(ours.path()).keys().any(|name| is_staged(name));
-            crate::common::until("staged files to be removed", gone).await;
-            our.retain(|name, _| !is_staged(name));
-        }
+        until_unstaged(ours.path()).await;
+        let our = tree(ours.path());
         assert_eq!(our, their, "after {call:?}");
     }
-}
-
-fn is_staged(name: &str) -> bool {
-    let suffix = name.rsplit('/').next().and_then(|name| name.split_once('#'));
-    suffix.is_some_and(|(_, number)| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
 }
 
 fn check(cases: u32) {

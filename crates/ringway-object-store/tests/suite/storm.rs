@@ -2,9 +2,9 @@
 //! no staged file is left, and every object is one that was written as a whole.
 
 use super::RingwayFileSystem;
-use super::object_store::path::Path;
 use super::object_store::ObjectStoreExt;
-use crate::common::{engines, names, runtime, scratch, tree, until, until_idle};
+use super::object_store::path::Path;
+use crate::common::{engines, runtime, scratch, tree, until_idle, until_unstaged};
 use futures::{StreamExt, stream};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -97,8 +97,7 @@ fn dropped_calls_leave_nothing() {
                     task.await.unwrap();
                 }
                 until_idle(&engine).await;
-                let staged = || names(dir.path()).iter().any(|name| name.contains('#'));
-                until("staged files to be removed", || !staged()).await;
+                until_unstaged(dir.path()).await;
             });
             let objects: Vec<_> = tree(dir.path())
                 .into_iter()
