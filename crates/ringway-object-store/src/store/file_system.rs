@@ -1,12 +1,14 @@
 //! [`RingwayFileSystem`]: its constructors and options, and the trait `ObjectStore`, whose methods
 //! are in the files next to this one.
 
+use super::error::renamed;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use crate::read_ahead::ReadAhead;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
@@ -19,11 +21,12 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
     /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
-    local: LocalFileSystem,
-    engine: Option<Engine>,
-    direct: bool,
-    coalesce: Coalesce,
-    fsync: bool,
+    pub(super) local: LocalFileSystem,
+    pub(super) engine: Option<Engine>,
+    pub(super) direct: bool,
+    pub(super) coalesce: Coalesce,
+    pub(super) read_ahead: ReadAhead,
+    pub(super) fsync: bool,
 }
 
 impl RingwayFileSystem {
@@ -34,11 +37,18 @@ impl RingwayFileSystem {
 
     /// Creates a store of the files below this directory, which must exist.
     pub fn new_with_prefix(prefix: impl AsRef<std::path::Path>) -> Result<Self> {
-        LocalFileSystem::new_with_prefix(prefix).map(Self::around)
+        LocalFileSystem::new_with_prefix(prefix).map(Self::around).map_err(renamed)
     }
 
     fn around(local: LocalFileSystem) -> Self {
-        Self { local, engine: None, direct: false, coalesce: Coalesce::default(), fsync: false }
+        Self {
+            local,
+            engine: None,
+            direct: false,
+            coalesce: Coalesce::default(),
+            read_ahead: ReadAhead::default(),
+            fsync: false,
+        }
     }
 
     /// Deletes directories that become empty when a file is deleted.
@@ -71,9 +81,25 @@ impl RingwayFileSystem {
         self
     }
 
+    /// How the streams of `get` are read. Default: [`ReadAhead::default`].
+    pub fn with_read_ahead(mut self, read_ahead: ReadAhead) -> Self {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// The engine of this store; `None` for the global one.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// When `get_ranges` reads nearby ranges together.
+    pub fn coalesce(&self) -> Coalesce {
+        self.coalesce
+    }
+
     /// The path of the file for this location.
     pub fn path_to_filesystem(&self, location: &Path) -> Result<PathBuf> {
-        self.local.path_to_filesystem(location)
+        self.local.path_to_filesystem(location).map_err(renamed)
     }
 }
 
@@ -110,11 +136,11 @@ impl ObjectStore for RingwayFileSystem {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.local.get_opts(location, options).await
+        self.get_object(location, options).await
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.local.get_ranges(location, ranges).await
+        self.get_object_ranges(location, ranges).await
     }
 
     fn delete_stream(
