@@ -1,3 +1,7 @@
 //! All tests of this workspace, in one program: linking DataFusion takes long.
 
+mod cancel;
+mod faults;
+mod formats;
+mod small_files;
 mod tpch;
