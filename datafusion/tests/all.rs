@@ -1,1 +1,3 @@
 //! All tests of this workspace, in one program: linking DataFusion takes long.
+
+mod tpch;
