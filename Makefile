@@ -17,9 +17,11 @@ FUZZ ?= 60
 STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
-# Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench` and
-# `make ocaml-bench`.
+# Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
+# `make ocaml-bench` and `make data-bench`.
 ARGS ?=
+# The scale of TPC-H in `make data-bench`: 1 is 400 MB on disk.
+SCALE ?= 10
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
@@ -53,6 +55,7 @@ needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := $(BUILD_NEEDS)
+needs.data-bench := $(BUILD_NEEDS)
 needs.go-bench := go
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
@@ -266,12 +269,35 @@ sanitize: ## the queue's and the engine's tests under AddressSanitizer and Threa
 # Built twice: a build with tokio's own io_uring would change plain tokio in the other rows.
 COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
 PEERS := $(abspath $(TARGET))/compare
+RUN_COMPARE := $(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare
+define build-compare
+$(CARGO) $(COMPARE) $(PEERS)
+RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
+	--features tokio-io-uring
+endef
 compare: ## ringway next to its peers and to a bare ring, in about ten minutes; ARGS="..."
 	@$(NEED) $(needs.compare)
-	$(CARGO) $(COMPARE) $(PEERS)
-	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
-		--features tokio-io-uring
-	$(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare $(ARGS)
+	$(build-compare)
+	$(RUN_COMPARE) $(ARGS)
+
+# The data stays in target/data for the next run. Ballista is built as well: without it, cargo would
+# choose other features and compile DataFusion once more.
+DATA := $(abspath $(TARGET))/data
+DATA_BENCH := datafusion/target/release/data-bench
+TPCH := $(DATA)/tpch-$(SCALE)
+data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 ARGS="..."
+	@$(NEED) $(needs.data-bench)
+	$(build-compare)
+	$(CARGO) build --release --workspace --manifest-path datafusion/Cargo.toml \
+		--target-dir datafusion/target
+	@mkdir -p $(DATA)
+	test -e $(DATA)/ranges || $(DATA_BENCH) ranges --out $(DATA)/ranges
+	test -e $(TPCH) || $(DATA_BENCH) generate tpch --scale $(SCALE) --out $(TPCH)
+	test -e $(DATA)/wide || $(DATA_BENCH) generate wide --out $(DATA)/wide
+	test -e $(DATA)/small || $(DATA_BENCH) generate small --out $(DATA)/small
+	$(RUN_COMPARE) ranges --ranges $(DATA)/ranges --scratch $(DATA)
+	$(DATA_BENCH) run b --tpch $(TPCH) --wide $(DATA)/wide --json $(DATA)/b.json $(ARGS)
+	$(DATA_BENCH) run c --small $(DATA)/small --json $(DATA)/c.json $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	$(MAKE) -C go bench ARGS="$(ARGS)"
