@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 use comparison::{Results, State};
 use contestant::Contestant;
 use generate::parquet_file::Codec;
+use generate::{new_folder, ranges, small, tpch, wide};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -58,7 +59,7 @@ enum Command {
     Turn { turn: String },
 }
 
-/// What to generate; a folder must be empty if it exists.
+/// What to generate, in a new folder.
 #[derive(Debug, Subcommand)]
 enum Generate {
     /// The tables of TPC-H
@@ -110,14 +111,8 @@ struct Run {
 
 fn main() {
     let done = match Options::parse().command {
-        Command::Generate(Generate::Tpch { scale, codec, out }) => {
-            generate::tpch::generate(&out, scale, codec)
-        }
-        Command::Generate(Generate::Wide { rows, codec, out }) => {
-            generate::wide::generate(&out, rows, codec)
-        }
-        Command::Generate(Generate::Small { files, out }) => generate::small::generate(&out, files),
-        Command::Ranges { scale, out } => generate::ranges::generate(&out, scale),
+        Command::Generate(what) => generate(&what),
+        Command::Ranges { scale, out } => ranges::generate(&out, scale),
         Command::Run(options) => run(&options),
         Command::Report { json, into } => report(&json, into.as_deref()),
         Command::Turn { turn } => turn::run(&turn),
@@ -125,6 +120,18 @@ fn main() {
     if let Err(error) = done {
         eprintln!("data-bench: {error:#}");
         process::exit(1);
+    }
+}
+
+fn generate(what: &Generate) -> anyhow::Result<()> {
+    match what {
+        Generate::Tpch { scale, codec, out } => {
+            new_folder(out, |folder| tpch::generate(folder, *scale, *codec))
+        }
+        Generate::Wide { rows, codec, out } => {
+            new_folder(out, |folder| wide::generate(folder, *rows, *codec))
+        }
+        Generate::Small { files, out } => new_folder(out, |folder| small::generate(folder, *files)),
     }
 }
 

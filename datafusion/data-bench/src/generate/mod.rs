@@ -7,21 +7,34 @@ pub mod small;
 pub mod tpch;
 pub mod wide;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Creates the folder, which must be empty if it exists: files that are left from other options
-/// would become rows of the tables.
-fn create_empty_folder(folder: &Path) -> anyhow::Result<()> {
-    let about = || folder.display().to_string();
-    fs::create_dir_all(folder).with_context(about)?;
-    if fs::read_dir(folder).with_context(about)?.next().is_some() {
-        bail!("{}: not empty", folder.display());
+/// Makes the folder `out` with what `make` writes to the folder it is given. That one has another
+/// name until all is written, so `out` is never incomplete.
+///
+/// # Errors
+///
+/// A folder that exists; those of `make` and of renaming.
+pub fn new_folder(
+    out: &Path,
+    make: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let about = || out.display().to_string();
+    ensure!(!out.try_exists().with_context(about)?, "{}: exists already", out.display());
+    let mut name = out.file_name().with_context(about)?.to_owned();
+    name.push(".partial");
+    let partial = out.with_file_name(name);
+    // Left by a run that was interrupted.
+    if partial.try_exists().with_context(about)? {
+        fs::remove_dir_all(&partial).with_context(|| partial.display().to_string())?;
     }
-    Ok(())
+    fs::create_dir_all(&partial).with_context(|| partial.display().to_string())?;
+    make(&partial)?;
+    fs::rename(&partial, out).with_context(about)
 }
 
 /// Makes each of `count` items on as many threads as there are processors. After an error no
@@ -70,10 +83,19 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_files_is_refused() {
+    fn a_folder_is_whole_or_not_there() {
         let folder = tempfile::tempdir().unwrap();
-        create_empty_folder(&folder.path().join("a/b")).unwrap();
-        let error = create_empty_folder(&folder.path().join("a")).unwrap_err();
-        assert!(error.to_string().contains("not empty"), "{error}");
+        let out = folder.path().join("a/out");
+        let write = |folder: &Path, name| Ok(fs::write(folder.join(name), "x")?);
+        let error = new_folder(&out, |folder| {
+            write(folder, "first")?;
+            bail!("interrupted")
+        });
+        assert_eq!(error.unwrap_err().to_string(), "interrupted");
+        assert!(!out.exists());
+        new_folder(&out, |folder| write(folder, "second")).unwrap();
+        assert!(out.join("second").exists() && !out.join("first").exists());
+        let error = new_folder(&out, |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("exists already"), "{error}");
     }
 }

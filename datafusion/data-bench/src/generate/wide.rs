@@ -89,15 +89,13 @@ const OTHERS: [Kind; 10] = [
 /// Columns in all, as in ClickBench.
 const COLUMNS: usize = 105;
 
-/// Writes a table of this many rows into `folder`, which must be empty if it exists: files of a
-/// million rows.
+/// Writes a table of this many rows into the empty `folder`: files of a million rows.
 ///
 /// # Errors
 ///
-/// No rows, a folder that is not empty, those of writing files.
+/// No rows; those of writing files.
 pub fn generate(folder: &Path, rows: u64, codec: Codec) -> anyhow::Result<()> {
     ensure!(rows > 0, "a table without rows");
-    super::create_empty_folder(folder)?;
     super::in_parallel(rows.div_ceil(FILE) as usize, |file| {
         let path = folder.join(format!("{file:03}.parquet"));
         let first = file as u64 * FILE;
