@@ -18,7 +18,7 @@ STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
 # Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
-# `make ocaml-bench` and `make data-bench`.
+# `make ocaml-bench`, `make data-bench` and `make cluster`.
 ARGS ?=
 # The scale of TPC-H in `make data-bench`: 1 is 400 MB on disk.
 SCALE ?= 10
@@ -56,6 +56,7 @@ needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := $(BUILD_NEEDS)
 needs.data-bench := $(BUILD_NEEDS)
+needs.cluster := $(BUILD_NEEDS)
 needs.go-bench := go
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
@@ -318,6 +319,18 @@ data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 
 	$(RUN_COMPARE) ranges --ranges $(DATA)/ranges --scratch $(DATA)
 	$(DATA_BENCH) run b --tpch $(TPCH) --wide $(DATA)/wide --json $(DATA)/b.json $(ARGS)
 	$(DATA_BENCH) run c --small $(DATA)/small --json $(DATA)/c.json $(ARGS)
+
+# Everything is built, as for data-bench.
+cluster: SCALE = 1
+cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 ARGS="..."
+	@$(NEED) $(needs.cluster)
+	$(CARGO) build --release --workspace --manifest-path datafusion/Cargo.toml \
+		--target-dir datafusion/target
+	@mkdir -p $(DATA)
+	test -e $(DATA)/tpch-$(SCALE) || \
+		$(DATA_BENCH) generate tpch --scale $(SCALE) --out $(DATA)/tpch-$(SCALE)
+	datafusion/target/release/ringway-ballista-cluster --tables $(DATA)/tpch-$(SCALE) \
+		--queries datafusion/queries/tpch --work-dir $(DATA) $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	$(MAKE) -C go bench ARGS="$(ARGS)"

@@ -1,5 +1,6 @@
 //! All tests of this workspace, in one program: linking DataFusion takes long.
 
+mod ballista;
 mod cancel;
 mod faults;
 mod formats;

@@ -31,6 +31,8 @@ pub mod program;
 pub mod scheduler;
 mod shuffle_file;
 mod shuffle_reader;
+#[cfg(test)]
+mod shuffle_tests;
 mod shuffle_writer;
 
 use datafusion::execution::runtime_env::RuntimeEnv;

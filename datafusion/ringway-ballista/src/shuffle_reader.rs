@@ -352,7 +352,7 @@ fn coalesced(
 }
 
 /// The rows of these locations as their writers have reported them; `None` if one has not.
-fn rows_of(locations: &[PartitionLocation]) -> Option<u64> {
+pub(crate) fn rows_of(locations: &[PartitionLocation]) -> Option<u64> {
     let statistics = locations.iter().map(|location| location.partition_stats);
     match stats_for_partitions(0, statistics).num_rows {
         Precision::Exact(rows) => Some(rows as u64),
