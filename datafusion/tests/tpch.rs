@@ -5,7 +5,7 @@ use ringway_datafusion_tests::{Answer, session, tpch};
 use tokio::sync::OnceCell;
 
 /// The answers of DataFusion on its own store, in one partition.
-async fn expected(query: usize) -> &'static Answer {
+pub async fn expected(query: usize) -> &'static Answer {
     static ANSWERS: [OnceCell<Answer>; 22] = [const { OnceCell::const_new() }; 22];
     let answer = ANSWERS[query - 1].get_or_init(|| async {
         let session = session::local(1);

@@ -30,10 +30,15 @@ pub(crate) async fn read(
         return Err(Error::inconsistent(range.start, range.end));
     }
     let is_suspect = |range: &Range<u64>| range.end > MAX_END || range.end - range.start > LARGE;
-    if ranges.iter().any(is_suspect) {
+    let blocks = if ranges.iter().any(is_suspect) {
         first_error(file, path, &in_turn(ranges)).await?;
-    }
-    let blocks = file.read_ranges_each(ranges, coalesce).await;
+        // What is left beyond the largest offset is empty.
+        let clamp = |range: &Range<u64>| range.start.min(MAX_END)..range.end.min(MAX_END);
+        let ranges: Vec<_> = ranges.iter().map(clamp).collect();
+        file.read_ranges_each(&ranges, coalesce).await
+    } else {
+        file.read_ranges_each(ranges, coalesce).await
+    };
     let blocks = blocks.map_err(|error| Error::read(path, error))?;
     let mut bytes = Vec::with_capacity(blocks.len());
     for (block, range) in blocks.into_iter().zip(ranges) {

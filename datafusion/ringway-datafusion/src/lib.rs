@@ -27,10 +27,15 @@
 //! registers it in all of them. A program that builds many sessions registers it once, when it
 //! builds the runtime: [`registry`].
 
+mod parquet;
+mod version;
+
+pub use parquet::OneVersion;
 pub use ringway;
 pub use ringway_object_store::object_store_0_13::RingwayFileSystem;
 pub use ringway_object_store::parquet_59::ParquetReader;
 
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::object_store::{
     DefaultObjectStoreRegistry, ObjectStoreRegistry, ObjectStoreUrl,
 };
@@ -41,6 +46,8 @@ use std::sync::Arc;
 /// Makes a session read and write local files through ringway's global engine: all URLs that start
 /// with `file://` and all plain paths. Returns the store that it replaces, usually a
 /// `LocalFileSystem`; `session.register_object_store` puts it back.
+///
+/// It also adds the rule [`OneVersion`] to the session.
 ///
 /// This neither blocks nor fails. The global engine is built by the first read; to choose its
 /// options, use [`ringway::EngineBuilder::install_global`] or [`register_store`].
@@ -66,27 +73,44 @@ pub fn register_store(
     session: &SessionContext,
     store: RingwayFileSystem,
 ) -> Option<Arc<dyn ObjectStore>> {
-    session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), Arc::new(store))
+    let store = Arc::new(store);
+    let rule = Arc::new(OneVersion::new(&session.runtime_env(), store.clone()));
+    add_rule(session, rule);
+    session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), store)
+}
+
+/// Adds the rule behind all others, in place of one that an earlier call added.
+fn add_rule(session: &SessionContext, rule: Arc<OneVersion>) {
+    let state = session.state_ref();
+    let mut state = state.write();
+    let id = state.session_id().to_owned();
+    let mut builder = SessionStateBuilder::new_from_existing(state.clone()).with_session_id(id);
+    if let Some(optimizer) = builder.physical_optimizers() {
+        optimizer.rules.retain(|rule| rule.name() != OneVersion::NAME);
+    }
+    *state = builder.with_physical_optimizer_rule(rule).build();
 }
 
 /// DataFusion's default registry of object stores, with this store for local files. For programs
-/// that build the runtime themselves: all sessions of that runtime use the store.
+/// that build the runtime themselves: all sessions of that runtime use the store. These sessions do
+/// not have the rule [`OneVersion`]; its documentation shows how to add it.
 ///
 /// ```
 /// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 /// use datafusion::prelude::{SessionConfig, SessionContext};
 /// use ringway_datafusion::{RingwayFileSystem, registry};
+/// use std::sync::Arc;
 ///
 /// # fn main() -> datafusion::error::Result<()> {
 /// let runtime = RuntimeEnvBuilder::new()
-///     .with_object_store_registry(registry(RingwayFileSystem::new()))
+///     .with_object_store_registry(registry(Arc::new(RingwayFileSystem::new())))
 ///     .build_arc()?;
 /// let session = SessionContext::new_with_config_rt(SessionConfig::new(), runtime.clone());
 /// let another = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
 /// # Ok(()) }
 /// ```
-pub fn registry(store: RingwayFileSystem) -> Arc<dyn ObjectStoreRegistry> {
+pub fn registry(store: Arc<RingwayFileSystem>) -> Arc<dyn ObjectStoreRegistry> {
     let registry = DefaultObjectStoreRegistry::new();
-    registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), Arc::new(store));
+    registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), store);
     Arc::new(registry)
 }

@@ -9,15 +9,21 @@ mod tables;
 mod terminal;
 
 use anyhow::{Context, Result};
-use args::Args;
-use clap::Parser;
+use args::{Args, Store};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use runner::{End, Runner};
 use std::io::{self, IsTerminal, Read};
 use std::process::ExitCode;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Args::parse()).await {
+    let args = Args::parse();
+    if args.store == Store::Local && (args.direct || args.backend.is_some()) {
+        let text = "--direct and --backend need --store ringway";
+        Args::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
+    match run(args).await {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {
             eprintln!("ringway-sql: cancelled");

@@ -4,7 +4,7 @@ use crate::args::{Args, StatsForm, Store};
 use crate::cost::{Cost, Start};
 use crate::output::Output;
 use crate::tables;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
@@ -46,9 +46,6 @@ impl Runner {
         }
         let session = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
         let engine = match args.store {
-            Store::Local if args.direct || args.backend.is_some() => {
-                bail!("--direct and --backend need --store ringway")
-            }
             Store::Local => None,
             Store::Ringway => {
                 let mut builder = Engine::builder();

@@ -99,8 +99,7 @@ fn visible_name(path: &Path) -> Option<String> {
 /// Splits a file's name before its format: `orders.csv.gz` into `orders` and `.csv.gz`.
 fn split_extension(name: &str) -> Option<(&str, &str)> {
     let lower = name.to_ascii_lowercase();
-    let plain =
-        [".gz", ".bz2", ".xz", ".zst"].iter().find_map(|suffix| lower.strip_suffix(suffix));
+    let plain = [".gz", ".bz2", ".xz", ".zst"].iter().find_map(|suffix| lower.strip_suffix(suffix));
     let stem = match plain {
         Some(plain) => strip_format(plain, &[".csv", ".json", ".jsonl", ".ndjson"]),
         None => strip_format(&lower, &[".parquet", ".csv", ".json", ".jsonl", ".ndjson"]),

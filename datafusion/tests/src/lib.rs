@@ -2,6 +2,7 @@
 //! answers in a form that can be compared.
 
 pub mod answer;
+pub mod files;
 pub mod session;
 pub mod tpch;
 

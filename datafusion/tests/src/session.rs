@@ -7,7 +7,8 @@ use ringway_datafusion::ringway::{BackendKind, Engine, Stats};
 use std::time::{Duration, Instant};
 
 /// The backends that every test of equal answers runs on.
-pub const BACKENDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+pub const BACKENDS: [BackendKind; 3] =
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
 /// An engine on this backend; `None`, with a message, where the kernel refuses it.
 pub fn engine(backend: BackendKind) -> Option<Engine> {
@@ -34,7 +35,11 @@ pub fn ringway(store: RingwayFileSystem, partitions: usize) -> SessionContext {
 
 /// A session on an engine of its own, with that engine; `None`, with a message, where the kernel
 /// refuses the backend.
-pub fn on(backend: BackendKind, direct: bool, partitions: usize) -> Option<(SessionContext, Engine)> {
+pub fn on(
+    backend: BackendKind,
+    direct: bool,
+    partitions: usize,
+) -> Option<(SessionContext, Engine)> {
     let engine = engine(backend)?;
     let store = RingwayFileSystem::new().with_engine(&engine).with_direct(direct);
     Some((ringway(store, partitions), engine))

@@ -4,7 +4,7 @@ use super::error::{STORE, renamed};
 use super::file_system::RingwayFileSystem;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
-use super::object_store::{CopyOptions, Error, ObjectStore, RenameOptions, Result};
+use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
 use crate::dir_lock::DirLock;
 use crate::staged_file::{call, sync_dirs};
 use crate::staging::create_parents;
@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use ringway::Engine;
 use ringway::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FilePath, PathBuf};
 
 impl RingwayFileSystem {
@@ -23,7 +24,13 @@ impl RingwayFileSystem {
         options: CopyOptions,
     ) -> Result<()> {
         let (old, new) = (from.clone(), to.clone());
-        let copy = move |local: LocalFileSystem| {
+        let overwrites = options.mode == CopyMode::Overwrite;
+        let copy = move |local: LocalFileSystem, from: &FilePath, to: &FilePath| {
+            if overwrites && is_same(from, to) {
+                // A rename between two names of a file does nothing, so `LocalFileSystem` would
+                // leave the link that it renames.
+                return Ok(());
+            }
             in_place(async { local.copy_opts(&old, &new, options).await })
         };
         self.relocate(from, to, false, copy).await
@@ -36,7 +43,7 @@ impl RingwayFileSystem {
         options: RenameOptions,
     ) -> Result<()> {
         let (old, new) = (from.clone(), to.clone());
-        let rename = move |local: LocalFileSystem| {
+        let rename = move |local: LocalFileSystem, _: &FilePath, _: &FilePath| {
             in_place(async { local.rename_opts(&old, &new, options).await })
         };
         self.relocate(from, to, true, rename).await
@@ -48,7 +55,7 @@ impl RingwayFileSystem {
         from: &Path,
         to: &Path,
         changes_source: bool,
-        work: impl FnOnce(LocalFileSystem) -> Result<()> + Send + 'static,
+        work: impl FnOnce(LocalFileSystem, &FilePath, &FilePath) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let (from, to) = (self.path_to_filesystem(from)?, self.path_to_filesystem(to)?);
         let engine = self.used_engine()?;
@@ -67,7 +74,7 @@ impl RingwayFileSystem {
             // Without a lock only updates are refused.
             let _lock = DirLock::take(parents.iter().map(PathBuf::as_path));
             changed.append(&mut parents);
-            Ok(work(local).map(|()| changed))
+            Ok(work(local, &from, &to).map(|()| changed))
         };
         let changed = call(engine, Action::Rename, &target, work).await?.map_err(renamed)?;
         if self.fsync {
@@ -86,14 +93,23 @@ pub(super) fn in_place<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
+/// Syncs the content of an object. If it cannot be, because it does not exist, the copy fails, too,
+/// and reports that.
 async fn sync_content(engine: &Engine, path: &FilePath) -> Result<(), WriteError> {
-    let sync =
-        async { OpenOptions::new().read(true).engine(engine).open(path).await?.sync_all().await };
-    match sync.await {
-        // The error of the copy is the one to report.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(Action::Sync.failed(path)),
+    match engine.fs().metadata(path).await {
+        Ok(metadata) if metadata.is_file() => {}
+        _ => return Ok(()),
     }
+    let mut options = OpenOptions::new();
+    let file = options.read(true).engine(engine).open(path).await;
+    let synced = async { file?.sync_all().await };
+    synced.await.map_err(Action::Sync.failed(path))
+}
+
+/// Whether two paths are names of the same file. Blocks.
+fn is_same(a: &FilePath, b: &FilePath) -> bool {
+    let inode = |path| std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    inode(a).is_some_and(|a| inode(b) == Some(a))
 }
 
 /// Creates the missing parents of `to`, which are to be locked. Blocks. Returns the directories
