@@ -6,7 +6,7 @@ use crate::stream::shortened;
 use bytes::Bytes;
 use ringway::Coalesce;
 use ringway::fs::File;
-use std::io;
+use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
 
@@ -30,10 +30,15 @@ pub(crate) async fn read(
         return Err(Error::inconsistent(range.start, range.end));
     }
     let is_suspect = |range: &Range<u64>| range.end > MAX_END || range.end - range.start > LARGE;
-    if ranges.iter().any(is_suspect) {
+    let blocks = if ranges.iter().any(is_suspect) {
         first_error(file, path, &in_turn(ranges)).await?;
-    }
-    let blocks = file.read_ranges_each(ranges, coalesce).await;
+        // What is left beyond the largest offset is empty.
+        let clamp = |range: &Range<u64>| range.start.min(MAX_END)..range.end.min(MAX_END);
+        let ranges: Vec<_> = ranges.iter().map(clamp).collect();
+        file.read_ranges_each(&ranges, coalesce).await
+    } else {
+        file.read_ranges_each(ranges, coalesce).await
+    };
     let blocks = blocks.map_err(|error| Error::read(path, error))?;
     let mut bytes = Vec::with_capacity(blocks.len());
     for (block, range) in blocks.into_iter().zip(ranges) {
@@ -56,9 +61,8 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
         return Ok(());
     };
     Err(match range {
-        Range { end, .. } if *end > MAX_END => {
-            Error::read(path, io::Error::from_raw_os_error(EINVAL))
-        }
+        // As `pread(2)` for offsets that no file has.
+        Range { end, .. } if *end > MAX_END => Error::read(path, Errno::INVAL.into()),
         Range { start, .. } if *start >= len => Error::start_too_large(*start, len),
         Range { start, .. } => {
             let expected = len - start;
@@ -66,9 +70,6 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
         }
     })
 }
-
-/// What `pread(2)` gives for offsets that no file has.
-const EINVAL: i32 = 22;
 
 /// The ranges in order of offset, with those joined that touch or overlap.
 pub(crate) fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {

@@ -158,8 +158,7 @@ fn publish(
     condition: Condition,
 ) -> Result<Metadata> {
     let metadata = file.metadata().map_err(Action::Metadata.failed(dest))?;
-    // Some network file systems report errors of writes here.
-    nix::unistd::close(file).map_err(|error| Action::CopyData.failed(dest)(error.into()))?;
+    drop(file);
     let lock = DirLock::take(dest.parent());
     match condition {
         // Without a lock only updates are refused.
