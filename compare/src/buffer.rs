@@ -12,6 +12,11 @@ impl Buffer {
     pub fn new(len: usize) -> Self {
         Self(aligned(len))
     }
+
+    /// The same, without touching its pages: the kernel provides each at its first use.
+    pub fn untouched(len: usize) -> Self {
+        Self(AlignedBuffer::new(len, 4096))
+    }
 }
 
 /// The same, as ringway's own type. The bytes are written, so the kernel has provided every page

@@ -5,6 +5,8 @@ use crate::contestants;
 use crate::figures::Figures;
 use crate::job::{Assignment, Job};
 use anyhow::{Context, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::panic;
 use std::path::Path;
@@ -36,17 +38,27 @@ pub fn run(assignment: &str) -> anyhow::Result<()> {
     process::exit(0);
 }
 
-/// Runs in the parent: starts `program` and reads the figures it prints.
+/// Runs in the parent: measures in a process of `program`.
 pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figures> {
+    start(program, "run", assignment, assignment.warm_up + assignment.time + OVERHEAD_LIMIT)
+}
+
+/// Starts a subcommand of `program` with what it has to do, and reads the figures it prints. It is
+/// killed after `limit`.
+pub fn start<F: DeserializeOwned>(
+    program: &Path,
+    subcommand: &str,
+    what: &impl Serialize,
+    limit: Duration,
+) -> anyhow::Result<F> {
     let mut child = Command::new(program)
-        .arg("run")
-        .arg(serde_json::to_string(assignment)?)
+        .arg(subcommand)
+        .arg(serde_json::to_string(what)?)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| program.display().to_string())?;
-    let limit = assignment.warm_up + assignment.time + OVERHEAD_LIMIT;
     let status = wait(&mut child, limit)?;
     let (mut out, mut errors) = (String::new(), String::new());
     child.stdout.take().context("stdout is a pipe")?.read_to_string(&mut out)?;

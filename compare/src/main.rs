@@ -8,6 +8,7 @@ mod contestants;
 mod figures;
 mod job;
 mod options;
+mod ranges;
 mod reader;
 mod report;
 mod suite;
@@ -22,6 +23,8 @@ fn main() {
     let options = Options::parse();
     let done = match &options.command {
         Some(Command::Run { assignment }) => child::run(assignment),
+        Some(Command::Ranges(ranges)) => ranges::run(ranges, options.tokio_io_uring.as_deref()),
+        Some(Command::RangesTurn { turn }) => ranges::run_turn(turn),
         Some(Command::List) => {
             report::list(options.tokio_io_uring.is_some());
             Ok(())

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::ranges;
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use ringway_measure::units;
@@ -83,9 +84,17 @@ pub enum Command {
         /// The number of operations.
         operations: u64,
     },
+    Ranges(ranges::Options),
+    /// Make one turn of `ranges` and print it as JSON. The program starts itself this way.
+    #[command(hide = true)]
+    RangesTurn {
+        turn: String,
+    },
     /// Make one measurement and print it as JSON. The program starts itself this way.
     #[command(hide = true)]
-    Run { assignment: String },
+    Run {
+        assignment: String,
+    },
 }
 
 fn duration(text: &str) -> anyhow::Result<Duration> {

@@ -156,7 +156,7 @@ fn ranges(file: &File, readers: Vec<Reader>) -> io::Result<()> {
 }
 
 /// A ring with the flags for one thread, if the kernel supports them.
-fn ring(in_flight: usize) -> io::Result<IoUring> {
+pub fn ring(in_flight: usize) -> io::Result<IoUring> {
     let entries = (2 * in_flight).next_power_of_two();
     let completions = entries.min(MOST_COMPLETIONS) as u32;
     let entries = entries.min(MOST_ENTRIES) as u32;

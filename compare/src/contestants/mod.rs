@@ -18,6 +18,8 @@ mod threads;
 mod tokio_fs;
 mod tokio_uring;
 
+pub use bare::ring as bare_ring;
+
 use crate::figures::Figures;
 use crate::job::Job;
 use crate::workload::{Operation, Workload};

@@ -2,6 +2,7 @@
 
 use super::object_store;
 use crate::error::Error;
+use crate::write_error::WriteError;
 
 /// The name of the store in errors.
 pub(super) const STORE: &str = "RingwayFileSystem";
@@ -12,6 +13,22 @@ impl From<Error> for object_store::Error {
             Error::NotFound { path, source } => {
                 Self::NotFound { path: path.to_string_lossy().into_owned(), source: source.into() }
             }
+            error => Self::Generic { store: STORE, source: error.into() },
+        }
+    }
+}
+
+impl From<WriteError> for object_store::Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::AlreadyExists { path, source } => Self::AlreadyExists {
+                path: path.to_string_lossy().into_owned(),
+                source: source.into(),
+            },
+            WriteError::Precondition { ref path, .. } => Self::Precondition {
+                path: path.to_string_lossy().into_owned(),
+                source: error.into(),
+            },
             error => Self::Generic { store: STORE, source: error.into() },
         }
     }

@@ -12,6 +12,7 @@ use crate::read_ahead::ReadAhead;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use ringway::{Coalesce, Engine};
 use std::fmt;
 use std::ops::Range;
@@ -59,7 +60,13 @@ impl RingwayFileSystem {
         self
     }
 
-    /// Makes what is written durable before a write returns.
+    /// Makes what is written durable before a write returns: the contents of an object, its name,
+    /// and the names of new directories. This covers `put`, multipart uploads (when they are
+    /// completed), `copy` and `rename`, but not `delete`. Default: false.
+    ///
+    /// If a sync of the contents fails, the write fails and the object is not changed. If the sync
+    /// of a directory fails afterwards, the write fails although the object is visible; whether it
+    /// survives a power failure is then unknown.
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
@@ -136,7 +143,7 @@ impl ObjectStore for RingwayFileSystem {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.local.put_opts(location, payload, opts).await
+        self.put_object(location, payload, opts).await
     }
 
     async fn put_multipart_opts(
@@ -144,7 +151,7 @@ impl ObjectStore for RingwayFileSystem {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.local.put_multipart_opts(location, opts).await
+        Ok(Box::new(self.start_upload(location, opts).await?))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -159,11 +166,11 @@ impl ObjectStore for RingwayFileSystem {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.local.delete_stream(locations)
+        self.delete_objects(locations)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list(prefix)
+        self.local.list(prefix).map_err(renamed).boxed()
     }
 
     fn list_with_offset(
@@ -171,18 +178,18 @@ impl ObjectStore for RingwayFileSystem {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list_with_offset(prefix, offset)
+        self.local.list_with_offset(prefix, offset).map_err(renamed).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.local.list_with_delimiter(prefix).await
+        self.local.list_with_delimiter(prefix).await.map_err(renamed)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.local.copy_opts(from, to, options).await
+        self.copy_object(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.local.rename_opts(from, to, options).await
+        self.rename_object(from, to, options).await
     }
 }

@@ -1,0 +1,14 @@
+//! `compare ranges`: tens of thousands of byte ranges of one large file, as the scan of a Parquet
+//! file requests them. Each contestant reads all of them into buffers of its own, once; what counts
+//! is the time until the last one has been read, and what that costs.
+
+mod contestants;
+mod file;
+mod list;
+mod report;
+mod run;
+mod turn;
+mod work;
+
+pub use run::{Options, run};
+pub use turn::run as run_turn;
