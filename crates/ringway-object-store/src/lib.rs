@@ -15,6 +15,8 @@ mod error;
 mod etag;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod open;
+#[cfg(any(feature = "parquet_59", feature = "parquet_60"))]
+mod parquet_source;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod ranges;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]

@@ -114,14 +114,22 @@ pub(crate) async fn write(file: &File, mut buffers: Vec<Bytes>, offset: u64) -> 
     Ok(())
 }
 
-/// Syncs directories, so that names in them are durable.
+/// Syncs directories, so that names in them are durable. Instead of one that was removed since, it
+/// syncs the one above.
 pub(crate) async fn sync_dirs(
     engine: &Engine,
     dirs: impl IntoIterator<Item = impl AsRef<Path>>,
 ) -> Result<()> {
     for dir in dirs {
-        let dir = dir.as_ref();
-        engine.fs().sync_dir(dir).await.map_err(Action::Sync.failed(dir))?;
+        for dir in dir.as_ref().ancestors() {
+            match engine.fs().sync_dir(dir).await {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                synced => {
+                    synced.map_err(Action::Sync.failed(dir))?;
+                    break;
+                }
+            }
+        }
     }
     Ok(())
 }
@@ -150,8 +158,7 @@ fn publish(
     condition: Condition,
 ) -> Result<Metadata> {
     let metadata = file.metadata().map_err(Action::Metadata.failed(dest))?;
-    // Some network file systems report errors of writes here.
-    nix::unistd::close(file).map_err(|error| Action::CopyData.failed(dest)(error.into()))?;
+    drop(file);
     let lock = DirLock::take(dest.parent());
     match condition {
         // Without a lock only updates are refused.

@@ -10,6 +10,7 @@ use crate::open;
 use crate::{ranges, stream};
 use bytes::Bytes;
 use ringway::fs::File;
+use rustix::io::Errno;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -40,8 +41,7 @@ impl RingwayFileSystem {
 
     async fn open_object(&self, location: &Path) -> Result<(File, ObjectMeta, PathBuf)> {
         let path = self.path_to_filesystem(location)?;
-        let file = open::open(self.engine.as_ref(), &path, self.direct).await?;
-        let metadata = open::metadata(&file, &path).await?;
+        let (file, metadata) = open::open(self.engine.as_ref(), &path, self.direct).await?;
         let meta = ObjectMeta {
             location: location.clone(),
             last_modified: last_modified(&metadata),
@@ -75,7 +75,11 @@ impl RingwayFileSystem {
         ranges: &[Range<u64>],
     ) -> Result<Vec<Bytes>> {
         let path = self.path_to_filesystem(location)?;
-        let file = open::open(self.engine.as_ref(), &path, self.direct).await?;
+        let (file, found) = open::open_any(self.engine.as_ref(), &path, self.direct).await?;
+        if found.file_type().is_fifo() && ranges.iter().any(|range| !range.is_empty()) {
+            // A read at an offset is refused, rather than made to wait for a writer.
+            return Err(Error::read(&path, Errno::SPIPE.into()).into());
+        }
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }
 }
