@@ -178,7 +178,8 @@ impl EngineBuilder {
     }
 
     /// Whether a buffered read tries the page cache first. A read that finds all its data there
-    /// uses neither the ring nor another thread. Default true.
+    /// uses neither the ring nor another thread. Likewise a file is opened for reading in place if
+    /// its path is in the kernel's name cache and its file system is local. Default true.
     pub fn try_cached(mut self, yes: bool) -> Self {
         self.try_cached = yes;
         self
