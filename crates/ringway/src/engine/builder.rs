@@ -168,10 +168,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of free buffers that the pool keeps for later reads. Its buffers, free and in use, take
-    /// at most four times as much; beyond that, buffers are freed when they are dropped
-    /// ([`PoolStats`](crate::PoolStats)). Default: `RINGWAY_POOL`, or 32 MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
-    /// `g`.
+    /// Bytes of free buffers that the pool keeps for later reads. Its buffers, free and in use,
+    /// take at most four times as much; beyond that, buffers are freed when they are dropped
+    /// ([`PoolStats`](crate::PoolStats)). Default: `RINGWAY_POOL`, or 32 MiB. The variable is a
+    /// number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or `g`.
     pub fn pool_bytes(mut self, bytes: usize) -> Self {
         self.pool_bytes = Some(bytes);
         self
