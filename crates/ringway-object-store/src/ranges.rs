@@ -6,7 +6,7 @@ use crate::stream::shortened;
 use bytes::Bytes;
 use ringway::Coalesce;
 use ringway::fs::File;
-use std::io;
+use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
 
@@ -61,9 +61,8 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
         return Ok(());
     };
     Err(match range {
-        Range { end, .. } if *end > MAX_END => {
-            Error::read(path, io::Error::from_raw_os_error(EINVAL))
-        }
+        // As `pread(2)` for offsets that no file has.
+        Range { end, .. } if *end > MAX_END => Error::read(path, Errno::INVAL.into()),
         Range { start, .. } if *start >= len => Error::start_too_large(*start, len),
         Range { start, .. } => {
             let expected = len - start;
@@ -71,9 +70,6 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
         }
     })
 }
-
-/// What `pread(2)` gives for offsets that no file has.
-const EINVAL: i32 = 22;
 
 /// The ranges in order of offset, with those joined that touch or overlap.
 pub(crate) fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {

@@ -142,7 +142,7 @@ fn of_rows(rows: &RecordBatch) -> anyhow::Result<Answer> {
 
 /// Eight bytes at a time: all bytes are looked at, and that costs little next to reading them.
 fn digest(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
+    let (words, rest) = bytes.as_chunks::<8>();
     let all = words.iter().fold(bytes.len() as u64, |all: u64, word| {
         (all ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     });

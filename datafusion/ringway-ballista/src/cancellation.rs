@@ -17,8 +17,9 @@ use datafusion::physical_plan::{
 };
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use tokio::sync::watch;
 
@@ -85,6 +86,12 @@ impl ExecutionPlan for CancellableLeaf {
         Ok(Arc::new(Self { leaf, token: self.token.clone() }))
     }
 
+    /// A recursive query gives its leaves their rows this way.
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        let leaf = self.leaf.with_new_state(state)?;
+        Some(Arc::new(Self { leaf, token: self.token.clone() }))
+    }
+
     fn execute(
         &self,
         partition: usize,
@@ -121,12 +128,12 @@ impl ExecutionPlan for CancellableLeaf {
 /// A stage whose source is dropped with the future that runs the stage, or with the stage.
 pub(crate) struct CancellableStage {
     stage: Arc<dyn QueryStageExecutor>,
-    source: std::sync::Mutex<Option<Source>>,
+    source: Mutex<Option<Source>>,
 }
 
 impl CancellableStage {
     pub(crate) fn new(stage: Arc<dyn QueryStageExecutor>, source: Source) -> Self {
-        Self { stage, source: std::sync::Mutex::new(Some(source)) }
+        Self { stage, source: Mutex::new(Some(source)) }
     }
 }
 

@@ -27,6 +27,7 @@ pub struct RingwayFileSystem {
     pub(super) direct: bool,
     pub(super) coalesce: Coalesce,
     pub(super) read_ahead: ReadAhead,
+    pub(super) file_payload: bool,
     pub(super) fsync: bool,
 }
 
@@ -48,6 +49,7 @@ impl RingwayFileSystem {
             direct: false,
             coalesce: Coalesce::default(),
             read_ahead: ReadAhead::default(),
+            file_payload: false,
             fsync: false,
         }
     }
@@ -91,6 +93,16 @@ impl RingwayFileSystem {
     /// How the streams of `get` are read. Default: [`ReadAhead::default`].
     pub fn with_read_ahead(mut self, read_ahead: ReadAhead) -> Self {
         self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Whether a `get` of a whole object that is longer than [`ReadAhead::one_chunk`] returns its
+    /// file (`GetResultPayload::File`), as `LocalFileSystem` does, instead of a stream. Some
+    /// programs collect a stream in memory, but read from a file only what they need: DataFusion
+    /// does, where it infers the schema of JSON. What is read from the file goes through neither
+    /// the engine nor direct I/O. Default false.
+    pub fn with_file_payload(mut self, file_payload: bool) -> Self {
+        self.file_payload = file_payload;
         self
     }
 

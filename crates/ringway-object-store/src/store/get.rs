@@ -10,6 +10,7 @@ use crate::open;
 use crate::{ranges, stream};
 use bytes::Bytes;
 use ringway::fs::File;
+use rustix::io::Errno;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -40,8 +41,7 @@ impl RingwayFileSystem {
 
     async fn open_object(&self, location: &Path) -> Result<(File, ObjectMeta, PathBuf)> {
         let path = self.path_to_filesystem(location)?;
-        let file = open::open(self.engine.as_ref(), &path, self.direct).await?;
-        let metadata = open::metadata(&file, &path).await?;
+        let (file, metadata) = open::open(self.engine.as_ref(), &path, self.direct).await?;
         let meta = ObjectMeta {
             location: location.clone(),
             last_modified: last_modified(&metadata),
@@ -59,14 +59,20 @@ impl RingwayFileSystem {
     ) -> Result<GetResult> {
         let (file, meta, path) = self.open_object(location).await?;
         options.check_preconditions(&meta)?;
-        let range = match options.range {
+        let range = match &options.range {
             Some(range) => range
                 .as_range(meta.size)
                 .map_err(|source| Error::InvalidRange { source: Box::new(source) })?,
             None => 0..meta.size,
         };
-        let chunks = stream::chunks(file, path, range.clone(), self.read_ahead);
-        Ok(get_result(GetResultPayload::Stream(chunks), meta, range))
+        let gives_file =
+            self.file_payload && options.range.is_none() && meta.size > self.read_ahead.one_chunk;
+        let payload = if gives_file {
+            GetResultPayload::File(open::into_std(file, &path).await?, path)
+        } else {
+            GetResultPayload::Stream(stream::chunks(file, path, range.clone(), self.read_ahead))
+        };
+        Ok(get_result(payload, meta, range))
     }
 
     pub(super) async fn get_object_ranges(
@@ -75,7 +81,11 @@ impl RingwayFileSystem {
         ranges: &[Range<u64>],
     ) -> Result<Vec<Bytes>> {
         let path = self.path_to_filesystem(location)?;
-        let file = open::open(self.engine.as_ref(), &path, self.direct).await?;
+        let (file, found) = open::open_any(self.engine.as_ref(), &path, self.direct).await?;
+        if found.file_type().is_fifo() && ranges.iter().any(|range| !range.is_empty()) {
+            // A read at an offset is refused, rather than made to wait for a writer.
+            return Err(Error::read(&path, Errno::SPIPE.into()).into());
+        }
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }
 }

@@ -108,7 +108,10 @@ async fn sync_content(engine: &Engine, path: &FilePath) -> Result<(), WriteError
 
 /// Whether two paths are names of the same file. Blocks.
 fn is_same(a: &FilePath, b: &FilePath) -> bool {
-    let inode = |path| std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let inode = |path| {
+        let file = std::fs::symlink_metadata(path).ok().filter(|file| !file.is_dir())?;
+        Some((file.dev(), file.ino()))
+    };
     inode(a).is_some_and(|a| inode(b) == Some(a))
 }
 

@@ -395,6 +395,29 @@ fn a_fifo_is_an_empty_object() {
     }
 }
 
+/// The option for programs that collect streams: long objects come as files, which are read like
+/// those of `LocalFileSystem`, without alignment even if the store uses direct I/O.
+#[test]
+fn long_objects_as_files() {
+    let mut stores = Stores::new();
+    for (_, store) in &mut stores.ours {
+        let read_ahead = ReadAhead::default().one_chunk(4096);
+        *store = store.clone().with_file_payload(true).with_read_ahead(read_ahead);
+    }
+    for len in LENGTHS {
+        for streams in [false, true] {
+            let location = Path::from(len.to_string());
+            stores.compare(&Read::Get(GetOptions::new(), streams), &location);
+            stores.compare(&ranged(1..len.max(2) as u64), &location);
+            for (name, store) in &stores.ours {
+                let got = stores.runtime.block_on(store.get(&location)).unwrap();
+                let is_file = matches!(got.payload, GetResultPayload::File(..));
+                assert_eq!(is_file, len > 4096, "{len} bytes on {name}");
+            }
+        }
+    }
+}
+
 fn offsets() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..20, 4090u64..4105, 0u64..310_000, Just(300_000), Just(1 << 40)]
 }

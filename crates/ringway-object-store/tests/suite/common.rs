@@ -11,7 +11,7 @@ pub const BACKENDS: [BackendKind; 3] =
     [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
 /// Longer than any condition takes to come true.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The engine, or `None` if this machine does not support its backend.
 pub fn build_or_skip(kind: BackendKind, builder: EngineBuilder) -> Option<Engine> {
@@ -71,7 +71,7 @@ pub fn is_staged(name: &str) -> bool {
 
 /// Waits until no staged file is left.
 pub async fn until_unstaged(dir: &Path) {
-    let staged = || names(dir).iter().any(|name| is_staged(name));
+    let staged = || names(dir).iter().any(|name| is_staged(name) && dir.join(name).is_file());
     until("staged files to be removed", || !staged()).await;
 }
 
