@@ -62,8 +62,8 @@ impl Job {
         let config = SessionConfig::new_with_ballista();
         let config = config.set_str("ballista.shuffle.compression.codec", codec);
         let session = SessionContext::new_with_config(config.clone());
-        let fields =
-            [("key", DataType::Int64), ("text", DataType::Utf8)].map(|(n, t)| Field::new(n, t, false));
+        let fields = [("key", DataType::Int64), ("text", DataType::Utf8)]
+            .map(|(n, t)| Field::new(n, t, false));
         let schema: SchemaRef = Arc::new(Schema::new(fields.to_vec()));
         let inputs: Vec<_> = (0..3).map(|number| batches(&schema, number)).collect();
         let input = MemorySourceConfig::try_new_exec(&inputs, schema.clone(), None).unwrap();
@@ -73,13 +73,17 @@ impl Job {
             let by_key = Partitioning::Hash(vec![col("key", &schema).unwrap()], PARTITIONS);
             let spilling =
                 SortShuffleConfig::new(true, 100).with_memory_limit_per_task_bytes(10_000);
-            let writer =
-                SortShuffleWriterExec::try_new("job".into(), STAGE, input, String::new(), by_key, spilling);
+            let writer = SortShuffleWriterExec::try_new(
+                "job".into(),
+                STAGE,
+                input,
+                String::new(),
+                by_key,
+                spilling,
+            );
             Arc::new(writer.unwrap())
         } else {
-            Arc::new(
-                ShuffleWriterExec::try_new("job".into(), STAGE, input, String::new()).unwrap(),
-            )
+            Arc::new(ShuffleWriterExec::try_new("job".into(), STAGE, input, String::new()).unwrap())
         };
         let execution = RingwayExecutionEngine::new(engine, Duration::ZERO);
         let ids = (0..PARTITIONS).collect();
@@ -131,7 +135,8 @@ impl Job {
         let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
         let locations = self.locations();
         let reader =
-            ShuffleReaderExec::try_new(STAGE, locations, self.schema.clone(), partitioning).unwrap();
+            ShuffleReaderExec::try_new(STAGE, locations, self.schema.clone(), partitioning)
+                .unwrap();
         reader.with_work_dir(self.work_dir().to_owned())
     }
 
@@ -254,9 +259,9 @@ async fn damaged_files_are_errors() {
             (0, job.keys(&job.reader(), 0).await.unwrap()),
             (1, job.keys(&job.reader(), 1).await.unwrap()),
         ]);
-        let start = index.as_ref().map_or(0, |index| {
-            usize::from_le_bytes(index[8..16].first_chunk().copied().unwrap())
-        });
+        let start = index
+            .as_ref()
+            .map_or(0, |index| usize::from_le_bytes(index[8..16].first_chunk().copied().unwrap()));
 
         // Cut between two batches, in a batch, and before everything.
         for len in [start + after_first_batch(&bytes[start..]), start + 300, start] {
