@@ -17,9 +17,11 @@ FUZZ ?= 60
 STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
-# Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench` and
-# `make ocaml-bench`.
+# Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
+# `make ocaml-bench`, `make data-bench` and `make cluster`.
 ARGS ?=
+# The scale of TPC-H in `make data-bench`: 1 is 400 MB on disk.
+SCALE ?= 10
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
@@ -53,6 +55,8 @@ needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := $(BUILD_NEEDS)
+needs.data-bench := $(BUILD_NEEDS)
+needs.cluster := $(BUILD_NEEDS)
 needs.go-bench := go
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
@@ -70,7 +74,8 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
-.PHONY: check-crates check-bindings test-crates compile-meanwhile compile-all
+.PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
+.PHONY: compile-bindings compile-data-engines
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -153,23 +158,23 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 
 ##@ Develop
 
-# Packages are installed before anything is built. The tests of the crates mostly wait, for disks
-# and for deadlines, so what is compiled and checked without running it is made meanwhile. No two
-# stages run tests at the same time: some tests change limits of the system.
+# Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
+# what is compiled and checked without running it is made meanwhile. No two stages run tests at the
+# same time: some tests change limits of the system.
 test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
 	$(MAKE) check-crates
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh
-	$(MAKE) -j2 test-crates compile-meanwhile
-	$(MAKE) -C crates/ringway-c test
-	$(MAKE) -C rocksdb test
-	$(MAKE) -C go test
-	$(MAKE) -C ocaml test
+	$(MAKE) -j2 test-crates meanwhile-compile-bindings
+	$(MAKE) -j2 test-bindings meanwhile-compile-data-engines
+	$(MAKE) test-data-engines
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
+
+DATA_ENGINES := cd datafusion && $(ALONE) $(CARGO)
 
 # The doc tests run on each backend: they are the programs a reader tries first.
 test-crates:
@@ -177,17 +182,29 @@ test-crates:
 	RINGWAY_BACKEND=kaio $(ALONE) $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(ALONE) $(CARGO) test --workspace --all-features --doc
 
-# Its output is printed at its end, as one block.
-compile-meanwhile:
-	@mkdir -p $(TARGET); status=0; \
-	nice $(MAKE) -j1 compile-all >$(TARGET)/compile.log 2>&1 || status=$$?; \
-	cat $(TARGET)/compile.log; exit $$status
+test-bindings:
+	$(MAKE) -C crates/ringway-c test
+	$(MAKE) -C rocksdb test
+	$(MAKE) -C go test
+	$(MAKE) -C ocaml test
 
-compile-all: check-bindings
+test-data-engines:
+	$(DATA_ENGINES) test --workspace
+
+# Makes a target at a low priority. Its output is printed at its end, as one block.
+meanwhile-%:
+	@mkdir -p $(TARGET); status=0; \
+	nice $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
+	cat $(TARGET)/$*.log; exit $$status
+
+compile-bindings: check-bindings
 	$(MAKE) -C rocksdb
 	$(MAKE) -C go compile-tests
 
-check: check-crates check-bindings ## formatting, lints and lines over 100 columns, without tests
+compile-data-engines: check-data-engines
+	$(DATA_ENGINES) test --workspace --no-run
+
+check: check-crates check-bindings check-data-engines ## formatting, lints and long lines, no tests
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
 check-crates:
@@ -207,6 +224,13 @@ check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
+
+# `cargo clippy` would check DataFusion and Ballista in addition to compiling them. So the linter is
+# the compiler of the workspace's own crates, and the tests reuse what is compiled of the others.
+check-data-engines:
+	$(DATA_ENGINES) fmt --all --check
+	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
+		$(DATA_ENGINES) build --workspace --all-targets
 
 fmt: ## format the code
 	@$(NEED) $(needs.fmt)
@@ -266,12 +290,47 @@ sanitize: ## the queue's and the engine's tests under AddressSanitizer and Threa
 # Built twice: a build with tokio's own io_uring would change plain tokio in the other rows.
 COMPARE := build --release --manifest-path compare/Cargo.toml --target-dir
 PEERS := $(abspath $(TARGET))/compare
+RUN_COMPARE := $(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare
+define build-compare
+$(CARGO) $(COMPARE) $(PEERS)
+RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
+	--features tokio-io-uring
+endef
 compare: ## ringway next to its peers and to a bare ring, in about ten minutes; ARGS="..."
 	@$(NEED) $(needs.compare)
-	$(CARGO) $(COMPARE) $(PEERS)
-	RUSTFLAGS="--cfg tokio_unstable" $(CARGO) $(COMPARE) $(PEERS)/tokio-io-uring \
-		--features tokio-io-uring
-	$(PEERS)/release/compare --tokio-io-uring $(PEERS)/tokio-io-uring/release/compare $(ARGS)
+	$(build-compare)
+	$(RUN_COMPARE) $(ARGS)
+
+# The data stays in target/data for the next run. Ballista is built as well: without it, cargo would
+# choose other features and compile DataFusion once more.
+DATA := $(abspath $(TARGET))/data
+DATA_BENCH := datafusion/target/release/data-bench
+TPCH := $(DATA)/tpch-$(SCALE)
+data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 ARGS="..."
+	@$(NEED) $(needs.data-bench)
+	$(build-compare)
+	$(CARGO) build --release --workspace --manifest-path datafusion/Cargo.toml \
+		--target-dir datafusion/target
+	@mkdir -p $(DATA)
+	test -e $(DATA)/ranges || $(DATA_BENCH) ranges --out $(DATA)/ranges
+	test -e $(TPCH) || $(DATA_BENCH) generate tpch --scale $(SCALE) --out $(TPCH)
+	test -e $(DATA)/wide || $(DATA_BENCH) generate wide --out $(DATA)/wide
+	test -e $(DATA)/small || $(DATA_BENCH) generate small --out $(DATA)/small
+	$(RUN_COMPARE) ranges --ranges $(DATA)/ranges --scratch $(DATA)
+	$(DATA_BENCH) run b --tpch $(TPCH) --wide $(DATA)/wide --json $(DATA)/b.json $(ARGS)
+	$(DATA_BENCH) run c --small $(DATA)/small --json $(DATA)/c.json $(ARGS)
+
+# Everything is built, as for data-bench.
+cluster: SCALE = 1
+cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 ARGS="..."
+	@$(NEED) $(needs.cluster)
+	$(CARGO) build --release --workspace --manifest-path datafusion/Cargo.toml \
+		--target-dir datafusion/target
+	@mkdir -p $(DATA)
+	test -e $(DATA)/tpch-$(SCALE) || \
+		$(DATA_BENCH) generate tpch --scale $(SCALE) --out $(DATA)/tpch-$(SCALE)
+	datafusion/target/release/ringway-ballista-cluster --tables $(DATA)/tpch-$(SCALE) \
+		--queries datafusion/queries/tpch --work-dir $(DATA) $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	$(MAKE) -C go bench ARGS="$(ARGS)"

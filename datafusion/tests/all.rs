@@ -1,1 +1,8 @@
 //! All tests of this workspace, in one program: linking DataFusion takes long.
+
+mod ballista;
+mod cancel;
+mod faults;
+mod formats;
+mod small_files;
+mod tpch;

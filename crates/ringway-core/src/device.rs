@@ -12,10 +12,12 @@
 //! ```
 
 mod block;
+mod local;
 mod mounts;
 mod shared;
 
 pub use block::{DeviceFacts, block_device_in_use};
+pub use local::LocalMounts;
 use mounts::Mounts;
 pub(crate) use shared::Device;
 use shared::DeviceNumber;

@@ -171,6 +171,11 @@ impl File {
         *self.inner.traits.get_or_init(|| Traits::of(self.as_raw_fd()))
     }
 
+    /// Sets what is known about the file, if it was not looked up yet.
+    pub(crate) fn set_traits(&self, traits: Traits) {
+        self.inner.traits.get_or_init(|| traits);
+    }
+
     /// A number that no other open file has.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()

@@ -51,7 +51,9 @@ mod sys;
 
 #[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
-pub use buffer::{AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, SpareCapacity};
+pub use buffer::{
+    AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, MemoryGauge, SpareCapacity,
+};
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};

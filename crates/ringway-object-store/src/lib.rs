@@ -7,6 +7,29 @@
 #![allow(clippy::duplicate_mod)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod dir_lock;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod error;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod etag;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod open;
+#[cfg(any(feature = "parquet_59", feature = "parquet_60"))]
+mod parquet_source;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod ranges;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod read_ahead;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod staged_file;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod staging;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod stream;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod write_error;
+
 #[cfg(feature = "object_store_0_13")]
 pub mod object_store_0_13;
 #[cfg(feature = "object_store_0_14")]
@@ -22,3 +45,5 @@ pub use object_store_0_14::RingwayFileSystem;
 #[cfg(feature = "parquet_60")]
 #[doc(inline)]
 pub use parquet_60::ParquetReader;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+pub use read_ahead::ReadAhead;

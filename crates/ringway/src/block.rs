@@ -10,7 +10,8 @@ use std::sync::Arc;
 ///
 /// Clones and [slices](Self::slice) share the memory; nothing is copied. When the last of them is
 /// dropped, the memory returns to the pool. So a small slice keeps the memory of the whole read:
-/// copy what you keep for long (`to_vec()`).
+/// [`retained`](Self::retained) is its size. [Compact](Self::compact) a small part that you keep
+/// for long.
 ///
 /// The memory is at most an eighth larger than the read that it belongs to, and one read may serve
 /// several coalesced ranges. With direct I/O it is whole pages. The part of a large buffer that the
@@ -68,6 +69,40 @@ impl Block {
             return Self::default();
         }
         Self { memory: self.memory.clone(), start: self.start + start, len }
+    }
+
+    /// Returns the bytes of memory that the block keeps in use: those of the whole read it is a
+    /// part of. Clones and slices of the same read share them, so their sum counts them several
+    /// times; [`PoolStats::in_use`](crate::PoolStats::in_use) counts them once.
+    ///
+    /// ```
+    /// # use ringway::Block;
+    /// let block = Block::from(vec![0; 4096]);
+    /// assert_eq!(block.slice(..10).retained(), 4096);
+    /// ```
+    pub fn retained(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.memory_size())
+    }
+
+    /// Returns a block of the same bytes that keeps at most `ratio` bytes of memory for each of
+    /// them: itself if it does already, otherwise a copy, which belongs to no pool.
+    ///
+    /// A copy frees memory only if no other clone or slice of the read is kept. A ratio of 2.0
+    /// suits small parts of long reads; the memory of a whole read is at most an eighth larger than
+    /// its bytes, or a page if that is more. A ratio below 1.0, or NaN, counts as 1.0.
+    ///
+    /// ```
+    /// # use ringway::Block;
+    /// let block = Block::from(vec![7; 4096]);
+    /// assert_eq!(block.slice(..10).compact(2.0).retained(), 10);
+    /// assert_eq!(block.slice(..3000).compact(2.0).retained(), 4096);
+    /// ```
+    pub fn compact(self, ratio: f64) -> Self {
+        // `max` ignores NaN.
+        if self.retained() as f64 <= self.len as f64 * ratio.max(1.0) {
+            return self;
+        }
+        Self::from(self.to_vec())
     }
 }
 
@@ -179,6 +214,19 @@ mod tests {
     fn a_slice_outside_the_block_panics() {
         // The memory has this byte, but the block does not.
         Block::from(vec![0; 4]).slice(..2).slice(1..3);
+    }
+
+    #[test]
+    fn compact_copies_what_keeps_too_much() {
+        let block = Block::from(vec![1; 100]);
+        for (len, ratio, retained) in
+            [(100, 1.0, 100), (50, 2.0, 100), (49, 2.0, 49), (99, f64::NAN, 99), (99, -1.0, 99)]
+        {
+            let part = block.slice(..len).compact(ratio);
+            assert_eq!((part.len(), part.retained()), (len, retained), "{len}, {ratio}");
+            assert_eq!(part, &block[..len]);
+        }
+        assert_eq!(block.slice(..0).compact(1.0).retained(), 0);
     }
 
     #[cfg(feature = "bytes")]

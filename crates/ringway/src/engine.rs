@@ -25,7 +25,7 @@ pub(crate) use op_future::OpFuture;
 pub(crate) use shard::OpResult;
 pub(crate) use submission::{Lane, Schedule};
 
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolStats};
 use crate::thread;
 use reactor::Executor;
 use reactor::notifier::Notifier;
@@ -292,11 +292,13 @@ impl Inner {
             to_threads: 0,
             failures: 0,
             refusals: 0,
+            pool: PoolStats::default(),
             latency: Latency::new(),
         };
         if !self.home.is_current() {
             return stats;
         }
+        stats.pool = self.pool.stats();
         for shard in self.shards.iter() {
             let (counts, queued) = shard.counts();
             stats.counts += counts;
@@ -335,6 +337,7 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("backend", &self.backend())
             .field("counts", &stats.counts)
+            .field("pool", &stats.pool)
             .finish()
     }
 }

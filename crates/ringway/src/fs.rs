@@ -34,6 +34,7 @@ mod atomic;
 mod copy;
 mod dir;
 mod file;
+mod local;
 pub(crate) mod op_result;
 mod open;
 mod path;

@@ -123,6 +123,7 @@ pub use block::Block;
 pub use buffer::{IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use log::LogWriter;
+pub use pool::PoolStats;
 pub use ranges::Coalesce;
 #[cfg(feature = "testing")]
 pub use ringway_core::FaultPlan;

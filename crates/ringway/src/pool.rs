@@ -2,7 +2,7 @@
 //!
 //! Faulting in the pages of a fresh buffer costs more than a cached read into it. So the pool
 //! allocates buffers in size classes that many reads share, and keeps returned buffers up to a
-//! limit of bytes. The classes are whole pages, eight to each doubling, so a buffer is at most an
+//! limit of bytes (32 MiB by default). The classes are whole pages, eight to each doubling, so a buffer is at most an
 //! eighth larger than requested. A buffer that would waste more (a few pages or less, and not
 //! nearly a whole number of pages) is allocated with its exact size and not kept; neither is one
 //! above 4 MiB. Buffers for direct I/O are always page aligned and at least a page long.
@@ -15,15 +15,24 @@
 //! local pools before it allocates. Half of the limit is divided among the local pools as their
 //! shares, so that none can use all of it; the other half is for whichever needs more.
 //!
+//! The pool is bounded: its buffers, free and in use together, take at most [`POOLED`] times the
+//! limit. A consumer that keeps more blocks than that does not delay reads, because only the
+//! consumer could end the delay. Instead further buffers are allocated beyond the bound: with
+//! their exact size, and freed when they are dropped.
+//!
+//! Gauges count every buffer from its allocation until it is freed, wherever that happens: a
+//! cancelled read's buffer is freed by the queue. Bytes in use are those allocated and not free. So
+//! a buffer that is used again and again is counted only once, and costs nothing to count.
+//!
 //! No thread waits for a local pool: one that is locked is skipped, and a buffer that would go
 //! there is freed. So a forked child never waits for a thread that it does not have.
 
 use crate::block::Block;
 use crate::thread;
-use ringway_core::{AlignedBuffer, Arena, Buffer};
+use ringway_core::{AlignedBuffer, Arena, Buffer, MemoryGauge};
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 /// The alignment of buffers: a multiple of every block size in use.
@@ -33,11 +42,71 @@ const PAGE: usize = 4096;
 const CLASSES: usize = 64;
 /// At most this fraction of the requested size may be wasted.
 const WASTE: usize = 8;
+/// The pool's buffers take at most this many times the limit of free bytes: enough for the reads
+/// that fill the queue of a fast device, and for what consumers usually keep.
+const POOLED: usize = 4;
 
 /// A pool of buffers. Buffers may outlive it, and are then freed.
 pub(crate) struct Pool {
     locals: Box<[Arc<LocalPool>]>,
+    /// Counts the buffers of the size classes, free and in use.
+    pooled: Arc<MemoryGauge>,
+    /// Counts the buffers that were allocated because `pooled` had reached its limit.
+    beyond: Arc<MemoryGauge>,
+    /// How many those were.
+    beyond_count: AtomicU64,
+    /// The most bytes kept free.
+    limit: usize,
     arena: Option<Arena>,
+}
+
+/// The memory of an engine's pooled reads and writers. From [`Stats::pool`](crate::Stats::pool).
+///
+/// Pooled reads return [blocks](crate::Block), whose memory a consumer may keep for as long as it
+/// likes. The pool keeps the buffers of dropped blocks for later reads, up to a
+/// [limit](crate::EngineBuilder::pool_bytes). Its buffers, free and in use, take at most
+/// [`max_pooled`](Self::max_pooled) bytes. Reads never wait for the pool: while consumers keep all
+/// of that, buffers are allocated with their exact size and freed when they are dropped. If
+/// [`beyond_count`](Self::beyond_count) grows, some consumer keeps much memory, or the limit is too
+/// small for the reads in flight.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let engine = ringway::Engine::builder().build()?;
+/// let block = engine.open("/etc/passwd").await?.read(0..4096).await?;
+/// let pool = engine.stats().pool;
+/// assert_eq!((pool.in_use, pool.free), (4096, 0));
+/// drop(block);
+/// let pool = engine.stats().pool;
+/// assert_eq!((pool.in_use, pool.free), (0, 4096));
+/// # Ok(()) }
+/// ```
+///
+/// The figures are read one after the other while other threads go on, so they may differ by the
+/// buffers that are allocated and freed meanwhile. In a forked child they are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Bytes of free buffers, which the pool keeps for later reads.
+    pub free: u64,
+    /// Bytes of buffers in use: of blocks with their clones and slices, of reads in flight
+    /// (including cancelled ones that the kernel has not ended yet), and of writers.
+    pub in_use: u64,
+    /// The part of `in_use` in buffers that were allocated because the pool had reached
+    /// `max_pooled`. They are freed when they are dropped.
+    pub beyond: u64,
+    /// How many buffers were allocated beyond `max_pooled` so far.
+    pub beyond_count: u64,
+    /// The most bytes that are kept free: [`EngineBuilder::pool_bytes`].
+    ///
+    /// [`EngineBuilder::pool_bytes`]: crate::EngineBuilder::pool_bytes
+    pub max_free: u64,
+    /// The most bytes of the pool's buffers, free and in use: four times `max_free`. Buffers that
+    /// the pool never keeps (short reads of an odd length, and those above 4 MiB) and
+    /// [registered ones](crate::EngineBuilder::fixed_buffers) are counted in `in_use`, but not
+    /// limited.
+    pub max_pooled: u64,
 }
 
 impl Pool {
@@ -50,9 +119,23 @@ impl Pool {
     fn with_locals(cap: usize, count: usize) -> Self {
         let share = cap / 2 / count;
         let shared_left = Arc::new(AtomicUsize::new(cap - share * count));
-        let local =
-            || LocalPool { lists: Mutex::default(), share, shared_left: shared_left.clone() };
-        Self { locals: (0..count).map(|_| Arc::new(local())).collect(), arena: None }
+        let pooled = Arc::new(MemoryGauge::new(cap.saturating_mul(POOLED)));
+        let local = || LocalPool {
+            lists: Mutex::default(),
+            free: AtomicUsize::new(0),
+            share,
+            shared_left: shared_left.clone(),
+            pooled: pooled.clone(),
+            unpooled: Arc::new(MemoryGauge::new(usize::MAX)),
+        };
+        Self {
+            locals: (0..count).map(|_| Arc::new(local())).collect(),
+            pooled: pooled.clone(),
+            beyond: Arc::new(MemoryGauge::new(usize::MAX)),
+            beyond_count: AtomicU64::new(0),
+            limit: cap,
+            arena: None,
+        }
     }
 
     /// Uses this arena first for what fits into its buffers. An arena whose buffers are not page
@@ -77,21 +160,34 @@ impl Pool {
         if let Some(block) = of_arena {
             return Ok(Buffer::from(block).slice(..len));
         }
+        let local = self.local();
         let Some(class) = class_for(len) else {
-            return Ok(AlignedBuffer::try_new(len, PAGE)?.into());
+            return Ok(AlignedBuffer::try_counted(len, PAGE, &local.unpooled)?.into());
         };
         let size = size_of_class(class);
         if !direct && size - len > len / WASTE {
-            return Ok(vec![0; len].into());
+            return Ok(AlignedBuffer::try_counted(len, 1, &local.unpooled)?.into());
         }
-        let kept = self
-            .local()
-            .take(class)
-            .or_else(|| self.locals.iter().find_map(|other| other.take(class)));
+        let kept =
+            local.take(class).or_else(|| self.locals.iter().find_map(|other| other.take(class)));
         let buffer = match kept {
             Some(buffer) => buffer,
-            None => AlignedBuffer::try_new(size, PAGE)?,
+            None => match AlignedBuffer::try_counted(size, PAGE, &self.pooled) {
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                    return self.get_beyond(len, direct);
+                }
+                buffer => buffer?,
+            },
         };
+        Ok(Buffer::from(buffer).slice(..len))
+    }
+
+    /// Allocates a buffer that the pool does not keep.
+    #[cold]
+    fn get_beyond(&self, len: usize, direct: bool) -> io::Result<Buffer> {
+        let size = if direct { len.next_multiple_of(PAGE).max(PAGE) } else { len };
+        let buffer = AlignedBuffer::try_counted(size, PAGE, &self.beyond)?;
+        self.beyond_count.fetch_add(1, Ordering::Relaxed);
         Ok(Buffer::from(buffer).slice(..len))
     }
 
@@ -105,6 +201,27 @@ impl Pool {
     /// Puts back a buffer that is not needed.
     pub fn put(&self, buffer: Buffer) {
         self.local().put(buffer);
+    }
+
+    /// Takes no lock except the arena's.
+    pub fn stats(&self) -> PoolStats {
+        let free: usize = self.locals.iter().map(|local| local.free.load(Ordering::Relaxed)).sum();
+        let unpooled =
+            self.locals.iter().fold(0, |sum, local| local.unpooled.bytes().wrapping_add(sum));
+        let fixed = self
+            .arena
+            .as_ref()
+            .map_or(0, |arena| (arena.count() - arena.free()) * arena.block_size());
+        let beyond = self.beyond.bytes();
+        let in_use = self.pooled.bytes().saturating_sub(free) + unpooled + beyond + fixed;
+        PoolStats {
+            free: free as u64,
+            in_use: in_use as u64,
+            beyond: beyond as u64,
+            beyond_count: self.beyond_count.load(Ordering::Relaxed),
+            max_free: self.limit as u64,
+            max_pooled: self.pooled.limit() as u64,
+        }
     }
 
     /// The local pool of the calling thread.
@@ -123,6 +240,11 @@ impl PooledBuffer {
     /// A buffer that belongs to no pool.
     pub fn unpooled(buffer: Buffer) -> Self {
         Self { buffer, local: Weak::new() }
+    }
+
+    /// The bytes of memory of the whole buffer.
+    pub fn memory_size(&self) -> usize {
+        self.buffer.memory_size()
     }
 }
 
@@ -146,19 +268,23 @@ impl Drop for PooledBuffer {
 #[repr(align(128))] // Two cache lines, which processors fetch together.
 struct LocalPool {
     lists: Mutex<FreeLists>,
+    /// Bytes in all free buffers. Written only while the lists are locked.
+    free: AtomicUsize,
     /// Bytes that may be kept here regardless of other local pools.
     share: usize,
     /// Bytes that all local pools together may still keep beyond their shares.
     shared_left: Arc<AtomicUsize>,
+    /// Counts the buffers of all local pools.
+    pooled: Arc<MemoryGauge>,
+    /// Counts the buffers that the threads of this local pool allocated and that are never kept.
+    unpooled: Arc<MemoryGauge>,
 }
 
 struct FreeLists {
     /// Free buffers by class, the most recently used one last: it is likely to be in the
     /// processor's cache.
     free: [Vec<AlignedBuffer>; CLASSES],
-    /// Bytes in all free buffers.
-    bytes: usize,
-    /// The part of `bytes` that exceeds the share, taken from the shared half of the limit.
+    /// The part of the free bytes that exceeds the share, taken from the shared half of the limit.
     borrowed: usize,
     /// When each class was last used, as a value of `clock`.
     last_used: [u64; CLASSES],
@@ -168,7 +294,7 @@ struct FreeLists {
 impl Default for FreeLists {
     fn default() -> Self {
         let free = std::array::from_fn(|_| Vec::new());
-        Self { free, bytes: 0, borrowed: 0, last_used: [0; CLASSES], clock: 0 }
+        Self { free, borrowed: 0, last_used: [0; CLASSES], clock: 0 }
     }
 }
 
@@ -180,20 +306,21 @@ impl LocalPool {
         self.pop(&mut lists, class)
     }
 
-    /// Keeps a buffer, if its size is that of a class. If the limit is reached, buffers of the
+    /// Keeps a buffer of the pool; frees any other. If the limit is reached, buffers of the
     /// least recently used class are freed for it; if there are none, the buffer is freed.
     fn put(&self, buffer: Buffer) {
         // Dropping an arena's buffer returns it to its arena.
         let Ok(buffer) = AlignedBuffer::try_from(buffer) else { return };
+        if !buffer.is_counted_by(&self.pooled) {
+            return;
+        }
         let size = buffer.len();
-        let class =
-            class_for(size).filter(|class| size_of_class(*class) == size && buffer.align() >= PAGE);
-        let Some(class) = class else { return };
+        let Some(class) = class_for(size) else { return };
         // Freed at the end, after the local pool is unlocked.
         let mut evicted = Vec::new();
         let Some(mut lists) = self.lists() else { return };
         lists.touch(class);
-        let others = lists.bytes - lists.free[class].len() * size;
+        let others = self.free() - lists.free[class].len() * size;
         if size > self.capacity_left(&lists) + others {
             return; // Freeing the others would not be enough.
         }
@@ -206,13 +333,13 @@ impl LocalPool {
 
     /// Bytes that could be kept in addition.
     fn capacity_left(&self, lists: &FreeLists) -> usize {
-        self.share - (lists.bytes - lists.borrowed) + self.shared_left.load(Ordering::Relaxed)
+        self.share - (self.free() - lists.borrowed) + self.shared_left.load(Ordering::Relaxed)
     }
 
     /// Adds `size` bytes to the count, borrowing what exceeds the share. Returns false, and changes
     /// nothing, if the limit is reached.
     fn charge(&self, lists: &mut FreeLists, size: usize) -> bool {
-        let excess = (lists.bytes - lists.borrowed + size).saturating_sub(self.share);
+        let excess = (self.free() - lists.borrowed + size).saturating_sub(self.share);
         if excess > 0 {
             let rest = |shared_left: usize| shared_left.checked_sub(excess);
             if self.shared_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_err() {
@@ -220,20 +347,25 @@ impl LocalPool {
             }
         }
         lists.borrowed += excess;
-        lists.bytes += size;
+        self.free.store(self.free() + size, Ordering::Relaxed);
         true
     }
 
     /// Takes a free buffer out of its class. Borrowed bytes are returned first.
     fn pop(&self, lists: &mut FreeLists, class: usize) -> Option<AlignedBuffer> {
         let buffer = lists.free[class].pop()?;
-        lists.bytes -= buffer.len();
+        self.free.store(self.free() - buffer.len(), Ordering::Relaxed);
         let repaid = lists.borrowed.min(buffer.len());
         if repaid > 0 {
             lists.borrowed -= repaid;
             self.shared_left.fetch_add(repaid, Ordering::Relaxed);
         }
         Some(buffer)
+    }
+
+    /// Bytes in all free buffers.
+    fn free(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
     }
 
     /// Locks the free lists; `None` if they are locked.
@@ -286,7 +418,12 @@ mod tests {
     impl Pool {
         /// Bytes kept now.
         fn kept(&self) -> usize {
-            self.locals.iter().map(|local| local.lists.lock().unwrap().bytes).sum()
+            self.locals.iter().map(|local| local.free()).sum()
+        }
+
+        /// A new buffer of the pool.
+        fn fresh(&self, size: usize) -> Buffer {
+            AlignedBuffer::try_counted(size, PAGE, &self.pooled).unwrap().into()
         }
     }
 
@@ -310,9 +447,8 @@ mod tests {
     fn half_of_the_limit_is_shared() {
         let pool = Pool::with_locals(8 * PAGE, 2);
         let fill = |local: usize| {
-            (0..10)
-                .for_each(|_| pool.locals[local].put(Buffer::from(AlignedBuffer::new(PAGE, PAGE))));
-            pool.locals[local].lists().unwrap().bytes / PAGE
+            (0..10).for_each(|_| pool.locals[local].put(pool.fresh(PAGE)));
+            pool.locals[local].free() / PAGE
         };
         assert_eq!((fill(0), fill(1)), (6, 2), "the second keeps its share");
         assert!(pool.locals[0].take(0).is_some());
@@ -322,7 +458,7 @@ mod tests {
     #[test]
     fn an_unused_size_is_evicted() {
         let pool = Pool::with_locals(8 * PAGE, 1);
-        let put = |pages: usize| pool.put(Buffer::from(AlignedBuffer::new(pages * PAGE, PAGE)));
+        let put = |pages: usize| pool.put(pool.fresh(pages * PAGE));
         (0..4).for_each(|_| put(1));
         (0..2).for_each(|_| put(2));
         put(4);
@@ -336,7 +472,7 @@ mod tests {
     #[test]
     fn buffers_of_other_threads_are_used() {
         let pool = Pool::with_locals(1 << 20, 3);
-        pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
+        pool.put(pool.fresh(PAGE));
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 scope.spawn(|| pool.put(pool.get(1, true).unwrap())).join().unwrap()
@@ -352,15 +488,66 @@ mod tests {
         let lists = pool.locals[0].lists().unwrap();
         let buffer = pool.get(1, true).unwrap();
         drop(pool.block(buffer, 1));
-        assert_eq!(lists.bytes, PAGE, "a second buffer was allocated and freed");
+        drop(lists);
+        assert_eq!(pool.kept(), PAGE, "a second buffer was allocated and freed");
     }
 
     #[test]
     fn a_block_may_outlive_its_pool() {
         let pool = Pool::new(1 << 20);
-        let block = pool.block(pool.get(10, false).unwrap(), 10);
+        let blocks = [10, PAGE].map(|len| pool.block(pool.get(len, false).unwrap(), len));
+        pool.put(pool.get(2 * PAGE, false).unwrap());
+        let (pooled, unpooled) = (pool.pooled.clone(), pool.local().unpooled.clone());
         drop(pool);
-        assert_eq!(block.len(), 10);
+        assert_eq!((pooled.bytes(), unpooled.bytes()), (PAGE, 10), "the free buffer is freed");
+        assert_eq!(blocks.each_ref().map(|block| block.len()), [10, PAGE]);
+        drop(blocks);
+        assert_eq!((pooled.bytes(), unpooled.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn buffers_beyond_the_bound_are_exact_and_not_kept() {
+        let pool = Pool::with_locals(4 * PAGE, 1);
+        let get = |len, direct| pool.block(pool.get(len, direct).unwrap(), len);
+        let mut pooled: Vec<_> = (0..4 * POOLED).map(|_| get(PAGE, false)).collect();
+        assert_eq!(pool.stats().beyond_count, 0);
+        let beyond = [get(PAGE, true), get(9 * PAGE - 100, false), get(9 * PAGE - 100, true)];
+        assert_eq!(
+            beyond.each_ref().map(Block::retained),
+            [PAGE, 9 * PAGE - 100, 9 * PAGE],
+            "whole pages for direct I/O only"
+        );
+        let stats = pool.stats();
+        assert_eq!((stats.beyond_count, stats.beyond), (3, (19 * PAGE - 100) as u64));
+        assert_eq!(stats.in_use, (4 * POOLED * PAGE + 19 * PAGE - 100) as u64);
+        drop(beyond);
+        let stats = pool.stats();
+        assert_eq!((stats.free, stats.beyond, stats.beyond_count), (0, 0, 3));
+        // A buffer that comes back makes room.
+        pooled.pop();
+        assert_eq!(pool.stats().free, PAGE as u64);
+        pooled.push(get(PAGE, true));
+        let stats = pool.stats();
+        assert_eq!((stats.free, stats.beyond, stats.beyond_count), (0, 0, 3));
+        drop(pooled);
+        let stats = pool.stats();
+        assert_eq!((stats.free, stats.in_use), (4 * PAGE as u64, 0));
+    }
+
+    #[test]
+    fn blocks_are_dropped_on_other_threads() {
+        let pool = Pool::with_locals(1 << 20, 3);
+        for len in [100, PAGE, 5 << 20] {
+            let block = pool.block(pool.get(len, false).unwrap(), len);
+            let slice = block.slice(..1);
+            assert_eq!(pool.stats().in_use, block.retained() as u64);
+            std::thread::scope(|scope| {
+                scope.spawn(move || drop(block));
+                scope.spawn(move || drop(slice));
+            });
+            assert_eq!((pool.stats().in_use, pool.stats().free), (0, pool.kept() as u64));
+        }
+        assert_eq!(pool.kept(), PAGE);
     }
 
     #[test]
@@ -368,7 +555,7 @@ mod tests {
         let arena = Arena::new(8192, 1);
         let pool = Pool::new(1 << 20).with_arena(arena.clone());
         let block = pool.block(pool.get(5000, true).unwrap(), 5000);
-        assert_eq!(arena.free(), 0);
+        assert_eq!((arena.free(), pool.stats().in_use), (0, 8192));
         pool.put(pool.get(5000, true).unwrap());
         assert_eq!(pool.kept(), 8192, "the arena had none left");
         drop(block);
@@ -393,9 +580,8 @@ mod tests {
     fn other_buffers_are_not_kept() {
         let pool = Pool::new(1 << 20);
         pool.put(Buffer::from(vec![0; PAGE]));
-        pool.put(Buffer::from(AlignedBuffer::new(PAGE, 512)));
-        pool.put(Buffer::from(AlignedBuffer::new(5000, PAGE)));
-        pool.put(Buffer::from(AlignedBuffer::new(0, PAGE)));
+        pool.put(Buffer::from(AlignedBuffer::new(PAGE, PAGE)));
+        pool.put(Pool::new(1 << 20).fresh(PAGE));
         assert_eq!(pool.kept(), 0);
     }
 
@@ -421,14 +607,6 @@ mod tests {
         });
     }
 
-    /// The capacity of the whole buffer that a part belongs to.
-    fn capacity_of(buffer: Buffer) -> usize {
-        match AlignedBuffer::try_from(buffer) {
-            Ok(aligned) => aligned.len(),
-            Err(plain) => Vec::try_from(plain).unwrap().capacity(),
-        }
-    }
-
     #[test]
     fn classes_are_all_sizes_in_order() {
         let sizes: Vec<_> = (0..CLASSES).map(size_of_class).collect();
@@ -448,7 +626,7 @@ mod tests {
             [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)]
         {
             let blocks: Vec<_> = (0..count).map(|_| pool.get(len, false).unwrap()).collect();
-            let taken: usize = blocks.into_iter().map(capacity_of).sum();
+            let taken: usize = blocks.iter().map(Buffer::memory_size).sum();
             assert!(taken <= count * (len + len / WASTE), "{count} of {len}: {taken}");
         }
     }
@@ -461,24 +639,24 @@ mod tests {
             if direct {
                 prop_assert_eq!(buffer.as_slice().as_ptr().addr() % PAGE, 0);
                 let pages = len.next_multiple_of(PAGE).max(PAGE);
-                prop_assert!(capacity_of(buffer) <= pages + pages / WASTE);
+                prop_assert!(buffer.memory_size() <= pages + pages / WASTE);
             } else {
-                prop_assert!(capacity_of(buffer) <= len + len / WASTE);
+                prop_assert!(buffer.memory_size() <= len + len / WASTE);
             }
         }
 
-        /// Any sizes, put back in any order to any local pool: no buffer is handed out twice, each
-        /// is long enough, and the count of kept bytes is right and within the limit.
+        /// Any sizes, put back in any order to any local pool, or freed: no buffer is handed out
+        /// twice, each is long enough, the counts are right and within their limits.
         #[test]
-        fn kept_bytes_are_counted_right(
+        fn bytes_are_counted_right(
             cap in 0usize..40 * PAGE,
             count in 1usize..4,
-            steps in proptest::collection::vec((0usize..6 * PAGE, any::<bool>()), 0..100),
+            steps in proptest::collection::vec((0usize..6 * PAGE, 0..4), 0..100),
         ) {
             let pool = Pool::with_locals(cap, count);
             let mut in_use: Vec<Buffer> = Vec::new();
-            for (len, take) in steps {
-                if take {
+            for (len, step) in steps {
+                if step < 2 {
                     let buffer = pool.get(len, len % 2 == 0).unwrap();
                     prop_assert_eq!(buffer.len(), len);
                     let first = buffer.as_slice().as_ptr();
@@ -486,20 +664,31 @@ mod tests {
                     prop_assert!(len == 0 || is_new);
                     in_use.push(buffer);
                 } else if !in_use.is_empty() {
-                    pool.locals[len % count].put(in_use.swap_remove(len % in_use.len()));
+                    let buffer = in_use.swap_remove(len % in_use.len());
+                    match step {
+                        2 => pool.locals[len % count].put(buffer),
+                        // As the queue does after a cancelled read.
+                        _ => drop(buffer),
+                    }
                 }
                 let mut borrowed = 0;
                 for local in &pool.locals {
                     let lists = local.lists().unwrap();
                     let bytes: usize = lists.free.iter().flatten().map(|buffer| buffer.len()).sum();
-                    prop_assert_eq!(lists.bytes, bytes);
-                    prop_assert!(lists.bytes - lists.borrowed <= local.share);
+                    prop_assert_eq!(local.free(), bytes);
+                    prop_assert!(bytes - lists.borrowed <= local.share);
                     borrowed += lists.borrowed;
                 }
                 let shared_left = pool.locals[0].shared_left.load(Ordering::Relaxed);
                 prop_assert_eq!(shared_left + borrowed + pool.locals[0].share * count, cap);
-                prop_assert!(pool.kept() <= cap);
+                let stats = pool.stats();
+                let bytes: usize = in_use.iter().map(Buffer::memory_size).sum();
+                prop_assert_eq!((stats.in_use, stats.free), (bytes as u64, pool.kept() as u64));
+                prop_assert!(stats.free <= stats.max_free && stats.beyond <= stats.in_use);
+                prop_assert!(pool.pooled.bytes() as u64 <= stats.max_pooled);
             }
+            drop(in_use);
+            prop_assert_eq!(pool.stats().in_use, 0);
         }
     }
 }

@@ -1,17 +1,116 @@
-//! Local files of a DataFusion program through ringway: call [`register`] once.
+//! Local files of a [DataFusion](datafusion) program through [`ringway`]: call [`register`] once.
+//!
+//! ```
+//! use datafusion::prelude::*;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> datafusion::error::Result<()> {
+//! let session = SessionContext::new();
+//! ringway_datafusion::register(&session);
+//! # std::fs::write(std::env::temp_dir().join("ringway-doc.csv"), "a,b\n1,2\n").unwrap();
+//! # let path = std::env::temp_dir().join("ringway-doc.csv");
+//! # let path = path.to_str().unwrap();
+//! session.register_csv("numbers", path, CsvReadOptions::new()).await?;
+//! session.sql("SELECT a + b FROM numbers").await?.show().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # What goes through the store
+//!
+//! DataFusion has one object store for all local files. It looks this store up when it lists, reads
+//! or writes a file, whatever names the file: a path without a scheme, a `file://` URL, `CREATE
+//! EXTERNAL TABLE`, `COPY TO`, `INSERT INTO`, a catalog. So tables may be registered before or after
+//! [`register`]. It does not look the store up for files of its own: what it spills to disk when
+//! memory is short goes past it, as do files that a program reads without DataFusion.
+//!
+//! The store belongs to the session's `RuntimeEnv`, which sessions can share: registering it in one
+//! registers it in all of them. A program that builds many sessions registers it once, when it
+//! builds the runtime: [`registry`].
 
+mod parquet;
+mod version;
+
+pub use parquet::OneVersion;
 pub use ringway;
 pub use ringway_object_store::object_store_0_13::RingwayFileSystem;
 pub use ringway_object_store::parquet_59::ParquetReader;
 
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::object_store::{
+    DefaultObjectStoreRegistry, ObjectStoreRegistry, ObjectStoreUrl,
+};
 use datafusion::prelude::SessionContext;
 use object_store::ObjectStore;
 use std::sync::Arc;
-use url::Url;
 
-/// Makes a session read and write local files through ringway: all URLs that start with `file://`,
-/// and all plain paths. Returns the store that it replaces, usually a `LocalFileSystem`.
+/// Makes a session read and write local files through ringway's global engine: all URLs that start
+/// with `file://` and all plain paths. Returns the store that it replaces, usually a
+/// `LocalFileSystem`; `session.register_object_store` puts it back.
+///
+/// It also adds the rule [`OneVersion`] to the session.
+///
+/// This neither blocks nor fails. The global engine is built by the first read; to choose its
+/// options, use [`ringway::EngineBuilder::install_global`] or [`register_store`].
 pub fn register(session: &SessionContext) -> Option<Arc<dyn ObjectStore>> {
-    let url = Url::parse("file://").expect("a valid URL");
-    session.register_object_store(&url, Arc::new(RingwayFileSystem::new()))
+    register_store(session, RingwayFileSystem::new())
+}
+
+/// As [`register`], with a store of your own options. The store must be one of the whole file
+/// system, not one with a prefix: DataFusion's paths of local files are absolute.
+///
+/// ```
+/// use datafusion::prelude::SessionContext;
+/// use ringway_datafusion::{RingwayFileSystem, register_store, ringway::Engine};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let engine = Engine::builder().in_flight(64).build()?;
+/// let store = RingwayFileSystem::new().with_engine(&engine).with_direct(true);
+/// let session = SessionContext::new();
+/// register_store(&session, store);
+/// # Ok(()) }
+/// ```
+pub fn register_store(
+    session: &SessionContext,
+    store: RingwayFileSystem,
+) -> Option<Arc<dyn ObjectStore>> {
+    let store = Arc::new(store);
+    let rule = Arc::new(OneVersion::new(&session.runtime_env(), store.clone()));
+    add_rule(session, rule);
+    session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), store)
+}
+
+/// Adds the rule behind all others, in place of one that an earlier call added.
+fn add_rule(session: &SessionContext, rule: Arc<OneVersion>) {
+    let state = session.state_ref();
+    let mut state = state.write();
+    let id = state.session_id().to_owned();
+    let mut builder = SessionStateBuilder::new_from_existing(state.clone()).with_session_id(id);
+    if let Some(optimizer) = builder.physical_optimizers() {
+        optimizer.rules.retain(|rule| rule.name() != OneVersion::NAME);
+    }
+    *state = builder.with_physical_optimizer_rule(rule).build();
+}
+
+/// DataFusion's default registry of object stores, with this store for local files. For programs
+/// that build the runtime themselves: all sessions of that runtime use the store. These sessions do
+/// not have the rule [`OneVersion`]; its documentation shows how to add it.
+///
+/// ```
+/// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+/// use datafusion::prelude::{SessionConfig, SessionContext};
+/// use ringway_datafusion::{RingwayFileSystem, registry};
+/// use std::sync::Arc;
+///
+/// # fn main() -> datafusion::error::Result<()> {
+/// let runtime = RuntimeEnvBuilder::new()
+///     .with_object_store_registry(registry(Arc::new(RingwayFileSystem::new())))
+///     .build_arc()?;
+/// let session = SessionContext::new_with_config_rt(SessionConfig::new(), runtime.clone());
+/// let another = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
+/// # Ok(()) }
+/// ```
+pub fn registry(store: Arc<RingwayFileSystem>) -> Arc<dyn ObjectStoreRegistry> {
+    let registry = DefaultObjectStoreRegistry::new();
+    registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), store);
+    Arc::new(registry)
 }

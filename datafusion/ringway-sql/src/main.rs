@@ -1,2 +1,73 @@
-//! The library of the benchmarks.
-fn main() {}
+//! `ringway-sql`: SQL over folders of files, through ringway or DataFusion's own store.
+
+mod args;
+mod cost;
+mod output;
+mod runner;
+mod statements;
+mod tables;
+mod terminal;
+
+use anyhow::{Context, Result};
+use args::{Args, Store};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use runner::{End, Runner};
+use std::io::{self, IsTerminal, Read};
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.store == Store::Local && (args.direct || args.backend.is_some()) {
+        let text = "--direct and --backend need --store ringway";
+        Args::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
+    match run(args).await {
+        Ok(End::Done) => ExitCode::SUCCESS,
+        Ok(End::Cancelled) => {
+            eprintln!("ringway-sql: cancelled");
+            // As a shell reports a program that SIGINT ended.
+            ExitCode::from(130)
+        }
+        // A reader that closes the pipe early (`| head`) is not a failure.
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ringway-sql: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<End> {
+    let script = match &args.file {
+        Some(file) => {
+            Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?)
+        }
+        None if !args.command.is_empty() => Some(args.command.join(";\n")),
+        None if io::stdin().is_terminal() => None,
+        None => {
+            let mut script = String::new();
+            io::stdin().read_to_string(&mut script).context("standard input")?;
+            Some(script)
+        }
+    };
+    let mut runner = Runner::new(args, script.is_none()).await?;
+    match script {
+        Some(script) => runner.run(&script).await,
+        None => terminal::run(&mut runner).await.map(|()| End::Done),
+    }
+}
+
+/// An error with its causes, in one line. DataFusion's messages may have several.
+fn one_line(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let error = cause.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,11 +1,13 @@
 //! A buffer for direct I/O, at an aligned address. Which alignment a file needs is in `device`.
 
+use super::MemoryGauge;
 use crate::device::DirectIo;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Zeroed memory at an aligned address. It dereferences to a slice of bytes.
 ///
@@ -23,6 +25,8 @@ use std::ptr::NonNull;
 pub struct AlignedBuffer {
     first: NonNull<u8>,
     layout: Layout,
+    /// Counts the memory until it is freed.
+    gauge: Option<Arc<MemoryGauge>>,
 }
 
 impl AlignedBuffer {
@@ -52,6 +56,32 @@ impl AlignedBuffer {
         Ok(Self::zeroed(layout).ok_or(io::ErrorKind::OutOfMemory)?)
     }
 
+    /// As [`try_new`](Self::try_new), and counts the bytes with a gauge until they are freed.
+    ///
+    /// # Errors
+    ///
+    /// `QuotaExceeded` if the gauge's limit would be exceeded; those of `try_new`.
+    pub fn try_counted(len: usize, align: usize, gauge: &Arc<MemoryGauge>) -> io::Result<Self> {
+        if !gauge.try_add(len) {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        match Self::try_new(len, align) {
+            Ok(mut buffer) => {
+                buffer.gauge = Some(Arc::clone(gauge));
+                Ok(buffer)
+            }
+            Err(error) => {
+                gauge.subtract(len);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether this gauge counts the memory.
+    pub fn is_counted_by(&self, gauge: &Arc<MemoryGauge>) -> bool {
+        self.gauge.as_ref().is_some_and(|own| Arc::ptr_eq(own, gauge))
+    }
+
     fn zeroed(layout: Layout) -> Option<Self> {
         let first = if layout.size() == 0 {
             // Dangling but aligned: zero bytes are never read or written.
@@ -62,7 +92,7 @@ impl AlignedBuffer {
             // SAFETY: the layout's size is not zero.
             unsafe { alloc_zeroed(layout) }
         };
-        Some(Self { first: NonNull::new(first)?, layout })
+        Some(Self { first: NonNull::new(first)?, layout, gauge: None })
     }
 
     /// Allocates `len` zeroed bytes with the alignment that direct I/O on a file needs.
@@ -104,6 +134,9 @@ impl Drop for AlignedBuffer {
                 // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
                 unsafe { dealloc(self.first.as_ptr(), self.layout) }
             }
+        }
+        if let Some(gauge) = &self.gauge {
+            gauge.subtract(self.layout.size());
         }
     }
 }

@@ -2,10 +2,12 @@
 
 mod aligned;
 mod arena;
+mod gauge;
 mod spare;
 
 pub use aligned::AlignedBuffer;
 pub use arena::{Arena, ArenaBuffer};
+pub use gauge::MemoryGauge;
 pub use spare::SpareCapacity;
 
 use std::fmt;
@@ -141,6 +143,16 @@ impl Buffer {
         self.len == 0
     }
 
+    /// The bytes of memory that the buffer owns, whether in use or not.
+    pub fn memory_size(&self) -> usize {
+        match &self.storage {
+            Storage::Vec(vec) => vec.capacity(),
+            #[cfg(feature = "bytes")]
+            Storage::BytesMut(bytes) => bytes.capacity(),
+            _ => self.storage().len(),
+        }
+    }
+
     /// The bytes in use.
     pub fn as_slice(&self) -> &[u8] {
         &self.storage()[self.start..self.start + self.len]
@@ -257,7 +269,7 @@ mod tests {
     #[test]
     fn a_buffer_converts_back_to_its_type() {
         let buffer = Buffer::from(vec![1u8, 2, 3, 4]).slice(1..).slice(..2);
-        assert_eq!(buffer.as_slice(), [2, 3]);
+        assert_eq!((buffer.as_slice(), buffer.memory_size()), (&[2, 3][..], 4));
         let buffer = Box::<[u8]>::try_from(buffer).unwrap_err();
         assert_eq!(Vec::try_from(buffer).unwrap(), [1, 2, 3, 4]);
     }

@@ -16,6 +16,13 @@ pub(super) struct Mount {
     pub(super) source: String,
 }
 
+impl Mount {
+    /// The mount's id, which `statx(2)` reports for each file.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
 /// All mounts; empty if `/proc` cannot be read.
 pub(super) struct Mounts(Vec<Mount>);
 

@@ -2,13 +2,20 @@
 
 use super::{InvalidOperation, Operation, SqeContext, SubmissionForms, syscall_result};
 use crate::File;
+use crate::file::{FileKind, Traits};
+use crate::op::Metadata;
 use crate::sys::kaio::Iocb;
 use io_uring::{opcode, squeue, types};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The kernel or a filter refuses `openat2(2)` with `RESOLVE_CACHED`.
+static NO_OPEN_NOW: AtomicBool = AtomicBool::new(false);
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], and more.
 ///
@@ -131,6 +138,61 @@ impl OpenOptions {
             options.write(false);
         }
         Ok(File::from(options.open(path)?))
+    }
+
+    /// Opens an existing regular file for reading, if the kernel has the whole path in its name
+    /// cache: `openat2(2)` with `RESOLVE_CACHED` (5.12). On a local file system
+    /// ([`LocalMounts`](crate::device::LocalMounts)) this does not wait, neither for the device nor
+    /// for the end of a lease. Returns the file and its metadata.
+    ///
+    /// `None` says nothing about the file: push [`op::open`](crate::op::open()) as usual. It is
+    /// also the result for options other than [`read`](Self::read), [`direct`](Self::direct),
+    /// [`nofollow`](Self::nofollow) and the flags `O_NOATIME` and `O_NONBLOCK`, for a path with a
+    /// symbolic link, for anything but a regular file, and for every error.
+    ///
+    /// ```
+    /// # use ringway_core::OpenOptions;
+    /// if let Some((file, metadata)) = OpenOptions::new().read(true).open_now("/etc/passwd") {
+    ///     println!("{} bytes", metadata.len());
+    /// # drop(file);
+    /// }
+    /// ```
+    pub fn open_now(&self, path: impl AsRef<Path>) -> Option<(File, Metadata)> {
+        const KEPT: i32 = libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+        let flags = self.bits().ok()?.0 as i32;
+        let is_plain = flags & !(KEPT | libc::O_NOFOLLOW | libc::O_CLOEXEC) == libc::O_RDONLY;
+        if !is_plain || self.resolve != 0 || NO_OPEN_NOW.load(Ordering::Relaxed) {
+            return None;
+        }
+        let path = CString::new(path.as_ref().as_os_str().as_bytes()).ok()?;
+        let open = Open {
+            dir: libc::AT_FDCWD,
+            path: path.as_ptr(),
+            // An open with O_NONBLOCK waits neither for a lease nor for the other end of a FIFO.
+            flags: u64::from((flags | libc::O_NONBLOCK) as u32),
+            mode: 0,
+            resolve: libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS,
+        };
+        let opened = open.call();
+        let is_direct = flags & libc::O_DIRECT != 0;
+        // EINVAL may also mean that the file system does not support direct I/O.
+        let refusals = [libc::ENOSYS, libc::EPERM, libc::EINVAL].map(|errno| -i64::from(errno));
+        if !is_direct && refusals.contains(&opened) {
+            NO_OPEN_NOW.store(true, Ordering::Relaxed);
+        }
+        let file = Open::opened(opened)?;
+        let metadata = Metadata::of_file(&file).ok().filter(Metadata::is_file)?;
+        if flags & libc::O_NONBLOCK == 0 {
+            // On a regular file it has no meaning for `read(2)`, but some file systems and kernels
+            // let io_uring fail with EAGAIN.
+            // SAFETY: `fcntl` with F_SETFL takes numbers only, and `file` is open.
+            let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & KEPT) };
+            if set < 0 {
+                return None;
+            }
+        }
+        file.set_traits(Traits { kind: FileKind::Storage, direct: is_direct });
+        Some((file, metadata))
     }
 
     fn flag(&mut self, flag: i32, yes: bool) -> &mut Self {

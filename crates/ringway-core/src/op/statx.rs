@@ -112,6 +112,29 @@ impl Metadata {
         Self(unsafe { std::mem::zeroed() })
     }
 
+    /// The metadata of an open file, from a blocking call. On a local file system it does not wait
+    /// for the device. Errors: those of `statx(2)`.
+    pub fn of_file(file: &File) -> io::Result<Self> {
+        let mut metadata = Self::empty();
+        let statx = Statx {
+            dir: file.as_raw_fd(),
+            path: c"".as_ptr(),
+            flags: libc::AT_EMPTY_PATH,
+            mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
+            buffer: &raw mut metadata.0,
+        };
+        match statx.call() {
+            0.. => Ok(metadata),
+            error => Err(io::Error::from_raw_os_error(-error as i32)),
+        }
+    }
+
+    /// The id of the file's mount (`/proc/self/mountinfo`), if this metadata is that of
+    /// [`of_file`](Self::of_file) and the kernel reports it (5.8).
+    pub fn mount_id(&self) -> Option<u64> {
+        (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)
+    }
+
     /// The length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.0.stx_size

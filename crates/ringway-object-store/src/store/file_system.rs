@@ -1,15 +1,18 @@
 //! [`RingwayFileSystem`]: its constructors and options, and the trait `ObjectStore`, whose methods
 //! are in the files next to this one.
 
+use super::error::renamed;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use crate::read_ahead::ReadAhead;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use ringway::{Coalesce, Engine};
 use std::fmt;
 use std::ops::Range;
@@ -19,11 +22,13 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
     /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
-    local: LocalFileSystem,
-    engine: Option<Engine>,
-    direct: bool,
-    coalesce: Coalesce,
-    fsync: bool,
+    pub(super) local: LocalFileSystem,
+    pub(super) engine: Option<Engine>,
+    pub(super) direct: bool,
+    pub(super) coalesce: Coalesce,
+    pub(super) read_ahead: ReadAhead,
+    pub(super) file_payload: bool,
+    pub(super) fsync: bool,
 }
 
 impl RingwayFileSystem {
@@ -34,11 +39,19 @@ impl RingwayFileSystem {
 
     /// Creates a store of the files below this directory, which must exist.
     pub fn new_with_prefix(prefix: impl AsRef<std::path::Path>) -> Result<Self> {
-        LocalFileSystem::new_with_prefix(prefix).map(Self::around)
+        LocalFileSystem::new_with_prefix(prefix).map(Self::around).map_err(renamed)
     }
 
     fn around(local: LocalFileSystem) -> Self {
-        Self { local, engine: None, direct: false, coalesce: Coalesce::default(), fsync: false }
+        Self {
+            local,
+            engine: None,
+            direct: false,
+            coalesce: Coalesce::default(),
+            read_ahead: ReadAhead::default(),
+            file_payload: false,
+            fsync: false,
+        }
     }
 
     /// Deletes directories that become empty when a file is deleted.
@@ -47,7 +60,13 @@ impl RingwayFileSystem {
         self
     }
 
-    /// Makes what is written durable before a write returns.
+    /// Makes what is written durable before a write returns: the contents of an object, its name,
+    /// and the names of new directories. This covers `put`, multipart uploads (when they are
+    /// completed), `copy` and `rename`, but not `delete`. Default: false.
+    ///
+    /// If a sync of the contents fails, the write fails and the object is not changed. If the sync
+    /// of a directory fails afterwards, the write fails although the object is visible; whether it
+    /// survives a power failure is then unknown.
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
@@ -71,9 +90,35 @@ impl RingwayFileSystem {
         self
     }
 
+    /// How the streams of `get` are read. Default: [`ReadAhead::default`].
+    pub fn with_read_ahead(mut self, read_ahead: ReadAhead) -> Self {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Whether a `get` of a whole object that is longer than [`ReadAhead::one_chunk`] returns its
+    /// file (`GetResultPayload::File`), as `LocalFileSystem` does, instead of a stream. Some
+    /// programs collect a stream in memory, but read from a file only what they need: DataFusion
+    /// does, where it infers the schema of JSON. What is read from the file goes through neither
+    /// the engine nor direct I/O. Default false.
+    pub fn with_file_payload(mut self, file_payload: bool) -> Self {
+        self.file_payload = file_payload;
+        self
+    }
+
+    /// The engine of this store; `None` for the global one.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// When `get_ranges` reads nearby ranges together.
+    pub fn coalesce(&self) -> Coalesce {
+        self.coalesce
+    }
+
     /// The path of the file for this location.
     pub fn path_to_filesystem(&self, location: &Path) -> Result<PathBuf> {
-        self.local.path_to_filesystem(location)
+        self.local.path_to_filesystem(location).map_err(renamed)
     }
 }
 
@@ -98,7 +143,7 @@ impl ObjectStore for RingwayFileSystem {
         payload: PutPayload,
         opts: PutOptions,
     ) -> Result<PutResult> {
-        self.local.put_opts(location, payload, opts).await
+        self.put_object(location, payload, opts).await
     }
 
     async fn put_multipart_opts(
@@ -106,26 +151,26 @@ impl ObjectStore for RingwayFileSystem {
         location: &Path,
         opts: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.local.put_multipart_opts(location, opts).await
+        Ok(Box::new(self.start_upload(location, opts).await?))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.local.get_opts(location, options).await
+        self.get_object(location, options).await
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.local.get_ranges(location, ranges).await
+        self.get_object_ranges(location, ranges).await
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.local.delete_stream(locations)
+        self.delete_objects(locations)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list(prefix)
+        self.local.list(prefix).map_err(renamed).boxed()
     }
 
     fn list_with_offset(
@@ -133,18 +178,18 @@ impl ObjectStore for RingwayFileSystem {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list_with_offset(prefix, offset)
+        self.local.list_with_offset(prefix, offset).map_err(renamed).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.local.list_with_delimiter(prefix).await
+        self.local.list_with_delimiter(prefix).await.map_err(renamed)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.local.copy_opts(from, to, options).await
+        self.copy_object(from, to, options).await
     }
 
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.local.rename_opts(from, to, options).await
+        self.rename_object(from, to, options).await
     }
 }

@@ -168,8 +168,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of free buffers that the pool keeps for later reads. Default: `RINGWAY_POOL`, or 32
-    /// MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
+    /// Bytes of free buffers that the pool keeps for later reads. Its buffers, free and in use, take
+    /// at most four times as much; beyond that, buffers are freed when they are dropped
+    /// ([`PoolStats`](crate::PoolStats)). Default: `RINGWAY_POOL`, or 32 MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
     /// `g`.
     pub fn pool_bytes(mut self, bytes: usize) -> Self {
         self.pool_bytes = Some(bytes);

@@ -1,5 +1,6 @@
 //! The statistics of an engine: the public types, and the recorder that each shard keeps.
 
+use crate::pool::PoolStats;
 use hdrhistogram::Histogram;
 use ringway_core::Counts;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Stats {
     /// Features and backends that were refused. [`Engine::explain`](crate::Engine::explain) gives
     /// the reasons.
     pub refusals: usize,
+    /// The memory of pooled reads and writers.
+    pub pool: PoolStats,
     /// Time from the first poll of an operation's future until its completion was picked up,
     /// sampled for every eighth push. Cached reads are not included.
     pub latency: Latency,

@@ -665,6 +665,7 @@ pub fn paths() -> Vec<Row> {
             same(&f.engine.open(f.at("text")).await?.read(0..9).await?, b"text")
         }
         "Engine::fs" o, |f| { check(f.engine.fs().exists(f.at("text")).await?, "not found") }
+        "Engine::call" o, |f| { check(f.engine.call(|| Ok(7)).await? == 7, "another result") }
         "Engine::backend" E::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
         "Engine::explain" E::NOTHING, |f| {
             check(!f.engine.explain().to_string().is_empty(), "no explanation")

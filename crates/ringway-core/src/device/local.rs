@@ -1,0 +1,102 @@
+//! Which paths are on local file systems, from the mounts of this process.
+
+use super::mounts::Mounts;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// File systems whose open and `statx(2)` need no other program and no other machine. (An overlay
+/// usually has local layers.)
+const LOCAL: &[&str] = &[
+    "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "ntfs3",
+    "overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
+];
+
+/// The mounts of this process at one moment, to tell a path on a local file system from one that a
+/// server or a FUSE program answers for.
+///
+/// ```
+/// use ringway_core::device::LocalMounts;
+/// let mounts = LocalMounts::read();
+/// assert_eq!(mounts.of_path("/proc/version"), None);
+/// ```
+#[derive(Debug, Default)]
+pub struct LocalMounts {
+    /// By mount point: the mount's id if its file system is local.
+    points: HashMap<Box<[u8]>, Option<u64>>,
+}
+
+impl LocalMounts {
+    /// Reads the mounts: a blocking call, some microseconds for each mount. Without `/proc`, no
+    /// path is local.
+    pub fn read() -> Self {
+        Self::new(&Mounts::of_this_process())
+    }
+
+    fn new(mounts: &Mounts) -> Self {
+        let point = |mount: &super::mounts::Mount| {
+            let local = LOCAL.contains(&mount.file_system.as_str());
+            (mount.mount_point.as_bytes().into(), local.then_some(mount.id()))
+        };
+        // Of several mounts on one point the last one is on top.
+        Self { points: mounts.iter().map(point).collect() }
+    }
+
+    /// The id of the mount that an absolute path leads to, if its file system is local. This is
+    /// about the path's text: symbolic links are not followed, and a path with empty components,
+    /// `.` or `..` is not local.
+    ///
+    /// The mount's id as `statx(2)` reports it for the file (`STATX_MNT_ID`) shows whether the
+    /// answer is still right.
+    pub fn of_path(&self, path: impl AsRef<Path>) -> Option<u64> {
+        let path = path.as_ref().as_os_str().as_bytes();
+        let names = path.strip_prefix(b"/")?;
+        if names.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
+            return None;
+        }
+        let mut prefix = path;
+        loop {
+            if let Some(mount) = self.points.get(prefix) {
+                return *mount;
+            }
+            prefix = match prefix.iter().rposition(|byte| *byte == b'/')? {
+                0 if prefix.len() == 1 => return None,
+                0 => &path[..1],
+                slash => &path[..slash],
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+27 1 254:0 / / rw - ext4 /dev/vda rw
+22 27 0:21 / /proc rw - proc proc rw
+40 27 0:50 / /mnt/share rw - nfs4 server:/ rw
+41 40 0:51 / /mnt/share/fast rw - tmpfs tmpfs rw
+42 27 0:52 / /under rw - ext4 /dev/vdb rw
+43 42 0:53 / /under rw - fuse.sshfs host: rw
+";
+
+    #[test]
+    fn the_innermost_mount_decides() {
+        let mounts = LocalMounts::new(&Mounts::parse(TEXT));
+        let found = |path: &str| mounts.of_path(path);
+        assert_eq!(["/file", "/mnt/share.txt", "/procfs"].map(found), [Some(27); 3]);
+        assert_eq!(["/proc/version", "/mnt/share/file", "/under/file"].map(found), [None; 3]);
+        assert_eq!(found("/mnt/share/fast/a/b"), Some(41));
+    }
+
+    #[test]
+    fn paths_that_are_not_plain_are_not_local() {
+        let mounts = LocalMounts::new(&Mounts::parse(TEXT));
+        for path in ["", "file", "/", "//file", "/a/../b", "/./a", "/a/", "/a/."] {
+            assert_eq!(mounts.of_path(path), None, "{path}");
+        }
+        assert_eq!(mounts.of_path("/.hidden/..b"), Some(27));
+        assert_eq!(LocalMounts::default().of_path("/file"), None);
+    }
+}

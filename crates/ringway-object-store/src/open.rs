@@ -1,0 +1,74 @@
+//! Opens a file for reading and returns its metadata.
+
+use crate::error::Error;
+use ringway::Engine;
+use ringway::fs::{File, Metadata, OpenOptions};
+use rustix::fs::{OFlags, fcntl_setfl};
+use std::io;
+use std::path::Path;
+
+/// Opens a file that is not a directory. A file on a file system without direct I/O is opened
+/// without. Opening a FIFO does not wait for its other end.
+pub(crate) async fn open(
+    engine: Option<&Engine>,
+    path: &Path,
+    direct: bool,
+) -> Result<(File, Metadata), Error> {
+    let (file, found) = open_any(engine, path, direct).await?;
+    if found.is_dir() { Err(Error::is_directory(path)) } else { Ok((file, found)) }
+}
+
+/// Opens a file, which may also be a directory.
+pub(crate) async fn open_any(
+    engine: Option<&Engine>,
+    path: &Path,
+    direct: bool,
+) -> Result<(File, Metadata), Error> {
+    let engine = match engine {
+        Some(engine) => engine,
+        None => Engine::global().map_err(|source| Error::Engine { source })?,
+    };
+    let opened = match open_as(engine, path, direct).await {
+        Err(error) if direct && error.kind() == io::ErrorKind::InvalidInput => {
+            open_as(engine, path, false).await
+        }
+        opened => opened,
+    };
+    opened.map_err(|error| Error::open(path, error))
+}
+
+async fn open_as(engine: &Engine, path: &Path, direct: bool) -> io::Result<(File, Metadata)> {
+    let options = |flags: OFlags| {
+        let mut options = OpenOptions::new();
+        options.read(true).engine(engine).direct(direct).custom_flags(flags.bits() as i32);
+        options
+    };
+    // With O_NONBLOCK the open of a FIFO does not wait for a writer.
+    let opened = options(OFlags::NONBLOCK).open_with_metadata(path).await;
+    match opened {
+        // Another program has a lease on the file, and is to give it up.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            options(OFlags::empty()).open_with_metadata(path).await
+        }
+        opened => {
+            let (file, found) = opened?;
+            // Reads are to wait for the data on every file system.
+            fcntl_setfl(&file, if direct { OFlags::DIRECT } else { OFlags::empty() })?;
+            Ok((file, found))
+        }
+    }
+}
+
+/// Makes a file of the standard library, for blocking reads without alignment.
+pub(crate) async fn into_std(file: File, path: &Path) -> Result<std::fs::File, Error> {
+    let file = file.into_std().await.map_err(|error| Error::open(path, error))?;
+    // Without O_DIRECT, whose reads need alignment.
+    fcntl_setfl(&file, OFlags::empty()).map_err(|errno| Error::open(path, errno.into()))?;
+    Ok(file)
+}
+
+/// The metadata of an open file that is not a directory.
+pub(crate) async fn metadata(file: &File, path: &Path) -> Result<Metadata, Error> {
+    let found = file.metadata().await.map_err(|error| Error::open(path, error))?;
+    if found.is_dir() { Err(Error::is_directory(path)) } else { Ok(found) }
+}

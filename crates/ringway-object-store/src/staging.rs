@@ -1,0 +1,177 @@
+//! Names of staged files and new directories. Staged files have the names that `LocalFileSystem`
+//! gives them, `PATH#N`, so that both hide each other's from listings. All functions block.
+
+use crate::write_error::{Action, Result, WriteError};
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::{io, process};
+
+/// A new file under a staged name.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    pub(crate) file: File,
+    pub(crate) name: StagedName,
+    /// Directories whose entries changed, to be synced for a durable write.
+    pub(crate) changed_dirs: Vec<PathBuf>,
+}
+
+impl NewFile {
+    /// Creates a file that is to become `dest`, and missing parents.
+    pub(crate) fn create(dest: &Path) -> Result<Self> {
+        let mut number = 1u64;
+        let mut changed_dirs = Vec::new();
+        loop {
+            let path = staged_path(dest, number);
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    let name = StagedName(Some(Name { path, home: process::id() }));
+                    return Ok(Self { file, name, changed_dirs });
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    changed_dirs.extend(create_parents(dest, error)?);
+                }
+                Err(error) => return Err(Action::Open.failed(&path)(error)),
+            }
+        }
+    }
+}
+
+fn staged_path(dest: &Path, number: u64) -> PathBuf {
+    let mut path = dest.as_os_str().to_owned();
+    path.push(format!("#{number}"));
+    path.into()
+}
+
+/// Creates the missing parents of a file that could not be created because of `error`. Returns the
+/// directories whose entries changed, the innermost one first.
+pub(crate) fn create_parents(path: &Path, error: io::Error) -> Result<Vec<PathBuf>> {
+    let Some(parent) = path.parent() else { return Err(Action::CreateFile.failed(path)(error)) };
+    let missing = parent.ancestors().take_while(|dir| !dir.exists()).count();
+    std::fs::create_dir_all(parent).map_err(Action::CreateDir.failed(parent))?;
+    // The new directories, and the one that the outermost of them is in.
+    Ok(parent.ancestors().take(missing + 1).map(Path::to_owned).collect())
+}
+
+/// The name of a staged file. Dropping it removes the file: without blocking in a tokio runtime,
+/// and otherwise in place.
+#[derive(Debug)]
+pub(crate) struct StagedName(Option<Name>);
+
+/// Dropping it removes the file and blocks meanwhile.
+#[derive(Debug)]
+struct Name {
+    path: PathBuf,
+    /// A forked child's copy removes nothing.
+    home: u32,
+}
+
+impl StagedName {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_ref().map_or(Path::new(""), |name| &name.path)
+    }
+
+    /// Removes the file. Blocks.
+    pub(crate) fn remove(mut self) -> Result<()> {
+        match self.forget() {
+            Some(path) => std::fs::remove_file(&path).map_err(Action::Delete.failed(&path)),
+            None => Err(WriteError::Aborted),
+        }
+    }
+
+    /// Makes the file `dest`, replacing what has that name. Blocks.
+    pub(crate) fn rename(mut self, dest: &Path) -> Result<()> {
+        std::fs::rename(self.path(), dest).map_err(Action::Rename.failed(dest))?;
+        // The name is free for another write now.
+        self.forget();
+        Ok(())
+    }
+
+    /// Makes the file `dest`, unless something has that name. Blocks.
+    pub(crate) fn link(mut self, dest: &Path) -> Result<()> {
+        let linked = std::fs::hard_link(self.path(), dest);
+        drop(self.0.take());
+        linked.map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => WriteError::AlreadyExists { path: dest.to_owned(), source },
+            _ => Action::Rename.failed(dest)(source),
+        })
+    }
+
+    /// Takes the name, so that dropping this removes nothing.
+    fn forget(&mut self) -> Option<PathBuf> {
+        self.0.take().map(|mut name| {
+            name.home = 0;
+            std::mem::take(&mut name.path)
+        })
+    }
+}
+
+impl Drop for StagedName {
+    fn drop(&mut self) {
+        let Some(name) = self.0.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // A runtime that shuts down drops the closure, and so the name.
+            runtime.spawn_blocking(move || drop(name));
+        }
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if self.home == process::id() {
+            // Nobody waits for the removal, so there is nobody to report an error to.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_names_are_numbered_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dest = dir.path().join("new/object");
+        let first = NewFile::create(&dest).unwrap();
+        let second = NewFile::create(&dest).unwrap();
+        let names = [&first, &second].map(|new| new.name.path().file_name().unwrap().to_owned());
+        assert_eq!(names, ["object#1", "object#2"]);
+        assert_eq!(first.changed_dirs, [dir.path().join("new"), dir.path().to_owned()]);
+        assert!(second.changed_dirs.is_empty());
+        drop(first);
+        second.name.rename(&dest).unwrap();
+        let left: Vec<_> = std::fs::read_dir(dest.parent().unwrap()).unwrap().collect();
+        assert_eq!(left.len(), 1);
+    }
+
+    /// A name that was published belongs to the next write, whose file must not be removed.
+    #[test]
+    fn a_published_name_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dest = dir.path().join("object");
+        let first = NewFile::create(&dest).unwrap();
+        first.name.rename(&dest).unwrap();
+        let second = NewFile::create(&dest).unwrap();
+        assert!(second.name.path().ends_with("object#1"));
+        let error = NewFile::create(&dest).unwrap().name.link(&dest).unwrap_err();
+        assert!(matches!(error, WriteError::AlreadyExists { .. }));
+        assert!(second.name.path().exists());
+        assert!(!dir.path().join("object#2").exists());
+    }
+
+    #[test]
+    fn a_runtime_that_ends_removes_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = NewFile::create(&dir.path().join("object")).unwrap();
+        let path = new.name.path().to_owned();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(new);
+        });
+        drop(runtime);
+        assert!(!path.exists());
+    }
+}

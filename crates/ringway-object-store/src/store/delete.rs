@@ -1,0 +1,46 @@
+//! Deleting objects: `delete_stream`, which `LocalFileSystem` does.
+
+use super::error::renamed;
+use super::file_system::RingwayFileSystem;
+use super::object_store::path::Path;
+use super::object_store::{ObjectStore, Result};
+use super::relocate::in_place;
+use crate::dir_lock::DirLock;
+use crate::staged_file::call;
+use crate::write_error::Action;
+use futures_core::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::future::ready;
+
+/// How many objects are deleted at the same time, as by `LocalFileSystem`.
+const AT_ONCE: usize = 10;
+
+impl RingwayFileSystem {
+    pub(super) fn delete_objects(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        locations
+            .map(move |location| {
+                let store = store.clone();
+                async move { store.delete_object(location?).await }
+            })
+            .buffered(AT_ONCE)
+            .boxed()
+    }
+
+    async fn delete_object(&self, location: Path) -> Result<Path> {
+        let path = self.path_to_filesystem(&location)?;
+        let (local, deleted) = (self.local.clone(), location.clone());
+        let target = path.clone();
+        let work = move || {
+            // Without a lock only updates are refused.
+            let _lock = DirLock::take(path.parent());
+            let deleted = local.delete_stream(stream::once(ready(Ok(deleted))).boxed());
+            Ok(in_place(deleted.map_ok(drop).try_collect::<()>()))
+        };
+        let done = call(self.used_engine()?, Action::Delete, &target, work).await?;
+        done.map_err(renamed).map(|()| location)
+    }
+}

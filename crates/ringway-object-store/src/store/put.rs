@@ -1,0 +1,66 @@
+//! Writing whole objects: `put_opts`.
+
+use super::file_system::RingwayFileSystem;
+use super::object_store::path::Path;
+use super::object_store::{
+    Attributes, Error, PutMode, PutOptions, PutPayload, PutResult, Result, UpdateVersion,
+};
+use super::{e_tag, put_result};
+use crate::error::Error as ReadError;
+use crate::staged_file::{Condition, StagedFile, write};
+use crate::write_error::{Action, WriteError};
+use ringway::Engine;
+use std::path::Path as FilePath;
+
+impl RingwayFileSystem {
+    /// The payload goes to a staged file next to the object, from the caller's memory; then the
+    /// staged file becomes the object.
+    pub(super) async fn put_object(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.refuse_attributes("put_opts", &options.attributes)?;
+        let path = self.path_to_filesystem(location)?;
+        let condition = match options.mode {
+            PutMode::Overwrite => Condition::None,
+            PutMode::Create => Condition::Create,
+            PutMode::Update(version) => update(&path, version)?,
+        };
+        let staged = StagedFile::create(self.used_engine()?, path, self.fsync).await?;
+        let written = write(staged.file(), payload.into_iter().collect(), 0).await;
+        written.map_err(Action::CopyData.failed(staged.dest()))?;
+        let metadata = staged.publish(condition).await?;
+        Ok(put_result(e_tag(&metadata)))
+    }
+
+    /// The engine that this store uses. The first call of a program that uses the global engine
+    /// builds it.
+    pub(super) fn used_engine(&self) -> Result<&Engine> {
+        match &self.engine {
+            Some(engine) => Ok(engine),
+            None => Ok(Engine::global().map_err(|source| ReadError::Engine { source })?),
+        }
+    }
+
+    /// As `LocalFileSystem`: files have no place for attributes.
+    pub(super) fn refuse_attributes(&self, call: &str, attributes: &Attributes) -> Result<()> {
+        if attributes.is_empty() {
+            return Ok(());
+        }
+        Err(Error::NotImplemented {
+            operation: format!("`{call}` with `opts.attributes` specified"),
+            implementer: self.to_string(),
+        })
+    }
+}
+
+fn update(path: &FilePath, expected: UpdateVersion) -> Result<Condition, WriteError> {
+    if let Some(version) = expected.version {
+        let reason = format!("a file has no version, and so not {version}");
+        return Err(WriteError::Precondition { path: path.to_owned(), reason });
+    }
+    let expected = expected.e_tag.ok_or(WriteError::MissingETag)?;
+    Ok(Condition::Update { e_tag: expected, of: e_tag })
+}

@@ -1,0 +1,8 @@
+//! Reading through `RingwayFileSystem`: for each release of object_store, on each backend.
+#![allow(clippy::duplicate_mod, reason = "one source tests each release")]
+
+mod common;
+#[cfg(feature = "object_store_0_13")]
+mod object_store_0_13;
+#[cfg(feature = "object_store_0_14")]
+mod object_store_0_14;

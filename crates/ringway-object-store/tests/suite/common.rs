@@ -1,0 +1,90 @@
+//! Helpers: engines of each backend, temporary directories and their content, and waiting.
+
+use ringway::{BackendKind, Engine, EngineBuilder};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+pub const BACKENDS: [BackendKind; 3] =
+    [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+
+/// Longer than any condition takes to come true.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The engine, or `None` if this machine does not support its backend.
+pub fn build_or_skip(kind: BackendKind, builder: EngineBuilder) -> Option<Engine> {
+    let built = builder.backend(kind).build();
+    built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
+}
+
+/// Engines of the backends that this machine supports.
+pub fn engines() -> Vec<Engine> {
+    BACKENDS.into_iter().filter_map(|kind| build_or_skip(kind, Engine::builder())).collect()
+}
+
+/// A temporary directory on a real disk.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// The files and directories below a directory: mode, and content of files, by name.
+pub fn tree(dir: &Path) -> BTreeMap<String, (u32, Option<Vec<u8>>)> {
+    let found = |name: String| {
+        let path = dir.join(&name);
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        let content = metadata.is_file().then(|| std::fs::read(&path).unwrap());
+        (name, (metadata.mode(), content))
+    };
+    names(dir).into_iter().map(found).collect()
+}
+
+/// The names of files and directories below a directory, sorted. Files may be removed meanwhile.
+pub fn names(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(next) = dirs.pop() {
+        for entry in std::fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            found.push(path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned());
+            if path.is_dir() {
+                dirs.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Whether a name is that of a staged file.
+pub fn is_staged(name: &str) -> bool {
+    let suffix = name.rsplit('/').next().and_then(|name| name.split_once('#'));
+    suffix.is_some_and(|(_, number)| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+/// Waits until no staged file is left.
+pub async fn until_unstaged(dir: &Path) {
+    let staged = || names(dir).iter().any(|name| is_staged(name) && dir.join(name).is_file());
+    until("staged files to be removed", || !staged()).await;
+}
+
+/// Waits until `ready` returns true. Other tasks run meanwhile.
+pub async fn until(what: &str, mut ready: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !ready() {
+        assert!(Instant::now() < end, "timed out waiting for {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until the engine has nothing in flight.
+pub async fn until_idle(engine: &Engine) {
+    until("in_flight to return to 0", || engine.stats().counts.in_flight == 0).await;
+}

@@ -1,0 +1,207 @@
+//! Writes that fail half-way: the error has the path, the old object is kept, and no staged file is
+//! left.
+
+use super::object_store::path::Path;
+use super::object_store::{
+    Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion, WriteMultipart,
+};
+use super::{RELEASE, RingwayFileSystem};
+use crate::common::{
+    BACKENDS, build_or_skip, engines, names, runtime, scratch, until_idle, until_unstaged,
+};
+use crate::process::{become_ordinary, in_child};
+use ringway::{BackendKind, Engine, EngineBuilder};
+use std::ffi::CString;
+use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path as FilePath;
+
+/// Content for which the file systems of these tests have no space.
+const LARGE: usize = 8 << 20;
+
+fn store(dir: &FilePath, engine: &Engine) -> RingwayFileSystem {
+    RingwayFileSystem::new_with_prefix(dir).unwrap().with_engine(engine)
+}
+
+fn large() -> Vec<u8> {
+    vec![7; LARGE]
+}
+
+/// Writes of every kind fail with this error and change nothing. The directory has `object`.
+async fn all_fail(engine: &Engine, dir: &FilePath, errno: i32) {
+    let store = store(dir, engine);
+    let path = Path::from("object");
+    let check = |error: Error| {
+        let text = error.to_string();
+        assert!(text.contains(&format!("os error {errno}")), "{text}");
+        assert!(text.contains(dir.join("object").to_str().unwrap()), "{text}");
+    };
+    let e_tag = store.head(&path).await.unwrap().e_tag;
+    let update = PutMode::Update(UpdateVersion { e_tag, version: None });
+    for mode in [PutMode::Overwrite, PutMode::Create, update] {
+        check(store.put_opts(&path, large().into(), mode.into()).await.unwrap_err());
+    }
+    let mut upload = store.put_multipart(&path).await.unwrap();
+    upload.put_part("small".into()).await.unwrap();
+    check(upload.put_part(large().into()).await.unwrap_err());
+    upload.complete().await.unwrap_err();
+    upload.abort().await.unwrap();
+    let mut writer = WriteMultipart::new(store.put_multipart(&path).await.unwrap());
+    writer.write(&large());
+    check(writer.finish().await.unwrap_err());
+    until_idle(engine).await;
+    until_unstaged(dir).await;
+    assert_eq!(std::fs::read(dir.join("object")).unwrap(), b"old");
+}
+
+#[test]
+fn a_file_that_may_not_grow() {
+    in_child(
+        &format!("{RELEASE}::failures::a_file_that_may_not_grow"),
+        |_| {},
+        || {
+            let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+            // SAFETY: the limit is a live value that is only read; ignoring a signal is safe.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+            }
+            for engine in engines() {
+                let dir = scratch();
+                std::fs::write(dir.path().join("object"), b"old").unwrap();
+                runtime().block_on(all_fail(&engine, dir.path(), libc::EFBIG));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_full_disk() {
+    in_child(
+        &format!("{RELEASE}::failures::a_full_disk"),
+        |_| {},
+        || {
+            let dir = scratch();
+            let path = CString::new(dir.path().as_os_str().as_bytes()).unwrap();
+            // SAFETY: the strings live through the call. The mount is that of this process only.
+            let mounted = unsafe {
+                libc::unshare(libc::CLONE_NEWNS) == 0
+                    && libc::mount(
+                        c"none".as_ptr(),
+                        c"/".as_ptr(),
+                        std::ptr::null(),
+                        libc::MS_REC | libc::MS_PRIVATE,
+                        std::ptr::null(),
+                    ) == 0
+                    && libc::mount(
+                        c"tmpfs".as_ptr(),
+                        path.as_ptr(),
+                        c"tmpfs".as_ptr(),
+                        0,
+                        c"size=4m".as_ptr().cast(),
+                    ) == 0
+            };
+            if !mounted {
+                println!("skipped: no mounts: {}", std::io::Error::last_os_error());
+                return;
+            }
+            std::fs::write(dir.path().join("object"), b"old").unwrap();
+            for engine in engines() {
+                runtime().block_on(all_fail(&engine, dir.path(), libc::ENOSPC));
+            }
+        },
+    );
+}
+
+/// Errors that need special devices, injected into the write.
+#[test]
+fn injected_errors_of_writes() {
+    // Faults do not reach buffered writes of Linux AIO, which go to the fallback pool.
+    for kind in [BackendKind::Uring, BackendKind::Threads] {
+        for (name, errno) in [("EIO", libc::EIO), ("EDQUOT", libc::EDQUOT)] {
+            let plan = format!("fail=write.0/{name}").parse().unwrap();
+            let builder: EngineBuilder = Engine::builder().shards(1).faults(plan);
+            let Some(engine) = build_or_skip(kind, builder) else { continue };
+            let dir = scratch();
+            std::fs::write(dir.path().join("object"), b"old").unwrap();
+            runtime().block_on(async {
+                let store = store(dir.path(), &engine);
+                let put = store.put(&"object".into(), "new".into()).await;
+                let text = put.unwrap_err().to_string();
+                assert!(text.contains(&format!("os error {errno}")), "{kind}: {text}");
+                assert!(text.contains(dir.path().join("object").to_str().unwrap()), "{text}");
+                until_unstaged(dir.path()).await;
+                assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"old");
+                store.put(&"object".into(), "new".into()).await.unwrap();
+                assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"new");
+            });
+        }
+    }
+}
+
+/// Closing the engine fails all later writes; nothing is left of those in flight.
+#[test]
+fn a_backend_that_fails() {
+    for kind in BACKENDS {
+        for enters in [0, 1, 2, 3, 5, 8] {
+            let plan = format!("enters={enters}").parse().unwrap();
+            let builder = Engine::builder().shards(1).faults(plan);
+            let Some(engine) = build_or_skip(kind, builder) else { continue };
+            let dir = scratch();
+            runtime().block_on(async {
+                let store = store(dir.path(), &engine);
+                for _ in 0..10 {
+                    let _ = store.put(&"object".into(), "whole".into()).await;
+                }
+                until_unstaged(dir.path()).await;
+                if let Ok(object) = std::fs::read(dir.path().join("object")) {
+                    assert_eq!(object, b"whole");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn directories_without_permissions() {
+    in_child(
+        &format!("{RELEASE}::failures::directories_without_permissions"),
+        |_| {},
+        || {
+            become_ordinary();
+            let dir = tempfile::tempdir().unwrap();
+            let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap();
+            let mode = |mode| {
+                std::fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            };
+            runtime().block_on(async {
+                let path = Path::from("object");
+                let put = store.put(&path, "old".into()).await.unwrap();
+                let update = PutMode::Update(put.into());
+                mode(0o555);
+                for mode in [PutMode::Overwrite, PutMode::Create, update.clone()] {
+                    let error = store.put_opts(&path, "new".into(), mode.into()).await;
+                    let text = error.unwrap_err().to_string();
+                    assert!(text.contains("object#1: Permission denied"), "{text}");
+                }
+                // The directory cannot be opened, neither to lock nor to sync it.
+                mode(0o300);
+                let error = store.put_opts(&path, "new".into(), update.into()).await.unwrap_err();
+                let text = error.to_string();
+                let dir = dir.path().to_str().unwrap();
+                assert!(text.contains(&format!("lock directory {dir}: Permission")), "{text}");
+                store.put(&path, "two".into()).await.unwrap();
+                let synced = store.clone().with_fsync(true);
+                let text = synced.put(&path, "three".into()).await.unwrap_err().to_string();
+                assert!(text.contains(&format!("sync data to disk for {dir}: Perm")), "{text}");
+                store.copy(&path, &"copy".into()).await.unwrap();
+                store.rename(&path, &"moved".into()).await.unwrap();
+                store.delete(&"copy".into()).await.unwrap();
+            });
+            mode(0o700);
+            assert_eq!(names(dir.path()), ["moved"]);
+            assert_eq!(std::fs::read(dir.path().join("moved")).unwrap(), b"three");
+        },
+    );
+}

@@ -1,0 +1,2 @@
+-- One wide column.
+SELECT count(DISTINCT user_id) FROM hits;

@@ -1,0 +1,2 @@
+-- Answered from statistics.
+SELECT min(event_date), max(event_date) FROM hits;

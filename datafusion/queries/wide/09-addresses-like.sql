@@ -1,0 +1,2 @@
+-- A long text column.
+SELECT count(*) FROM hits WHERE url LIKE '%winter travel%';

@@ -1,0 +1,70 @@
+//! `ringway-ballista-sql`: runs SQL on a cluster and prints the answers.
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::physical_plan::collect;
+use datafusion::sql::parser::DFParser;
+use ringway_ballista::client;
+use ringway_ballista::program::{Store, log_to_stderr, register_tables};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Runs SQL on a cluster and prints the answers.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// The scheduler, as HOST:PORT
+    #[arg(long, default_value = "127.0.0.1:50050")]
+    scheduler: String,
+    /// A folder whose folders and *.parquet files are tables; all machines must have it
+    #[arg(long)]
+    tables: Option<PathBuf>,
+    /// Partitions of each stage; more than the executors' processors together is of no use
+    #[arg(long, default_value_t = 16)]
+    partitions: usize,
+    /// What reads local files, in this program only
+    #[arg(long, value_enum, default_value_t = Store::Ringway)]
+    store: Store,
+    /// SQL to run, instead of files
+    #[arg(short, long)]
+    command: Vec<String>,
+    /// Files of SQL; statements end with a semicolon
+    files: Vec<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    log_to_stderr()?;
+    let config = client::config().with_target_partitions(options.partitions);
+    let session = client::session(&options.scheduler, config, options.store.engine()?)?;
+    if let Some(folder) = &options.tables {
+        register_tables(&session, folder).await?;
+    }
+    let mut texts = options.command;
+    for file in &options.files {
+        let text = std::fs::read_to_string(file);
+        texts.push(text.with_context(|| format!("read {}", file.display()))?);
+    }
+    for text in &texts {
+        for statement in DFParser::parse_sql(text)? {
+            let start = Instant::now();
+            let plan = session.state().statement_to_plan(statement).await?;
+            let frame = session.execute_logical_plan(plan).await?;
+            let plan = frame.create_physical_plan().await?;
+            let batches = tokio::select! {
+                batches = collect(plan.clone(), session.task_ctx()) => batches?,
+                _ = tokio::signal::ctrl_c() => {
+                    for job in client::jobs(plan.as_ref()) {
+                        client::cancel(&options.scheduler, &job).await?;
+                    }
+                    bail!("interrupted");
+                }
+            };
+            println!("{}", pretty_format_batches(&batches)?);
+            println!("{:.3} s", start.elapsed().as_secs_f64());
+        }
+    }
+    Ok(())
+}

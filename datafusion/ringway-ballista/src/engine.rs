@@ -1,0 +1,111 @@
+//! The execution engine of an executor: Ballista's, with readers and writers of shuffle files that
+//! use ringway put into the plans of stages.
+
+use crate::cancellation::{self, CancellableLeaf, CancellableStage, Token};
+use crate::shuffle_reader::ShuffleReader;
+use crate::shuffle_writer::PassthroughStage;
+use ballista_core::JobId;
+use ballista_core::client_pool::BallistaClientPool;
+use ballista_core::execution_plans::{ShuffleReaderExec, ShuffleWriterExec};
+use ballista_executor::client_pool::DefaultBallistaClientPool;
+use ballista_executor::execution_engine::{
+    DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
+};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use ringway::Engine;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Ballista's `DefaultExecutionEngine` over ringway.
+pub(crate) struct RingwayExecutionEngine {
+    engine: Engine,
+    /// How long an unused connection to another executor is kept; zero for not at all.
+    idle_timeout: Duration,
+    /// Made when the first stage arrives: the pool starts a task, which needs a runtime.
+    pool: OnceLock<Option<Arc<dyn BallistaClientPool>>>,
+}
+
+impl RingwayExecutionEngine {
+    pub(crate) fn new(engine: &Engine, idle_timeout: Duration) -> Self {
+        Self { engine: engine.clone(), idle_timeout, pool: OnceLock::new() }
+    }
+
+    fn pool(&self) -> Option<Arc<dyn BallistaClientPool>> {
+        let make = || {
+            (!self.idle_timeout.is_zero()).then(|| {
+                let pool = DefaultBallistaClientPool::with_eviction_thread(self.idle_timeout);
+                Arc::new(pool) as Arc<dyn BallistaClientPool>
+            })
+        };
+        self.pool.get_or_init(make).clone()
+    }
+}
+
+impl RingwayExecutionEngine {
+    /// Replaces the leaves of a plan: readers of shuffle files by those that use ringway, and all
+    /// leaves by ones that end with the token.
+    fn with_leaves(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        work_dir: &str,
+        token: &Token,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let pool = self.pool();
+        let replaced = plan.transform(|node| {
+            if !node.children().is_empty() {
+                return Ok(Transformed::no(node));
+            }
+            let leaf = match node.downcast_ref::<ShuffleReaderExec>() {
+                Some(reader) => {
+                    Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, pool.clone()))
+                }
+                None => node,
+            };
+            let leaf: Arc<dyn ExecutionPlan> = Arc::new(CancellableLeaf::new(leaf, token.clone()));
+            Ok(Transformed::yes(leaf))
+        });
+        Ok(replaced?.data)
+    }
+}
+
+impl ExecutionEngine for RingwayExecutionEngine {
+    fn create_query_stage_exec(
+        &self,
+        job_id: JobId,
+        stage_id: usize,
+        task_id: usize,
+        global_output_partition_ids: Vec<usize>,
+        plan: Arc<dyn ExecutionPlan>,
+        work_dir: &str,
+        config: &SessionConfig,
+    ) -> Result<Arc<dyn QueryStageExecutor>> {
+        let (source, token) = cancellation::new();
+        let plan = self.with_leaves(plan, work_dir, &token)?;
+        let stage: Arc<dyn QueryStageExecutor> = if plan.is::<ShuffleWriterExec>() {
+            let child = plan.children()[0].clone();
+            let writer =
+                ShuffleWriterExec::try_new(job_id, stage_id, child, work_dir.to_owned())?
+                    .with_task_id(task_id)
+                    .with_global_output_partition_ids(global_output_partition_ids);
+            Arc::new(PassthroughStage::new(writer, &self.engine))
+        } else {
+            let ballista = match self.pool() {
+                Some(pool) => DefaultExecutionEngine::with_client_pool(pool),
+                None => DefaultExecutionEngine::new(),
+            };
+            ballista.create_query_stage_exec(
+                job_id,
+                stage_id,
+                task_id,
+                global_output_partition_ids,
+                plan,
+                work_dir,
+                config,
+            )?
+        };
+        Ok(Arc::new(CancellableStage::new(stage, source)))
+    }
+}

@@ -1,0 +1,114 @@
+//! What the programs of this package share: the option for the store, the tables of a folder,
+//! messages on standard error, and an end when the parent is gone.
+
+use anyhow::Context;
+use clap::ValueEnum;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use ringway::Engine;
+use std::io::Read;
+use std::path::Path;
+use std::thread;
+use tokio::sync::oneshot;
+
+/// What reads and writes local files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Store {
+    /// What Ballista has: `LocalFileSystem`, and blocking calls for shuffle files.
+    Local,
+    /// ringway.
+    Ringway,
+}
+
+impl Store {
+    /// The engine, which is the global one; `None` for [`Store::Local`].
+    ///
+    /// # Errors
+    ///
+    /// No backend works; a variable such as `RINGWAY_BACKEND` is invalid.
+    pub fn engine(self) -> anyhow::Result<Option<&'static Engine>> {
+        match self {
+            Self::Local => Ok(None),
+            Self::Ringway => Engine::global().map(Some).context("ringway's engine"),
+        }
+    }
+}
+
+/// Prints messages of Ballista and DataFusion on standard error: those of the level in the variable
+/// `RUST_LOG` (`error`, `warn`, `info`, `debug`, `trace` or `off`), `warn` if it is not set.
+///
+/// # Errors
+///
+/// Another value of the variable; there is a logger already.
+pub fn log_to_stderr() -> anyhow::Result<()> {
+    let level = match std::env::var("RUST_LOG") {
+        Ok(level) => level.parse().context("RUST_LOG is not a level")?,
+        Err(_) => LevelFilter::Warn,
+    };
+    log::set_logger(&StandardError).context("the logger")?;
+    log::set_max_level(level);
+    Ok(())
+}
+
+struct StandardError;
+
+impl Log for StandardError {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Below its warnings, HTTP/2 logs every frame.
+        let is_http = metadata.target().starts_with("h2");
+        metadata.level() <= if is_http { Level::Warn } else { Level::Trace }
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("{} {}: {}", record.level(), record.target(), record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Waits until standard input ends, which happens when the process at the other end of the pipe
+/// does, in whatever way. Call it once.
+pub async fn stdin_closed() {
+    let (sender, closed) = oneshot::channel();
+    // Not tokio's standard input: the runtime would wait for its read when the program ends.
+    let spawned = thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let mut bytes = [0; 64];
+        while std::io::stdin().read(&mut bytes).is_ok_and(|bytes| bytes > 0) {}
+        let _ = sender.send(());
+    });
+    match spawned {
+        Ok(_) => _ = closed.await,
+        Err(error) => log::error!("standard input is not watched: {error}"),
+    }
+}
+
+/// Registers each folder and each Parquet file of this folder as a table with its name.
+///
+/// # Errors
+///
+/// The folder cannot be read; a name is not UTF-8; a table has files that are not Parquet.
+pub async fn register_tables(session: &SessionContext, folder: &Path) -> anyhow::Result<()> {
+    for (name, path) in tables_in(folder)? {
+        let registered = session.register_parquet(&name, &path, ParquetReadOptions::default());
+        registered.await.with_context(|| format!("table {path}"))?;
+    }
+    Ok(())
+}
+
+/// Each folder and each Parquet file of the folder: the name of a table, and its path.
+fn tables_in(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let about = || format!("read {}", folder.display());
+    let mut tables = Vec::new();
+    for entry in folder.read_dir().with_context(about)? {
+        let path = entry.with_context(about)?.path().canonicalize().with_context(about)?;
+        if path.is_dir() || path.extension().is_some_and(|extension| extension == "parquet") {
+            let name = path.file_stem().and_then(|name| name.to_str());
+            let (name, text) = name.zip(path.to_str()).context("a name is not UTF-8")?;
+            tables.push((name.to_owned(), text.to_owned()));
+        }
+    }
+    tables.sort();
+    Ok(tables)
+}

@@ -1,0 +1,369 @@
+//! [`ShuffleReader`]: takes the place of Ballista's `ShuffleReaderExec` in an executor's plans. It
+//! reads the files of its own machine with ringway and leaves those of others to Ballista's reader.
+
+use crate::shuffle_file::{Part, is_ipc_file};
+use ballista_core::client_pool::BallistaClientPool;
+use ballista_core::error::BallistaError;
+use ballista_core::execution_plans::{ShuffleReaderExec, stats_for_partitions};
+use ballista_core::extension::SessionConfigExt;
+use ballista_core::serde::scheduler::PartitionLocation;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::buffer::Buffer;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::ipc::reader::StreamDecoder;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::coalesce::LimitedBatchCoalescer;
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, Statistics,
+};
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use ringway::Engine;
+use std::fmt;
+use std::path::PathBuf;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many files are opened before their turn.
+const OPEN_AHEAD: usize = 4;
+
+/// Reads partitions that earlier stages of the job have written: files that exist in the work
+/// directory with ringway, all others through Ballista's reader, at the same time.
+///
+/// The number of rows must be what the writing task has reported. Ballista takes a file that ends
+/// between two batches for complete; here it is an error, so that the scheduler repeats the task
+/// that wrote it.
+#[derive(Debug)]
+pub(crate) struct ShuffleReader {
+    /// What this reader stands for. It also reads everything if the session demands the network
+    /// for all partitions.
+    original: ShuffleReaderExec,
+    engine: Engine,
+    work_dir: String,
+    pool: Option<Arc<dyn BallistaClientPool>>,
+    metrics: ExecutionPlanMetricsSet,
+    /// The readers of what is not on this machine.
+    remote: Arc<Mutex<Vec<ShuffleReaderExec>>>,
+}
+
+impl ShuffleReader {
+    /// Takes the place of `original`. Files are expected in `work_dir`; connections to other
+    /// executors come from the pool, if there is one.
+    pub(crate) fn new(
+        original: &ShuffleReaderExec,
+        engine: &Engine,
+        work_dir: &str,
+        pool: Option<Arc<dyn BallistaClientPool>>,
+    ) -> Self {
+        Self {
+            original: completed(original, work_dir, pool.as_ref()),
+            engine: engine.clone(),
+            work_dir: work_dir.to_owned(),
+            pool,
+            metrics: ExecutionPlanMetricsSet::new(),
+            remote: Arc::default(),
+        }
+    }
+
+    /// Reads these locations with Ballista's reader.
+    fn read_remote(
+        &self,
+        locations: Vec<PartitionLocation>,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let reader = ShuffleReaderExec::try_new(
+            self.original.stage_id,
+            vec![locations],
+            self.original.schema(),
+            Partitioning::UnknownPartitioning(1),
+        )?;
+        let reader = completed(&reader, &self.work_dir, self.pool.as_ref());
+        let batches = reader.execute(0, context)?;
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        Ok(batches)
+    }
+}
+
+/// What the executor adds to a reader that the scheduler has planned.
+fn completed(
+    reader: &ShuffleReaderExec,
+    work_dir: &str,
+    pool: Option<&Arc<dyn BallistaClientPool>>,
+) -> ShuffleReaderExec {
+    let reader = reader.with_work_dir(work_dir.to_owned());
+    match pool {
+        Some(pool) => reader.with_client_pool(pool.clone()),
+        None => reader,
+    }
+}
+
+impl DisplayAs for ShuffleReader {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ringway")?;
+        self.original.fmt_as(t, f)
+    }
+}
+
+impl ExecutionPlan for ShuffleReader {
+    fn name(&self) -> &str {
+        "RingwayShuffleReader"
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.original.schema()
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.original.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() {
+            Ok(self)
+        } else {
+            Err(DataFusionError::Plan("a shuffle reader has no children".to_owned()))
+        }
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let config = context.session_config();
+        if config.ballista_shuffle_reader_force_remote_read() {
+            return self.original.execute(partition, context);
+        }
+        // Every task reads all of a broadcast, which is one partition.
+        let source = if self.original.broadcast { 0 } else { partition };
+        let Some(locations) = self.original.partition.get(source).cloned() else {
+            let text = format!("no partition {source} of stage {}", self.original.stage_id);
+            return Err(DataFusionError::Internal(text));
+        };
+        let local_rows = MetricBuilder::new(&self.metrics).output_rows(partition);
+        let local_files = MetricBuilder::new(&self.metrics).counter("local_partitions", partition);
+        let batch_size = config.batch_size();
+        let schema = self.schema();
+        let reader = Self {
+            original: self.original.clone(),
+            engine: self.engine.clone(),
+            work_dir: self.work_dir.clone(),
+            pool: self.pool.clone(),
+            metrics: self.metrics.clone(),
+            remote: self.remote.clone(),
+        };
+        let opened = {
+            let schema = schema.clone();
+            async move {
+                let (local, remote) = split(&reader.engine, &reader.work_dir, locations).await?;
+                local_files.add(local.len());
+                let local = read_local(reader.engine.clone(), local);
+                let local = coalesced(local, schema, batch_size, local_rows);
+                if remote.is_empty() {
+                    return Ok(local);
+                }
+                let rows = rows_of(&remote);
+                let batches = reader.read_remote(remote.clone(), context)?;
+                let batches = counted(batches.boxed(), rows, move |rows, wanted| {
+                    let text = format!("{rows} rows instead of {wanted} from other executors");
+                    fetch_failed(&remote[0], text)
+                });
+                Ok(stream::select(local, batches).boxed())
+            }
+        };
+        let batches = stream::once(opened).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        let mut all = self.metrics.clone_inner();
+        let remote = self.remote.lock().unwrap_or_else(PoisonError::into_inner);
+        for reader in remote.iter().chain([&self.original]) {
+            for metric in reader.metrics().unwrap_or_default().iter() {
+                all.push(metric.clone());
+            }
+        }
+        Some(all)
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        self.original.partition_statistics(partition)
+    }
+}
+
+/// Separates the locations whose files exist in the work directory, with their paths, from others.
+/// Files in the IPC file format count as others: Ballista's reader finds them here by itself.
+async fn split(
+    engine: &Engine,
+    work_dir: &str,
+    locations: Vec<PartitionLocation>,
+) -> Result<(Vec<(PartitionLocation, PathBuf)>, Vec<PartitionLocation>)> {
+    let (mut local, mut remote) = (Vec::new(), Vec::new());
+    for location in locations {
+        let path = location.path(work_dir)?;
+        let is_local = match location.is_sort_shuffle {
+            true => engine.fs().try_exists(&path).await.unwrap_or(false),
+            false => is_ipc_file(engine, &path).await.is_ok_and(|is_ipc_file| !is_ipc_file),
+        };
+        if is_local {
+            local.push((location, path));
+        } else {
+            remote.push(location);
+        }
+    }
+    Ok((local, remote))
+}
+
+/// Reads files one after the other; the next ones are open already.
+fn read_local(
+    engine: Engine,
+    locations: Vec<(PartitionLocation, PathBuf)>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let open = move |(location, path): (PartitionLocation, PathBuf)| {
+        let engine = engine.clone();
+        async move {
+            let part = match location.is_sort_shuffle {
+                true => {
+                    let partition = location.partition_id.partition_id;
+                    Part::indexed(&engine, &path, partition).await.map(|(_, part)| part)
+                }
+                false => Part::whole(&engine, &path).await,
+            };
+            let part = part.map_err(|error| fetch_failed(&location, error.to_string()))?;
+            let path = part.path().display().to_string();
+            let rows = rows_of(slice::from_ref(&location));
+            let of = location.clone();
+            let batches = decoded(part).map_err(move |error| fetch_failed(&of, error.to_string()));
+            Ok(counted(batches.boxed(), rows, move |rows, wanted| {
+                fetch_failed(&location, format!("{path}: {rows} rows instead of {wanted}"))
+            }))
+        }
+    };
+    stream::iter(locations).map(open).buffered(OPEN_AHEAD).try_flatten().boxed()
+}
+
+/// Decodes the batches of a file. It may have several streams, one directly after the other: for
+/// each input of the task that wrote it, and for what the task has spilled.
+fn decoded(part: Part) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    struct State<B> {
+        path: PathBuf,
+        blocks: B,
+        block: Buffer,
+        decoder: StreamDecoder,
+    }
+    let state = State {
+        path: part.path().to_owned(),
+        blocks: part.blocks().boxed(),
+        block: Buffer::from(Vec::<u8>::new()),
+        decoder: StreamDecoder::new(),
+    };
+    stream::try_unfold(state, |mut state| async move {
+        let about = |path: PathBuf, error| {
+            DataFusionError::Execution(format!("decode {}: {error}", path.display()))
+        };
+        loop {
+            if state.block.is_empty() {
+                match state.blocks.try_next().await? {
+                    Some(bytes) => state.block = Buffer::from(bytes),
+                    None => {
+                        let ended = state.decoder.finish();
+                        ended.map_err(|error| about(state.path, error))?;
+                        return Ok(None);
+                    }
+                }
+            }
+            match state.decoder.decode(&mut state.block) {
+                Ok(Some(batch)) => return Ok(Some((batch, state))),
+                Ok(None) => {}
+                // The decoder refuses bytes after the end of its stream: they are the next stream.
+                Err(_) if state.decoder.finish().is_ok() => state.decoder = StreamDecoder::new(),
+                Err(error) => return Err(about(state.path, error)),
+            }
+        }
+    })
+}
+
+/// Adds an error at the end unless there were as many rows as wanted. `None` wants any number.
+fn counted(
+    batches: BoxStream<'static, Result<RecordBatch>>,
+    wanted: Option<u64>,
+    error: impl FnOnce(u64, u64) -> DataFusionError + Send + 'static,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let state = (batches, 0, error);
+    let counted = stream::try_unfold(state, move |(mut batches, rows, error)| async move {
+        match (batches.try_next().await?, wanted) {
+            (Some(batch), _) => {
+                let rows = rows + batch.num_rows() as u64;
+                Ok(Some((batch, (batches, rows, error))))
+            }
+            (None, Some(wanted)) if wanted != rows => Err(error(rows, wanted)),
+            (None, _) => Ok(None),
+        }
+    });
+    counted.boxed()
+}
+
+/// Makes batches of about `batch_size` rows from smaller ones, and counts the rows.
+fn coalesced(
+    batches: BoxStream<'static, Result<RecordBatch>>,
+    schema: SchemaRef,
+    batch_size: usize,
+    rows: Count,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let coalescer = LimitedBatchCoalescer::new(schema, batch_size, None);
+    let state = (batches.fuse(), coalescer, rows);
+    let coalesced = stream::try_unfold(state, |(mut batches, mut coalescer, rows)| async move {
+        loop {
+            if let Some(batch) = coalescer.next_completed_batch() {
+                rows.add(batch.num_rows());
+                return Ok(Some((batch, (batches, coalescer, rows))));
+            }
+            match batches.try_next().await? {
+                Some(batch) => {
+                    coalescer.push_batch(batch)?;
+                }
+                None if coalescer.is_empty() => return Ok(None),
+                None => coalescer.finish()?,
+            }
+        }
+    });
+    coalesced.boxed()
+}
+
+/// The rows of these locations as their writers have reported them; `None` if one has not.
+pub(crate) fn rows_of(locations: &[PartitionLocation]) -> Option<u64> {
+    let statistics = locations.iter().map(|location| location.partition_stats);
+    match stats_for_partitions(0, statistics).num_rows {
+        Precision::Exact(rows) => Some(rows as u64),
+        _ => None,
+    }
+}
+
+/// The error that makes the scheduler repeat the task which has written this location.
+fn fetch_failed(location: &PartitionLocation, text: String) -> DataFusionError {
+    let partition = &location.partition_id;
+    let executor = location.executor_meta.id.clone();
+    BallistaError::FetchFailed(executor, partition.stage_id, partition.partition_id, text)
+        .into_datafusion()
+}

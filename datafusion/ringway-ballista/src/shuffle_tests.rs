@@ -1,0 +1,307 @@
+//! Tests of shuffle files: what one stage writes the next one reads, with ringway and with Ballista,
+//! and damaged files are errors.
+
+use crate::engine::RingwayExecutionEngine;
+use crate::shuffle_reader::ShuffleReader;
+use ballista_core::error::BallistaError;
+use ballista_core::execution_plans::sort_shuffle::{SortShuffleConfig, get_index_path};
+use ballista_core::execution_plans::{
+    ShuffleReaderExec, ShuffleWriterExec, SortShuffleWriterExec, create_shuffle_path,
+};
+use ballista_core::extension::SessionConfigExt;
+use ballista_core::serde::protobuf::ShuffleWritePartition;
+use ballista_core::serde::scheduler::{
+    ExecutorMetadata, PartitionId, PartitionLocation, PartitionStats,
+};
+use ballista_executor::execution_engine::ExecutionEngine;
+use datafusion::arrow::array::{Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::col;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::TryStreamExt;
+use ringway::{BackendKind, Engine};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const STAGE: usize = 7;
+const TASK: usize = 3;
+const PARTITIONS: usize = 3;
+
+/// A job whose first stage has written its files.
+struct Job {
+    work_dir: TempDir,
+    schema: SchemaRef,
+    written: Vec<ShuffleWritePartition>,
+    session: SessionContext,
+    engine: Engine,
+}
+
+/// Rows of a key and a text, the same for the same number.
+fn batches(schema: &SchemaRef, number: i64) -> Vec<RecordBatch> {
+    let batch = |batch: i64| {
+        let keys: Vec<_> = (0..400).map(|row| number * 10_000 + batch * 1000 + row).collect();
+        let texts: Vec<_> = keys.iter().map(|key| format!("text {}", key % 97)).collect();
+        let columns: Vec<datafusion::arrow::array::ArrayRef> =
+            vec![Arc::new(Int64Array::from(keys)), Arc::new(StringArray::from(texts))];
+        RecordBatch::try_new(schema.clone(), columns).unwrap()
+    };
+    (0..3).map(batch).collect()
+}
+
+impl Job {
+    /// Runs a stage of three inputs. Sorted output has one file with an index, of several streams
+    /// since the task spills; otherwise there is a file for each input.
+    async fn run(engine: &Engine, is_sorted: bool, codec: &str) -> Self {
+        let config = SessionConfig::new_with_ballista();
+        let config = config.set_str("ballista.shuffle.compression.codec", codec);
+        let session = SessionContext::new_with_config(config.clone());
+        let fields =
+            [("key", DataType::Int64), ("text", DataType::Utf8)].map(|(n, t)| Field::new(n, t, false));
+        let schema: SchemaRef = Arc::new(Schema::new(fields.to_vec()));
+        let inputs: Vec<_> = (0..3).map(|number| batches(&schema, number)).collect();
+        let input = MemorySourceConfig::try_new_exec(&inputs, schema.clone(), None).unwrap();
+        let work_dir = tempfile::tempdir().unwrap();
+        let path = work_dir.path().to_str().unwrap();
+        let writer: Arc<dyn ExecutionPlan> = if is_sorted {
+            let by_key = Partitioning::Hash(vec![col("key", &schema).unwrap()], PARTITIONS);
+            let spilling =
+                SortShuffleConfig::new(true, 100).with_memory_limit_per_task_bytes(10_000);
+            let writer =
+                SortShuffleWriterExec::try_new("job".into(), STAGE, input, String::new(), by_key, spilling);
+            Arc::new(writer.unwrap())
+        } else {
+            Arc::new(
+                ShuffleWriterExec::try_new("job".into(), STAGE, input, String::new()).unwrap(),
+            )
+        };
+        let execution = RingwayExecutionEngine::new(engine, Duration::ZERO);
+        let ids = (0..PARTITIONS).collect();
+        let stage = execution
+            .create_query_stage_exec("job".into(), STAGE, TASK, ids, writer, path, &config)
+            .unwrap();
+        let written = stage.execute_query_stage(TASK, session.task_ctx()).await.unwrap();
+        assert_eq!(written.len(), PARTITIONS);
+        // The writer's and the input's, as the scheduler expects.
+        assert_eq!(stage.collect_plan_metrics().len(), 2);
+        Self { work_dir, schema, written, session, engine: engine.clone() }
+    }
+
+    fn work_dir(&self) -> &str {
+        self.work_dir.path().to_str().unwrap()
+    }
+
+    fn locations(&self) -> Vec<Vec<PartitionLocation>> {
+        let location = |written: &ShuffleWritePartition| PartitionLocation {
+            map_partition_id: 0,
+            partition_id: PartitionId {
+                job_id: "job".into(),
+                stage_id: STAGE,
+                partition_id: written.partition_id as usize,
+            },
+            executor_meta: ExecutorMetadata {
+                id: "writer".to_owned(),
+                host: "127.0.0.1".to_owned(),
+                // No executor is there.
+                port: 9,
+                grpc_port: 9,
+                specification: Default::default(),
+                os_info: Default::default(),
+            },
+            partition_stats: PartitionStats::new(
+                Some(written.num_rows),
+                Some(written.num_batches),
+                Some(written.num_bytes),
+            ),
+            file_id: written.file_id,
+            is_sort_shuffle: written.is_sort_shuffle,
+        };
+        let mut written = self.written.clone();
+        written.sort_by_key(|written| written.partition_id);
+        written.iter().map(|written| vec![location(written)]).collect()
+    }
+
+    fn original(&self) -> ShuffleReaderExec {
+        let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
+        let locations = self.locations();
+        let reader =
+            ShuffleReaderExec::try_new(STAGE, locations, self.schema.clone(), partitioning).unwrap();
+        reader.with_work_dir(self.work_dir().to_owned())
+    }
+
+    fn reader(&self) -> ShuffleReader {
+        ShuffleReader::new(&self.original(), &self.engine, self.work_dir(), None)
+    }
+
+    /// The keys of a partition in order.
+    async fn keys(&self, reader: &dyn ExecutionPlan, partition: usize) -> Result<Vec<i64>> {
+        let context = Arc::new(self.session.task_ctx().as_ref().clone());
+        let batches: Vec<_> = reader.execute(partition, context)?.try_collect().await?;
+        let mut keys = Vec::new();
+        for batch in &batches {
+            let column = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
+            keys.extend(column.values());
+        }
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    fn data(&self, partition: usize) -> PathBuf {
+        let location = &self.locations()[partition][0];
+        location.path(self.work_dir()).unwrap()
+    }
+
+    /// Expects that reading a partition fails in the way that makes the scheduler write it anew.
+    async fn expect_failure(&self, partition: usize, text: &str) {
+        let error = self.keys(&self.reader(), partition).await.unwrap_err();
+        let failure = match &error {
+            DataFusionError::External(error) => error.downcast_ref::<BallistaError>(),
+            _ => None,
+        };
+        match failure {
+            Some(BallistaError::FetchFailed(executor, STAGE, from, reason)) => {
+                assert_eq!((executor.as_str(), *from), ("writer", partition));
+                assert!(reason.contains(text), "{reason}");
+            }
+            _ => panic!("{error:?}"),
+        }
+    }
+}
+
+fn backends() -> impl Iterator<Item = Engine> {
+    let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+    backends.into_iter().filter_map(|backend| {
+        let engine = Engine::builder().backend(backend).build();
+        engine.inspect_err(|error| println!("skipped: {backend:?}: {error}")).ok()
+    })
+}
+
+#[tokio::test]
+async fn what_is_written_is_read_with_ringway_and_with_ballista() {
+    for engine in backends() {
+        for (is_sorted, codec) in
+            [(true, "lz4"), (true, "none"), (false, "lz4"), (false, "none"), (false, "zstd")]
+        {
+            let job = Job::run(&engine, is_sorted, codec).await;
+            let (reader, original) = (job.reader(), job.original());
+            let mut all = Vec::new();
+            for partition in 0..PARTITIONS {
+                let keys = job.keys(&reader, partition).await.unwrap();
+                assert_eq!(keys, job.keys(&original, partition).await.unwrap());
+                let rows = job.locations()[partition][0].clone();
+                assert_eq!(Some(keys.len() as u64), rows_of(&rows), "{codec}");
+                all.extend(keys);
+            }
+            all.sort_unstable();
+            let expected: Vec<i64> = (0..3)
+                .flat_map(|input| (0..3).map(move |batch| input * 10_000 + batch * 1000))
+                .flat_map(|first| first..first + 400)
+                .collect();
+            assert_eq!(all, expected, "sorted {is_sorted}, {codec}");
+            let rows = reader.metrics().unwrap().output_rows().unwrap();
+            assert_eq!(rows, expected.len());
+        }
+    }
+}
+
+fn rows_of(location: &PartitionLocation) -> Option<u64> {
+    super::shuffle_reader::rows_of(std::slice::from_ref(location))
+}
+
+#[tokio::test]
+async fn ringway_writes_the_bytes_that_ballista_writes() {
+    let engine = Engine::global().unwrap();
+    let job = Job::run(engine, false, "lz4").await;
+    let other = tempfile::tempdir().unwrap();
+    let inputs: Vec<_> = (0..3).map(|number| batches(&job.schema, number)).collect();
+    let input = MemorySourceConfig::try_new_exec(&inputs, job.schema.clone(), None).unwrap();
+    let path = other.path().to_str().unwrap().to_owned();
+    let writer = ShuffleWriterExec::try_new("job".into(), STAGE, input, path.clone()).unwrap();
+    let writer = writer.with_task_id(TASK);
+    let mut written = writer.execute_shuffle_write(job.session.task_ctx()).await.unwrap();
+    written.sort_by_key(|(partition, _)| *partition);
+    for (partition, theirs) in written {
+        let file = create_shuffle_path(&path, &"job".into(), STAGE, partition, Some(3), false);
+        assert_eq!(fs::read(file.unwrap()).unwrap(), fs::read(job.data(partition)).unwrap());
+        let ours = job.written.iter().find(|ours| ours.partition_id == partition as u64);
+        assert_eq!(Some(&theirs), ours);
+    }
+}
+
+/// The offset after the first batch of a file: a cut there leaves a stream that Ballista reads.
+fn after_first_batch(bytes: &[u8]) -> usize {
+    let mut decoder = datafusion::arrow::ipc::reader::StreamDecoder::new();
+    let mut rest = datafusion::arrow::buffer::Buffer::from(bytes.to_vec());
+    decoder.decode(&mut rest).unwrap().unwrap();
+    bytes.len() - rest.len()
+}
+
+#[tokio::test]
+async fn damaged_files_are_errors() {
+    let engine = Engine::global().unwrap();
+    for is_sorted in [true, false] {
+        let job = Job::run(engine, is_sorted, "lz4").await;
+        let path = job.data(1);
+        let bytes = fs::read(&path).unwrap();
+        let index = fs::read(get_index_path(&path)).ok();
+        let good: HashMap<usize, Vec<i64>> = HashMap::from_iter([
+            (0, job.keys(&job.reader(), 0).await.unwrap()),
+            (1, job.keys(&job.reader(), 1).await.unwrap()),
+        ]);
+        let start = index.as_ref().map_or(0, |index| {
+            usize::from_le_bytes(index[8..16].first_chunk().copied().unwrap())
+        });
+
+        // Cut between two batches, in a batch, and before everything.
+        for len in [start + after_first_batch(&bytes[start..]), start + 300, start] {
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_len(len as u64).unwrap();
+            job.expect_failure(1, "data").await;
+            if is_sorted {
+                // The partition before it is whole.
+                assert_eq!(job.keys(&job.reader(), 0).await.unwrap(), good[&0]);
+            }
+            fs::write(&path, &bytes).unwrap();
+        }
+        // A byte of the metadata of the first batch, and each byte of a range in turn: an error or
+        // the same rows, never others or a panic.
+        for at in (start..start + 600).step_by(37) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x55;
+            fs::write(&path, &damaged).unwrap();
+            let read = std::panic::AssertUnwindSafe(job.keys(&job.reader(), 1));
+            if let Ok(Ok(keys)) = futures::FutureExt::catch_unwind(read).await {
+                assert_eq!(keys.len(), good[&1].len(), "byte {at}");
+            }
+        }
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(job.keys(&job.reader(), 1).await.unwrap(), good[&1]);
+
+        if let Some(index) = index {
+            fs::write(get_index_path(&path), &index[..12]).unwrap();
+            job.expect_failure(1, "data.arrow.index").await;
+            fs::remove_file(get_index_path(&path)).unwrap();
+            job.expect_failure(1, "data.arrow.index").await;
+        }
+    }
+}
+
+/// A file that is not here is asked for at its executor, which nobody is.
+#[tokio::test]
+async fn a_removed_file_is_an_error() {
+    let engine = Engine::global().unwrap();
+    let mut job = Job::run(engine, true, "lz4").await;
+    let config = job.session.copied_config();
+    let config = config
+        .set_usize("ballista.client.io_retries_times", 1)
+        .set_usize("ballista.client.io_retry_wait_time_ms", 1);
+    job.session = SessionContext::new_with_config(config);
+    fs::remove_file(job.data(1)).unwrap();
+    job.expect_failure(1, "").await;
+}

@@ -1,0 +1,186 @@
+//! Makes a query's scans of Parquet files read each file as it was listed.
+
+use crate::version::Version;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{ParquetFileReaderFactory, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use object_store::ObjectStore;
+use ringway_object_store::object_store_0_13::RingwayFileSystem;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+/// A rule for physical plans: a scan of local Parquet files opens each file once, and fails with the
+/// file's path if the file is no longer the one that was listed when the query was planned.
+///
+/// DataFusion itself opens a file for each row group, so a file that is replaced during a query
+/// could be read half old, half new. [`register`](crate::register) adds this rule to a session.
+/// A program that builds the state of its sessions itself adds it as the last one, with
+/// `SessionStateBuilder::with_physical_optimizer_rule`, next to [`registry`](crate::registry):
+///
+/// ```
+/// use datafusion::execution::SessionStateBuilder;
+/// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+/// use datafusion::prelude::SessionContext;
+/// use ringway_datafusion::{OneVersion, RingwayFileSystem, registry};
+/// use std::sync::Arc;
+///
+/// # fn main() -> datafusion::error::Result<()> {
+/// let store = Arc::new(RingwayFileSystem::new());
+/// let runtime = RuntimeEnvBuilder::new()
+///     .with_object_store_registry(registry(store.clone()))
+///     .build_arc()?;
+/// let state = SessionStateBuilder::new_with_default_features()
+///     .with_runtime_env(runtime.clone())
+///     .with_physical_optimizer_rule(Arc::new(OneVersion::new(&runtime, store)))
+///     .build();
+/// let session = SessionContext::new_with_state(state);
+/// # Ok(()) }
+/// ```
+///
+/// The rule leaves alone: files of other stores, scans with a `ParquetFileReaderFactory` of the
+/// program's own, and everything while another store is registered for local files.
+#[derive(Debug)]
+pub struct OneVersion {
+    runtime: Arc<RuntimeEnv>,
+    store: Arc<RingwayFileSystem>,
+}
+
+impl OneVersion {
+    /// A rule for the sessions of this runtime, where this store serves local files.
+    pub fn new(runtime: &Arc<RuntimeEnv>, store: Arc<RingwayFileSystem>) -> Self {
+        Self { runtime: runtime.clone(), store }
+    }
+
+    pub(crate) const NAME: &str = "ringway_one_version";
+
+    /// Whether the store still serves local files.
+    fn is_registered(&self) -> bool {
+        let registered = self.runtime.object_store(ObjectStoreUrl::local_filesystem());
+        let ours: Arc<dyn ObjectStore> = self.store.clone();
+        registered.is_ok_and(|registered| Arc::ptr_eq(&registered, &ours))
+    }
+
+    /// The scan with our reader factory; `None` if it is not one for us.
+    fn scan(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+        let scan = plan.downcast_ref::<DataSourceExec>()?;
+        let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
+        let is_default = source.parquet_file_reader_factory().is_none_or(is_default);
+        if config.object_store_url != ObjectStoreUrl::local_filesystem() || !is_default {
+            return None;
+        }
+        let factory = OneVersionFactory {
+            store: self.store.clone(),
+            metadata: self.runtime.cache_manager.get_file_metadata_cache(),
+        };
+        let source = source.clone().with_parquet_file_reader_factory(Arc::new(factory));
+        let mut config = config.clone();
+        config.file_source = Arc::new(source);
+        Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
+    }
+}
+
+impl PhysicalOptimizerRule for OneVersion {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !self.is_registered() {
+            return Ok(plan);
+        }
+        let replace = |node: Arc<dyn ExecutionPlan>| {
+            Ok(match self.scan(&node) {
+                Some(scan) => Transformed::yes(scan),
+                None => Transformed::no(node),
+            })
+        };
+        plan.transform_up(replace).data()
+    }
+
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Creates DataFusion's own readers, each on one version of its file.
+#[derive(Debug)]
+struct OneVersionFactory {
+    store: Arc<RingwayFileSystem>,
+    metadata: Arc<FileMetadataCache>,
+}
+
+impl ParquetFileReaderFactory for OneVersionFactory {
+    fn create_reader(
+        &self,
+        partition: usize,
+        file: PartitionedFile,
+        metadata_size_hint: Option<usize>,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Box<dyn AsyncFileReader + Send>> {
+        let version = Arc::new(Version::new(self.store.clone(), file.object_meta.clone()));
+        CachedParquetFileReaderFactory::new(version, self.metadata.clone()).create_reader(
+            partition,
+            file,
+            metadata_size_hint,
+            metrics,
+        )
+    }
+}
+
+/// Whether DataFusion made this factory, and not the program. The trait cannot be downcast, so this
+/// asks for the type's name, with which derived `Debug` output starts.
+fn is_default(factory: &Arc<dyn ParquetFileReaderFactory>) -> bool {
+    let mut expected = Expected("CachedParquetFileReaderFactory {");
+    // An error: it ended the formatting, after the name or at the first difference.
+    let _ = write!(expected, "{factory:?}");
+    expected.0.is_empty()
+}
+
+/// Accepts this text, and stops the formatting at its end or at the first difference.
+struct Expected(&'static str);
+
+impl Write for Expected {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let common = text.len().min(self.0.len());
+        let (Some(text), Some(expected)) = (text.get(..common), self.0.get(..common)) else {
+            return Err(fmt::Error);
+        };
+        if text != expected {
+            return Err(fmt::Error);
+        }
+        self.0 = &self.0[common..];
+        if self.0.is_empty() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::datasource::physical_plan::parquet::DefaultParquetFileReaderFactory;
+
+    #[test]
+    fn factories_are_told_apart() {
+        let store = Arc::new(RingwayFileSystem::new());
+        let metadata = RuntimeEnv::default().cache_manager.get_file_metadata_cache();
+        let cached = CachedParquetFileReaderFactory::new(store.clone(), metadata.clone());
+        assert!(is_default(&(Arc::new(cached) as _)));
+        let plain = DefaultParquetFileReaderFactory::new(store.clone());
+        assert!(!is_default(&(Arc::new(plain) as _)));
+        assert!(!is_default(&(Arc::new(OneVersionFactory { store, metadata }) as _)));
+    }
+}

@@ -1,0 +1,113 @@
+//! Runs statements one after the other, with a way to cancel the one that runs.
+
+use crate::args::{Args, StatsForm, Store};
+use crate::cost::{Cost, Start};
+use crate::output::Output;
+use crate::tables;
+use anyhow::Result;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::{DFParser, Statement};
+use futures::StreamExt;
+use ringway_datafusion::RingwayFileSystem;
+use ringway_datafusion::ringway::Engine;
+use std::io;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A session with its tables, and how its results are written.
+pub struct Runner {
+    session: SessionContext,
+    engine: Option<Engine>,
+    args: Args,
+    interactive: bool,
+    interrupts: Signal,
+}
+
+/// How statements ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All of them ran.
+    Done,
+    /// Ctrl-C cancelled one; those after it did not run.
+    Cancelled,
+}
+
+impl Runner {
+    /// Opens the store and registers the tables of the folders.
+    pub async fn new(args: Args, interactive: bool) -> Result<Self> {
+        let mut config = SessionConfig::new().with_information_schema(true);
+        if let Some(partitions) = args.partitions {
+            config = config.with_target_partitions(partitions.get());
+        }
+        let mut runtime = RuntimeEnvBuilder::new();
+        if let Some(limit) = args.memory_limit {
+            runtime = runtime.with_memory_limit(limit, 1.0);
+        }
+        let session = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
+        let engine = match args.store {
+            Store::Local => None,
+            Store::Ringway => {
+                let mut builder = Engine::builder();
+                if let Some(backend) = args.backend {
+                    builder = builder.backend(backend.into());
+                }
+                let engine = builder.build()?;
+                let store = RingwayFileSystem::new().with_engine(&engine).with_direct(args.direct);
+                ringway_datafusion::register_store(&session, store);
+                Some(engine)
+            }
+        };
+        for (name, table) in tables::find(&args.folders)? {
+            table.register(&session, &name).await?;
+        }
+        let interrupts = signal(SignalKind::interrupt())?;
+        Ok(Self { session, engine, args, interactive, interrupts })
+    }
+
+    /// Waits for Ctrl-C.
+    pub async fn interrupted(&mut self) {
+        self.interrupts.recv().await;
+    }
+
+    /// Runs all statements of a text; stops at the first that fails or is cancelled.
+    pub async fn run(&mut self, sql: &str) -> Result<End> {
+        for statement in DFParser::parse_sql(sql)? {
+            let start = Start::now(self.engine.as_ref());
+            let rows = tokio::select! {
+                rows = execute(&self.session, &self.args, statement) => rows?,
+                // Dropping the query cancels its tasks, and their reads.
+                _ = self.interrupts.recv() => return Ok(End::Cancelled),
+            };
+            let cost = start.cost(self.engine.as_ref(), rows);
+            self.report(&cost)?;
+        }
+        Ok(End::Done)
+    }
+
+    fn report(&self, cost: &Cost) -> Result<()> {
+        match self.args.stats {
+            Some(StatsForm::Text) => eprintln!("{cost}"),
+            Some(StatsForm::Json) => eprintln!("{}", serde_json::to_string(cost)?),
+            None if self.interactive => eprintln!("{} rows in {:.3} s", cost.rows, cost.wall),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs one statement and writes its result; returns its number of rows.
+async fn execute(session: &SessionContext, args: &Args, statement: Statement) -> Result<u64> {
+    let plan = session.state().statement_to_plan(statement).await?;
+    let frame = session.execute_logical_plan(plan).await?;
+    let mut stream = frame.execute_stream().await?;
+    let stdout = io::BufWriter::new(io::stdout().lock());
+    let mut output = Output::new(args.format, stream.schema(), stdout);
+    let mut rows = 0;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        rows += batch.num_rows() as u64;
+        output.batch(batch)?;
+    }
+    output.finish()?;
+    Ok(rows)
+}

@@ -1,0 +1,204 @@
+//! The command as a user runs it: tables, formats, statistics, errors, exit status, Ctrl-C.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A folder with tables of each format.
+fn tables() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("fruit.csv", "id,name\n1,apple\n2,pear\n");
+    write("prices.ndjson", "{\"id\":1,\"price\":1.5}\n{\"id\":2,\"price\":2.5}\n");
+    write("sales/year=2025/a.csv", "id,count\n1,10\n");
+    write("sales/year=2026/a.csv", "id,count\n1,20\n2,30\n");
+    folder
+}
+
+fn command(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway-sql"));
+    command.args(args).arg(folder).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str], folder: &Path) -> Output {
+    command(args, folder).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of an error, and the exit status.
+fn failure(output: &Output) -> (String, i32) {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    (stderr, output.status.code().unwrap())
+}
+
+const JOIN: &str = "SELECT name, sum(price * count) AS paid, min(year) AS first \
+                    FROM sales JOIN prices USING (id) JOIN fruit USING (id) \
+                    GROUP BY name ORDER BY name";
+
+#[test]
+fn both_stores_answer_alike_in_each_format() {
+    let folder = tables();
+    for (format, expected) in [
+        ("csv", "name,paid,first\napple,45.0,2025\npear,75.0,2026\n"),
+        (
+            "json",
+            "{\"name\":\"apple\",\"paid\":45.0,\"first\":\"2025\"}\n\
+             {\"name\":\"pear\",\"paid\":75.0,\"first\":\"2026\"}\n",
+        ),
+    ] {
+        for store in ["local", "ringway"] {
+            let output = run(&["--store", store, "--format", format, "-c", JOIN], folder.path());
+            assert_eq!(stdout(&output), expected, "{store}");
+        }
+    }
+    let output = run(&["--direct", "--backend", "threads", "-c", JOIN], folder.path());
+    assert!(stdout(&output).contains("| apple | 45.0 | 2025  |"));
+}
+
+#[test]
+fn parquet_and_compressed_files_are_tables() {
+    let folder = tables();
+    let other = tempfile::tempdir().unwrap();
+    let copies = [
+        ("a.parquet", "STORED AS PARQUET"),
+        ("b.csv.gz", "STORED AS CSV OPTIONS ('format.compression' 'gzip')"),
+        ("c.json.zst", "STORED AS JSON OPTIONS ('format.compression' 'zstd')"),
+    ]
+    .map(|(name, form)| {
+        format!("COPY (SELECT * FROM fruit) TO '{}' {form}", other.path().join(name).display())
+    });
+    stdout(&run(&["-c", &copies.join("; ")], folder.path()));
+    let query = "SELECT a.id, c.name FROM a JOIN b USING (id) JOIN c USING (id) ORDER BY id";
+    let output = run(&["--format", "csv", "-c", query], other.path());
+    assert_eq!(stdout(&output), "id,name\n1,apple\n2,pear\n");
+}
+
+#[test]
+fn statements_come_from_arguments_files_and_standard_input() {
+    let folder = tables();
+    let script = folder.path().join("_script.sql");
+    fs::write(&script, "SELECT 1 AS a; -- one\nSELECT ';' AS b;\n").unwrap();
+    let expected = "a\n1\nb\n;\n";
+    let args = ["--format", "csv", "-c", "SELECT 1 AS a", "-c", "SELECT ';' AS b"];
+    assert_eq!(stdout(&run(&args, folder.path())), expected);
+    let args = ["--format", "csv", "-f", script.to_str().unwrap()];
+    assert_eq!(stdout(&run(&args, folder.path())), expected);
+    let mut command = command(&["--format", "csv"], folder.path());
+    let input = fs::File::open(&script).unwrap();
+    assert_eq!(stdout(&command.stdin(input).output().unwrap()), expected);
+}
+
+#[test]
+fn statistics_are_comparable() {
+    let folder = tables();
+    for store in ["local", "ringway"] {
+        let args = ["--store", store, "--stats=json", "-c", "SELECT * FROM fruit; SELECT 1"];
+        let output = run(&args, folder.path());
+        stdout(&output);
+        let stats = String::from_utf8(output.stderr).unwrap();
+        let stats: Vec<serde_json::Value> =
+            stats.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(stats.len(), 2);
+        assert_eq!(stats[0]["rows"], 2);
+        assert!(stats[0]["wall"].as_f64().unwrap() > 0.0);
+        assert!(stats[0]["peak_rss"].as_u64().unwrap() > 0);
+        assert_eq!(stats[0]["engine"].is_null(), store == "local");
+        if store == "ringway" {
+            assert_eq!(stats[1]["engine"]["in_flight"], 0);
+        }
+    }
+    let output = run(&["--stats", "-c", "SELECT * FROM fruit"], folder.path());
+    stdout(&output);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("2 rows in "));
+}
+
+#[test]
+fn explain_analyze_works() {
+    let folder = tables();
+    let output = run(&["-c", "EXPLAIN ANALYZE SELECT count(*) FROM sales"], folder.path());
+    assert!(stdout(&output).contains("DataSourceExec"));
+}
+
+#[test]
+fn errors_are_one_line() {
+    let folder = tables();
+    let (error, status) = failure(&run(&["-c", "SELECT x FROM fruit"], folder.path()));
+    assert!(error.starts_with("ringway-sql: ") && error.contains("No field named x"), "{error}");
+    assert_eq!(status, 1);
+
+    let (error, status) = failure(&run(&["-c", "SELECT 1; SELEC 2"], folder.path()));
+    assert!(error.contains("SELEC"), "{error}");
+    assert_eq!(status, 1);
+
+    let (error, status) = failure(&run(&["-c", "SELECT 1"], &folder.path().join("missing")));
+    assert!(error.contains("missing: No such file or directory"), "{error}");
+    assert_eq!(status, 1);
+
+    let args = ["--store", "local", "--direct", "-c", "SELECT 1"];
+    let output = run(&args, folder.path());
+    assert_eq!(output.status.code(), Some(2));
+
+    fs::write(folder.path().join("fruit.json"), "{}").unwrap();
+    let (error, _) = failure(&run(&["-c", "SELECT 1"], folder.path()));
+    assert!(error.contains("are both named fruit"), "{error}");
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let folder = tables();
+    let sql = "SELECT * FROM generate_series(1, 10000000)";
+    let mut command = command(&["--format", "csv", "-c", sql], folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Ctrl-C ends a query that would run for minutes, with the exit status that shells use.
+#[test]
+fn ctrl_c_cancels() {
+    let folder = tables();
+    // The first statement's output shows that the command has started.
+    let sql = "SELECT 1 AS started; SELECT count(*) FROM generate_series(1, 10000000) a(x) \
+               CROSS JOIN generate_series(1, 10000000) b(y) WHERE x * y % 7 = 8";
+    let mut command = command(&["--format", "csv", "-c", sql], folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut started = [0; 10];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut started).unwrap();
+    assert_eq!(&started, b"started\n1\n");
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(failure(&output), ("ringway-sql: cancelled\n".to_owned(), 130));
+}
+
+/// What is not a terminal is read whole; an error in it ends the command.
+#[test]
+fn a_script_ends_at_its_first_error() {
+    let folder = tables();
+    let mut command = command(&["--format", "csv"], folder.path());
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let script = b"SELECT 1 AS a; SELECT * FROM missing; SELECT 2 AS b;";
+    child.stdin.take().unwrap().write_all(script).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"a\n1\n");
+    assert_eq!(failure(&output).1, 1);
+}

@@ -1,0 +1,236 @@
+//! TPC-H's queries on a cluster of Ballista have the answers of one process, and none is wrong when
+//! something fails.
+
+mod cluster;
+
+use crate::tpch::expected;
+use anyhow::Result;
+use cluster::{Cluster, PATIENCE, soon, wait_for};
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionContext};
+use ringway::{BackendKind, Engine};
+use ringway_ballista::client;
+use ringway_datafusion_tests::{Answer, session, tpch};
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Checks answers of a cluster.
+async fn check(session: &SessionContext, queries: impl IntoIterator<Item = usize>, on: &str) {
+    tpch::register(session).await.unwrap();
+    for query in queries {
+        let answer = soon("an answer", Answer::of(session, tpch::sql(query))).await.unwrap();
+        let answer = answer.unwrap_or_else(|error| panic!("query {query} on {on}: {error}"));
+        assert_eq!(&answer, expected(query).await, "query {query} on {on}");
+    }
+}
+
+/// The reads and writes that an engine has done.
+fn done(engine: &Engine) -> u64 {
+    let stats = engine.stats();
+    stats.cached + stats.counts.pushed
+}
+
+fn engines() -> [Engine; 2] {
+    let threads = Engine::builder().backend(BackendKind::Threads).build().unwrap();
+    [Engine::builder().build().unwrap(), threads]
+}
+
+/// All queries, on an executor with the best backend and one with threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_queries_on_a_cluster() {
+    let engines = engines();
+    let cluster = Cluster::start(&engines.clone().map(Some)).await.unwrap();
+    check(&cluster.session(|config| config), tpch::QUERIES, "a cluster").await;
+    for engine in &engines {
+        assert!(done(engine) > 0);
+        soon("an engine to be idle", session::idle(engine)).await.unwrap().unwrap();
+    }
+}
+
+/// Some queries with joins and large shuffles, on each backend.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_on_each_backend() {
+    for backend in session::BACKENDS {
+        let Some(engine) = session::engine(backend) else { continue };
+        let both = [Some(engine.clone()), Some(engine.clone())];
+        let cluster = Cluster::start(&both).await.unwrap();
+        check(&cluster.session(|config| config), [3, 13], &format!("{backend:?}")).await;
+        assert!(done(&engine) > 0);
+    }
+}
+
+/// An executor without ringway reads what one with it has written, and the other way round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_may_be_mixed() {
+    let engine = Engine::builder().build().unwrap();
+    let cluster = Cluster::start(&[Some(engine), None]).await.unwrap();
+    check(&cluster.session(|config| config), [5, 13, 18], "a mixed cluster").await;
+    // Everything over the network, encoded anew by the sender.
+    let session = cluster.session(|config| {
+        config
+            .set_bool("ballista.shuffle.force_remote_read", true)
+            .set_bool("ballista.shuffle.remote_read_prefer_flight", true)
+    });
+    check(&session, [10], "a mixed cluster, by Flight").await;
+    let session = cluster.session(|config| {
+        config
+            .set_bool("ballista.shuffle.force_remote_read", true)
+            .set_str("ballista.shuffle.compression.codec", "none")
+    });
+    check(&session, [10], "a mixed cluster, uncompressed").await;
+}
+
+/// A query of which an executor is killed has its answer in the end, or an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_is_killed() {
+    let engines = engines();
+    let mut cluster = Cluster::start(&engines.clone().map(Some)).await.unwrap();
+    let session = cluster.session(|config| config);
+    tpch::register(&session).await.unwrap();
+    let before = done(&engines[1]);
+    let query = tokio::spawn(async move { Answer::of(&session, tpch::sql(9)).await });
+    wait_for("the executor to read", || done(&engines[1]) > before + 10).await.unwrap();
+    cluster.executors[1] = None;
+    match soon("the query to end", query).await.unwrap().unwrap() {
+        Ok(answer) => assert_eq!(&answer, expected(9).await),
+        Err(error) => println!("an error: {error}"),
+    }
+    // The rest of the cluster still answers.
+    let session = cluster.session(|config| config);
+    check(&session, [6], "the other executor").await;
+}
+
+/// A cancelled query ends on the executors, which have nothing in flight after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_is_cancelled() {
+    let engines = engines();
+    let cluster = Cluster::start(&engines.clone().map(Some)).await.unwrap();
+    let session = cluster.session(|config| config);
+    tpch::register(&session).await.unwrap();
+    let before = engines.each_ref().map(done);
+    // Millions of millions of rows.
+    let sql = "SELECT count(*) FROM lineitem a, lineitem b, orders c WHERE a.l_comment < b.l_comment
+        AND b.l_comment < c.o_comment";
+    let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let query = tokio::spawn(collect(plan.clone(), session.task_ctx()));
+    let jobs = job_of(&plan).await.unwrap();
+    wait_for("the executors to read", || {
+        engines.iter().zip(before).any(|(engine, before)| done(engine) > before + 10)
+    })
+    .await
+    .unwrap();
+    for job in &jobs {
+        assert!(client::cancel(&cluster.scheduler, job).await.unwrap(), "{job}");
+    }
+    let error = soon("the query to end", query).await.unwrap().unwrap().unwrap_err();
+    println!("an error: {error}");
+    // Its tasks hold no processor any more: another query runs.
+    check(&cluster.session(|config| config), [6], "the cluster").await;
+    for engine in &engines {
+        soon("an engine to be idle", session::idle(engine)).await.unwrap().unwrap();
+    }
+}
+
+async fn job_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<ballista_core::JobId>> {
+    let mut jobs = Vec::new();
+    wait_for("a job", || {
+        jobs = client::jobs(plan.as_ref());
+        !jobs.is_empty()
+    })
+    .await?;
+    Ok(jobs)
+}
+
+/// A table file that is gone or damaged is an error with its path.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn table_files_are_missing_and_damaged() {
+    let cluster = Cluster::start(&engines().map(Some)).await.unwrap();
+    let session = cluster.session(|config| config);
+    let folder = tempfile::tempdir().unwrap();
+    let table = |name: &str| {
+        let copy = folder.path().join(name);
+        std::fs::copy(tpch::folder().join("supplier/part-1.parquet"), &copy).unwrap();
+        copy
+    };
+    let (gone, short) = (table("gone.parquet"), table("short.parquet"));
+    for path in [&gone, &short] {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let path = path.to_str().unwrap();
+        session.register_parquet(name, path, ParquetReadOptions::default()).await.unwrap();
+    }
+    let text = folder.path().join("text.csv");
+    std::fs::write(&text, "a,b\n1,2\n").unwrap();
+    let path = text.to_str().unwrap();
+    session.register_csv("text", path, CsvReadOptions::new()).await.unwrap();
+
+    std::fs::remove_file(&gone).unwrap();
+    std::fs::remove_file(&text).unwrap();
+    let file = File::options().write(true).open(&short).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    for (table, path) in [("gone", &gone), ("short", &short), ("text", &text)] {
+        let sql = format!("SELECT count(*), min(column_1) FROM {table}");
+        let sql = sql.replace("column_1", if table == "text" { "a" } else { "s_comment" });
+        let answer = soon("an error", Answer::of(&session, &sql)).await.unwrap();
+        let error = answer.expect_err(table).to_string();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(error.contains(name), "{table}: {error}");
+    }
+}
+
+/// Shuffle files that are cut in the middle of a query never give a wrong answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shuffle_files_are_damaged() {
+    let cluster = Cluster::start(&engines().map(Some)).await.unwrap();
+    let session = cluster.session(|config| config);
+    tpch::register(&session).await.unwrap();
+    let folders: Vec<PathBuf> =
+        cluster.executors.iter().flatten().map(|one| one.work_dir.path().to_owned()).collect();
+    let mut query = tokio::spawn(async move { Answer::of(&session, tpch::sql(13)).await });
+    let mut damaged = HashSet::new();
+    let start = std::time::Instant::now();
+    let answer = loop {
+        assert!(start.elapsed() < PATIENCE, "the query does not end");
+        for folder in &folders {
+            for file in shuffle_files(folder) {
+                if damaged.insert(file.clone()) {
+                    damage(&file);
+                }
+            }
+        }
+        let pause = tokio::time::timeout(std::time::Duration::from_millis(1), &mut query).await;
+        if let Ok(answer) = pause {
+            break answer.unwrap();
+        }
+    };
+    assert!(!damaged.is_empty());
+    match answer {
+        Ok(answer) => assert_eq!(&answer, expected(13).await),
+        Err(error) => println!("an error: {error}"),
+    }
+}
+
+/// The data files, of tasks that are done, in a work directory: work/JOB/STAGE/TASK/data.arrow.
+fn shuffle_files(folder: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        // The executor may be removing it.
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_str().is_some_and(|path| path.ends_with("data.arrow.index")) {
+                files.push(path.with_extension(""));
+            }
+        }
+    }
+    files
+}
+
+fn damage(path: &Path) {
+    if let Ok(file) = File::options().write(true).open(path) {
+        file.set_len(file.metadata().map_or(0, |metadata| metadata.len() / 2)).unwrap();
+    }
+}
