@@ -47,6 +47,26 @@ use std::path::PathBuf;
 /// assert_eq!(parts[1].len(), 96);
 /// # Ok(()) }
 /// ```
+///
+/// # Writes
+///
+/// An object is written to a staged file next to it, `PATH#N`, which then takes its name. Readers
+/// see the old object or the new one, never a part. After an error, or if the future is dropped,
+/// the staged file is removed and the old object is kept; a future that is dropped at the end of a
+/// write may still have replaced it.
+///
+/// A multipart upload is completed only if all its parts are written. If a part failed, or its
+/// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.
+///
+/// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
+/// exclusive `flock(2)` of the object's directory, which all writes of this store take when they
+/// change names: so an update is never lost to a put, upload, copy, rename or delete through any
+/// `RingwayFileSystem`, in this process or in others of this machine. Programs that change the
+/// directory without the lock, `LocalFileSystem` among them, are not covered. Every put and upload
+/// of this store sets the modification time from a precise clock, so that two versions of an object
+/// have different ETags, unless the clock is set back or the file system stores coarser times. An
+/// update fails if the directory cannot be read or locked; other writes then go ahead without the
+/// lock. A program that keeps a directory locked makes writes to it wait.
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
     /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
