@@ -6,6 +6,7 @@ use crate::write_error::{Action, Result, WriteError};
 use bytes::Bytes;
 use ringway::Engine;
 use ringway::fs::File;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,14 +74,19 @@ impl StagedFile {
             let _ = file.set_modified(SystemTime::now()).await;
             file.sync_all().await.map_err(Action::Sync.failed(name.path()))?;
         }
-        // Waits until no write is in flight.
-        let file = file.into_std().await.map_err(Action::CopyData.failed(name.path()))?;
+        // Waits until no write is in flight. Closing reports late errors of some network file
+        // systems.
+        let closed = async {
+            let file = file.into_std().await?;
+            File::from_fd(file.into(), &engine).close().await
+        };
+        closed.await.map_err(Action::CopyData.failed(&dest))?;
         let path = dest.clone();
         let metadata = call(&engine, Action::Rename, &dest, move || {
             if !fsync {
-                let _ = file.set_modified(SystemTime::now());
+                touch(name.path());
             }
-            publish(file, name, &path, condition)
+            publish(name, &path, condition)
         })
         .await?;
         if fsync && let Some(parent) = dest.parent() {
@@ -145,20 +151,25 @@ pub(crate) async fn call<T: Send + 'static>(
     engine.call(move || Ok(work())).await.map_err(action.failed(path))?
 }
 
+/// Sets the modification time to that of a precise clock; see [`publish`]. Blocks.
+fn touch(path: &Path) {
+    let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return };
+    // Not `UTIME_NOW`, which is the time of the last tick.
+    let now = Timespec { tv_sec: now.as_secs() as i64, tv_nsec: now.subsec_nanos().into() };
+    let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let times = Timestamps { last_access: kept, last_modification: now };
+    let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
 /// Gives a file that is completely written its name. Blocks.
 ///
 /// The caller has set the modification time to that of a precise clock. The kernel's own times are
 /// those of its last tick, so two versions of an object that follow each other fast could have the
 /// same time; and if the second one got the inode of a version removed in between, also the same
 /// ETag.
-fn publish(
-    file: std::fs::File,
-    name: StagedName,
-    dest: &Path,
-    condition: Condition,
-) -> Result<Metadata> {
-    let metadata = file.metadata().map_err(Action::Metadata.failed(dest))?;
-    drop(file);
+fn publish(name: StagedName, dest: &Path, condition: Condition) -> Result<Metadata> {
+    let metadata =
+        std::fs::symlink_metadata(name.path()).map_err(Action::Metadata.failed(name.path()))?;
     let lock = DirLock::take(dest.parent());
     match condition {
         // Without a lock only updates are refused.
