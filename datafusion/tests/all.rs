@@ -4,5 +4,6 @@ mod ballista;
 mod cancel;
 mod faults;
 mod formats;
+mod register;
 mod small_files;
 mod tpch;

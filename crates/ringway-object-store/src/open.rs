@@ -59,6 +59,14 @@ async fn open_as(engine: &Engine, path: &Path, direct: bool) -> io::Result<(File
     }
 }
 
+/// Makes a file of the standard library, for blocking reads without alignment.
+pub(crate) async fn into_std(file: File, path: &Path) -> Result<std::fs::File, Error> {
+    let file = file.into_std().await.map_err(|error| Error::open(path, error))?;
+    // Without O_DIRECT, whose reads need alignment.
+    fcntl_setfl(&file, OFlags::empty()).map_err(|errno| Error::open(path, errno.into()))?;
+    Ok(file)
+}
+
 /// The metadata of an open file that is not a directory.
 pub(crate) async fn metadata(file: &File, path: &Path) -> Result<Metadata, Error> {
     let found = file.metadata().await.map_err(|error| Error::open(path, error))?;

@@ -2,10 +2,14 @@
 
 mod common;
 
-use common::{build_or_skip, open, wait_readable};
+use common::{
+    build_or_skip, direct, on_each_backend, open, pattern, poll_once, reap_until_idle, scratch,
+    wait_for, wait_readable,
+};
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{BackendKind, Coalesce, Engine, Position, Reaping};
+use ringway::{BackendKind, Block, Coalesce, Engine, Position, Reaping};
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -164,4 +168,67 @@ fn buffered_reads_are_submitted_in_small_batches() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Pooled memory is counted from the start of a read until its last block is dropped, wherever that
+/// is, and until the kernel has ended a cancelled read.
+#[test]
+fn pooled_memory_is_counted() {
+    on_each_backend("pooled_memory_is_counted", |kind| {
+        let dir = scratch();
+        let builder = Engine::builder().backend(kind).reaping(Reaping::Manual);
+        let engine = builder.shards(1).pool_bytes(64 << 10).build().unwrap();
+        let file = direct(&engine, dir.path(), 64);
+        let pool = || engine.stats().pool;
+        assert_eq!((pool().max_free, pool().max_pooled), (64 << 10, 256 << 10));
+        let finish = |read: &mut (dyn Future<Output = io::Result<Block>> + Unpin)| {
+            let mut block = None;
+            wait_for("the read", || {
+                engine.reap();
+                if let Poll::Ready(read) = poll_once(Pin::new(&mut *read)) {
+                    block = Some(read.unwrap());
+                }
+                block.is_some()
+            });
+            block.unwrap()
+        };
+        let mut read = Box::pin(file.read(0..5 * 4096));
+        if poll_once(read.as_mut()).is_pending() {
+            assert_eq!(pool().in_use, 5 * 4096, "in flight");
+            let block = finish(&mut read);
+            assert_eq!((block.len(), block.retained()), (5 * 4096, 5 * 4096));
+        }
+        drop(read);
+        assert_eq!((pool().in_use, pool().free), (0, 5 * 4096));
+        // A cancelled read's buffer is counted until the queue frees it.
+        let mut dropped = Box::pin(file.read(4096..6 * 4096));
+        let was_pending = poll_once(dropped.as_mut()).is_pending();
+        drop(dropped);
+        reap_until_idle(&engine);
+        let free = if was_pending { 0 } else { 5 * 4096 };
+        assert_eq!((pool().in_use, pool().free), (0, free), "{kind}");
+        // A consumer that keeps more than the bound.
+        let blocks: Vec<_> = (0..20)
+            .map(|at| finish(&mut Box::pin(file.read(at * 4096..(at + 4) * 4096))))
+            .collect();
+        let now = pool();
+        assert_eq!(now.in_use + now.free, 20 * 16384 + free);
+        assert!(now.beyond >= 4 * 16384 && now.in_use - now.beyond <= now.max_pooled, "{now:?}");
+        assert_eq!(now.beyond_count, now.beyond / 16384);
+        for (at, block) in blocks.iter().enumerate() {
+            assert_eq!(block[..], pattern(at as u64 * 4096, 16384));
+        }
+        let slices: Vec<_> = blocks.iter().map(|block| block.slice(5..10)).collect();
+        std::thread::spawn(move || drop(blocks)).join().unwrap();
+        assert_eq!(pool().in_use, now.in_use, "the slices keep it");
+        assert!(format!("{:?} {engine:?}", engine.stats()).contains("beyond_count"));
+        let mut slices = slices.into_iter();
+        let outlives = slices.next().unwrap();
+        std::thread::spawn(move || drop(slices)).join().unwrap();
+        let now = pool();
+        assert_eq!((now.in_use, now.beyond), (16384, 0));
+        assert!(now.free <= now.max_free);
+        drop((file, engine));
+        assert_eq!(outlives, pattern(5, 5));
+    });
 }

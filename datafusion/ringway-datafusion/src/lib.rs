@@ -58,6 +58,10 @@ pub fn register(session: &SessionContext) -> Option<Arc<dyn ObjectStore>> {
 /// As [`register`], with a store of your own options. The store must be one of the whole file
 /// system, not one with a prefix: DataFusion's paths of local files are absolute.
 ///
+/// The store is registered [`with_file_payload`](RingwayFileSystem::with_file_payload): to infer the
+/// schema of a JSON file, or to read an Arrow file, DataFusion gets the whole object, and would
+/// collect all of a stream in memory.
+///
 /// ```
 /// use datafusion::prelude::SessionContext;
 /// use ringway_datafusion::{RingwayFileSystem, register_store, ringway::Engine};
@@ -73,7 +77,7 @@ pub fn register_store(
     session: &SessionContext,
     store: RingwayFileSystem,
 ) -> Option<Arc<dyn ObjectStore>> {
-    let store = Arc::new(store);
+    let store = Arc::new(store.with_file_payload(true));
     let rule = Arc::new(OneVersion::new(&session.runtime_env(), store.clone()));
     add_rule(session, rule);
     session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), store)
@@ -92,7 +96,9 @@ fn add_rule(session: &SessionContext, rule: Arc<OneVersion>) {
 }
 
 /// DataFusion's default registry of object stores, with this store for local files. For programs
-/// that build the runtime themselves: all sessions of that runtime use the store. These sessions do
+/// that build the runtime themselves: all sessions of that runtime use the store. Large JSON and
+/// Arrow files need a store [`with_file_payload`](RingwayFileSystem::with_file_payload); see
+/// [`register_store`]. These sessions do
 /// not have the rule [`OneVersion`]; its documentation shows how to add it.
 ///
 /// ```
@@ -114,3 +120,8 @@ pub fn registry(store: Arc<RingwayFileSystem>) -> Arc<dyn ObjectStoreRegistry> {
     registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), store);
     Arc::new(registry)
 }
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

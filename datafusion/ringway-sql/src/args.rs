@@ -55,7 +55,8 @@ pub struct Args {
     pub stats: Option<StatsForm>,
 
     /// Run these statements; may be repeated.
-    #[arg(short = 'c', value_name = "SQL", conflicts_with = "file")]
+    // A statement may start with a comment, `--`.
+    #[arg(short = 'c', value_name = "SQL", conflicts_with = "file", allow_hyphen_values = true)]
     pub command: Vec<String>,
 
     /// Run the statements of this file.

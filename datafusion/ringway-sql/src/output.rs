@@ -31,7 +31,11 @@ impl<W: Write> Output<W> {
         match self.format {
             Format::Table => self.table.push(batch),
             Format::Csv => self.csv(&batch)?,
-            Format::Json => LineDelimitedWriter::new(&mut self.to).write(&batch)?,
+            Format::Json => {
+                let mut text = Vec::new();
+                LineDelimitedWriter::new(&mut text).write(&batch)?;
+                self.to.write_all(&text)?;
+            }
         }
         Ok(())
     }
@@ -55,9 +59,11 @@ impl<W: Write> Output<W> {
     }
 
     fn csv(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut writer = WriterBuilder::new().with_header(self.header).build(&mut self.to);
+        // Not written to `self.to` directly: arrow's error would hide that a pipe is closed.
+        let mut text = Vec::new();
+        WriterBuilder::new().with_header(self.header).build(&mut text).write(batch)?;
         self.header = false;
-        Ok(writer.write(batch)?)
+        Ok(self.to.write_all(&text)?)
     }
 }
 

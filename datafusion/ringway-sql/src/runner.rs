@@ -15,7 +15,6 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A session with its tables, and how its results are written.
-#[derive(Debug)]
 pub struct Runner {
     session: SessionContext,
     engine: Option<Engine>,

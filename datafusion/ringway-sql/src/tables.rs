@@ -137,7 +137,7 @@ impl Table {
         let table = config.and_then(ListingTable::try_new);
         let table = table.with_context(|| self.path.display().to_string())?;
         // A reference of one part, so that a dot or upper case in the name means itself.
-        let name = datafusion::sql::TableReference::bare(name);
+        let name = datafusion::common::TableReference::bare(name);
         session.register_table(name, Arc::new(table))?;
         Ok(())
     }

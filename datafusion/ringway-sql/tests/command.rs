@@ -92,7 +92,7 @@ fn statements_come_from_arguments_files_and_standard_input() {
     let script = folder.path().join("_script.sql");
     fs::write(&script, "SELECT 1 AS a; -- one\nSELECT ';' AS b;\n").unwrap();
     let expected = "a\n1\nb\n;\n";
-    let args = ["--format", "csv", "-c", "SELECT 1 AS a", "-c", "SELECT ';' AS b"];
+    let args = ["--format", "csv", "-c", "-- one\nSELECT 1 AS a", "-c", "SELECT ';' AS b"];
     assert_eq!(stdout(&run(&args, folder.path())), expected);
     let args = ["--format", "csv", "-f", script.to_str().unwrap()];
     assert_eq!(stdout(&run(&args, folder.path())), expected);

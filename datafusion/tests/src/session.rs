@@ -45,15 +45,16 @@ pub fn on(
     Some((ringway(store, partitions), engine))
 }
 
-/// Waits until the engine has nothing in flight, and returns its statistics at that moment.
+/// Waits until the engine has nothing in flight and no pooled buffer is in use, and returns its
+/// statistics at that moment.
 pub async fn idle(engine: &Engine) -> Result<Stats> {
     let start = Instant::now();
     loop {
         let stats = engine.stats();
-        if stats.counts.in_flight == 0 {
+        if stats.counts.in_flight == 0 && stats.pool.in_use == 0 {
             return Ok(stats);
         }
-        anyhow::ensure!(start.elapsed() < Duration::from_secs(30), "still in flight: {stats:?}");
+        anyhow::ensure!(start.elapsed() < Duration::from_secs(30), "still in use: {stats:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

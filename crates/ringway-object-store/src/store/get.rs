@@ -59,14 +59,20 @@ impl RingwayFileSystem {
     ) -> Result<GetResult> {
         let (file, meta, path) = self.open_object(location).await?;
         options.check_preconditions(&meta)?;
-        let range = match options.range {
+        let range = match &options.range {
             Some(range) => range
                 .as_range(meta.size)
                 .map_err(|source| Error::InvalidRange { source: Box::new(source) })?,
             None => 0..meta.size,
         };
-        let chunks = stream::chunks(file, path, range.clone(), self.read_ahead);
-        Ok(get_result(GetResultPayload::Stream(chunks), meta, range))
+        let gives_file =
+            self.file_payload && options.range.is_none() && meta.size > self.read_ahead.one_chunk;
+        let payload = if gives_file {
+            GetResultPayload::File(open::into_std(file, &path).await?, path)
+        } else {
+            GetResultPayload::Stream(stream::chunks(file, path, range.clone(), self.read_ahead))
+        };
+        Ok(get_result(payload, meta, range))
     }
 
     pub(super) async fn get_object_ranges(

@@ -140,9 +140,9 @@ fn reads_of_names() -> Vec<Read> {
         Read::Get(GetOptions::new(), true),
         Read::Get(GetOptions::new().with_head(true), false),
         ranged(0..1),
-        ranged(5..3),
+        ranged(GetRange::Bounded(Range { start: 5, end: 3 })),
         Read::Ranges(vec![]),
-        Read::Ranges(vec![0..0]),
+        Read::Ranges(Vec::from([0..0])),
         Read::Ranges(vec![0..1, 3..5]),
     ]
 }
@@ -271,7 +271,7 @@ fn ranges_at_the_ends() {
             let ends =
                 edges.into_iter().filter(|end| (edge..edge.saturating_add(10_000)).contains(end));
             for end in ends.chain([edge]) {
-                stores.compare(&Read::Ranges(vec![edge..end]), &location);
+                stores.compare(&Read::Ranges(Vec::from([edge..end])), &location);
                 stores.compare(&Read::Ranges(vec![0..1, edge..end, 0..2]), &location);
             }
         }
@@ -392,6 +392,29 @@ fn a_fifo_is_an_empty_object() {
             let error = store.get_ranges(&"fifo".into(), &[0..1]).await.unwrap_err();
             assert!(error.to_string().contains("fifo: Illegal seek"), "{name}: {error}");
         });
+    }
+}
+
+/// The option for programs that collect streams: long objects come as files, which are read like
+/// those of `LocalFileSystem`, without alignment even if the store uses direct I/O.
+#[test]
+fn long_objects_as_files() {
+    let mut stores = Stores::new();
+    for (_, store) in &mut stores.ours {
+        let read_ahead = ReadAhead::default().one_chunk(4096);
+        *store = store.clone().with_file_payload(true).with_read_ahead(read_ahead);
+    }
+    for len in LENGTHS {
+        for streams in [false, true] {
+            let location = Path::from(len.to_string());
+            stores.compare(&Read::Get(GetOptions::new(), streams), &location);
+            stores.compare(&ranged(1..len.max(2) as u64), &location);
+            for (name, store) in &stores.ours {
+                let got = stores.runtime.block_on(store.get(&location)).unwrap();
+                let is_file = matches!(got.payload, GetResultPayload::File(..));
+                assert_eq!(is_file, len > 4096, "{len} bytes on {name}");
+            }
+        }
     }
 }
 

@@ -41,7 +41,9 @@ fn a_forked_child_gets_errors() {
                 assert!(block_on(poll_immediate(&mut begun)).is_none());
                 let mut dropped = Box::pin(reader.read_at(vec![0; 4], Position::Current));
                 assert!(block_on(poll_immediate(&mut dropped)).is_none());
-                let before = counts(&engine);
+                let mut blocks = [3..8, 0..9000].map(|range| block_on(file.read(range)).ok());
+                let (before, pool) = (counts(&engine), engine.stats().pool);
+                assert!(pool.in_use > 9000);
                 let mut begun = Some(begun);
                 let mut dropped = Some(dropped);
                 let mut copies = Some((engine.clone(), file.clone()));
@@ -72,7 +74,10 @@ fn a_forked_child_gets_errors() {
                     assert_eq!(engine.reap(), 0);
                     assert_eq!(engine.backend(), kind);
                     assert!(!format!("{engine:?} {}", engine.explain()).is_empty());
-                    engine.stats();
+                    assert_eq!(engine.stats().pool, ringway::PoolStats::default());
+                    // The child's copies of the parent's blocks.
+                    assert_eq!(blocks[1].take().unwrap()[..], pattern(0, 9000));
+                    drop(blocks[0].take());
                     drop(copies.take());
                     // An engine that the child builds works.
                     let own = Engine::builder().backend(kind).build().unwrap();
@@ -82,7 +87,7 @@ fn a_forked_child_gets_errors() {
                     );
                 });
                 assert_eq!(status, 0, "the child panicked or hung");
-                assert_eq!(counts(&engine), before);
+                assert_eq!((counts(&engine), engine.stats().pool), (before, pool));
                 // The parent continues.
                 put(&writer, b"texttext");
                 let (read, buffer) = block_on(begun.take().unwrap());
