@@ -9,10 +9,13 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Pages of the file that may stay in the page cache before a cold turn, as a share: some may be in
-/// use for a moment.
-const LEFT: f64 = 0.001;
+/// One of this many pages of the file may stay in the page cache before a cold turn.
+const LEFT: u64 = 1000;
+/// How long it may take to drop the others.
+const DROP_LIMIT: Duration = Duration::from_secs(10);
 
 /// `cachestat(2)`: the same number on all architectures but alpha.
 const CACHESTAT: libc::c_long = 451;
@@ -30,16 +33,23 @@ pub fn open(path: &Path, size: u64) -> anyhow::Result<File> {
     File::open(path).with_context(named)
 }
 
-/// Drops the file from the page cache, and checks that it is gone.
+/// Drops the file from the page cache, and checks that it is gone. Pages that a process which has
+/// ended was still reading ahead are dropped once they have been read.
 pub fn drop_cached(file: &File) -> anyhow::Result<()> {
-    scratch::drop_page_cache(file)?;
-    let pages = file.metadata()?.len().div_ceil(4096);
-    let left = cached_pages(file)?;
-    ensure!(
-        left as f64 <= pages as f64 * LEFT,
-        "{left} of {pages} pages stay in the page cache: another program uses the file"
-    );
-    Ok(())
+    let most = file.metadata()?.len().div_ceil(4096) / LEFT;
+    let started = Instant::now();
+    loop {
+        scratch::drop_page_cache(file)?;
+        let left = cached_pages(file)?;
+        if left <= most {
+            return Ok(());
+        }
+        ensure!(
+            started.elapsed() < DROP_LIMIT,
+            "{left} pages stay in the page cache: another program uses the file"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Loads the file into the page cache, and checks that it fits.

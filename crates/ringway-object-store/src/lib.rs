@@ -1,8 +1,52 @@
 //! A drop-in for [`object_store`](https://docs.rs/object_store)'s `LocalFileSystem`, and a reader
 //! of Parquet files, whose I/O goes through [`ringway`].
 //!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let folder = dir.path();
+//! # use object_store_0_14 as object_store;
+//! use object_store::{ObjectStoreExt, path::Path};
+//! use ringway_object_store::RingwayFileSystem;
+//! let store = RingwayFileSystem::new_with_prefix(folder)?; // was: LocalFileSystem
+//! store.put(&Path::from("orders/1.csv"), "id,price\n7,9.90\n".into()).await?;
+//! let text = store.get(&Path::from("orders/1.csv")).await?.bytes().await?;
+//! assert!(text.starts_with(b"id,price"));
+//! # Ok(()) }
+//! ```
+//!
 //! The crate supports two releases of object_store and of parquet, since data engines follow their
-//! releases months later: each has a module with the same items, behind a feature of its name.
+//! releases months later: each has a module with the same items, behind a feature of its name. The
+//! items at the root are those for the newest releases.
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `object_store_0_14` | yes | [`RingwayFileSystem`] for object_store 0.14 |
+//! | `object_store_0_13` | no | for object_store 0.13, which DataFusion 55 uses |
+//! | `parquet_60` | no | `ParquetReader` for parquet 60 |
+//! | `parquet_59` | no | for parquet 59, which DataFusion 55 uses |
+//!
+//! # Differences
+//!
+//! Results, metadata (with the ETag), variants of errors and their texts are those of
+//! `LocalFileSystem` of the same release, except:
+//!
+//! | | `LocalFileSystem` | `RingwayFileSystem` |
+//! |---|---|---|
+//! | the store's name in errors | `LocalFileSystem` | `RingwayFileSystem` |
+//! | payload of `get` | `GetResultPayload::File` | `Stream`; `File` with [`with_file_payload`] |
+//! | chunks of a stream | 8 KiB | one up to 8 MiB, above that 256 KiB read ahead: [`ReadAhead`] |
+//! | `get_ranges` | one range after the other | one submission, coalesced: `with_coalesce` |
+//! | a file that is shortened while it is streamed | empty chunks, without end | an error with the path, as from `bytes` |
+//! | `get_ranges` of a range that ends before it begins, or is longer than memory | panics | an error |
+//! | a FIFO | waits for a writer | an empty object |
+//! | a modification time that `DateTime` cannot hold | panics | the nearest that it can |
+//! | `PutMode::Update` | not implemented | compares the ETag; other programs that write the file are not covered |
+//! | `with_fsync` | since 0.14 | with both releases |
+//! | outside tokio | blocks the thread | does not block |
+//!
+//! [`with_file_payload`]: RingwayFileSystem::with_file_payload
 // One source serves each release; only the types in its signatures differ.
 #![allow(clippy::duplicate_mod)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -29,6 +73,11 @@ mod staging;
 mod stream;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod write_error;
+
+/// The program in the README compiles and runs.
+#[cfg(all(doctest, feature = "object_store_0_14"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(feature = "object_store_0_13")]
 pub mod object_store_0_13;

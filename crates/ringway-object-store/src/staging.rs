@@ -162,6 +162,17 @@ mod tests {
     }
 
     #[test]
+    fn a_forked_child_removes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut new = NewFile::create(&dir.path().join("object")).unwrap();
+        let path = new.name.path().to_owned();
+        // As in a child, whose process has another number.
+        new.name.0.as_mut().unwrap().home = process::id() + 1;
+        drop(new);
+        assert!(path.exists());
+    }
+
+    #[test]
     fn a_runtime_that_ends_removes_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let new = NewFile::create(&dir.path().join("object")).unwrap();

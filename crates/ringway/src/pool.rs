@@ -2,7 +2,7 @@
 //!
 //! Faulting in the pages of a fresh buffer costs more than a cached read into it. So the pool
 //! allocates buffers in size classes that many reads share, and keeps returned buffers up to a
-//! limit of bytes (32 MiB by default). The classes are whole pages, eight to each doubling, so a buffer is at most an
+//! limit of bytes. The classes are whole pages, eight to each doubling, so a buffer is at most an
 //! eighth larger than requested. A buffer that would waste more (a few pages or less, and not
 //! nearly a whole number of pages) is allocated with its exact size and not kept; neither is one
 //! above 4 MiB. Buffers for direct I/O are always page aligned and at least a page long.

@@ -7,13 +7,13 @@ use ballista_core::serde::protobuf::{
 };
 use ballista_executor::execution_engine::QueryStageExecutor;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics,
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics, StatisticsArgs,
 };
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
@@ -82,8 +82,7 @@ impl ExecutionPlan for CancellableLeaf {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let leaf = self.leaf.clone().with_new_children(children)?;
-        Ok(Arc::new(Self { leaf, token: self.token.clone() }))
+        no_children(self, &children)
     }
 
     /// A recursive query gives its leaves their rows this way.
@@ -120,8 +119,24 @@ impl ExecutionPlan for CancellableLeaf {
         self.leaf.metrics()
     }
 
-    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        self.leaf.partition_statistics(partition)
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.leaf.statistics_from_inputs(inputs, args)
+    }
+}
+
+/// What a leaf answers to new children.
+pub(crate) fn no_children(
+    leaf: Arc<dyn ExecutionPlan>,
+    children: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if children.is_empty() {
+        Ok(leaf)
+    } else {
+        Err(DataFusionError::Internal(format!("{} has no children", leaf.name())))
     }
 }
 

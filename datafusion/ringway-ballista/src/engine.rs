@@ -2,12 +2,12 @@
 //! use ringway put into the plans of stages.
 
 use crate::cancellation::{self, CancellableLeaf, CancellableStage, Token};
+use crate::client_pool::ClientPool;
 use crate::shuffle_reader::ShuffleReader;
 use crate::shuffle_writer::PassthroughStage;
 use ballista_core::JobId;
 use ballista_core::client_pool::BallistaClientPool;
 use ballista_core::execution_plans::{ShuffleReaderExec, ShuffleWriterExec};
-use ballista_executor::client_pool::DefaultBallistaClientPool;
 use ballista_executor::execution_engine::{
     DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
 };
@@ -16,31 +16,21 @@ use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use ringway::Engine;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Ballista's `DefaultExecutionEngine` over ringway.
 pub(crate) struct RingwayExecutionEngine {
     engine: Engine,
-    /// How long an unused connection to another executor is kept; zero for not at all.
-    idle_timeout: Duration,
-    /// Made when the first stage arrives: the pool starts a task, which needs a runtime.
-    pool: OnceLock<Option<Arc<dyn BallistaClientPool>>>,
+    /// The connections to other executors; `None` makes one for each file.
+    pool: Option<Arc<dyn BallistaClientPool>>,
 }
 
 impl RingwayExecutionEngine {
+    /// Unused connections to other executors are kept for this time, zero for not at all.
     pub(crate) fn new(engine: &Engine, idle_timeout: Duration) -> Self {
-        Self { engine: engine.clone(), idle_timeout, pool: OnceLock::new() }
-    }
-
-    fn pool(&self) -> Option<Arc<dyn BallistaClientPool>> {
-        let make = || {
-            (!self.idle_timeout.is_zero()).then(|| {
-                let pool = DefaultBallistaClientPool::with_eviction_thread(self.idle_timeout);
-                Arc::new(pool) as Arc<dyn BallistaClientPool>
-            })
-        };
-        self.pool.get_or_init(make).clone()
+        let pool = || Arc::new(ClientPool::new(idle_timeout)) as Arc<dyn BallistaClientPool>;
+        Self { engine: engine.clone(), pool: (!idle_timeout.is_zero()).then(pool) }
     }
 }
 
@@ -53,14 +43,13 @@ impl RingwayExecutionEngine {
         work_dir: &str,
         token: &Token,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let pool = self.pool();
         let replaced = plan.transform(|node| {
             if !node.children().is_empty() {
                 return Ok(Transformed::no(node));
             }
             let leaf = match node.downcast_ref::<ShuffleReaderExec>() {
                 Some(reader) => {
-                    Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, pool.clone()))
+                    Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, self.pool.clone()))
                 }
                 None => node,
             };
@@ -86,14 +75,13 @@ impl ExecutionEngine for RingwayExecutionEngine {
         let plan = self.with_leaves(plan, work_dir, &token)?;
         let stage: Arc<dyn QueryStageExecutor> = if plan.is::<ShuffleWriterExec>() {
             let child = plan.children()[0].clone();
-            let writer =
-                ShuffleWriterExec::try_new(job_id, stage_id, child, work_dir.to_owned())?
-                    .with_task_id(task_id)
-                    .with_global_output_partition_ids(global_output_partition_ids);
+            let writer = ShuffleWriterExec::try_new(job_id, stage_id, child, work_dir.to_owned())?
+                .with_task_id(task_id)
+                .with_global_output_partition_ids(global_output_partition_ids);
             Arc::new(PassthroughStage::new(writer, &self.engine))
         } else {
-            let ballista = match self.pool() {
-                Some(pool) => DefaultExecutionEngine::with_client_pool(pool),
+            let ballista = match &self.pool {
+                Some(pool) => DefaultExecutionEngine::with_client_pool(pool.clone()),
                 None => DefaultExecutionEngine::new(),
             };
             ballista.create_query_stage_exec(

@@ -24,6 +24,7 @@
 
 mod cancellation;
 pub mod client;
+mod client_pool;
 mod engine;
 pub mod executor;
 mod flight;

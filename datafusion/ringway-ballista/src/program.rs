@@ -1,7 +1,7 @@
 //! What the programs of this package share: the option for the store, the tables of a folder,
 //! messages on standard error, and an end when the parent is gone.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -42,10 +42,10 @@ impl Store {
 /// Another value of the variable; there is a logger already.
 pub fn log_to_stderr() -> anyhow::Result<()> {
     let level = match std::env::var("RUST_LOG") {
-        Ok(level) => level.parse().context("RUST_LOG is not a level")?,
+        Ok(level) => level.parse().map_err(|_| anyhow!("RUST_LOG={level} is not a level"))?,
         Err(_) => LevelFilter::Warn,
     };
-    log::set_logger(&StandardError).context("the logger")?;
+    log::set_logger(&StandardError).map_err(|error| anyhow!("{error}"))?;
     log::set_max_level(level);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! [`ShuffleReader`]: takes the place of Ballista's `ShuffleReaderExec` in an executor's plans. It
 //! reads the files of its own machine with ringway and leaves those of others to Ballista's reader.
 
+use crate::cancellation::no_children;
 use crate::shuffle_file::{Part, is_ipc_file};
 use ballista_core::client_pool::BallistaClientPool;
 use ballista_core::error::BallistaError;
@@ -23,6 +24,7 @@ use datafusion::physical_plan::metrics::{
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, Statistics,
+    StatisticsArgs,
 };
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use ringway::Engine;
@@ -139,11 +141,7 @@ impl ExecutionPlan for ShuffleReader {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if children.is_empty() {
-            Ok(self)
-        } else {
-            Err(DataFusionError::Plan("a shuffle reader has no children".to_owned()))
-        }
+        no_children(self, &children)
     }
 
     fn execute(
@@ -181,7 +179,7 @@ impl ExecutionPlan for ShuffleReader {
                 let local = read_local(reader.engine.clone(), local);
                 let local = coalesced(local, schema, batch_size, local_rows);
                 if remote.is_empty() {
-                    return Ok(local);
+                    return Ok::<_, DataFusionError>(local);
                 }
                 let rows = rows_of(&remote);
                 let batches = reader.read_remote(remote.clone(), context)?;
@@ -207,8 +205,12 @@ impl ExecutionPlan for ShuffleReader {
         Some(all)
     }
 
-    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        self.original.partition_statistics(partition)
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.original.statistics_from_inputs(inputs, args)
     }
 }
 
@@ -255,7 +257,7 @@ fn read_local(
             let rows = rows_of(slice::from_ref(&location));
             let of = location.clone();
             let batches = decoded(part).map_err(move |error| fetch_failed(&of, error.to_string()));
-            Ok(counted(batches.boxed(), rows, move |rows, wanted| {
+            Ok::<_, DataFusionError>(counted(batches.boxed(), rows, move |rows, wanted| {
                 fetch_failed(&location, format!("{path}: {rows} rows instead of {wanted}"))
             }))
         }

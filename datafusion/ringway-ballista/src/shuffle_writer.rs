@@ -25,7 +25,7 @@ use ringway::fs::OpenOptions;
 use ringway::{Engine, Writer};
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 

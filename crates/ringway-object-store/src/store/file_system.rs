@@ -18,7 +18,55 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// An `ObjectStore` of local files, as `LocalFileSystem`, on ringway.
+/// An `ObjectStore` of local files: a drop-in for `LocalFileSystem` whose I/O goes through ringway.
+///
+/// Paths, errors and the files on disk are those of `LocalFileSystem`, so a program can change to it
+/// and back. The [crate's documentation](crate#differences) lists what differs. Clones share the
+/// engine; a store belongs to no runtime and needs none.
+///
+/// Nothing blocks, and nothing is read before a stream is polled. Dropping a future or a stream
+/// cancels its reads; no descriptor is left open.
+///
+/// **Memory.** The `Bytes` of a read are the buffer that the kernel filled, and return to the
+/// engine's pool with their last clone. `get_ranges` gives slices of the reads that it makes, so a
+/// slice that is kept for long keeps its whole read: at most [`Coalesce::max_read`] bytes (1 MiB),
+/// or its own range if that is longer, and an eighth more. A program that keeps small parts of what
+/// it reads together uses [`Coalesce::never`], or copies them.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("events"), vec![0; 4096])?;
+/// # use object_store_0_14 as object_store;
+/// use object_store::{ObjectStore, ObjectStoreExt};
+/// use ringway_object_store::{ReadAhead, RingwayFileSystem};
+/// let store = RingwayFileSystem::new_with_prefix(dir.path())?
+///     .with_read_ahead(ReadAhead::default().chunk(1 << 20));
+/// let parts = store.get_ranges(&"events".into(), &[0..16, 4000..4096]).await?;
+/// assert_eq!(parts[1].len(), 96);
+/// # Ok(()) }
+/// ```
+///
+/// # Writes
+///
+/// An object is written to a staged file next to it, `PATH#N`, which then takes its name. Readers
+/// see the old object or the new one, never a part. After an error, or if the future is dropped,
+/// the staged file is removed and the old object is kept; a future that is dropped at the end of a
+/// write may still have replaced it.
+///
+/// A multipart upload is completed only if all its parts are written. If a part failed, or its
+/// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.
+///
+/// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
+/// exclusive `flock(2)` of the object's directory, which all writes of this store take when they
+/// change names: so an update is never lost to a put, upload, copy, rename or delete through any
+/// `RingwayFileSystem`, in this process or in others of this machine. Programs that change the
+/// directory without the lock, `LocalFileSystem` among them, are not covered. Every put and upload
+/// of this store sets the modification time from a precise clock, so that two versions of an object
+/// have different ETags, unless the clock is set back or the file system stores coarser times. An
+/// update fails if the directory cannot be read or locked; other writes then go ahead without the
+/// lock. A program that keeps a directory locked makes writes to it wait.
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
     /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
@@ -37,7 +85,9 @@ impl RingwayFileSystem {
         Self::around(LocalFileSystem::new())
     }
 
-    /// Creates a store of the files below this directory, which must exist.
+    /// Creates a store of the files below this directory. Blocks for some system calls.
+    ///
+    /// Errors: Generic if the directory does not exist.
     pub fn new_with_prefix(prefix: impl AsRef<std::path::Path>) -> Result<Self> {
         LocalFileSystem::new_with_prefix(prefix).map(Self::around).map_err(renamed)
     }
@@ -54,7 +104,7 @@ impl RingwayFileSystem {
         }
     }
 
-    /// Deletes directories that become empty when a file is deleted.
+    /// Deletes directories that become empty when a file is deleted. Default: false.
     pub fn with_automatic_cleanup(mut self, automatic_cleanup: bool) -> Self {
         self.local = self.local.with_automatic_cleanup(automatic_cleanup);
         self
@@ -72,25 +122,26 @@ impl RingwayFileSystem {
         self
     }
 
-    /// Uses this engine instead of the global one.
+    /// Uses this engine instead of the global one, which is built when it is first used.
     pub fn with_engine(mut self, engine: &Engine) -> Self {
         self.engine = Some(engine.clone());
         self
     }
 
-    /// Reads with direct I/O, past the page cache.
+    /// Reads with direct I/O, past the page cache. Ranges need no alignment. Files on a file system
+    /// without direct I/O are read as usual. Default: false.
     pub fn with_direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
 
-    /// When `get_ranges` reads nearby ranges together.
+    /// Sets when `get_ranges` reads nearby ranges together. Default: [`Coalesce::default`].
     pub fn with_coalesce(mut self, coalesce: Coalesce) -> Self {
         self.coalesce = coalesce;
         self
     }
 
-    /// How the streams of `get` are read. Default: [`ReadAhead::default`].
+    /// Sets how the streams of `get` are read. Default: [`ReadAhead::default`].
     pub fn with_read_ahead(mut self, read_ahead: ReadAhead) -> Self {
         self.read_ahead = read_ahead;
         self
@@ -117,6 +168,8 @@ impl RingwayFileSystem {
     }
 
     /// The path of the file for this location.
+    ///
+    /// Errors: Generic for a location whose last part ends in `#` and digits, as staged files do.
     pub fn path_to_filesystem(&self, location: &Path) -> Result<PathBuf> {
         self.local.path_to_filesystem(location).map_err(renamed)
     }

@@ -140,9 +140,9 @@ fn reads_of_names() -> Vec<Read> {
         Read::Get(GetOptions::new(), true),
         Read::Get(GetOptions::new().with_head(true), false),
         ranged(0..1),
-        ranged(5..3),
+        ranged(GetRange::Bounded(Range { start: 5, end: 3 })),
         Read::Ranges(vec![]),
-        Read::Ranges(vec![0..0]),
+        Read::Ranges(Vec::from([0..0])),
         Read::Ranges(vec![0..1, 3..5]),
     ]
 }
@@ -271,7 +271,7 @@ fn ranges_at_the_ends() {
             let ends =
                 edges.into_iter().filter(|end| (edge..edge.saturating_add(10_000)).contains(end));
             for end in ends.chain([edge]) {
-                stores.compare(&Read::Ranges(vec![edge..end]), &location);
+                stores.compare(&Read::Ranges(Vec::from([edge..end])), &location);
                 stores.compare(&Read::Ranges(vec![0..1, edge..end, 0..2]), &location);
             }
         }

@@ -168,17 +168,18 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes of free buffers that the pool keeps for later reads. Its buffers, free and in use, take
-    /// at most four times as much; beyond that, buffers are freed when they are dropped
-    /// ([`PoolStats`](crate::PoolStats)). Default: `RINGWAY_POOL`, or 32 MiB. The variable is a number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or
-    /// `g`.
+    /// Bytes of free buffers that the pool keeps for later reads. Its buffers, free and in use,
+    /// take at most four times as much; beyond that, buffers are freed when they are dropped
+    /// ([`PoolStats`](crate::PoolStats)). Default: `RINGWAY_POOL`, or 32 MiB. The variable is a
+    /// number of bytes, or of KiB, MiB or GiB with the suffix `k`, `m` or `g`.
     pub fn pool_bytes(mut self, bytes: usize) -> Self {
         self.pool_bytes = Some(bytes);
         self
     }
 
     /// Whether a buffered read tries the page cache first. A read that finds all its data there
-    /// uses neither the ring nor another thread. Default true.
+    /// uses neither the ring nor another thread. Likewise a file is opened for reading in place if
+    /// its path is in the kernel's name cache and its file system is local. Default true.
     pub fn try_cached(mut self, yes: bool) -> Self {
         self.try_cached = yes;
         self

@@ -35,9 +35,16 @@ impl File {
     ) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
-        let mut buffer = pool.get(in_memory(enclosed.end - enclosed.start), self.is_direct())?;
+        let len = in_memory(enclosed.end - enclosed.start);
+        let tries = try_cache && self.tries_cache();
+        if tries {
+            // Before it takes a buffer: many tasks that wait for their turn need no memory then,
+            // and each copies into a buffer that has just been used.
+            poll_fn(|cx| poll_proceed(cx, len.min(COPY_STEP))).await;
+        }
+        let mut buffer = pool.get(len, self.is_direct())?;
         let cached =
-            if try_cache { self.read_cached(&mut buffer, enclosed.start).await } else { None };
+            if tries { self.copy_cached(&mut buffer, enclosed.start, true).await } else { None };
         let read = match cached {
             Some(read) => read,
             None => {

@@ -295,12 +295,27 @@ impl File {
     /// Reads from the page cache, up to the end of the file. Returns `None` if some of the data is
     /// not cached, and with direct I/O.
     pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
-        let tries = self.tries_cache();
-        let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
+        if !self.tries_cache() {
+            return None;
+        }
+        self.copy_cached(buffer, offset, false).await
+    }
+
+    /// As [`read_cached`](Self::read_cached), after the decision to try. With `charged`, the caller
+    /// has called [`poll_proceed`] for the first [`COPY_STEP`] bytes.
+    pub(super) async fn copy_cached(
+        &self,
+        buffer: &mut Buffer,
+        offset: u64,
+        mut charged: bool,
+    ) -> Option<usize> {
+        let bytes = buffer.as_mut_slice().filter(|bytes| !bytes.is_empty())?;
         let mut read = 0;
         for piece in bytes.chunks_mut(COPY_STEP) {
             // Yield before the read, so that a task that yields does not hold what it has read.
-            poll_fn(|cx| poll_proceed(cx, piece.len())).await;
+            if !std::mem::take(&mut charged) {
+                poll_fn(|cx| poll_proceed(cx, piece.len())).await;
+            }
             let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
                 self.cache().miss();
                 return None;
