@@ -12,6 +12,7 @@
 //! # let path = path.to_str().unwrap();
 //! session.register_csv("numbers", path, CsvReadOptions::new()).await?;
 //! session.sql("SELECT a + b FROM numbers").await?.show().await?;
+//! # std::fs::remove_file(path).unwrap();
 //! # Ok(()) }
 //! ```
 //!
