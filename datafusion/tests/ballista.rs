@@ -111,7 +111,8 @@ async fn a_query_is_cancelled() {
     tpch::register(&session).await.unwrap();
     let before = engines.each_ref().map(done);
     // Millions of millions of rows.
-    let sql = "SELECT count(*) FROM lineitem a, lineitem b, orders c WHERE a.l_comment < b.l_comment
+    let sql =
+        "SELECT count(*) FROM lineitem a, lineitem b, orders c WHERE a.l_comment < b.l_comment
         AND b.l_comment < c.o_comment";
     let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let query = tokio::spawn(collect(plan.clone(), session.task_ctx()));
