@@ -4,17 +4,15 @@
 mod cluster;
 
 use crate::tpch::expected;
-use anyhow::Result;
 use cluster::{Cluster, PATIENCE, soon, wait_for};
-use datafusion::physical_plan::{ExecutionPlan, collect};
-use datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionContext};
+use datafusion::physical_plan::collect;
+use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use ringway::{BackendKind, Engine};
 use ringway_ballista::client;
 use ringway_datafusion_tests::{Answer, session, tpch};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Checks answers of a cluster.
 async fn check(session: &SessionContext, queries: impl IntoIterator<Item = usize>, on: &str) {
@@ -111,11 +109,18 @@ async fn a_query_is_cancelled() {
     tpch::register(&session).await.unwrap();
     let before = engines.each_ref().map(done);
     // Millions of millions of rows.
-    let sql = "SELECT count(*) FROM lineitem a, lineitem b, orders c WHERE a.l_comment < b.l_comment
+    let sql =
+        "SELECT count(*) FROM lineitem a, lineitem b, orders c WHERE a.l_comment < b.l_comment
         AND b.l_comment < c.o_comment";
     let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let query = tokio::spawn(collect(plan.clone(), session.task_ctx()));
-    let jobs = job_of(&plan).await.unwrap();
+    let mut jobs = Vec::new();
+    wait_for("a job", || {
+        jobs = client::jobs(plan.as_ref());
+        !jobs.is_empty() || query.is_finished()
+    })
+    .await
+    .unwrap();
     wait_for("the executors to read", || {
         engines.iter().zip(before).any(|(engine, before)| done(engine) > before + 10)
     })
@@ -133,49 +138,24 @@ async fn a_query_is_cancelled() {
     }
 }
 
-async fn job_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<ballista_core::JobId>> {
-    let mut jobs = Vec::new();
-    wait_for("a job", || {
-        jobs = client::jobs(plan.as_ref());
-        !jobs.is_empty()
-    })
-    .await?;
-    Ok(jobs)
-}
-
-/// A table file that is gone or damaged is an error with its path.
+/// A table file that is damaged is an error with its path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn table_files_are_missing_and_damaged() {
+async fn a_table_file_is_damaged() {
     let cluster = Cluster::start(&engines().map(Some)).await.unwrap();
-    let session = cluster.session(|config| config);
-    let folder = tempfile::tempdir().unwrap();
-    let table = |name: &str| {
-        let copy = folder.path().join(name);
-        std::fs::copy(tpch::folder().join("supplier/part-1.parquet"), &copy).unwrap();
-        copy
-    };
-    let (gone, short) = (table("gone.parquet"), table("short.parquet"));
-    for path in [&gone, &short] {
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        let path = path.to_str().unwrap();
-        session.register_parquet(name, path, ParquetReadOptions::default()).await.unwrap();
-    }
-    let text = folder.path().join("text.csv");
-    std::fs::write(&text, "a,b\n1,2\n").unwrap();
-    let path = text.to_str().unwrap();
-    session.register_csv("text", path, CsvReadOptions::new()).await.unwrap();
-
-    std::fs::remove_file(&gone).unwrap();
-    std::fs::remove_file(&text).unwrap();
-    let file = File::options().write(true).open(&short).unwrap();
-    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
-    for (table, path) in [("gone", &gone), ("short", &short), ("text", &text)] {
-        let sql = format!("SELECT count(*), min(column_1) FROM {table}");
-        let sql = sql.replace("column_1", if table == "text" { "a" } else { "s_comment" });
-        let answer = soon("an error", Answer::of(&session, &sql)).await.unwrap();
-        let error = answer.expect_err(table).to_string();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(error.contains(name), "{table}: {error}");
+    // Otherwise the scheduler reads the file when it plans; here the executors do.
+    for scheduler_reads in [true, false] {
+        let name = "datafusion.execution.collect_statistics";
+        let session = cluster.session(|config| config.set_bool(name, scheduler_reads));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("damaged.parquet");
+        std::fs::copy(tpch::folder().join("supplier/part-1.parquet"), &file).unwrap();
+        let path = file.to_str().unwrap();
+        session.register_parquet("damaged", path, ParquetReadOptions::default()).await.unwrap();
+        let opened = File::options().write(true).open(&file).unwrap();
+        opened.set_len(opened.metadata().unwrap().len() / 2).unwrap();
+        let answer = Answer::of(&session, "SELECT min(s_comment) FROM damaged");
+        let error = soon("an error", answer).await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("damaged.parquet"), "{scheduler_reads}: {error}");
     }
 }
 
@@ -194,7 +174,8 @@ async fn shuffle_files_are_damaged() {
         assert!(start.elapsed() < PATIENCE, "the query does not end");
         for folder in &folders {
             for file in shuffle_files(folder) {
-                if damaged.insert(file.clone()) {
+                // Not all: a task whose output is damaged every time is repeated too often.
+                if damaged.len() < 3 && damaged.insert(file.clone()) {
                     damage(&file);
                 }
             }

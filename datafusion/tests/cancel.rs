@@ -1,5 +1,5 @@
-//! Queries that are dropped, aborted or limited, and runtimes that end with queries: nothing stays in
-//! flight, and the engine works for the next query.
+//! Queries that are dropped, aborted or limited, and runtimes that end with queries: nothing stays
+//! in flight, and the engine works for the next query.
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use futures::StreamExt;

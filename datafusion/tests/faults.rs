@@ -1,5 +1,5 @@
-//! Files that change, vanish or cannot be read during a query: an error with the file's path, or the
-//! answer of the file as it was; never anything else.
+//! Files that change, vanish or cannot be read during a query: an error with the file's path, or
+//! the answer of the file as it was; never anything else.
 
 use anyhow::Result;
 use arrow::array::{AsArray, RecordBatch};
@@ -135,7 +135,7 @@ async fn an_unreadable_file_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
     let table = Table::on_default_engine().await.unwrap();
     let (stream, first) = table.start().await.unwrap();
-    fs::set_permissions(table.file(2), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(table.file(2), fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(table.file(2)).is_ok() {
         println!("skipped: this user may read any file");
         return;

@@ -54,7 +54,8 @@ async fn csv_tables_are_equal() {
         writeln!(text, "{id},{}.5,\"a, \"\"quoted\"\" name {id}\"", id / 2).unwrap();
     });
     let create = format!(
-        "CREATE EXTERNAL TABLE rows STORED AS CSV LOCATION '{}/' OPTIONS ('format.has_header' 'true')",
+        "CREATE EXTERNAL TABLE rows STORED AS CSV LOCATION '{}/' \
+         OPTIONS ('format.has_header' 'true')",
         folder.path().display()
     );
     let answer = check_equal(&create, AGGREGATES).await;

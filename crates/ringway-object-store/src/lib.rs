@@ -38,11 +38,11 @@
 //! | payload of `get` | `GetResultPayload::File` | `Stream`; `File` with [`with_file_payload`] |
 //! | chunks of a stream | 8 KiB | one up to 8 MiB, above that 256 KiB read ahead: [`ReadAhead`] |
 //! | `get_ranges` | one range after the other | one submission, coalesced: `with_coalesce` |
-//! | a file that is shortened while it is streamed | empty chunks, without end | an error with the path, as from `bytes` |
-//! | `get_ranges` of a range that ends before it begins, or is longer than memory | panics | an error |
+//! | a file shortened while it is streamed | endless empty chunks | the error of `bytes` |
+//! | `get_ranges` of a backwards or huge range | panics | an error |
 //! | a FIFO | waits for a writer | an empty object |
 //! | a modification time that `DateTime` cannot hold | panics | the nearest that it can |
-//! | `PutMode::Update` | not implemented | compares the ETag; other programs that write the file are not covered |
+//! | `PutMode::Update` | not implemented | compares the ETag, among ringway's stores |
 //! | `with_fsync` | since 0.14 | with both releases |
 //! | outside tokio | blocks the thread | does not block |
 //!

@@ -46,10 +46,10 @@ impl StagedFile {
         let new = call(engine, Action::CreateFile, &dest, move || NewFile::create(&path)).await?;
         let file = File::from_fd(new.file.into(), engine);
         let staged = Self { engine: engine.clone(), fsync, dest, file, name: new.name };
-        if fsync {
-            sync_dirs(engine, new.changed_dirs).await?;
+        match fsync {
+            true => staged.keep_if(sync_dirs(engine, new.changed_dirs).await).await,
+            false => Ok(staged),
         }
-        Ok(staged)
     }
 
     /// The file, to write to.
@@ -68,21 +68,18 @@ impl StagedFile {
     /// only the last step, the sync of the directory, failed. If the future is dropped, the object
     /// is either the old one or the new one.
     pub(crate) async fn publish(self, condition: Condition) -> Result<Metadata> {
-        let Self { engine, fsync, dest, file, name } = self;
-        if fsync {
-            // Before the sync, which then covers it.
-            let _ = file.set_modified(SystemTime::now()).await;
-            file.sync_all().await.map_err(Action::Sync.failed(name.path()))?;
-        }
+        let ready = self.prepare().await;
+        let Self { engine, fsync, dest, file, name } = self.keep_if(ready).await?;
         // Waits until no write is in flight. Closing reports late errors of some network file
         // systems.
         let closed = async {
             let file = file.into_std().await?;
             File::from_fd(file.into(), &engine).close().await
         };
-        closed.await.map_err(Action::CopyData.failed(&dest))?;
+        let closed = closed.await.map_err(Action::CopyData.failed(&dest));
         let path = dest.clone();
         let metadata = call(&engine, Action::Rename, &dest, move || {
+            closed?;
             if !fsync {
                 touch(name.path());
             }
@@ -93,6 +90,28 @@ impl StagedFile {
             sync_dirs(&engine, [parent]).await?;
         }
         Ok(metadata)
+    }
+
+    /// Makes the content durable, if wanted.
+    async fn prepare(&self) -> Result<()> {
+        if self.fsync {
+            // Before the sync, which then covers it.
+            let _ = self.file.set_modified(SystemTime::now()).await;
+            self.file.sync_all().await.map_err(Action::Sync.failed(self.name.path()))?;
+        }
+        Ok(())
+    }
+
+    /// After an error, removes the file before the error is returned, so that its space is free
+    /// when the caller tries again.
+    pub(crate) async fn keep_if(self, result: Result<()>) -> Result<Self> {
+        match result {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                let _ = self.remove().await;
+                Err(error)
+            }
+        }
     }
 
     /// Removes the file.

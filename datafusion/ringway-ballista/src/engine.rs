@@ -7,7 +7,7 @@ use crate::shuffle_reader::ShuffleReader;
 use crate::shuffle_writer::PassthroughStage;
 use ballista_core::JobId;
 use ballista_core::client_pool::BallistaClientPool;
-use ballista_core::execution_plans::{ShuffleReaderExec, ShuffleWriterExec};
+use ballista_core::execution_plans::{RangeShuffleReaderExec, ShuffleWriterExec};
 use ballista_executor::execution_engine::{
     DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
 };
@@ -47,11 +47,18 @@ impl RingwayExecutionEngine {
             if !node.children().is_empty() {
                 return Ok(Transformed::no(node));
             }
-            let leaf = match node.downcast_ref::<ShuffleReaderExec>() {
-                Some(reader) => {
-                    Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, self.pool.clone()))
-                }
-                None => node,
+            let leaf: Arc<dyn ExecutionPlan> = if let Some(reader) = node.downcast_ref() {
+                let pool = self.pool.clone();
+                Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, pool))
+            } else if let Some(reader) = node.downcast_ref::<RangeShuffleReaderExec>() {
+                // The engine of Ballista, which also does this, runs only some of the stages.
+                let reader = reader.with_work_dir(work_dir.to_owned());
+                return Ok(Transformed::yes(Arc::new(match &self.pool {
+                    Some(pool) => reader.with_client_pool(pool.clone()),
+                    None => reader,
+                })));
+            } else {
+                node
             };
             let leaf: Arc<dyn ExecutionPlan> = Arc::new(CancellableLeaf::new(leaf, token.clone()));
             Ok(Transformed::yes(leaf))

@@ -1,7 +1,7 @@
 //! Any DataFusion program, with one line added: `ringway_datafusion::register`.
 //!
-//! `cargo run --example one_line [FILE.parquet]` prints the number of rows of a Parquet file; without
-//! a file it writes one first.
+//! `cargo run --example one_line [FILE.parquet]` prints the number of rows of a Parquet file;
+//! without a file it writes one to the temporary directory first.
 
 use datafusion::prelude::*;
 

@@ -12,6 +12,7 @@
 //! # let path = path.to_str().unwrap();
 //! session.register_csv("numbers", path, CsvReadOptions::new()).await?;
 //! session.sql("SELECT a + b FROM numbers").await?.show().await?;
+//! # std::fs::remove_file(path).unwrap();
 //! # Ok(()) }
 //! ```
 //!
@@ -19,9 +20,9 @@
 //!
 //! DataFusion has one object store for all local files. It looks this store up when it lists, reads
 //! or writes a file, whatever names the file: a path without a scheme, a `file://` URL, `CREATE
-//! EXTERNAL TABLE`, `COPY TO`, `INSERT INTO`, a catalog. So tables may be registered before or after
-//! [`register`]. It does not look the store up for files of its own: what it spills to disk when
-//! memory is short goes past it, as do files that a program reads without DataFusion.
+//! EXTERNAL TABLE`, `COPY TO`, `INSERT INTO`, a catalog. So tables may be registered before or
+//! after [`register`]. It does not look the store up for files of its own: what it spills to disk
+//! when memory is short goes past it, as do files that a program reads without DataFusion.
 //!
 //! The store belongs to the session's `RuntimeEnv`, which sessions can share: registering it in one
 //! registers it in all of them. A program that builds many sessions registers it once, when it
@@ -58,8 +59,8 @@ pub fn register(session: &SessionContext) -> Option<Arc<dyn ObjectStore>> {
 /// As [`register`], with a store of your own options. The store must be one of the whole file
 /// system, not one with a prefix: DataFusion's paths of local files are absolute.
 ///
-/// The store is registered [`with_file_payload`](RingwayFileSystem::with_file_payload): to infer the
-/// schema of a JSON file, or to read an Arrow file, DataFusion gets the whole object, and would
+/// The store is registered [`with_file_payload`](RingwayFileSystem::with_file_payload): to infer
+/// the schema of a JSON file, or to read an Arrow file, DataFusion gets the whole object, and would
 /// collect all of a stream in memory.
 ///
 /// ```

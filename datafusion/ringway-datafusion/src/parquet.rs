@@ -20,8 +20,8 @@ use ringway_object_store::object_store_0_13::RingwayFileSystem;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-/// A rule for physical plans: a scan of local Parquet files opens each file once, and fails with the
-/// file's path if the file is no longer the one that was listed when the query was planned.
+/// A rule for physical plans: a scan of local Parquet files opens each file once, and fails with
+/// the file's path if the file is no longer the one that was listed when the query was planned.
 ///
 /// DataFusion itself opens a file for each row group, so a file that is replaced during a query
 /// could be read half old, half new. [`register`](crate::register) adds this rule to a session.

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// A store whose reads of one file fail with `Precondition` if the file is no longer the one that
-/// was listed. The file is opened once, by the first read of ranges. Everything else is the store's.
+/// was listed. The file is opened once, by the first read of ranges. Everything else is the
+/// store's.
 #[derive(Debug)]
 pub(crate) struct Version {
     store: Arc<RingwayFileSystem>,

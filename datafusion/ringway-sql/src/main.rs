@@ -59,9 +59,17 @@ async fn run(args: Args) -> Result<End> {
     }
 }
 
-/// An error with its causes, in one line. DataFusion's messages may have several.
+/// An error with its causes, in one line. DataFusion's messages may have several lines, and often
+/// contain those of their causes.
 fn one_line(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

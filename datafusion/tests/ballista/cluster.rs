@@ -109,7 +109,8 @@ impl Executor {
 
     async fn try_start(scheduler: u16, engine: Option<&Engine>) -> Result<Self> {
         let work_dir = tempfile::tempdir()?;
-        let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+        let (first, second) =
+            (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let health = ExecutorHealth::new();
         let mut config = ExecutorProcessConfig {
             bind_host: "127.0.0.1".to_owned(),

@@ -7,8 +7,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use std::fmt;
 
-/// The answer to a query: the names of its columns and its rows. Equal answers have the same rows in
-/// the same order, except that rows which `ORDER BY` does not tell apart may be in any order.
+/// The answer to a query: the names of its columns and its rows. Equal answers have the same rows
+/// in the same order, except that rows which `ORDER BY` does not tell apart may be in any order.
 ///
 /// Values are text, exact for decimals and floating-point numbers.
 #[derive(Clone, PartialEq, Eq)]

@@ -43,9 +43,6 @@ impl Contestant for Bare {
         let flags = if self.direct { libc::O_DIRECT } else { 0 };
         let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;
         let mut ring = bare_ring(concurrency)?;
-        if std::env::var("XRANDOM").is_ok() {
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
-        }
         let largest = work.ranges.iter().map(|range| range.end - range.start).max().unwrap_or(0);
         // The kernel may still write to the buffers if this returns early. Pages are provided when
         // a read first uses them.
@@ -117,7 +114,7 @@ impl Slot {
                 .offset(start)
                 .build()
                 .user_data(index as u64);
-        if !direct && len >= FOR_WORKER && std::env::var_os("XINLINE").is_none() {
+        if !direct && len >= FOR_WORKER {
             read.flags(Flags::ASYNC)
         } else {
             read

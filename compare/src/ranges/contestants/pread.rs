@@ -41,9 +41,6 @@ impl Contestant for Pread {
         let flags = if self.direct { libc::O_DIRECT } else { 0 };
         let file = Arc::new(OpenOptions::new().read(true).custom_flags(flags).open(file)?);
         let direct = self.direct;
-        if std::env::var("XRANDOM").is_ok() {
-            rustix::fs::fadvise(&*file, 0, None, rustix::fs::Advice::Random)?;
-        }
         on_tokio(concurrency, || {
             let file = file.clone();
             async move {

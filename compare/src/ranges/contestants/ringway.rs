@@ -67,9 +67,6 @@ impl Contestant for Ringway {
         let mut options = OpenOptions::new();
         options.read(true).direct(self.direct);
         let file = runtime()?.block_on(options.open(file))?;
-        if std::env::var("XRANDOM").is_ok() {
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
-        }
         match self.how {
             How::Single => on_tokio(concurrency, || single(file.clone(), work)),
             How::Batches => {

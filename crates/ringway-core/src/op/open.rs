@@ -425,3 +425,52 @@ impl SubmissionForms for Open {
         opened
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn flags(file: &File) -> i32 {
+        // SAFETY: `fcntl` with F_GETFL takes numbers only.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+    }
+
+    #[test]
+    fn only_a_plain_open_of_a_regular_file_is_made_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        // No symbolic link may be in the path.
+        let dir = dir.path().canonicalize().unwrap();
+        let path = dir.join("file");
+        fs::write(&path, b"content").unwrap();
+        let mut read = OpenOptions::new();
+        read.read(true);
+        let Some((file, metadata)) = read.open_now(&path) else {
+            println!("skipped: no openat2 with RESOLVE_CACHED");
+            return;
+        };
+        assert_eq!((metadata.len(), metadata.is_file(), file.is_direct()), (7, true, false));
+        assert_eq!(metadata.mount_id(), Metadata::of_file(&file).unwrap().mount_id());
+        assert_eq!(flags(&file) & (libc::O_NONBLOCK | libc::O_ACCMODE), libc::O_RDONLY);
+        let (file, _) = read.clone().custom_flags(libc::O_NONBLOCK).open_now(&path).unwrap();
+        assert_ne!(flags(&file) & libc::O_NONBLOCK, 0, "the caller asked for it");
+
+        std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+        let fifo = CString::new(dir.join("fifo").as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is a C string.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        for other in ["link", "fifo", "missing", "", "file\0"] {
+            assert!(read.open_now(dir.join(other)).is_none(), "{other:?}");
+        }
+        assert!(OpenOptions::new().open_now(&path).is_none(), "no access");
+        let unusual = [
+            read.clone().write(true).clone(),
+            read.clone().custom_flags(libc::O_PATH).clone(),
+            read.clone().custom_flags(libc::O_SYNC).clone(),
+            read.clone().resolve(libc::RESOLVE_BENEATH).clone(),
+        ];
+        for options in unusual {
+            assert!(options.open_now(&path).is_none(), "{options:?}");
+        }
+    }
+}

@@ -20,8 +20,8 @@ use std::path::PathBuf;
 
 /// An `ObjectStore` of local files: a drop-in for `LocalFileSystem` whose I/O goes through ringway.
 ///
-/// Paths, errors and the files on disk are those of `LocalFileSystem`, so a program can change to it
-/// and back. The [crate's documentation](crate#differences) lists what differs. Clones share the
+/// Paths, errors and the files on disk are those of `LocalFileSystem`, so a program can change to
+/// it and back. The [crate's documentation](crate#differences) lists what differs. Clones share the
 /// engine; a store belongs to no runtime and needs none.
 ///
 /// Nothing blocks, and nothing is read before a stream is polled. Dropping a future or a stream

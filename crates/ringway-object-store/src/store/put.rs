@@ -30,8 +30,8 @@ impl RingwayFileSystem {
         };
         let staged = StagedFile::create(self.used_engine()?, path, self.fsync).await?;
         let written = write(staged.file(), payload.into_iter().collect(), 0).await;
-        written.map_err(Action::CopyData.failed(staged.dest()))?;
-        let metadata = staged.publish(condition).await?;
+        let written = written.map_err(Action::CopyData.failed(staged.dest()));
+        let metadata = staged.keep_if(written).await?.publish(condition).await?;
         Ok(put_result(e_tag(&metadata)))
     }
 

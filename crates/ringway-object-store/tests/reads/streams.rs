@@ -168,9 +168,8 @@ fn a_stream_of_a_shortened_file_ends_with_an_error() {
         let (dir, store) = large(&engine);
         let path = dir.path().join("large");
         current_thread().block_on(async {
-            let store = store.with_read_ahead(
-                ReadAhead::default().one_chunk(0).chunk(CHUNK).depth(0),
-            );
+            let store =
+                store.with_read_ahead(ReadAhead::default().one_chunk(0).chunk(CHUNK).depth(0));
             let mut chunks = store.get(&location()).await.unwrap().into_stream();
             assert_eq!(chunks.next().await.unwrap().unwrap().len(), CHUNK);
             let file = std::fs::File::options().write(true).open(&path).unwrap();
@@ -178,7 +177,8 @@ fn a_stream_of_a_shortened_file_ends_with_an_error() {
             assert_eq!(chunks.next().await.unwrap().unwrap().len(), CHUNK / 2);
             let error = chunks.next().await.unwrap().unwrap_err().to_string();
             let wanted = format!(
-                "Generic RingwayFileSystem error: Out of range of file {}, expected: {}, actual: {}",
+                "Generic RingwayFileSystem error: \
+                 Out of range of file {}, expected: {}, actual: {}",
                 path.canonicalize().unwrap().display(),
                 3 * CHUNK / 2,
                 3 * CHUNK / 2

@@ -4,7 +4,7 @@
 use super::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, ObjectStoreExt, Result};
-use crate::common::{build_or_skip, runtime, scratch, tree, until_idle, until_unstaged};
+use crate::common::{build_or_skip, runtime, scratch, tree, until_idle};
 use futures::future::BoxFuture;
 use ringway::{BackendKind, Engine};
 use std::path::Path as FilePath;
@@ -105,7 +105,6 @@ async fn fails(case: &Case, kind: BackendKind, number: usize) -> Option<bool> {
     let before = objects(dir.path());
     let result = (case.write)(store).await;
     until_idle(&engine).await;
-    until_unstaged(dir.path()).await;
     let after = objects(dir.path());
     let Some(synced) = case.syncs.get(number) else {
         result.unwrap();

@@ -47,6 +47,7 @@ async fn all_fail(engine: &Engine, dir: &FilePath, errno: i32) {
     check(upload.put_part(large().into()).await.unwrap_err());
     upload.complete().await.unwrap_err();
     upload.abort().await.unwrap();
+    assert_eq!(names(dir), ["object"], "a staged file is left after an error");
     let mut writer = WriteMultipart::new(store.put_multipart(&path).await.unwrap());
     writer.write(&large());
     check(writer.finish().await.unwrap_err());

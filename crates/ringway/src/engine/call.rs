@@ -9,9 +9,9 @@ use std::io;
 use std::sync::Arc;
 
 impl Engine {
-    /// Runs a blocking call on one of the engine's threads and returns its result. Use it for system
-    /// calls on files that ringway has no function for. At most 16 calls of each shard run at a
-    /// time; further ones wait in order.
+    /// Runs a blocking call on one of the engine's threads and returns its result. Use it for
+    /// system calls on files that ringway has no function for. At most 16 calls of each shard run
+    /// at a time; further ones wait in order.
     ///
     /// If the future is dropped before `work` has started, `work` is dropped without running.
     /// Otherwise it runs to its end, and the thread drops its result. So `work` or its result must
@@ -26,8 +26,8 @@ impl Engine {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `work`; ESHUTDOWN if the engine's backend has failed, and ECHILD in a forked
-    /// child. `work` was then not run, unless it had already started.
+    /// Errors: those of `work`; ESHUTDOWN if the engine's backend has failed, and ECHILD in a
+    /// forked child. `work` was then not run, unless it had already started.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,

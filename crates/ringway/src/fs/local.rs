@@ -64,3 +64,41 @@ pub(super) fn forget() {
         known.is_stale = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Engine;
+    use crate::fs::OpenOptions;
+    use futures::executor::block_on;
+
+    #[test]
+    fn a_cached_file_is_opened_without_an_operation() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, b"content").unwrap();
+        let pushed = |try_cached| {
+            let engine = Engine::builder().try_cached(try_cached).build().unwrap();
+            let open = || {
+                let mut options = OpenOptions::new();
+                options.read(true).engine(&engine);
+                block_on(options.open_with_metadata(&path)).unwrap()
+            };
+            // The first open may read the mounts.
+            drop(open());
+            let before = engine.stats().counts.pushed;
+            let (file, found) = open();
+            let pushed = engine.stats().counts.pushed - before;
+            assert_eq!(found.len(), 7);
+            assert_eq!(block_on(file.read(0..9)).unwrap(), b"content");
+            pushed
+        };
+        assert_eq!(pushed(false), 2, "an open and a statx");
+        let is_local = ringway_core::device::LocalMounts::read().of_path(&path).is_some();
+        let supported = ringway_core::OpenOptions::new().read(true).open_now(&path).is_some();
+        if !is_local || !supported {
+            println!("skipped: this file cannot be opened in place");
+            return;
+        }
+        assert_eq!(pushed(true), 0);
+    }
+}

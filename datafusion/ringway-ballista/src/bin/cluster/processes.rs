@@ -104,7 +104,8 @@ impl Cluster {
     pub fn check(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.child.try_wait()? {
-                bail!("{} has ended: {status}{}", process.name, self.logs());
+                let name = process.name.clone();
+                bail!("{name} has ended: {status}{}", self.logs());
             }
         }
         Ok(())
@@ -131,7 +132,8 @@ impl Cluster {
                 Err(_) => bail!("{} does not end within {PATIENCE:?}", process.name),
             };
             if !ended.success() {
-                bail!("{} has ended: {ended}{}", process.name, self.logs());
+                let name = process.name.clone();
+                bail!("{name} has ended: {ended}{}", self.logs());
             }
         }
         Ok(self.logs())
