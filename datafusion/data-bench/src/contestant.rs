@@ -8,7 +8,6 @@ use ringway::Engine;
 use ringway_datafusion::RingwayFileSystem;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use url::Url;
 
 /// A store with its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize)]
@@ -49,29 +48,25 @@ impl Contestant {
 
     /// The store of all local files.
     pub fn store(self) -> Arc<dyn ObjectStore> {
-        match self {
-            Self::Local => Arc::new(LocalFileSystem::new()),
-            Self::RingwayDirect => Arc::new(RingwayFileSystem::new().with_direct(true)),
-            _ => Arc::new(RingwayFileSystem::new()),
+        match self.ringway() {
+            Some(store) => Arc::new(store),
+            None => Arc::new(LocalFileSystem::new()),
         }
     }
 
-    /// A new session whose local files are in this store.
-    ///
-    /// # Errors
-    ///
-    /// None in practice: the URL is valid.
-    pub fn session(self) -> anyhow::Result<SessionContext> {
+    /// A new session whose local files are in this store, registered as a program would do it.
+    pub fn session(self) -> SessionContext {
         let session = SessionContext::new();
-        match self {
-            Self::Ringway | Self::RingwayKaio | Self::RingwayThreads => {
-                ringway_datafusion::register(&session);
-            }
-            Self::Local | Self::RingwayDirect => {
-                session.register_object_store(&Url::parse("file://")?, self.store());
-            }
+        // Without a store of ours, a session has a LocalFileSystem.
+        if let Some(store) = self.ringway() {
+            ringway_datafusion::register_store(&session, store);
         }
-        Ok(session)
+        session
+    }
+
+    fn ringway(self) -> Option<RingwayFileSystem> {
+        let direct = self == Self::RingwayDirect;
+        (self != Self::Local).then(|| RingwayFileSystem::new().with_direct(direct))
     }
 
     /// What the engine has done so far; `None` without one.
