@@ -19,8 +19,8 @@ pub fn config() -> SessionConfig {
 }
 
 /// Makes a session whose queries run on the cluster of this scheduler, `HOST:PORT`. With an engine,
-/// the session itself reads local files with it, for instance to find out the schema of a table that
-/// is registered; executors and the scheduler read them in any case, by the same paths.
+/// the session itself reads local files with it, for instance to find out the schema of a table
+/// that is registered; executors and the scheduler read them in any case, by the same paths.
 ///
 /// Nothing is connected yet. Dropping a query does not end its job on the cluster; [`cancel`] does.
 ///
@@ -49,8 +49,8 @@ pub fn jobs(plan: &dyn ExecutionPlan) -> Vec<JobId> {
     jobs
 }
 
-/// Cancels a job of this scheduler, `HOST:PORT`. Executors then stop reading for it. Returns whether
-/// there was such a job.
+/// Cancels a job of this scheduler, `HOST:PORT`. Executors then stop reading for it. Returns
+/// whether there was such a job.
 ///
 /// # Errors
 ///

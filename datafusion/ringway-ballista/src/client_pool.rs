@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Keeps connections that are not used for a while. It has no task of its own: connections that have
-/// been idle for too long are closed when the next one is asked for or returned.
+/// Keeps connections that are not used for a while. It has no task of its own: connections that
+/// have been idle for too long are closed when the next one is asked for or returned.
 pub(crate) struct ClientPool {
     idle: Arc<Mutex<Idle>>,
 }

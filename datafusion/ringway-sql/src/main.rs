@@ -2,6 +2,7 @@
 
 mod args;
 mod cost;
+mod interrupts;
 mod output;
 mod runner;
 mod statements;
@@ -12,18 +13,31 @@ use anyhow::{Context, Result};
 use args::{Args, Store};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use interrupts::interrupts;
 use runner::{End, Runner};
 use std::io::{self, IsTerminal, Read};
 use std::process::ExitCode;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
     if args.store == Store::Local && (args.direct || args.backend.is_some()) {
         let text = "--direct and --backend need --store ringway";
         Args::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
-    match run(args).await {
+    let started = Runtime::new().and_then(|runtime| Ok((runtime, interrupts()?)));
+    let (runtime, interrupts) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            eprintln!("ringway-sql: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let end = runtime.block_on(run(args, interrupts));
+    // A cancelled query may compute for a while before it notices.
+    runtime.shutdown_background();
+    match end {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {
             eprintln!("ringway-sql: cancelled");
@@ -39,7 +53,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(args: Args) -> Result<End> {
+async fn run(args: Args, interrupts: mpsc::Receiver<()>) -> Result<End> {
     let script = match &args.file {
         Some(file) => {
             Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?)
@@ -52,7 +66,7 @@ async fn run(args: Args) -> Result<End> {
             Some(script)
         }
     };
-    let mut runner = Runner::new(args, script.is_none()).await?;
+    let mut runner = Runner::new(args, script.is_none(), interrupts).await?;
     match script {
         Some(script) => runner.run(&script).await,
         None => terminal::run(&mut runner).await.map(|()| End::Done),

@@ -1,6 +1,6 @@
 //! Runs statements one after the other, with a way to cancel the one that runs.
 
-use crate::args::{Args, StatsForm, Store};
+use crate::args::{Args, Format, StatsForm, Store};
 use crate::cost::{Cost, Start};
 use crate::output::Output;
 use crate::tables;
@@ -12,7 +12,7 @@ use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::Engine;
 use std::io;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// A session with its tables, and how its results are written.
 pub struct Runner {
@@ -20,7 +20,7 @@ pub struct Runner {
     engine: Option<Engine>,
     args: Args,
     interactive: bool,
-    interrupts: Signal,
+    interrupts: mpsc::Receiver<()>,
 }
 
 /// How statements ended.
@@ -33,8 +33,13 @@ pub enum End {
 }
 
 impl Runner {
-    /// Opens the store and registers the tables of the folders.
-    pub async fn new(args: Args, interactive: bool) -> Result<Self> {
+    /// Opens the store and registers the tables of the folders. Each message of `interrupts` is a
+    /// Ctrl-C.
+    pub async fn new(
+        args: Args,
+        interactive: bool,
+        interrupts: mpsc::Receiver<()>,
+    ) -> Result<Self> {
         let mut config = SessionConfig::new().with_information_schema(true);
         if let Some(partitions) = args.partitions {
             config = config.with_target_partitions(partitions.get());
@@ -60,7 +65,6 @@ impl Runner {
         for (name, table) in tables::find(&args.folders)? {
             table.register(&session, &name).await?;
         }
-        let interrupts = signal(SignalKind::interrupt())?;
         Ok(Self { session, engine, args, interactive, interrupts })
     }
 
@@ -73,10 +77,16 @@ impl Runner {
     pub async fn run(&mut self, sql: &str) -> Result<End> {
         for statement in DFParser::parse_sql(sql)? {
             let start = Start::now(self.engine.as_ref());
+            // A task, so that this one only waits, and notices Ctrl-C at once.
+            let query = execute(self.session.clone(), self.args.format, statement);
+            let mut query = tokio::spawn(query);
             let rows = tokio::select! {
-                rows = execute(&self.session, &self.args, statement) => rows?,
-                // Dropping the query cancels its tasks, and their reads.
-                _ = self.interrupts.recv() => return Ok(End::Cancelled),
+                rows = &mut query => rows??,
+                _ = self.interrupts.recv() => {
+                    // Dropping the query cancels its tasks, and their reads.
+                    query.abort();
+                    return Ok(End::Cancelled);
+                }
             };
             let cost = start.cost(self.engine.as_ref(), rows);
             self.report(&cost)?;
@@ -96,12 +106,12 @@ impl Runner {
 }
 
 /// Runs one statement and writes its result; returns its number of rows.
-async fn execute(session: &SessionContext, args: &Args, statement: Statement) -> Result<u64> {
+async fn execute(session: SessionContext, format: Format, statement: Statement) -> Result<u64> {
     let plan = session.state().statement_to_plan(statement).await?;
     let frame = session.execute_logical_plan(plan).await?;
     let mut stream = frame.execute_stream().await?;
-    let stdout = io::BufWriter::new(io::stdout().lock());
-    let mut output = Output::new(args.format, stream.schema(), stdout);
+    let stdout = io::BufWriter::new(io::stdout());
+    let mut output = Output::new(format, stream.schema(), stdout);
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
         let batch = batch?;

@@ -114,10 +114,6 @@ impl Slot {
                 .offset(start)
                 .build()
                 .user_data(index as u64);
-        if !direct && len >= FOR_WORKER {
-            read.flags(Flags::ASYNC)
-        } else {
-            read
-        }
+        if !direct && len >= FOR_WORKER { read.flags(Flags::ASYNC) } else { read }
     }
 }

@@ -1,5 +1,5 @@
-//! `ringway-ballista-cluster`: starts a scheduler and executors on this machine, runs queries across
-//! them with either store, and compares times and answers with those of one process.
+//! `ringway-ballista-cluster`: starts a scheduler and executors on this machine, runs queries
+//! across them with either store, and compares times and answers with those of one process.
 
 mod processes;
 mod queries;
@@ -26,8 +26,8 @@ struct Options {
     #[arg(long)]
     queries: PathBuf,
     /// What the cluster reads and writes local files with: each of them in turn
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Store::Local, Store::Ringway])]
-    store: Vec<Store>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Store::Local,
+    Store::Ringway])] store: Vec<Store>,
     /// The scheduler's port; each executor has the next two
     #[arg(long, default_value_t = 50050)]
     port: u16,

@@ -141,8 +141,8 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Kills what is left, and waits for it, so that nothing writes into the folder any more when it
-    /// is removed.
+    /// Kills what is left, and waits for it, so that nothing writes into the folder any more when
+    /// it is removed.
     fn drop(&mut self) {
         for process in &mut self.processes {
             // It has ended already if this fails.
