@@ -58,7 +58,7 @@ pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile};
 pub use fork::OwnerProcess;
-pub use op::{OpenOptions, Operation};
+pub use op::{NotOpened, OpenOptions, Operation};
 pub use queue::{
     Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
     ParseBackendError, Queue, QueueStats, SqPoll, Table,
