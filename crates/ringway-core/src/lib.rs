@@ -56,7 +56,7 @@ pub use buffer::{
 };
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
-pub use file::{File, WeakFile};
+pub use file::{File, WeakFile, close};
 pub use fork::OwnerProcess;
 pub use op::{NotOpened, OpenOptions, Operation};
 pub use queue::{

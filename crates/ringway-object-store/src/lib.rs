@@ -58,6 +58,8 @@ mod error;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod etag;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod locked;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod open;
 #[cfg(any(feature = "parquet_59", feature = "parquet_60"))]
 mod parquet_source;

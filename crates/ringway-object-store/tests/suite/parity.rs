@@ -221,3 +221,34 @@ fn results_errors_and_files_with_another_umask() {
         },
     );
 }
+
+/// Objects of any length and of any number of buffers, written by one call or by several, with the
+/// ETag that both stores give.
+#[test]
+fn objects_of_any_length() {
+    const EDGE: usize = 64 << 10;
+    for engine in engines() {
+        let dir = scratch();
+        let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap().with_engine(&engine);
+        let local = LocalFileSystem::new_with_prefix(dir.path()).unwrap();
+        runtime().block_on(async {
+            for len in [0, 1, 4095, EDGE - 1, EDGE, EDGE + 1, 200_000] {
+                for buffers in [1, 3, 1024, 1025, 3000] {
+                    for fsync in [false, true] {
+                        let content: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+                        let chunks = content.chunks(len / buffers + 1).map(<[u8]>::to_vec);
+                        // With an empty buffer after each other one.
+                        let chunks: Vec<_> = chunks.flat_map(|chunk| [chunk, vec![]]).collect();
+                        let path = Path::from("object");
+                        let store = store.clone().with_fsync(fsync && buffers == 3);
+                        let put = store.put(&path, payload(&chunks)).await.unwrap();
+                        let found = std::fs::read(dir.path().join("object")).unwrap();
+                        assert!(found == content, "{len} bytes in {buffers} buffers");
+                        assert_eq!(local.head(&path).await.unwrap().e_tag, put.e_tag);
+                        assert_eq!(store.head(&path).await.unwrap().e_tag, put.e_tag);
+                    }
+                }
+            }
+        });
+    }
+}
