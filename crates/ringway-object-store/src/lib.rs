@@ -51,6 +51,13 @@
 #![allow(clippy::duplicate_mod)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(
+    feature = "object_store_0_13",
+    feature = "object_store_0_14",
+    feature = "parquet_59",
+    feature = "parquet_60"
+))]
+mod advice;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod dir_lock;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
