@@ -42,6 +42,10 @@
 //! | `get_ranges` of a backwards or huge range | panics | an error |
 //! | a FIFO | waits for a writer | an empty object |
 //! | a modification time that `DateTime` cannot hold | panics | the nearest that it can |
+//! | `complete` after a part that failed or was dropped | an object with a hole | an error |
+//! | modification time of an object that is put | of the kernel's last tick | of a precise clock |
+//! | a copy to another name of the same file | leaves `PATH#0` | changes nothing |
+//! | a put where no file can be created, as in `/proc` | never ends | an error |
 //! | `PutMode::Update` | not implemented | compares the ETag, among ringway's stores |
 //! | `with_fsync` | since 0.14 | with both releases |
 //! | outside tokio | blocks the thread | does not block |
