@@ -1,6 +1,5 @@
 //! A file that is written before its object is visible, and then published.
 
-use crate::dir_lock::DirLock;
 use crate::locked::call_locked;
 use crate::staging::{NewFile, StagedName};
 use crate::write_error::{Action, Result, WriteError};
@@ -244,13 +243,13 @@ async fn publish(
     condition: Condition,
 ) -> Result<Metadata> {
     let path = dest.to_owned();
-    let rename = move |(name, metadata): (StagedName, Metadata), lock: io::Result<DirLock>| {
+    let rename = move |(name, metadata): (StagedName, Metadata), locked: io::Result<()>| {
         match condition {
             // Without a lock only updates are refused.
             Condition::None => name.rename(&path)?,
             Condition::Create => name.link(&path)?,
             Condition::Update { e_tag, of } => {
-                let _lock = lock.map_err(Action::Lock.failed(path.parent().unwrap_or(&path)))?;
+                locked.map_err(Action::Lock.failed(path.parent().unwrap_or(&path)))?;
                 check_e_tag(&path, &e_tag, of)?;
                 name.rename(&path)?;
             }

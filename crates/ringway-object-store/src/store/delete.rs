@@ -35,7 +35,7 @@ impl RingwayFileSystem {
         let (local, deleted) = (self.local.clone(), location.clone());
         let dirs = path.parent().map(FilePath::to_owned).into_iter().collect();
         // Without a lock only updates are refused.
-        let delete = move |(), _lock| {
+        let delete = move |(), _locked| {
             let deleted = local.delete_stream(stream::once(ready(Ok(deleted))).boxed());
             Ok(in_place(deleted.map_ok(drop).try_collect::<()>()))
         };

@@ -68,7 +68,7 @@ use std::path::PathBuf;
 /// locked; other writes then go ahead without the lock.
 ///
 /// A program that keeps a directory locked makes writes to it wait, but no others: however many
-/// writes wait for a directory, one thread of the engine does. A write whose future is dropped
+/// writes wait for a directory, one thread does. A write whose future is dropped
 /// meanwhile does not happen; none replaces an object that was written after the drop.
 ///
 /// Every put and upload of this store sets the modification time from a precise clock. So two

@@ -71,7 +71,7 @@ impl RingwayFileSystem {
         let (local, dirs, target) = (self.local.clone(), parents.clone(), to.clone());
         let prepare = move || Ok((new_dirs(&from, &to), from, to));
         // Without a lock only updates are refused.
-        let change = move |(mut changed, from, to): (Vec<PathBuf>, PathBuf, PathBuf), _lock| {
+        let change = move |(mut changed, from, to): (Vec<PathBuf>, PathBuf, PathBuf), _locked| {
             changed.append(&mut parents);
             Ok(work(local, &from, &to).map(|()| changed))
         };
