@@ -5,9 +5,7 @@ use crate::engine::RingwayExecutionEngine;
 use crate::shuffle_reader::ShuffleReader;
 use ballista_core::error::BallistaError;
 use ballista_core::execution_plans::sort_shuffle::{SortShuffleConfig, get_index_path};
-use ballista_core::execution_plans::{
-    ShuffleReaderExec, ShuffleWriterExec, SortShuffleWriterExec, create_shuffle_path,
-};
+use ballista_core::execution_plans::{ShuffleReaderExec, ShuffleWriterExec, SortShuffleWriterExec};
 use ballista_core::extension::SessionConfigExt;
 use ballista_core::serde::protobuf::ShuffleWritePartition;
 use ballista_core::serde::scheduler::{
@@ -21,10 +19,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 use ringway::{BackendKind, Engine};
 use std::fs::{self, File};
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,26 +216,6 @@ fn rows_of(location: &PartitionLocation) -> Option<u64> {
     super::shuffle_reader::rows_of(std::slice::from_ref(location))
 }
 
-#[tokio::test]
-async fn ringway_writes_the_bytes_that_ballista_writes() {
-    let engine = Engine::global().unwrap();
-    let job = Job::run(engine, false, "lz4").await;
-    let other = tempfile::tempdir().unwrap();
-    let inputs: Vec<_> = (0..3).map(|number| batches(&job.schema, number)).collect();
-    let input = MemorySourceConfig::try_new_exec(&inputs, job.schema.clone(), None).unwrap();
-    let path = other.path().to_str().unwrap().to_owned();
-    let writer = ShuffleWriterExec::try_new("job".into(), STAGE, input, path.clone()).unwrap();
-    let writer = writer.with_task_id(TASK);
-    let mut written = writer.execute_shuffle_write(job.session.task_ctx()).await.unwrap();
-    written.sort_by_key(|(partition, _)| *partition);
-    for (partition, theirs) in written {
-        let file = create_shuffle_path(&path, &"job".into(), STAGE, partition, Some(3), false);
-        assert_eq!(fs::read(file.unwrap()).unwrap(), fs::read(job.data(partition)).unwrap());
-        let ours = job.written.iter().find(|ours| ours.partition_id == partition as u64);
-        assert_eq!(Some(&theirs), ours);
-    }
-}
-
 /// The offset after the first batch of a file: a cut there leaves a stream that Ballista reads.
 fn after_first_batch(bytes: &[u8]) -> usize {
     let mut decoder = datafusion::arrow::ipc::reader::StreamDecoder::new();
@@ -272,16 +249,13 @@ async fn damaged_files_are_errors() {
             }
             fs::write(&path, &bytes).unwrap();
         }
-        // Bytes of the schema and of the first batch: never fewer rows or more. (Values have no
-        // checksum.)
-        for at in (start..start + 600).step_by(37) {
+        // Bytes of the schema and of the first batch, one of each length in it: never fewer rows or
+        // more, never a panic. (Values have no checksum.)
+        for at in (start..start + 700).step_by(7) {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x55;
             fs::write(&path, &damaged).unwrap();
-            let reader = job.reader();
-            // Arrow panics for some; Ballista turns that into the failure of the task.
-            let read = AssertUnwindSafe(job.keys(&reader, 1)).catch_unwind().await;
-            if let Ok(Ok(keys)) = read {
+            if let Ok(keys) = job.keys(&job.reader(), 1).await {
                 assert_eq!(keys.len(), good[1].len(), "byte {at}");
             }
         }
