@@ -76,7 +76,8 @@ impl RingwayFileSystem {
             changed.append(&mut parents);
             Ok(work(local, &from, &to).map(|()| changed))
         };
-        let lock = (LockKind::Shared, dirs);
+        // Alone: two copies of a file to one name at a time would leave the link that one renames.
+        let lock = (LockKind::Exclusive, dirs);
         let changed = call_locked(engine, Action::Rename, &target, lock, prepare, change).await?;
         let changed = changed.map_err(renamed)?;
         if self.fsync {
