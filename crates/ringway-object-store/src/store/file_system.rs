@@ -61,11 +61,12 @@ use std::path::PathBuf;
 ///
 /// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
 /// exclusive `flock(2)` of the object's directory. All other writes of this store hold it too when
-/// they change names, those that need not exclude each other a shared one: so an update is never lost to a put, upload, copy, rename or delete through any
-/// `RingwayFileSystem`, in this process or in others of this machine. Programs that change the
-/// directory without the lock, `LocalFileSystem` among them, are not covered, nor are other
-/// machines that share a network file system. An update fails if the directory cannot be read or
-/// locked; other writes then go ahead without the lock.
+/// they change names, those that need not exclude each other a shared one: so an update is never
+/// lost to a put, upload, copy, rename or delete through any `RingwayFileSystem`, in this process
+/// or in others of this machine. Programs that change the directory without the lock,
+/// `LocalFileSystem` among them, are not covered, nor are other machines that share a network file
+/// system. An update fails if the directory cannot be read or locked; other writes then go ahead
+/// without the lock.
 ///
 /// A program that keeps a directory locked makes writes to it wait, but no others: however many
 /// writes wait for a directory, one thread does. A write whose future is dropped
