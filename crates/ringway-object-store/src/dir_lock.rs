@@ -7,25 +7,41 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Exclusive locks of some directories, held until this is dropped.
+/// What a change needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    /// No update meanwhile. Other changes of names are atomic by themselves.
+    Shared,
+    /// No change of names meanwhile.
+    Exclusive,
+}
+
+/// Locks of some directories, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct DirLock {
     dirs: Vec<OwnedFd>,
 }
 
 impl DirLock {
-    /// Locks these directories. Waits until nobody else has any of them locked.
+    /// Locks these directories exclusively. Waits until nobody else has any of them locked.
     ///
     /// Errors: those of `open(2)` (a directory must be readable) and of `flock(2)`.
     pub(crate) fn take<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> io::Result<Self> {
         Self::lock(dirs, FlockOperation::LockExclusive)
     }
 
-    /// As [`take`](Self::take), but does not wait.
+    /// Locks these directories, but does not wait.
     ///
-    /// Errors: also WouldBlock if somebody else has one of them locked.
-    pub(crate) fn try_take<'a>(dirs: impl IntoIterator<Item = &'a Path>) -> io::Result<Self> {
-        Self::lock(dirs, FlockOperation::NonBlockingLockExclusive)
+    /// Errors: those of `take`; WouldBlock if somebody else has one of them locked.
+    pub(crate) fn try_take<'a>(
+        kind: LockKind,
+        dirs: impl IntoIterator<Item = &'a Path>,
+    ) -> io::Result<Self> {
+        let operation = match kind {
+            LockKind::Shared => FlockOperation::NonBlockingLockShared,
+            LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        };
+        Self::lock(dirs, operation)
     }
 
     fn lock<'a>(
@@ -101,11 +117,16 @@ mod tests {
         let free = dir.path().join("free");
         std::fs::create_dir(&free).unwrap();
         let held = DirLock::take([dir.path()]).unwrap();
-        let error = DirLock::try_take([dir.path(), &free]).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert!(!is_locked(&free));
+        for kind in [LockKind::Shared, LockKind::Exclusive] {
+            let error = DirLock::try_take(kind, [dir.path(), &free]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert!(!is_locked(&free));
+        }
         drop(held);
-        DirLock::try_take([dir.path(), &free]).unwrap();
+        let shared = [(); 2].map(|()| DirLock::try_take(LockKind::Shared, [dir.path()]).unwrap());
+        DirLock::try_take(LockKind::Exclusive, [dir.path()]).unwrap_err();
+        drop(shared);
+        DirLock::try_take(LockKind::Exclusive, [dir.path(), &free]).unwrap();
     }
 
     /// A child that was forked while the lock was held does not keep it: its descriptors are

@@ -1,7 +1,7 @@
 //! Changes of names under the locks of their directories. A lock that somebody else holds is waited
 //! for by a thread of its own, however many changes need it, so that all others stay free.
 
-use crate::dir_lock::DirLock;
+use crate::dir_lock::{DirLock, LockKind};
 use crate::staged_file::call;
 use crate::write_error::{Action, Result, WriteError};
 use ringway::Engine;
@@ -11,27 +11,20 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, sleep};
-use std::time::Duration;
+use std::thread;
 use tokio::sync::oneshot;
-
-/// How often a lock is tried before the change queues for it, and the pause between two tries.
-/// Changes of this kind hold it for less time than that.
-const TRIES: usize = 10;
-const PAUSE: Duration = Duration::from_micros(50);
 
 /// Runs `prepare` on a thread of the engine, and then `change`, under the locks of these
 /// directories. `change` gets the error if they cannot be locked. `action` and `path` describe the
 /// work if it cannot be run.
 ///
 /// If the future is dropped before `change` has started, `change` does not run. If it is dropped
-/// later, `change` runs to its end under the locks, and so before any change that starts after the
-/// drop. A future that is not polled keeps no lock.
+/// later, `change` runs to its end. A future that is not polled keeps no lock.
 pub(crate) async fn call_locked<P: Send + 'static, T: Send + 'static>(
     engine: &Engine,
     action: Action,
     path: &Path,
-    dirs: Vec<PathBuf>,
+    (kind, dirs): (LockKind, Vec<PathBuf>),
     prepare: impl FnOnce() -> Result<P> + Send + 'static,
     change: impl FnOnce(P, io::Result<()>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -40,7 +33,7 @@ pub(crate) async fn call_locked<P: Send + 'static, T: Send + 'static>(
     let waits = Arc::downgrade(&caller);
     let tried = call(engine, action, path, move || {
         let prepared = prepare()?;
-        match try_often(&dirs) {
+        match try_lock(kind, &dirs) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Tried::Busy(dirs, prepared, change))
             }
@@ -70,17 +63,12 @@ enum Tried<P, C, T> {
     Busy(Vec<PathBuf>, P, C),
 }
 
-fn try_often(dirs: &[PathBuf]) -> io::Result<DirLock> {
-    let take = || DirLock::try_take(dirs.iter().map(PathBuf::as_path));
-    let mut lock = take();
-    for _ in 1..TRIES {
-        match &lock {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE),
-            _ => break,
-        }
-        lock = take();
+/// Errors: WouldBlock if somebody else holds a lock, or waits for these: then it is their turn.
+fn try_lock(kind: LockKind, dirs: &Vec<PathBuf>) -> io::Result<DirLock> {
+    if waiting().contains_key(dirs) {
+        return Err(io::ErrorKind::WouldBlock.into());
     }
-    lock
+    DirLock::try_take(kind, dirs.iter().map(PathBuf::as_path))
 }
 
 /// Whether the directories are locked. Each change gets an error of its own.

@@ -1,5 +1,6 @@
 //! A file that is written before its object is visible, and then published.
 
+use crate::dir_lock::LockKind;
 use crate::locked::call_locked;
 use crate::staging::{NewFile, StagedName};
 use crate::write_error::{Action, Result, WriteError};
@@ -243,6 +244,10 @@ async fn publish(
     condition: Condition,
 ) -> Result<Metadata> {
     let path = dest.to_owned();
+    let kind = match condition {
+        Condition::Update { .. } => LockKind::Exclusive,
+        Condition::None | Condition::Create => LockKind::Shared,
+    };
     let rename = move |(name, metadata): (StagedName, Metadata), locked: io::Result<()>| {
         match condition {
             // Without a lock only updates are refused.
@@ -257,7 +262,7 @@ async fn publish(
         Ok(metadata)
     };
     let dirs = dest.parent().map(Path::to_owned).into_iter().collect();
-    call_locked(engine, Action::Rename, dest, dirs, finish, rename).await
+    call_locked(engine, Action::Rename, dest, (kind, dirs), finish, rename).await
 }
 
 /// Checks that the object exists and has this ETag. Blocks.

@@ -5,6 +5,7 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, Result};
 use super::relocate::in_place;
+use crate::dir_lock::LockKind;
 use crate::locked::call_locked;
 use crate::write_error::Action;
 use futures_core::stream::BoxStream;
@@ -40,7 +41,8 @@ impl RingwayFileSystem {
             Ok(in_place(deleted.map_ok(drop).try_collect::<()>()))
         };
         let engine = self.used_engine()?;
-        let done = call_locked(engine, Action::Delete, &path, dirs, || Ok(()), delete).await?;
+        let lock = (LockKind::Shared, dirs);
+        let done = call_locked(engine, Action::Delete, &path, lock, || Ok(()), delete).await?;
         done.map_err(renamed).map(|()| location)
     }
 }

@@ -60,16 +60,17 @@ use std::path::PathBuf;
 /// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.
 ///
 /// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
-/// exclusive `flock(2)` of the object's directory, which all writes of this store take when they
-/// change names: so an update is never lost to a put, upload, copy, rename or delete through any
-/// `RingwayFileSystem`, in this process or in others of this machine. Programs that change the
-/// directory without the lock, `LocalFileSystem` among them, are not covered, nor are other
-/// machines that share a network file system. An update fails if the directory cannot be read or
-/// locked; other writes then go ahead without the lock.
+/// exclusive `flock(2)` of the object's directory. All other writes of this store hold it too when
+/// they change names, those that need not exclude each other a shared one: so an update is never
+/// lost to a put, upload, copy, rename or delete through any `RingwayFileSystem`, in this process
+/// or in others of this machine. Programs that change the directory without the lock,
+/// `LocalFileSystem` among them, are not covered, nor are other machines that share a network file
+/// system. An update fails if the directory cannot be read or locked; other writes then go ahead
+/// without the lock.
 ///
 /// A program that keeps a directory locked makes writes to it wait, but no others: however many
 /// writes wait for a directory, one thread does. A write whose future is dropped
-/// meanwhile does not happen; none replaces an object that was written after the drop.
+/// meanwhile does not happen.
 ///
 /// Every put and upload of this store sets the modification time from a precise clock. So two
 /// versions of an object have different ETags, unless the clock is set back, or the file system

@@ -5,6 +5,7 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
+use crate::dir_lock::LockKind;
 use crate::locked::call_locked;
 use crate::staged_file::sync_dirs;
 use crate::staging::create_parents;
@@ -75,7 +76,9 @@ impl RingwayFileSystem {
             changed.append(&mut parents);
             Ok(work(local, &from, &to).map(|()| changed))
         };
-        let changed = call_locked(engine, Action::Rename, &target, dirs, prepare, change).await?;
+        // Alone: two copies of a file to one name at a time would leave the link that one renames.
+        let lock = (LockKind::Exclusive, dirs);
+        let changed = call_locked(engine, Action::Rename, &target, lock, prepare, change).await?;
         let changed = changed.map_err(renamed)?;
         if self.fsync {
             sync_dirs(engine, changed).await?;

@@ -52,7 +52,7 @@ fn a_locked_directory_stops_only_its_own_writes() {
             let held = lock(&locked);
             let put = |number: usize| {
                 let (store, path) = (store.clone(), Path::from(format!("locked/{number}")));
-                let len = if number % 100 == 0 { 100_000 } else { 10 };
+                let len = if number.is_multiple_of(100) { 100_000 } else { 10 };
                 tokio::spawn(async move { store.put(&path, vec![7; len].into()).await.map(drop) })
             };
             let waiting: Vec<_> = (0..WRITES).map(put).collect();
