@@ -3,6 +3,8 @@
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use futures::StreamExt;
+use ringway_datafusion::RingwayFileSystem;
+use ringway_datafusion::ringway::Engine;
 use ringway_datafusion_tests::{Answer, files, session, tpch};
 use std::path::Path;
 use std::time::Duration;
@@ -79,6 +81,41 @@ fn a_limit_leaves_nothing_in_flight() {
         let query = "SELECT l_comment FROM lineitem WHERE l_quantity > 10 LIMIT 3";
         assert_eq!(Answer::of(&session, query).await.unwrap().rows.len(), 3);
     });
+}
+
+/// A query that is dropped while the next row group is prefetched.
+#[test]
+fn a_dropped_prefetch_leaves_nothing_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    files::write_numbers(&folder.path().join("1.parquet"), 0..50_000).unwrap();
+    for backend in session::BACKENDS {
+        // No read is taken for cached, so each row group is prefetched.
+        let builder = Engine::builder().backend(backend).try_cached(false);
+        let engine = match builder.build() {
+            Ok(engine) => engine,
+            Err(error) => {
+                println!("skipped: {backend:?}: {error}");
+                continue;
+            }
+        };
+        let store = RingwayFileSystem::new().with_engine(&engine);
+        let session = session::ringway(store, 1);
+        runtime().block_on(async {
+            register(&session, folder.path()).await;
+            for taken in 0..4 {
+                let query = session.sql("SELECT * FROM numbers").await.unwrap();
+                let mut stream = query.execute_stream().await.unwrap();
+                for _ in 0..taken {
+                    stream.next().await.unwrap().unwrap();
+                }
+                drop(stream);
+                session::idle(&engine).await.unwrap();
+            }
+            let sum = Answer::of(&session, "SELECT sum(id) AS s FROM numbers").await.unwrap();
+            assert_eq!(sum.rows, [[(0..50_000i64).sum::<i64>().to_string()]]);
+            session::idle(&engine).await.unwrap();
+        });
+    }
 }
 
 /// A runtime ends while its queries read. Another runtime goes on with the same engine and store.

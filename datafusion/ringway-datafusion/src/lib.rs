@@ -29,6 +29,7 @@
 //! builds the runtime: [`registry`].
 
 mod parquet;
+mod prefetch;
 mod version;
 
 pub use parquet::OneVersion;

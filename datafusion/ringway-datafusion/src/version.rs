@@ -1,5 +1,6 @@
 //! One version of a file: an object store that reads a file as it was listed, or fails.
 
+use crate::prefetch::Prefetch;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -16,18 +17,23 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 /// A store whose reads of one file fail with `Precondition` if the file is no longer the one that
-/// was listed. The file is opened once, by the first read of ranges. Everything else is the
-/// store's.
+/// was listed. The file is opened once, by the first read of ranges; reading the chunks of a row
+/// group prefetches the next one. Everything else is the store's.
 #[derive(Debug)]
 pub(crate) struct Version {
     store: Arc<RingwayFileSystem>,
     listed: ObjectMeta,
     file: OnceCell<File>,
+    prefetch: Prefetch,
 }
 
 impl Version {
-    pub(crate) fn new(store: Arc<RingwayFileSystem>, listed: ObjectMeta) -> Self {
-        Self { store, listed, file: OnceCell::new() }
+    pub(crate) fn new(
+        store: Arc<RingwayFileSystem>,
+        listed: ObjectMeta,
+        prefetch: Prefetch,
+    ) -> Self {
+        Self { store, listed, file: OnceCell::new(), prefetch }
     }
 
     /// The listed file, open.
@@ -91,6 +97,7 @@ impl ObjectStore for Version {
             }
             bytes.push(block.into());
         }
+        self.prefetch.start(file, &self.listed, ranges);
         Ok(bytes)
     }
 

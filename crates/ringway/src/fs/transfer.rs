@@ -361,9 +361,16 @@ impl File {
         }
     }
 
-    /// Whether the page cache has both ends of a range that is not empty, or the file ends before
-    /// them. Copies nothing.
-    pub(crate) fn is_cached(&self, range: &Range<u64>) -> bool {
+    /// Whether the page cache seems to have a range: it has the first and the last byte of it, or
+    /// the file ends before them. A hint, for programs that prefetch; it neither blocks nor copies
+    /// the range.
+    ///
+    /// False with direct I/O, where the system cannot tell, and for a file whose reads are rarely
+    /// cached, which is then tried only now and then. True for an empty range.
+    pub fn is_cached(&self, range: &Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
         let has = |offset| self.core().read_now(&mut [0], offset).is_some();
         if !self.tries_cache() {
             return false;
