@@ -1,5 +1,5 @@
-//! Tests of shuffle files: what one stage writes the next one reads, with ringway and with Ballista,
-//! and damaged files are errors.
+//! Tests of stages: what one writes the next one reads, with ringway and with Ballista; damaged
+//! files are errors; cancelled tasks stop reading.
 
 use crate::engine::RingwayExecutionEngine;
 use crate::shuffle_reader::ShuffleReader;
