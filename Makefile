@@ -311,14 +311,15 @@ TPCH := $(DATA)/tpch-$(SCALE)
 data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 ARGS="..."
 	@$(NEED) $(needs.data-bench)
 	$(build-compare)
-	$(CARGO) build --release --workspace --bin data-bench --manifest-path datafusion/Cargo.toml \
-		--target-dir datafusion/target
+	$(CARGO) build --release --workspace --bin data-bench \
+		--manifest-path datafusion/Cargo.toml --target-dir datafusion/target
 	@mkdir -p $(DATA)
 	test -e $(DATA)/ranges || $(DATA_BENCH) ranges --out $(DATA)/ranges
 	test -e $(TPCH) || $(DATA_BENCH) generate tpch --scale $(SCALE) --out $(TPCH)
 	test -e $(DATA)/wide || $(DATA_BENCH) generate wide --out $(DATA)/wide
 	test -e $(DATA)/small || $(DATA_BENCH) generate small --out $(DATA)/small
-	$(RUN_COMPARE) ranges --ranges $(DATA)/ranges --file $(DATA)/ranges.data --json $(DATA)/a.json
+	$(RUN_COMPARE) ranges --ranges $(DATA)/ranges --file $(DATA)/ranges.data \
+		--json $(DATA)/a.json
 	$(DATA_BENCH) run b --tpch $(TPCH) --wide $(DATA)/wide --json $(DATA)/b.json $(ARGS)
 	$(DATA_BENCH) run c --small $(DATA)/small --json $(DATA)/c.json $(ARGS)
 

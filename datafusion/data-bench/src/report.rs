@@ -72,6 +72,10 @@ fn summary(results: &Results) -> Table {
             .collect();
         for contestant in challengers(&rows) {
             let mean = |metric| {
+                // Cached queries read next to nothing, so a ratio of that means nothing.
+                if metric == Metric::DeviceBytes && state == State::Cached {
+                    return None;
+                }
                 let ratios = rows.iter().filter_map(|row| ratio(row, contestant, metric));
                 geometric_mean(ratios.map(|ratio| ratio.median))
             };
@@ -94,7 +98,8 @@ fn challengers(rows: &[&Measured]) -> Vec<Contestant> {
 }
 
 fn ratio(row: &Measured, contestant: Contestant, metric: Metric) -> Option<Spread> {
-    row.ratio(contestant, REFERENCE, metric).filter(|ratio| ratio.median.is_finite())
+    row.ratio(contestant, REFERENCE, metric)
+        .filter(|ratio| ratio.median.is_finite() && ratio.median > 0.0)
 }
 
 /// The row with the greatest ratio of wall time.
