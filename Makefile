@@ -325,10 +325,10 @@ data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 
 
 cluster: SCALE = 1
 cluster: CLUSTER := datafusion/target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 PROFILE=dev ARGS="..."
+cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 ARGS="..."
 	@$(NEED) $(needs.cluster)
-	$(CARGO) build --profile $(PROFILE) --workspace --bins --manifest-path datafusion/Cargo.toml \
-		--target-dir datafusion/target
+	$(CARGO) build --profile $(PROFILE) --workspace --bins \
+		--manifest-path datafusion/Cargo.toml --target-dir datafusion/target
 	@mkdir -p $(DATA)
 	test -e $(DATA)/tpch-$(SCALE) || \
 		$(CLUSTER)/data-bench generate tpch --scale $(SCALE) --out $(DATA)/tpch-$(SCALE)

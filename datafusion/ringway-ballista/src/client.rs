@@ -18,10 +18,10 @@ use ringway::Engine;
 /// program may set back:
 ///
 /// - `ballista.planner.adaptive.enabled` is off. With the adaptive planner of Ballista 55, a query
-///   waits for ever when it has lost a shuffle file: its scheduler cannot repeat a stage ("Can't find
-///   active stage to update stage outputs").
-/// - `ballista.client.pull` is on. The client knows the [`jobs`] of a query as soon as the scheduler
-///   has them, so it can cancel them; it asks for their state every 50 ms.
+///   waits for ever when it has lost a shuffle file: its scheduler cannot repeat a stage ("Can't
+///   find active stage to update stage outputs").
+/// - `ballista.client.pull` is on. The client knows the [`jobs`] of a query as soon as the
+///   scheduler has them, so it can cancel them; it asks for their state every 50 ms.
 pub fn config() -> SessionConfig {
     SessionConfig::new_with_ballista()
         .set_bool(BALLISTA_ADAPTIVE_PLANNER_ENABLED, false)

@@ -17,8 +17,8 @@ use std::time::Duration;
 /// Ballista writes them. A cancelled task also stops reading, which Ballista's own does not.
 ///
 /// It sets `override_runtime_producer`, `override_execution_engine` and
-/// `override_arrow_flight_service`, and uses the other fields as they are at this moment, so call it
-/// last. It does no I/O.
+/// `override_arrow_flight_service`, and uses the other fields as they are at this moment, so call
+/// it last. It does no I/O.
 ///
 /// Dropping the future of `start_executor_process` does not end the executor's tasks; dropping its
 /// tokio runtime does.
