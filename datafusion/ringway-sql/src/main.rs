@@ -35,8 +35,6 @@ fn main() -> ExitCode {
         }
     };
     let end = runtime.block_on(run(args, interrupts));
-    // A cancelled query may compute for a while before it notices.
-    runtime.shutdown_background();
     match end {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {

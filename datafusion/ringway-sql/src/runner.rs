@@ -12,6 +12,7 @@ use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::Engine;
 use std::io;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
 /// A session with its tables, and how its results are written.
@@ -21,6 +22,13 @@ pub struct Runner {
     args: Args,
     interactive: bool,
     interrupts: mpsc::Receiver<()>,
+    threads: Threads,
+}
+
+/// The threads that run queries: a runtime besides that of the program.
+struct Threads {
+    handle: Handle,
+    runtime: Option<Runtime>,
 }
 
 /// How statements ended.
@@ -30,6 +38,22 @@ pub enum End {
     Done,
     /// Ctrl-C cancelled one; those after it did not run.
     Cancelled,
+}
+
+impl Threads {
+    fn new() -> io::Result<Self> {
+        let runtime = Runtime::new()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+/// Does not wait for the tasks: a cancelled join may compute for minutes before it notices.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Runner {
@@ -65,7 +89,8 @@ impl Runner {
         for (name, table) in tables::find(&args.folders)? {
             table.register(&session, &name).await?;
         }
-        Ok(Self { session, engine, args, interactive, interrupts })
+        let threads = Threads::new()?;
+        Ok(Self { session, engine, args, interactive, interrupts, threads })
     }
 
     /// Waits for Ctrl-C.
@@ -79,12 +104,14 @@ impl Runner {
             let start = Start::now(self.engine.as_ref());
             // A task, so that this one only waits, and notices Ctrl-C at once.
             let query = execute(self.session.clone(), self.args.format, statement);
-            let mut query = tokio::spawn(query);
+            let mut query = self.threads.handle.spawn(query);
             let rows = tokio::select! {
                 rows = &mut query => rows??,
                 _ = self.interrupts.recv() => {
-                    // Dropping the query cancels its tasks, and their reads.
+                    // Dropping the query cancels its tasks, and their reads. Until its operators
+                    // notice, they may keep their threads busy, so the next query has new ones.
                     query.abort();
+                    self.threads = Threads::new()?;
                     return Ok(End::Cancelled);
                 }
             };

@@ -1,10 +1,14 @@
 //! The command as a user runs it: tables, formats, statistics, errors, exit status, Ctrl-C.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// How long a test waits for something that must happen soon.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A folder with tables of each format.
 fn tables() -> TempDir {
@@ -168,22 +172,104 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Ctrl-C ends a query that would run for minutes, with the exit status that shells use.
+/// Its operator keeps all threads busy for hours, and looks for nothing else meanwhile.
+const LONG: &str = "SELECT count(*) FROM generate_series(1, 10000000) a(x) \
+                    CROSS JOIN generate_series(1, 10000000) b(y) WHERE x * y % 7 = 8";
+
+/// Waits until a process has used two seconds of CPU time.
+fn until_busy(pid: u32) {
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        // Field 14 and 15: hundredths of a second in the program and in the kernel.
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let used: u64 =
+            fields.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
+        if used > 200 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ctrl-C ends a query that would run for hours, with the exit status that shells use.
 #[test]
 fn ctrl_c_cancels() {
     let folder = tables();
-    // The first statement's output shows that the command has started.
-    let sql = "SELECT 1 AS started; SELECT count(*) FROM generate_series(1, 10000000) a(x) \
-               CROSS JOIN generate_series(1, 10000000) b(y) WHERE x * y % 7 = 8";
-    let mut command = command(&["--format", "csv", "-c", sql], folder.path());
+    let mut command = command(&["--format", "csv", "-c", LONG], folder.path());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut started = [0; 10];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut started).unwrap();
-    assert_eq!(&started, b"started\n1\n");
+    until_busy(child.id());
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(status.success());
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            panic!("the query goes on");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let output = child.wait_with_output().unwrap();
     assert_eq!(failure(&output), ("ringway-sql: cancelled\n".to_owned(), 130));
+}
+
+/// Ends the process, also when the test fails.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// At a terminal, the statement after a cancelled one is answered, even while the cancelled one
+/// still computes.
+#[test]
+fn the_next_statement_is_answered_after_ctrl_c() {
+    let folder = tables();
+    let exe = env!("CARGO_BIN_EXE_ringway-sql");
+    let shell = format!("echo $$; exec {exe} {}", folder.path().display());
+    // `script` runs the command on a terminal of its own.
+    let mut script = Command::new("script");
+    script.args(["-qec", &shell, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = match script.spawn() {
+        Ok(child) => Ended(child),
+        Err(error) => {
+            println!("skipped: script: {error}");
+            return;
+        }
+    };
+    let mut input = child.0.stdin.take().unwrap();
+    let mut output = child.0.stdout.take().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = output.read(&mut bytes) {
+            let _ = sender.send(bytes[..read].to_vec());
+        }
+    });
+    let mut text = String::new();
+    let mut until = |wanted: &str| {
+        while !text.contains(wanted) {
+            let more = receiver.recv_timeout(LIMIT);
+            let more = more.unwrap_or_else(|error| panic!("{error}: no {wanted:?} in {text:?}"));
+            text.push_str(&String::from_utf8_lossy(&more));
+        }
+        let end = text.find(wanted).unwrap() + wanted.len();
+        text.drain(..end).collect::<String>()
+    };
+    let pid = until("\n").trim().parse().unwrap();
+    until("> ");
+    input.write_all(format!("{LONG};\n").as_bytes()).unwrap();
+    until_busy(pid);
+    input.write_all(b"\x03").unwrap();
+    until("cancelled");
+    until("> ");
+    input.write_all(b"SELECT 6 * 7 AS x;\n").unwrap();
+    until("| 42 |");
+    until("> ");
+    input.write_all(b"\x04").unwrap();
+    assert!(child.0.wait().unwrap().success());
 }
 
 /// What is not a terminal is read whole; an error in it ends the command.
