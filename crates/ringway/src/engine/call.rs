@@ -1,4 +1,5 @@
-//! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for.
+//! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for, and
+//! pauses between two of them.
 
 use super::shard::lock;
 use super::sync::Mutex;
@@ -7,6 +8,7 @@ use crate::fs::op_result::nothing;
 use ringway_core::op;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Engine {
     /// Runs a blocking call on one of the engine's threads and returns its result. Use it for
@@ -39,5 +41,23 @@ impl Engine {
         // The null backend does not run the closure, so there is no result.
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))
+    }
+    /// Waits for this time on the monotonic clock, with a timer of the engine's backend: for example
+    /// before a call is tried again. It needs no runtime and blocks no thread. If the future is
+    /// dropped, the timer is cancelled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let engine = ringway::Engine::global()?;
+    /// engine.sleep(Duration::from_millis(1)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: ESHUTDOWN if the engine's backend has failed, and ECHILD in a forked child.
+    pub async fn sleep(&self, duration: Duration) -> io::Result<()> {
+        let timer = op::timeout(duration);
+        nothing(OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), timer).await)
     }
 }

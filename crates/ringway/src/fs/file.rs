@@ -325,10 +325,7 @@ impl File {
                 Err(held) => held,
             };
             // An orphaned operation wakes no task when it ends, so this polls.
-            nothing(
-                OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), op::timeout(pause))
-                    .await,
-            )?;
+            engine.sleep(pause).await?;
             pause = (pause * 2).min(MAX_PAUSE);
         }
     }

@@ -666,6 +666,7 @@ pub fn paths() -> Vec<Row> {
         }
         "Engine::fs" o, |f| { check(f.engine.fs().exists(f.at("text")).await?, "not found") }
         "Engine::call" o, |f| { check(f.engine.call(|| Ok(7)).await? == 7, "another result") }
+        "Engine::sleep" o, |f| { f.engine.sleep(std::time::Duration::from_micros(1)).await }
         "Engine::backend" E::NOTHING, |f| { check(f.engine.backend() == f.kind, "another backend") }
         "Engine::explain" E::NOTHING, |f| {
             check(!f.engine.explain().to_string().is_empty(), "no explanation")
