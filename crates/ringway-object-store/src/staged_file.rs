@@ -1,9 +1,8 @@
 //! A file that is written before its object is visible, and then published.
 
-use crate::dir_lock::LockKind;
-use crate::locked::call_locked;
+use crate::publication::{Condition, publish};
 use crate::staging::{NewFile, StagedName};
-use crate::write_error::{Action, Result, WriteError};
+use crate::write_error::{Action, Result};
 use bytes::Bytes;
 use ringway::Engine;
 use ringway::fs::File;
@@ -29,17 +28,6 @@ pub(crate) struct StagedFile {
     dest: PathBuf,
     file: File,
     name: StagedName,
-}
-
-/// When an object is published.
-#[derive(Debug)]
-pub(crate) enum Condition {
-    /// Always.
-    None,
-    /// Unless it exists.
-    Create,
-    /// If the ETag of the present object is this one.
-    Update { e_tag: String, of: fn(&Metadata) -> String },
 }
 
 impl StagedFile {
@@ -234,46 +222,4 @@ fn finish(
     // Closing reports late errors of some network file systems.
     ringway_core::close(file.into()).map_err(Action::CopyData.failed(dest))?;
     Ok((name, metadata))
-}
-
-/// Gives the file that `finish` returns its name, under the lock of the directory.
-async fn publish(
-    engine: &Engine,
-    dest: &Path,
-    finish: impl FnOnce() -> Result<(StagedName, Metadata)> + Send + 'static,
-    condition: Condition,
-) -> Result<Metadata> {
-    let path = dest.to_owned();
-    let kind = match condition {
-        Condition::Update { .. } => LockKind::Exclusive,
-        Condition::None | Condition::Create => LockKind::Shared,
-    };
-    let rename = move |(name, metadata): (StagedName, Metadata), locked: io::Result<()>| {
-        match condition {
-            // Without a lock only updates are refused.
-            Condition::None => name.rename(&path)?,
-            Condition::Create => name.link(&path)?,
-            Condition::Update { e_tag, of } => {
-                locked.map_err(Action::Lock.failed(path.parent().unwrap_or(&path)))?;
-                check_e_tag(&path, &e_tag, of)?;
-                name.rename(&path)?;
-            }
-        }
-        Ok(metadata)
-    };
-    let dirs = dest.parent().map(Path::to_owned).into_iter().collect();
-    call_locked(engine, Action::Rename, dest, (kind, dirs), finish, rename).await
-}
-
-/// Checks that the object exists and has this ETag. Blocks.
-fn check_e_tag(path: &Path, expected: &str, of: fn(&Metadata) -> String) -> Result<()> {
-    let refused = |reason: String| Err(WriteError::Precondition { path: path.to_owned(), reason });
-    match std::fs::metadata(path) {
-        Ok(present) => match of(&present) {
-            e_tag if e_tag == expected => Ok(()),
-            e_tag => refused(format!("{e_tag} does not match {expected}")),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => refused(error.to_string()),
-        Err(error) => Err(Action::Metadata.failed(path)(error)),
-    }
 }

@@ -51,12 +51,22 @@ fn staged_path(dest: &Path, number: u64) -> PathBuf {
 
 /// Creates the missing parents of a file that could not be created because of `error`. Returns the
 /// directories whose entries changed, the innermost one first.
-pub(crate) fn create_parents(path: &Path, error: io::Error) -> Result<Vec<PathBuf>> {
+fn create_parents(path: &Path, error: io::Error) -> Result<Vec<PathBuf>> {
     let Some(parent) = path.parent() else { return Err(Action::CreateFile.failed(path)(error)) };
-    let missing = parent.ancestors().take_while(|dir| !dir.exists()).count();
+    let changed = changed_by_parents(path);
     std::fs::create_dir_all(parent).map_err(Action::CreateDir.failed(parent))?;
-    // The new directories, and the one that the outermost of them is in.
-    Ok(parent.ancestors().take(missing + 1).map(Path::to_owned).collect())
+    Ok(changed)
+}
+
+/// The directories whose entries change when the missing parents of this path are created, the
+/// innermost one first. Blocks.
+pub(crate) fn changed_by_parents(path: &Path) -> Vec<PathBuf> {
+    let Some(parent) = path.parent() else { return Vec::new() };
+    match parent.ancestors().take_while(|dir| !dir.exists()).count() {
+        0 => Vec::new(),
+        // The new directories, and the one that the outermost of them is in.
+        missing => parent.ancestors().take(missing + 1).map(Path::to_owned).collect(),
+    }
 }
 
 /// The name of a staged file. Dropping it removes the file: without blocking in a tokio runtime,

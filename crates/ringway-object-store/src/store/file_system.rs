@@ -59,18 +59,17 @@ use std::path::PathBuf;
 /// A multipart upload is completed only if all its parts are written. If a part failed, or its
 /// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.
 ///
-/// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
-/// exclusive `flock(2)` of the object's directory. All other writes of this store hold it too when
-/// they change names, those that need not exclude each other a shared one: so an update is never
-/// lost to a put, upload, copy, rename or delete through any `RingwayFileSystem`, in this process
-/// or in others of this machine. Programs that change the directory without the lock,
-/// `LocalFileSystem` among them, are not covered, nor are other machines that share a network file
-/// system. An update fails if the directory cannot be read or locked; other writes then go ahead
-/// without the lock.
+/// `PutMode::Update`, which `LocalFileSystem` does not have, replaces an object if its ETag is the
+/// expected one. Updates are atomic against other updates through a `RingwayFileSystem`, in this
+/// process and in others of this machine. Plain puts, uploads, copies, renames and deletes of the
+/// same object at the same moment are not covered, since they do not look at what they replace; nor
+/// are other programs, and other machines that share a network file system. So objects that are
+/// updated are written by updates only, once they are created.
 ///
-/// A program that keeps a directory locked makes writes to it wait, but no others: however many
-/// writes wait for a directory, one thread does. A write whose future is dropped
-/// meanwhile does not happen.
+/// For this an update holds an exclusive `flock(2)` of the object's directory while it compares and
+/// renames. If somebody else holds it, the update tries again after a pause of 1 to 50 ms, for as
+/// long as its future is polled; no thread waits. An update whose future is dropped meanwhile does
+/// not happen. It fails if the directory cannot be read or locked. Other writes take no lock.
 ///
 /// Every put and upload of this store sets the modification time from a precise clock. So two
 /// versions of an object have different ETags, unless the clock is set back, or the file system

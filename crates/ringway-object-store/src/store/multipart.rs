@@ -6,7 +6,8 @@ use super::object_store::{
     MultipartUpload, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use super::{e_tag, put_result};
-use crate::staged_file::{Condition, StagedFile, write};
+use crate::publication::Condition;
+use crate::staged_file::{StagedFile, write};
 use crate::write_error::{Action, WriteError};
 use async_trait::async_trait;
 use futures_util::FutureExt;

@@ -7,7 +7,8 @@ use super::object_store::{
 };
 use super::{e_tag, put_result};
 use crate::error::Error as ReadError;
-use crate::staged_file::{Condition, put};
+use crate::publication::Condition;
+use crate::staged_file::put;
 use crate::write_error::WriteError;
 use ringway::Engine;
 use std::path::Path as FilePath;

@@ -24,8 +24,19 @@ pub fn engines() -> Vec<Engine> {
     BACKENDS.into_iter().filter_map(|kind| build_or_skip(kind, Engine::builder())).collect()
 }
 
-/// A temporary directory on a real disk.
+/// A temporary directory in memory, where syncs cost nothing, or on the disk if there is no tmpfs.
 pub fn scratch() -> tempfile::TempDir {
+    match tempfile::tempdir_in("/dev/shm") {
+        Ok(dir) => dir,
+        Err(error) => {
+            println!("on the disk: no directory in /dev/shm: {error}");
+            scratch_on_disk()
+        }
+    }
+}
+
+/// A temporary directory on a real disk, for direct I/O and syncs.
+pub fn scratch_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 

@@ -4,7 +4,7 @@
 use super::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, ObjectStoreExt, Result};
-use crate::common::{build_or_skip, runtime, scratch, tree, until_idle};
+use crate::common::{build_or_skip, runtime, scratch_on_disk, tree, until_idle};
 use futures::future::BoxFuture;
 use ringway::{BackendKind, Engine};
 use std::path::Path as FilePath;
@@ -100,7 +100,7 @@ fn objects(dir: &FilePath) -> Vec<(String, Vec<u8>)> {
 async fn fails(case: &Case, kind: BackendKind, number: usize) -> Option<bool> {
     let plan = format!("fail=fsync.{number}/EIO").parse().unwrap();
     let engine = build_or_skip(kind, Engine::builder().shards(1).faults(plan))?;
-    let dir = scratch();
+    let dir = scratch_on_disk();
     let store = store(dir.path(), &engine);
     let before = objects(dir.path());
     let result = (case.write)(store).await;
@@ -147,7 +147,7 @@ fn without_fsync_nothing_is_synced() {
         let builder = Engine::builder().shards(1).faults(plan);
         let Some(engine) = build_or_skip(kind, builder) else { continue };
         for case in CASES {
-            let dir = scratch();
+            let dir = scratch_on_disk();
             let store = store(dir.path(), &engine).with_fsync(false);
             runtime().block_on((case.write)(store)).unwrap();
         }

@@ -1,6 +1,7 @@
 //! Writes that fail half-way: the error has the path, the old object is kept, and no staged file is
 //! left.
 
+use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion, WriteMultipart,
@@ -16,7 +17,11 @@ use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path as FilePath;
+use std::time::Duration;
+use tokio::time::timeout;
 
+/// Longer than any write takes.
+const LONG: Duration = Duration::from_secs(60);
 /// Content for which the file systems of these tests have no space.
 const LARGE: usize = 8 << 20;
 
@@ -208,4 +213,37 @@ fn directories_without_permissions() {
             assert_eq!(std::fs::read(dir.path().join("moved")).unwrap(), b"three");
         },
     );
+}
+
+/// Paths below a FIFO, and in a file system without new files: errors as in `LocalFileSystem`.
+#[test]
+fn odd_paths_are_errors() {
+    let Some(engine) = build_or_skip(BackendKind::Threads, Engine::builder()) else { return };
+    let dir = scratch();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    std::fs::write(dir.path().join("a"), b"a").unwrap();
+    let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap().with_engine(&engine);
+    let local = LocalFileSystem::new_with_prefix(dir.path()).unwrap();
+    runtime().block_on(async {
+        let [a, below] = ["a", "fifo/below"].map(Path::from);
+        let outcomes = async |store: &dyn ObjectStore| {
+            let errors = [
+                store.put(&below, "new".into()).await.unwrap_err(),
+                store.copy(&a, &below).await.unwrap_err(),
+                store.rename(&a, &below).await.unwrap_err(),
+                store.delete(&below).await.unwrap_err(),
+            ];
+            errors.map(|error| error.to_string().replace("RingwayFileSystem", "LocalFileSystem"))
+        };
+        let ours = timeout(LONG, outcomes(&store)).await.expect("it must not wait for a writer");
+        assert_eq!(ours, outcomes(&local).await);
+        // `LocalFileSystem` tries this for ever.
+        let everywhere = RingwayFileSystem::new().with_engine(&engine);
+        let path = Path::from("proc/object");
+        let put = timeout(LONG, everywhere.put(&path, "new".into()));
+        let text = put.await.expect("it must end").unwrap_err().to_string();
+        assert!(text.contains("/proc/object#1: No such file"), "{text}");
+    });
 }

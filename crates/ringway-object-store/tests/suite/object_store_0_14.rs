@@ -8,12 +8,12 @@ const RELEASE: &str = "object_store_0_14";
 
 #[path = "durable.rs"]
 mod durable;
+#[path = "environments.rs"]
+mod environments;
 #[path = "failures.rs"]
 mod failures;
 #[path = "integration.rs"]
 mod integration;
-#[path = "locks.rs"]
-mod locks;
 #[path = "multipart.rs"]
 mod multipart;
 #[path = "parity.rs"]

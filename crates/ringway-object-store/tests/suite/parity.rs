@@ -181,15 +181,24 @@ async fn same(calls: Vec<Call>, engine: &ringway::Engine, automatic_cleanup: boo
         let our = our.map_err(|error| described(&error, ours.path()));
         let their = their.map_err(|error| described(&error, theirs.path()));
         assert_eq!(our, their, "{call:?}");
+        if matches!(call, Call::Copy { .. }) {
+            // Both leave a link after a copy to another name of the same file.
+            assert_eq!(tree(ours.path()), tree(theirs.path()), "after {call:?}");
+            remove_staged(ours.path());
+        }
         // `LocalFileSystem` leaves staged files after some failures. They would keep directories
         // from being removed.
-        for name in names(theirs.path()).iter().filter(|name| is_staged(name)) {
-            let _ = std::fs::remove_file(theirs.path().join(name));
-        }
+        remove_staged(theirs.path());
         let their = tree(theirs.path());
         until_unstaged(ours.path()).await;
         let our = tree(ours.path());
         assert_eq!(our, their, "after {call:?}");
+    }
+}
+
+fn remove_staged(dir: &FilePath) {
+    for name in names(dir).iter().filter(|name| is_staged(name)) {
+        let _ = std::fs::remove_file(dir.join(name));
     }
 }
 

@@ -58,7 +58,8 @@ async fn call(store: &RingwayFileSystem, which: u64, path: &Path, other: &Path, 
                 _ => _ = upload.complete().await,
             }
         }
-        4 => _ = store.copy(other, path).await,
+        // Copies that replace may leave links, as with `LocalFileSystem`.
+        4 => _ = store.copy_if_not_exists(other, path).await,
         5 => _ = store.rename(other, path).await,
         6 => _ = store.delete(path).await,
         _ => {

@@ -1,17 +1,21 @@
 //! Conditional updates: what `PutMode::Update` guarantees.
 
-use super::RingwayFileSystem;
 use super::object_store::path::Path;
-use super::object_store::{
-    CopyMode, CopyOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion,
-};
-use crate::common::{engines, names, runtime, scratch};
+use super::object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
+use super::{RELEASE, RingwayFileSystem};
+use crate::common::{engines, is_staged, names, runtime, scratch, until, until_unstaged};
+use crate::process::in_child;
+use futures::FutureExt;
 use std::collections::HashSet;
+use std::path::Path as FilePath;
+use std::process::Command;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long writes are given the chance to ignore a lock.
+/// How long an update is given the chance to ignore a lock.
 const WHILE: Duration = Duration::from_millis(20);
+/// Names the directory of a counter for a child process.
+const SHARED: &str = "RINGWAY_TEST_SHARED";
 
 fn version(e_tag: Option<String>) -> PutMode {
     PutMode::Update(UpdateVersion { e_tag, version: None })
@@ -65,7 +69,7 @@ fn an_update_needs_the_present_version() {
 /// Versions that follow each other fast, with the same length and often the same inode, differ.
 #[test]
 fn no_two_versions_have_the_same_etag() {
-    const VERSIONS: usize = 500;
+    const VERSIONS: usize = 200;
     for engine in engines() {
         let dir = scratch();
         let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap().with_engine(&engine);
@@ -83,86 +87,137 @@ fn no_two_versions_have_the_same_etag() {
     }
 }
 
-/// Every successful update is one that read the version before it, whatever else happens to the
-/// object meanwhile, through any store of the directory.
+/// Adds one to the number in `counter` this many times. Every successful update is one that read the
+/// version before it.
+async fn count(store: RingwayFileSystem, updates: usize) {
+    let path = Path::from("counter");
+    let mut done = 0;
+    while done < updates {
+        let got = store.get(&path).await.unwrap();
+        let e_tag = got.meta.e_tag.clone();
+        let text = String::from_utf8(got.bytes().await.unwrap().into()).unwrap();
+        let next = (text.parse::<usize>().unwrap() + 1).to_string();
+        match update(&store, &path, &next, e_tag).await {
+            Ok(_) => done += 1,
+            Err(Error::Precondition { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn counted(dir: &FilePath) -> usize {
+    std::fs::read_to_string(dir.join("counter")).unwrap().parse().unwrap()
+}
+
 #[test]
-fn updates_are_never_lost() {
+fn updates_of_one_process_are_not_lost() {
     const TASKS: usize = 6;
-    const UPDATES: usize = 30;
+    const UPDATES: usize = 20;
     for engine in engines() {
         let dir = scratch();
         let new = || RingwayFileSystem::new_with_prefix(dir.path()).unwrap();
-        let path = Path::from("counter");
+        std::fs::write(dir.path().join("counter"), "1000").unwrap();
         runtime().block_on(async {
-            new().put(&path, "1000".into()).await.unwrap();
-            let count = |store: RingwayFileSystem, path: Path| async move {
-                let mut done = 0;
-                while done < UPDATES {
-                    let got = store.get(&path).await.unwrap();
-                    let e_tag = got.meta.e_tag.clone();
-                    let text = String::from_utf8(got.bytes().await.unwrap().into()).unwrap();
-                    let next = (text.parse::<usize>().unwrap() + 1).to_string();
-                    match update(&store, &path, &next, e_tag).await {
-                        Ok(_) => done += 1,
-                        Err(Error::Precondition { .. }) => {}
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-            };
             let tasks: Vec<_> = (0..TASKS)
                 // Half of them on another engine.
                 .map(|task| if task % 2 == 0 { new() } else { new().with_engine(&engine) })
-                .map(|store| tokio::spawn(count(store, path.clone())))
+                .map(|store| tokio::spawn(count(store, UPDATES)))
                 .collect();
             for task in tasks {
                 task.await.unwrap();
             }
         });
-        let count = std::fs::read_to_string(dir.path().join("counter")).unwrap();
-        assert_eq!(count, (1000 + TASKS * UPDATES).to_string());
+        assert_eq!(counted(dir.path()), 1000 + TASKS * UPDATES);
+        assert_eq!(names(dir.path()), ["counter"]);
     }
 }
 
-/// Other writes wait for the lock of an update, too: here the test holds it.
 #[test]
-fn all_writes_take_the_lock() {
+fn updates_of_two_processes_are_not_lost() {
+    const UPDATES: usize = 200;
+    let count = |dir: &FilePath| {
+        let store = RingwayFileSystem::new_with_prefix(dir).unwrap();
+        runtime().block_on(count(store, UPDATES));
+    };
+    if let Some(dir) = std::env::var_os(SHARED) {
+        return count(dir.as_ref());
+    }
+    let dir = scratch();
+    std::fs::write(dir.path().join("counter"), "1000").unwrap();
+    let test = format!("{RELEASE}::update::updates_of_two_processes_are_not_lost");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let prepare = |command: &mut Command| _ = command.env(SHARED, dir.path());
+            in_child(&test, prepare, || ());
+        });
+        runtime().block_on(until("the other process to count", || counted(dir.path()) > 1000));
+        count(dir.path());
+    });
+    assert_eq!(counted(dir.path()), 1000 + 2 * UPDATES);
+}
+
+fn lock(dir: &FilePath) -> std::fs::File {
+    let dir = std::fs::File::open(dir).unwrap();
+    dir.lock().unwrap();
+    dir
+}
+
+#[test]
+fn a_locked_directory_delays_updates_only() {
     for engine in engines() {
         let dir = scratch();
         let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap().with_engine(&engine);
         runtime().block_on(async {
-            let [object, other] = ["a/object", "b/object"].map(Path::from);
+            let [object, moved, gone] = ["object", "moved", "gone"].map(Path::from);
             let put = store.put(&object, "old".into()).await.unwrap();
-            store.put(&other, "other".into()).await.unwrap();
-            let mut upload = store.put_multipart(&object).await.unwrap();
-            let lock = std::fs::File::open(dir.path().join("a")).unwrap();
-            lock.lock().unwrap();
-            let create = CopyOptions::new().with_mode(CopyMode::Create);
-            let copied = Path::from("a/copied");
-            let mut waiting = [
-                store.put_opts(&object, "new".into(), PutMode::Overwrite.into()),
-                store.put_opts(&object, "new".into(), version(put.e_tag.clone()).into()),
-            ];
-            for write in &mut waiting {
-                assert!(timeout(WHILE, write).await.is_err(), "a put did not wait");
+            let held = lock(dir.path());
+            // More than run closures at a time, none of which waits for the lock.
+            let updates: Vec<_> =
+                (0..100).map(|_| update(&store, &object, "new", put.e_tag.clone())).collect();
+            let mut updates = futures::future::join_all(updates).boxed();
+            assert!(timeout(WHILE, &mut updates).await.is_err(), "an update did not wait");
+            store.put(&gone, "gone".into()).await.unwrap();
+            let mut upload = store.put_multipart(&moved).await.unwrap();
+            upload.put_part("moved".into()).await.unwrap();
+            upload.complete().await.unwrap();
+            store.copy(&gone, &moved).await.unwrap();
+            store.rename(&moved, &gone).await.unwrap();
+            store.delete(&gone).await.unwrap();
+            assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"old");
+            drop(held);
+            let results = updates.await;
+            // The first one, and then none.
+            assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+            assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"new");
+        });
+    }
+}
+
+/// An update that was given up while the directory was locked does not happen later.
+#[test]
+fn a_dropped_update_does_not_happen_later() {
+    for engine in engines() {
+        let dir = scratch();
+        let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap().with_engine(&engine);
+        runtime().block_on(async {
+            let path = Path::from("object");
+            for len in [10, 100_000] {
+                let put = store.put(&path, "old".into()).await.unwrap();
+                let held = lock(dir.path());
+                let mut updated = store
+                    .put_opts(&path, vec![7; len].into(), version(put.e_tag.clone()).into())
+                    .boxed();
+                let is_staged = || names(dir.path()).iter().any(|name| is_staged(name));
+                let staged = until("the update to be staged", is_staged);
+                futures::pin_mut!(staged);
+                futures::future::select(&mut updated, staged).await;
+                assert!(timeout(WHILE, &mut updated).await.is_err(), "the update did not wait");
+                drop(updated);
+                drop(held);
+                until_unstaged(dir.path()).await;
+                assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"old");
+                update(&store, &path, "new", put.e_tag).await.unwrap();
             }
-            let mut complete = Box::pin(async { upload.complete().await.is_ok() });
-            let mut copy =
-                Box::pin(async { store.copy_opts(&other, &copied, create).await.is_ok() });
-            let moved = Path::from("a/moved");
-            let mut rename = Box::pin(async { store.rename(&object, &moved).await.is_ok() });
-            let gone = Path::from("a/gone");
-            let mut delete = Box::pin(async { store.delete(&gone).await.is_ok() });
-            assert!(timeout(WHILE, &mut complete).await.is_err(), "complete did not wait");
-            assert!(timeout(WHILE, &mut copy).await.is_err(), "copy did not wait");
-            assert!(timeout(WHILE, &mut rename).await.is_err(), "rename did not wait");
-            assert!(timeout(WHILE, &mut delete).await.is_err(), "delete did not wait");
-            assert_eq!(std::fs::read(dir.path().join("a/object")).unwrap(), b"old");
-            drop(lock);
-            // In any order, so the update may fail.
-            let [first, second] = waiting;
-            first.await.unwrap();
-            let _ = second.await;
-            assert!(complete.await && copy.await && rename.await && !delete.await);
         });
     }
 }

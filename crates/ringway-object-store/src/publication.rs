@@ -1,0 +1,106 @@
+//! Publishing: a file that is completely written gets the name of its object.
+
+use crate::dir_lock::DirLock;
+use crate::staged_file::call;
+use crate::staging::StagedName;
+use crate::write_error::{Action, Result, WriteError};
+use ringway::Engine;
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The pauses of an update between two attempts to lock the directory: the first one, and the
+/// longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// When an object is published.
+#[derive(Debug)]
+pub(crate) enum Condition {
+    /// Always.
+    None,
+    /// Unless it exists.
+    Create,
+    /// If the ETag of the present object is this one.
+    Update { e_tag: String, of: fn(&Metadata) -> String },
+}
+
+/// Gives the file that `finish` returns the name of its object, if the condition holds. Returns the
+/// file's metadata.
+///
+/// `finish` and the first attempt are one call on a thread of the engine. An update that finds the
+/// directory locked tries again after a pause; no thread waits for the lock, and nothing holds it
+/// between two calls. If the future is dropped during a pause, the file is removed.
+pub(crate) async fn publish(
+    engine: &Engine,
+    dest: &Path,
+    finish: impl FnOnce() -> Result<(StagedName, Metadata)> + Send + 'static,
+    condition: Condition,
+) -> Result<Metadata> {
+    let path = dest.to_owned();
+    let first = move || {
+        let (name, metadata) = finish()?;
+        Finished { name, metadata, dest: path, condition }.publish()
+    };
+    let mut attempt = call(engine, Action::Rename, dest, first).await?;
+    let (mut pause, longest) = PAUSES;
+    loop {
+        let finished = match attempt {
+            Attempt::Published(metadata) => return Ok(metadata),
+            Attempt::Busy(finished) => finished,
+        };
+        engine.sleep(pause).await.map_err(Action::Lock.failed(dest))?;
+        pause = (pause * 2).min(longest);
+        attempt = call(engine, Action::Rename, dest, move || finished.publish()).await?;
+    }
+}
+
+/// A file that is completely written and closed.
+struct Finished {
+    name: StagedName,
+    metadata: Metadata,
+    dest: PathBuf,
+    condition: Condition,
+}
+
+enum Attempt {
+    Published(Metadata),
+    /// Somebody else has the directory locked.
+    Busy(Box<Finished>),
+}
+
+impl Finished {
+    /// Blocks, but not for the lock.
+    fn publish(self) -> Result<Attempt> {
+        match &self.condition {
+            Condition::None => self.name.rename(&self.dest)?,
+            Condition::Create => self.name.link(&self.dest)?,
+            Condition::Update { e_tag, of } => {
+                let dir = self.dest.parent().unwrap_or(&self.dest);
+                let lock = match DirLock::try_take(dir) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Ok(Attempt::Busy(Box::new(self)));
+                    }
+                    lock => lock.map_err(Action::Lock.failed(dir))?,
+                };
+                check_e_tag(&self.dest, e_tag, *of)?;
+                self.name.rename(&self.dest)?;
+                drop(lock);
+            }
+        }
+        Ok(Attempt::Published(self.metadata))
+    }
+}
+
+/// Checks that the object exists and has this ETag. Blocks.
+fn check_e_tag(path: &Path, expected: &str, of: fn(&Metadata) -> String) -> Result<()> {
+    let refused = |reason: String| Err(WriteError::Precondition { path: path.to_owned(), reason });
+    match std::fs::metadata(path) {
+        Ok(present) => match of(&present) {
+            e_tag if e_tag == expected => Ok(()),
+            e_tag => refused(format!("{e_tag} does not match {expected}")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => refused(error.to_string()),
+        Err(error) => Err(Action::Metadata.failed(path)(error)),
+    }
+}
