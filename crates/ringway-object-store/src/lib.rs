@@ -62,29 +62,9 @@
 ))]
 mod advice;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod dir_lock;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod error;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod etag;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod open;
+mod local;
 #[cfg(any(feature = "parquet_59", feature = "parquet_60"))]
 mod parquet_source;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod publication;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod ranges;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod read_ahead;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod staged_file;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod staging;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod stream;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-mod write_error;
 
 /// The program in the README compiles and runs.
 #[cfg(all(doctest, feature = "object_store_0_14"))]
@@ -100,11 +80,11 @@ pub mod parquet_59;
 #[cfg(feature = "parquet_60")]
 pub mod parquet_60;
 
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+pub use local::read_ahead::ReadAhead;
 #[cfg(feature = "object_store_0_14")]
 #[doc(inline)]
 pub use object_store_0_14::RingwayFileSystem;
 #[cfg(feature = "parquet_60")]
 #[doc(inline)]
 pub use parquet_60::ParquetReader;
-#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
-pub use read_ahead::ReadAhead;

@@ -24,7 +24,7 @@ pub use file_system::RingwayFileSystem;
 
 /// The ETag of a file.
 fn e_tag(metadata: &impl MetadataExt) -> String {
-    format!("\"{}\"", crate::etag::e_tag(metadata))
+    format!("\"{}\"", crate::local::etag::e_tag(metadata))
 }
 
 fn get_result(payload: GetResultPayload, meta: ObjectMeta, range: Range<u64>) -> GetResult {

@@ -1,8 +1,8 @@
 //! Converts the causes of errors to object_store's `Error`, with this store's name.
 
 use super::object_store;
-use crate::error::Error;
-use crate::write_error::WriteError;
+use crate::local::error::Error;
+use crate::local::write_error::WriteError;
 
 /// The name of the store in errors.
 pub(super) const STORE: &str = "RingwayFileSystem";

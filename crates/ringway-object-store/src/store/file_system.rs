@@ -8,7 +8,7 @@ use super::object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
-use crate::read_ahead::ReadAhead;
+use crate::local::read_ahead::ReadAhead;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;

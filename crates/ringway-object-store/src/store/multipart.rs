@@ -6,9 +6,9 @@ use super::object_store::{
     MultipartUpload, PutMultipartOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use super::{e_tag, put_result};
-use crate::publication::Condition;
-use crate::staged_file::{StagedFile, write};
-use crate::write_error::{Action, WriteError};
+use crate::local::publication::Condition;
+use crate::local::staged_file::{StagedFile, write};
+use crate::local::write_error::{Action, WriteError};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use std::sync::Arc;

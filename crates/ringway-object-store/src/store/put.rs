@@ -6,10 +6,10 @@ use super::object_store::{
     Attributes, Error, PutMode, PutOptions, PutPayload, PutResult, Result, UpdateVersion,
 };
 use super::{e_tag, put_result};
-use crate::error::Error as ReadError;
-use crate::publication::Condition;
-use crate::staged_file::put;
-use crate::write_error::WriteError;
+use crate::local::error::Error as ReadError;
+use crate::local::publication::Condition;
+use crate::local::staged_file::put;
+use crate::local::write_error::WriteError;
 use ringway::Engine;
 use std::path::Path as FilePath;
 

@@ -1,9 +1,9 @@
 //! Publishing: a file that is completely written gets the name of its object.
 
-use crate::dir_lock::DirLock;
-use crate::staged_file::call;
-use crate::staging::StagedName;
-use crate::write_error::{Action, Result, WriteError};
+use super::dir_lock::DirLock;
+use super::staged_file::call;
+use super::staging::StagedName;
+use super::write_error::{Action, Result, WriteError};
 use ringway::Engine;
 use std::fs::Metadata;
 use std::io;

@@ -1,7 +1,7 @@
 //! Names of staged files and new directories. Staged files have the names that `LocalFileSystem`
 //! gives them, `PATH#N`, so that both hide each other's from listings. All functions block.
 
-use crate::write_error::{Action, Result, WriteError};
+use super::write_error::{Action, Result, WriteError};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

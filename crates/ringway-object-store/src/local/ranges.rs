@@ -1,8 +1,8 @@
 //! Reads many ranges of a file, with the errors that `LocalFileSystem::get_ranges` gives.
 
-use crate::error::Error;
-use crate::open::metadata;
-use crate::stream::shortened;
+use super::error::Error;
+use super::open::metadata;
+use super::stream::shortened;
 use bytes::Bytes;
 use ringway::Coalesce;
 use ringway::fs::File;

@@ -1,8 +1,8 @@
 //! Reads one range of a file as a stream of `Bytes`.
 
-use crate::error::Error;
-use crate::open::metadata;
-use crate::read_ahead::ReadAhead;
+use super::error::Error;
+use super::open::metadata;
+use super::read_ahead::ReadAhead;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 use futures_util::stream::{self, StreamExt};

@@ -1,6 +1,6 @@
 //! Opens a file for reading and returns its metadata.
 
-use crate::error::Error;
+use super::error::Error;
 use ringway::Engine;
 use ringway::fs::{File, Metadata, OpenOptions};
 use rustix::fs::{OFlags, fcntl_setfl};

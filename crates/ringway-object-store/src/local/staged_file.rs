@@ -1,8 +1,8 @@
 //! A file that is written before its object is visible, and then published.
 
-use crate::publication::{Condition, publish};
-use crate::staging::{NewFile, StagedName};
-use crate::write_error::{Action, Result};
+use super::publication::{Condition, publish};
+use super::staging::{NewFile, StagedName};
+use super::write_error::{Action, Result};
 use bytes::Bytes;
 use ringway::Engine;
 use ringway::fs::File;

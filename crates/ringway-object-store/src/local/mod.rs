@@ -1,0 +1,14 @@
+//! Local files as a store reads and writes them, without object_store's types: what the modules for
+//! its releases share.
+
+pub(crate) mod dir_lock;
+pub(crate) mod error;
+pub(crate) mod etag;
+pub(crate) mod open;
+pub(crate) mod publication;
+pub(crate) mod ranges;
+pub(crate) mod read_ahead;
+pub(crate) mod staged_file;
+pub(crate) mod staging;
+pub(crate) mod stream;
+pub(crate) mod write_error;
