@@ -20,6 +20,8 @@ SUITE ?=
 # Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
 # `make ocaml-bench`, `make data-bench` and `make cluster`.
 ARGS ?=
+# Cargo's profile in `make cluster`: `dev` compiles in a fraction of the time.
+PROFILE ?= release
 # The scale of TPC-H in `make data-bench`: 1 is 400 MB on disk.
 SCALE ?= 10
 
@@ -321,16 +323,16 @@ data-bench: ## Parquet ranges, DataFusion, small files, in some hours; SCALE=10 
 	$(DATA_BENCH) run b --tpch $(TPCH) --wide $(DATA)/wide --json $(DATA)/b.json $(ARGS)
 	$(DATA_BENCH) run c --small $(DATA)/small --json $(DATA)/c.json $(ARGS)
 
-# Everything is built, as for data-bench.
 cluster: SCALE = 1
+cluster: CLUSTER := datafusion/target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 ARGS="..."
 	@$(NEED) $(needs.cluster)
-	$(CARGO) build --release --workspace --manifest-path datafusion/Cargo.toml \
-		--target-dir datafusion/target
+	$(CARGO) build --profile $(PROFILE) --workspace --bins \
+		--manifest-path datafusion/Cargo.toml --target-dir datafusion/target
 	@mkdir -p $(DATA)
 	test -e $(DATA)/tpch-$(SCALE) || \
-		$(DATA_BENCH) generate tpch --scale $(SCALE) --out $(DATA)/tpch-$(SCALE)
-	datafusion/target/release/ringway-ballista-cluster --tables $(DATA)/tpch-$(SCALE) \
+		$(CLUSTER)/data-bench generate tpch --scale $(SCALE) --out $(DATA)/tpch-$(SCALE)
+	$(CLUSTER)/ringway-ballista-cluster --tables $(DATA)/tpch-$(SCALE) \
 		--queries datafusion/queries/tpch --work-dir $(DATA) $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it

@@ -1,6 +1,7 @@
 //! An open file that operations share and keep open. Reading and writing it is in `op`.
 
 use crate::device::{DirectIo, FileFacts};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -58,6 +59,26 @@ pub(crate) enum FileKind {
     Device,
     /// Not checked yet.
     Unknown,
+}
+
+/// Closes a descriptor and reports the error of `close(2)`, which dropping the descriptor ignores.
+/// A network file system may report a failed write there. This blocks;
+/// [`op::close`](crate::op::close) does not.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let file = std::fs::File::open("/etc/passwd")?;
+/// ringway_core::close(file.into())?;
+/// # Ok(()) }
+/// ```
+///
+/// Errors: those of `close(2)`, after which the descriptor is closed nevertheless.
+pub fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor was owned, and nothing uses it after this.
+    match unsafe { libc::close(fd.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Facts about a descriptor that two cheap system calls give.

@@ -56,9 +56,9 @@ pub use buffer::{
 };
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
-pub use file::{File, WeakFile};
+pub use file::{File, WeakFile, close};
 pub use fork::OwnerProcess;
-pub use op::{OpenOptions, Operation};
+pub use op::{NotOpened, OpenOptions, Operation};
 pub use queue::{
     Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
     ParseBackendError, Queue, QueueStats, SqPoll, Table,

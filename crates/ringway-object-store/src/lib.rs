@@ -42,6 +42,10 @@
 //! | `get_ranges` of a backwards or huge range | panics | an error |
 //! | a FIFO | waits for a writer | an empty object |
 //! | a modification time that `DateTime` cannot hold | panics | the nearest that it can |
+//! | `complete` after a part that failed or was dropped | an object with a hole | an error |
+//! | modification time of an object that is put | of the kernel's last tick | of a precise clock |
+//! | a copy to another name of the same file | leaves `PATH#0` | changes nothing |
+//! | a put where no file can be created, as in `/proc` | never ends | an error |
 //! | `PutMode::Update` | not implemented | compares the ETag, among ringway's stores |
 //! | `with_fsync` | since 0.14 | with both releases |
 //! | outside tokio | blocks the thread | does not block |
@@ -51,12 +55,21 @@
 #![allow(clippy::duplicate_mod)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(
+    feature = "object_store_0_13",
+    feature = "object_store_0_14",
+    feature = "parquet_59",
+    feature = "parquet_60"
+))]
+mod advice;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod dir_lock;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod error;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod etag;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+mod locked;
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 mod open;
 #[cfg(any(feature = "parquet_59", feature = "parquet_60"))]

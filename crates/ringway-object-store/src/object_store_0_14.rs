@@ -43,6 +43,20 @@ fn put_result(e_tag: String) -> PutResult {
 
 /// The ranges as `LocalFileSystem` reads them, one after the other.
 fn in_turn(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-    let merged = crate::ranges::merged(ranges);
+    let merged = merged(ranges);
     if merged.len() < ranges.len() { merged } else { ranges.to_vec() }
+}
+
+/// The ranges in order of offset, with those joined that touch or overlap.
+fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }

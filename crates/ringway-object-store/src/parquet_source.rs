@@ -1,6 +1,7 @@
 //! Reads byte ranges of a Parquet file, with errors that name the file and the range. It knows
 //! nothing of the format, so it serves each release of parquet.
 
+use crate::advice::expect_random_reads;
 use bytes::Bytes;
 use ringway::fs::File;
 use ringway::{Block, Coalesce};
@@ -22,6 +23,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(file: File) -> Self {
+        expect_random_reads(&file);
         Self { file, path: None, size: None, coalesce: Coalesce::default() }
     }
 

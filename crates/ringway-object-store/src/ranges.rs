@@ -70,17 +70,3 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
         }
     })
 }
-
-/// The ranges in order of offset, with those joined that touch or overlap.
-pub(crate) fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut ranges = ranges.to_vec();
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
-    }
-    merged
-}

@@ -1,19 +1,23 @@
 //! A file that is written before its object is visible, and then published.
 
-use crate::dir_lock::DirLock;
+use crate::dir_lock::LockKind;
+use crate::locked::call_locked;
 use crate::staging::{NewFile, StagedName};
 use crate::write_error::{Action, Result, WriteError};
 use bytes::Bytes;
 use ringway::Engine;
 use ringway::fs::File;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use std::fs::Metadata;
-use std::io;
+use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The most buffers of one system call (`IOV_MAX`).
 const MAX_BUFFERS: usize = 1024;
+
+/// Objects up to this length are written by one call on one thread: that costs less than a wakeup
+/// for each step.
+const ONE_CALL: usize = 64 << 10;
 
 /// A file that becomes an object when it is [published](Self::publish). Dropping it removes it; a
 /// write that is still in flight then reaches a file without a name.
@@ -39,11 +43,16 @@ pub(crate) enum Condition {
 }
 
 impl StagedFile {
-    /// Creates the file for an object, and missing directories. If the future is dropped, no file
-    /// is left.
-    pub(crate) async fn create(engine: &Engine, dest: PathBuf, fsync: bool) -> Result<Self> {
+    /// Creates the file for an object, and missing directories, and writes the beginning of its
+    /// content. If the future is dropped, no file is left.
+    pub(crate) async fn create(
+        engine: &Engine,
+        dest: PathBuf,
+        begin: Vec<Bytes>,
+        fsync: bool,
+    ) -> Result<Self> {
         let path = dest.clone();
-        let new = call(engine, Action::CreateFile, &dest, move || NewFile::create(&path)).await?;
+        let new = call(engine, Action::CreateFile, &dest, move || create(&path, &begin)).await?;
         let file = File::from_fd(new.file.into(), engine);
         let staged = Self { engine: engine.clone(), fsync, dest, file, name: new.name };
         match fsync {
@@ -70,22 +79,11 @@ impl StagedFile {
     pub(crate) async fn publish(self, condition: Condition) -> Result<Metadata> {
         let ready = self.prepare().await;
         let Self { engine, fsync, dest, file, name } = self.keep_if(ready).await?;
-        // Waits until no write is in flight. Closing reports late errors of some network file
-        // systems.
-        let closed = async {
-            let file = file.into_std().await?;
-            File::from_fd(file.into(), &engine).close().await
-        };
-        let closed = closed.await.map_err(Action::CopyData.failed(&dest));
+        // Waits until no write is in flight.
+        let file = file.into_std().await.map_err(Action::CopyData.failed(&dest));
         let path = dest.clone();
-        let metadata = call(&engine, Action::Rename, &dest, move || {
-            closed?;
-            if !fsync {
-                touch(name.path());
-            }
-            publish(name, &path, condition)
-        })
-        .await?;
+        let finish = move || finish(file?, name, &path, !fsync);
+        let metadata = publish(&engine, &dest, finish, condition).await?;
         if fsync && let Some(parent) = dest.parent() {
             sync_dirs(&engine, [parent]).await?;
         }
@@ -120,6 +118,31 @@ impl StagedFile {
         drop(file);
         call(&engine, Action::Delete, &dest, move || name.remove()).await
     }
+}
+
+/// Writes a whole object, and returns its metadata. Errors and dropping as
+/// [`StagedFile::publish`].
+pub(crate) async fn put(
+    engine: &Engine,
+    dest: PathBuf,
+    content: Vec<Bytes>,
+    condition: Condition,
+    fsync: bool,
+) -> Result<Metadata> {
+    let is_small = content.iter().map(Bytes::len).sum::<usize>() <= ONE_CALL;
+    if is_small && !fsync {
+        let path = dest.clone();
+        let write = move || {
+            let NewFile { file, name, .. } = create(&path, &content)?;
+            finish(file, name, &path, true)
+        };
+        return publish(engine, &dest, write, condition).await;
+    }
+    let (begin, rest) = if is_small { (content, Vec::new()) } else { (Vec::new(), content) };
+    let staged = StagedFile::create(engine, dest, begin, fsync).await?;
+    let written = write(staged.file(), rest, 0).await;
+    let written = written.map_err(Action::CopyData.failed(staged.dest()));
+    staged.keep_if(written).await?.publish(condition).await
 }
 
 /// Writes these buffers, one after the other, at an offset.
@@ -170,40 +193,76 @@ pub(crate) async fn call<T: Send + 'static>(
     engine.call(move || Ok(work())).await.map_err(action.failed(path))?
 }
 
-/// Sets the modification time to that of a precise clock; see [`publish`]. Blocks.
-fn touch(path: &Path) {
-    let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) else { return };
-    // Not `UTIME_NOW`, which is the time of the last tick.
-    let now = Timespec { tv_sec: now.as_secs() as i64, tv_nsec: now.subsec_nanos().into() };
-    let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    let times = Timestamps { last_access: kept, last_modification: now };
-    let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+/// Creates the file for an object, and writes the beginning of its content. Blocks.
+fn create(dest: &Path, begin: &[Bytes]) -> Result<NewFile> {
+    let new = NewFile::create(dest)?;
+    let mut slices: Vec<_> = begin.iter().map(|buffer| IoSlice::new(buffer)).collect();
+    write_all(&new.file, &mut slices).map_err(Action::CopyData.failed(dest))?;
+    Ok(new)
 }
 
-/// Gives a file that is completely written its name. Blocks.
+fn write_all(mut file: &std::fs::File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // Skips those that are empty.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match file.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Closes a file that is completely written. Blocks.
 ///
-/// The caller has set the modification time to that of a precise clock. The kernel's own times are
+/// `touches`: sets its modification time to that of a precise clock. The kernel's own times are
 /// those of its last tick, so two versions of an object that follow each other fast could have the
 /// same time; and if the second one got the inode of a version removed in between, also the same
 /// ETag.
-fn publish(name: StagedName, dest: &Path, condition: Condition) -> Result<Metadata> {
-    let metadata =
-        std::fs::symlink_metadata(name.path()).map_err(Action::Metadata.failed(name.path()))?;
-    let lock = DirLock::take(dest.parent());
-    match condition {
-        // Without a lock only updates are refused.
-        Condition::None => name.rename(dest)?,
-        Condition::Create => name.link(dest)?,
-        Condition::Update { e_tag, of } => {
-            lock.as_ref().map_err(|error| {
-                Action::Lock.failed(dest.parent().unwrap_or(dest))(copy_of(error))
-            })?;
-            check_e_tag(dest, &e_tag, of)?;
-            name.rename(dest)?;
-        }
+fn finish(
+    file: std::fs::File,
+    name: StagedName,
+    dest: &Path,
+    touches: bool,
+) -> Result<(StagedName, Metadata)> {
+    if touches {
+        let _ = file.set_modified(SystemTime::now());
     }
-    drop(lock);
-    Ok(metadata)
+    let metadata = file.metadata().map_err(Action::Metadata.failed(name.path()))?;
+    // Closing reports late errors of some network file systems.
+    ringway_core::close(file.into()).map_err(Action::CopyData.failed(dest))?;
+    Ok((name, metadata))
+}
+
+/// Gives the file that `finish` returns its name, under the lock of the directory.
+async fn publish(
+    engine: &Engine,
+    dest: &Path,
+    finish: impl FnOnce() -> Result<(StagedName, Metadata)> + Send + 'static,
+    condition: Condition,
+) -> Result<Metadata> {
+    let path = dest.to_owned();
+    let kind = match condition {
+        Condition::Update { .. } => LockKind::Exclusive,
+        Condition::None | Condition::Create => LockKind::Shared,
+    };
+    let rename = move |(name, metadata): (StagedName, Metadata), locked: io::Result<()>| {
+        match condition {
+            // Without a lock only updates are refused.
+            Condition::None => name.rename(&path)?,
+            Condition::Create => name.link(&path)?,
+            Condition::Update { e_tag, of } => {
+                locked.map_err(Action::Lock.failed(path.parent().unwrap_or(&path)))?;
+                check_e_tag(&path, &e_tag, of)?;
+                name.rename(&path)?;
+            }
+        }
+        Ok(metadata)
+    };
+    let dirs = dest.parent().map(Path::to_owned).into_iter().collect();
+    call_locked(engine, Action::Rename, dest, (kind, dirs), finish, rename).await
 }
 
 /// Checks that the object exists and has this ETag. Blocks.
@@ -217,8 +276,4 @@ fn check_e_tag(path: &Path, expected: &str, of: fn(&Metadata) -> String) -> Resu
         Err(error) if error.kind() == io::ErrorKind::NotFound => refused(error.to_string()),
         Err(error) => Err(Action::Metadata.failed(path)(error)),
     }
-}
-
-fn copy_of(error: &io::Error) -> io::Error {
-    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }

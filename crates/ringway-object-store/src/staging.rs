@@ -7,6 +7,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{io, process};
 
+/// How often missing parents are created. Another program may remove them again, but in `/proc`,
+/// for example, no file can be created although the directory exists.
+const MAX_TRIES: usize = 100;
+
 /// A new file under a staged name.
 #[derive(Debug)]
 pub(crate) struct NewFile {
@@ -19,7 +23,7 @@ pub(crate) struct NewFile {
 impl NewFile {
     /// Creates a file that is to become `dest`, and missing parents.
     pub(crate) fn create(dest: &Path) -> Result<Self> {
-        let mut number = 1u64;
+        let (mut number, mut tries) = (1u64, 0);
         let mut changed_dirs = Vec::new();
         loop {
             let path = staged_path(dest, number);
@@ -29,7 +33,8 @@ impl NewFile {
                     return Ok(Self { file, name, changed_dirs });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {
+                    tries += 1;
                     changed_dirs.extend(create_parents(dest, error)?);
                 }
                 Err(error) => return Err(Action::Open.failed(&path)(error)),

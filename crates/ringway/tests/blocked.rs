@@ -25,7 +25,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(20);
 #[test]
 fn blocked_opens_do_not_delay_other_opens() {
     for kind in BACKENDS {
-        let Some(engine) = build_or_skip(kind, Engine::builder()) else { continue };
+        // The other opens are operations.
+        let builder = Engine::builder().try_cached(false);
+        let Some(engine) = build_or_skip(kind, builder) else { continue };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         fifo(&path);
@@ -171,7 +173,8 @@ fn aligned() -> AlignedBuffer {
 #[test]
 fn a_slow_close_does_not_delay_other_operations() {
     for kind in BACKENDS {
-        let builder = Engine::builder().shards(1).reaping(Reaping::Manual);
+        // What the other thread does are operations.
+        let builder = Engine::builder().shards(1).reaping(Reaping::Manual).try_cached(false);
         let Some(engine) = build_or_skip(kind, builder) else { continue };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

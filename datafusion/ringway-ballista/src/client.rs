@@ -1,6 +1,7 @@
 //! Sessions whose queries run on a cluster.
 
 use ballista_core::JobId;
+use ballista_core::config::{BALLISTA_ADAPTIVE_PLANNER_ENABLED, BALLISTA_CLIENT_PULL};
 use ballista_core::execution_plans::DistributedQueryExec;
 use ballista_core::extension::{SessionConfigExt, SessionStateExt};
 use ballista_core::serde::protobuf::CancelJobParams;
@@ -13,9 +14,18 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_proto::protobuf::LogicalPlanNode;
 use ringway::Engine;
 
-/// The configuration of a session on a cluster, before anything is changed.
+/// The configuration of a session on a cluster. It differs from Ballista's in two settings, which a
+/// program may set back:
+///
+/// - `ballista.planner.adaptive.enabled` is off. With the adaptive planner of Ballista 55, a query
+///   waits for ever when it has lost a shuffle file: its scheduler cannot repeat a stage ("Can't
+///   find active stage to update stage outputs").
+/// - `ballista.client.pull` is on. The client knows the [`jobs`] of a query as soon as the
+///   scheduler has them, so it can cancel them; it asks for their state every 50 ms.
 pub fn config() -> SessionConfig {
     SessionConfig::new_with_ballista()
+        .set_bool(BALLISTA_ADAPTIVE_PLANNER_ENABLED, false)
+        .set_bool(BALLISTA_CLIENT_PULL, true)
 }
 
 /// Makes a session whose queries run on the cluster of this scheduler, `HOST:PORT`. With an engine,

@@ -1,13 +1,11 @@
-//! The execution engine of an executor: Ballista's, with readers and writers of shuffle files that
-//! use ringway put into the plans of stages.
+//! The execution engine of an executor: Ballista's, with readers of shuffle files that use ringway
+//! put into the plans of stages.
 
 use crate::cancellation::{self, CancellableLeaf, CancellableStage, Token};
 use crate::client_pool::ClientPool;
 use crate::shuffle_reader::ShuffleReader;
-use crate::shuffle_writer::PassthroughStage;
 use ballista_core::JobId;
 use ballista_core::client_pool::BallistaClientPool;
-use ballista_core::execution_plans::{RangeShuffleReaderExec, ShuffleWriterExec};
 use ballista_executor::execution_engine::{
     DefaultExecutionEngine, ExecutionEngine, QueryStageExecutor,
 };
@@ -36,7 +34,8 @@ impl RingwayExecutionEngine {
 
 impl RingwayExecutionEngine {
     /// Replaces the leaves of a plan: readers of shuffle files by those that use ringway, and all
-    /// leaves by ones that end with the token.
+    /// leaves by ones that end with the token. (Ballista's engine puts its own readers of range
+    /// shuffles back.)
     fn with_leaves(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -50,13 +49,6 @@ impl RingwayExecutionEngine {
             let leaf: Arc<dyn ExecutionPlan> = if let Some(reader) = node.downcast_ref() {
                 let pool = self.pool.clone();
                 Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, pool))
-            } else if let Some(reader) = node.downcast_ref::<RangeShuffleReaderExec>() {
-                // The engine of Ballista, which also does this, runs only some of the stages.
-                let reader = reader.with_work_dir(work_dir.to_owned());
-                return Ok(Transformed::yes(Arc::new(match &self.pool {
-                    Some(pool) => reader.with_client_pool(pool.clone()),
-                    None => reader,
-                })));
             } else {
                 node
             };
@@ -80,27 +72,19 @@ impl ExecutionEngine for RingwayExecutionEngine {
     ) -> Result<Arc<dyn QueryStageExecutor>> {
         let (source, token) = cancellation::new();
         let plan = self.with_leaves(plan, work_dir, &token)?;
-        let stage: Arc<dyn QueryStageExecutor> = if plan.is::<ShuffleWriterExec>() {
-            let child = plan.children()[0].clone();
-            let writer = ShuffleWriterExec::try_new(job_id, stage_id, child, work_dir.to_owned())?
-                .with_task_id(task_id)
-                .with_global_output_partition_ids(global_output_partition_ids);
-            Arc::new(PassthroughStage::new(writer, &self.engine))
-        } else {
-            let ballista = match &self.pool {
-                Some(pool) => DefaultExecutionEngine::with_client_pool(pool.clone()),
-                None => DefaultExecutionEngine::new(),
-            };
-            ballista.create_query_stage_exec(
-                job_id,
-                stage_id,
-                task_id,
-                global_output_partition_ids,
-                plan,
-                work_dir,
-                config,
-            )?
+        let ballista = match &self.pool {
+            Some(pool) => DefaultExecutionEngine::with_client_pool(pool.clone()),
+            None => DefaultExecutionEngine::new(),
         };
+        let stage = ballista.create_query_stage_exec(
+            job_id,
+            stage_id,
+            task_id,
+            global_output_partition_ids,
+            plan,
+            work_dir,
+            config,
+        )?;
         Ok(Arc::new(CancellableStage::new(stage, source)))
     }
 }

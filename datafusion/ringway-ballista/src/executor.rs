@@ -12,12 +12,13 @@ use std::time::Duration;
 ///
 /// - tables in local files are read and written through a `RingwayFileSystem`;
 /// - shuffle files of the executor's own machine are read with ringway;
-/// - shuffle files and results are sent to other executors and clients with ringway;
-/// - shuffle files that keep the partitions of their input, and results, are written with ringway.
+/// - shuffle files and results are sent to other executors and clients with ringway.
+///
+/// Ballista writes them. A cancelled task also stops reading, which Ballista's own does not.
 ///
 /// It sets `override_runtime_producer`, `override_execution_engine` and
-/// `override_arrow_flight_service`, and uses the other fields as they are at this moment, so call it
-/// last. It does no I/O.
+/// `override_arrow_flight_service`, and uses the other fields as they are at this moment, so call
+/// it last. It does no I/O.
 ///
 /// Dropping the future of `start_executor_process` does not end the executor's tasks; dropping its
 /// tokio runtime does.

@@ -28,13 +28,13 @@ mod client_pool;
 mod engine;
 pub mod executor;
 mod flight;
+mod ipc_messages;
 pub mod program;
 pub mod scheduler;
 mod shuffle_file;
 mod shuffle_reader;
 #[cfg(test)]
 mod shuffle_tests;
-mod shuffle_writer;
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use ringway::Engine;

@@ -70,6 +70,11 @@ impl Part {
         &self.path
     }
 
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// The bytes in order, read ahead. A file that ends within the range is an error.
     pub(crate) fn blocks(self) -> impl Stream<Item = io::Result<Bytes>> + Send {
         let reader = self.file.reader().chunk(CHUNK).range(self.range.clone());

@@ -2,6 +2,7 @@
 //! reads the files of its own machine with ringway and leaves those of others to Ballista's reader.
 
 use crate::cancellation::no_children;
+use crate::ipc_messages::{Message, Messages};
 use crate::shuffle_file::{Part, is_ipc_file};
 use ballista_core::client_pool::BallistaClientPool;
 use ballista_core::error::BallistaError;
@@ -29,6 +30,8 @@ use datafusion::physical_plan::{
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use ringway::Engine;
 use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -266,44 +269,44 @@ fn read_local(
 }
 
 /// Decodes the batches of a file. It may have several streams, one directly after the other: for
-/// each input of the task that wrote it, and for what the task has spilled.
+/// each input of the task that wrote it, and for what the task has spilled. Damaged bytes are an
+/// error with the path, also where Arrow's decoder panics.
 fn decoded(part: Part) -> impl Stream<Item = Result<RecordBatch>> + Send {
-    struct State<B> {
-        path: PathBuf,
-        blocks: B,
-        block: Buffer,
-        decoder: StreamDecoder,
-    }
-    let state = State {
-        path: part.path().to_owned(),
-        blocks: part.blocks().boxed(),
-        block: Buffer::from(Vec::<u8>::new()),
-        decoder: StreamDecoder::new(),
-    };
-    stream::try_unfold(state, |mut state| async move {
-        let about = |path: PathBuf, error| {
-            DataFusionError::Execution(format!("decode {}: {error}", path.display()))
+    let path = part.path().display().to_string();
+    let len = part.len();
+    let state = (Messages::new(part.blocks().boxed(), len), StreamDecoder::new());
+    let batches = stream::try_unfold(state, |(mut messages, mut decoder)| async move {
+        let Some(message) = messages.next().await? else { return Ok(None) };
+        let (pieces, is_end): (&[Buffer], _) = match &message {
+            Message::Content(pieces) => (pieces, false),
+            Message::EndOfStream(prefix) => (slice::from_ref(prefix), true),
         };
-        loop {
-            if state.block.is_empty() {
-                match state.blocks.try_next().await? {
-                    Some(bytes) => state.block = Buffer::from(bytes),
-                    None => {
-                        let ended = state.decoder.finish();
-                        ended.map_err(|error| about(state.path, error))?;
-                        return Ok(None);
-                    }
-                }
-            }
-            match state.decoder.decode(&mut state.block) {
-                Ok(Some(batch)) => return Ok(Some((batch, state))),
-                Ok(None) => {}
-                // The decoder refuses bytes after the end of its stream: they are the next stream.
-                Err(_) if state.decoder.finish().is_ok() => state.decoder = StreamDecoder::new(),
-                Err(error) => return Err(about(state.path, error)),
-            }
+        // The decoder is not used after a panic.
+        let decoded = catch_unwind(AssertUnwindSafe(|| decode(&mut decoder, pieces)));
+        let batches = decoded.map_err(|_| io::Error::other("Arrow's decoder panicked"))??;
+        if is_end {
+            decoder = StreamDecoder::new();
         }
+        Ok::<_, DataFusionError>(Some((
+            stream::iter(batches).map(Ok::<_, DataFusionError>),
+            (messages, decoder),
+        )))
+    });
+    batches.try_flatten().map_err(move |error: DataFusionError| {
+        DataFusionError::Execution(format!("decode {path}: {error}"))
     })
+}
+
+/// The batches that a message completes: itself, or the one before it if that has no body.
+fn decode(decoder: &mut StreamDecoder, pieces: &[Buffer]) -> Result<Vec<RecordBatch>> {
+    let mut batches = Vec::new();
+    for piece in pieces {
+        let mut piece = piece.clone();
+        while !piece.is_empty() {
+            batches.extend(decoder.decode(&mut piece)?);
+        }
+    }
+    Ok(batches)
 }
 
 /// Adds an error at the end unless there were as many rows as wanted. `None` wants any number.

@@ -15,8 +15,9 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take. Executors compute at a low priority: on a machine that is busy with
+/// other programs, they wait for those.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 pub struct Cluster {
     pub executors: Vec<Option<Executor>>,
@@ -58,14 +59,18 @@ impl Cluster {
     /// Starts a scheduler, and an executor for each of these engines: `None` is one of Ballista's
     /// own. Returns when all executors are registered.
     pub async fn start(engines: &[Option<Engine>]) -> Result<Self> {
+        Self::start_with(engines, PATIENCE.as_secs()).await
+    }
+
+    /// As `start`; the scheduler gives up an executor that is silent for these seconds.
+    pub async fn start_with(engines: &[Option<Engine>], executor_timeout: u64) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let mut config = SchedulerConfig {
             bind_host: "127.0.0.1".to_owned(),
             external_host: "127.0.0.1".to_owned(),
-            // An executor that is gone is noticed soon.
-            executor_timeout_seconds: 3,
+            executor_timeout_seconds: executor_timeout,
             expire_dead_executor_interval_seconds: 1,
             ..Default::default()
         };

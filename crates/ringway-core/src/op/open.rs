@@ -17,6 +17,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The kernel or a filter refuses `openat2(2)` with `RESOLVE_CACHED`.
 static NO_OPEN_NOW: AtomicBool = AtomicBool::new(false);
 
+/// Why [`OpenOptions::open_now`] has not opened a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotOpened {
+    /// The path leads to another mount than expected.
+    OtherMount,
+    /// Anything else.
+    Other,
+}
+
 /// Options for opening a file: those of [`std::fs::OpenOptions`], and more.
 ///
 /// ```
@@ -140,59 +150,81 @@ impl OpenOptions {
         Ok(File::from(options.open(path)?))
     }
 
-    /// Opens an existing regular file for reading, if the kernel has the whole path in its name
-    /// cache: `openat2(2)` with `RESOLVE_CACHED` (5.12). On a local file system
-    /// ([`LocalMounts`](crate::device::LocalMounts)) this does not wait, neither for the device nor
-    /// for the end of a lease. Returns the file and its metadata.
+    /// Opens an existing regular file on this mount for reading, if the kernel has the whole path
+    /// in its name cache: `openat2(2)` with `RESOLVE_CACHED` (5.12). On a local file system
+    /// ([`LocalMounts`](crate::device::LocalMounts)) this waits neither for path lookup nor for the
+    /// end of a lease. Returns the file and its metadata.
     ///
-    /// `None` says nothing about the file: push [`op::open`](crate::op::open()) as usual. It is
-    /// also the result for options other than [`read`](Self::read), [`direct`](Self::direct),
+    /// Nothing else is opened: the type and the mount of what the path leads to are checked first,
+    /// with a descriptor for its place in the tree (`O_PATH`). To open a FIFO, a device or a file
+    /// of a FUSE program even for a moment has effects.
+    ///
+    /// [`NotOpened`] says nothing about the file: push [`op::open`](crate::op::open()) as usual. It
+    /// is also the result for options other than [`read`](Self::read), [`direct`](Self::direct),
     /// [`nofollow`](Self::nofollow) and the flags `O_NOATIME` and `O_NONBLOCK`, for a path with a
-    /// symbolic link, for anything but a regular file, and for every error.
+    /// symbolic link, and for every error.
     ///
     /// ```
     /// # use ringway_core::OpenOptions;
-    /// if let Some((file, metadata)) = OpenOptions::new().read(true).open_now("/etc/passwd") {
+    /// # use ringway_core::device::LocalMounts;
+    /// let path = "/etc/passwd";
+    /// if let Some(mount) = LocalMounts::read().of_path(path)
+    ///     && let Ok((file, metadata)) = OpenOptions::new().read(true).open_now(path, mount)
+    /// {
     ///     println!("{} bytes", metadata.len());
     /// # drop(file);
     /// }
     /// ```
-    pub fn open_now(&self, path: impl AsRef<Path>) -> Option<(File, Metadata)> {
+    pub fn open_now(
+        &self,
+        path: impl AsRef<Path>,
+        mount: u64,
+    ) -> Result<(File, Metadata), NotOpened> {
         const KEPT: i32 = libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
-        let flags = self.bits().ok()?.0 as i32;
+        let flags = self.bits().map_err(|_| NotOpened::Other)?.0 as i32;
         let is_plain = flags & !(KEPT | libc::O_NOFOLLOW | libc::O_CLOEXEC) == libc::O_RDONLY;
         if !is_plain || self.resolve != 0 || NO_OPEN_NOW.load(Ordering::Relaxed) {
-            return None;
+            return Err(NotOpened::Other);
         }
-        let path = CString::new(path.as_ref().as_os_str().as_bytes()).ok()?;
-        let open = Open {
-            dir: libc::AT_FDCWD,
-            path: path.as_ptr(),
-            // An open with O_NONBLOCK waits neither for a lease nor for the other end of a FIFO.
-            flags: u64::from((flags | libc::O_NONBLOCK) as u32),
-            mode: 0,
-            resolve: libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS,
+        let path =
+            CString::new(path.as_ref().as_os_str().as_bytes()).map_err(|_| NotOpened::Other)?;
+        let open = |flags: i32| {
+            let flags = u64::from(flags as u32);
+            let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS;
+            Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode: 0, resolve }.call()
         };
-        let opened = open.call();
-        let is_direct = flags & libc::O_DIRECT != 0;
-        // EINVAL may also mean that the file system does not support direct I/O.
-        let refusals = [libc::ENOSYS, libc::EPERM, libc::EINVAL].map(|errno| -i64::from(errno));
-        if !is_direct && refusals.contains(&opened) {
+        let check = |metadata: &Metadata| {
+            if metadata.mount_id() != Some(mount) {
+                return Err(NotOpened::OtherMount);
+            }
+            if metadata.is_file() { Ok(()) } else { Err(NotOpened::Other) }
+        };
+
+        let place = open(libc::O_PATH | libc::O_CLOEXEC);
+        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
             NO_OPEN_NOW.store(true, Ordering::Relaxed);
         }
-        let file = Open::opened(opened)?;
-        let metadata = Metadata::of_file(&file).ok().filter(Metadata::is_file)?;
+        let place = Open::opened(place).ok_or(NotOpened::Other)?;
+        check(&Metadata::of_file_now(&place).map_err(|_| NotOpened::Other)?)?;
+        drop(place);
+
+        // An open with O_NONBLOCK does not wait for a lease.
+        let file = Open::opened(open(flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
+        // Something else may have taken its place.
+        let metadata = Metadata::of_file_now(&file).map_err(|_| NotOpened::Other)?;
+        check(&metadata)?;
         if flags & libc::O_NONBLOCK == 0 {
             // On a regular file it has no meaning for `read(2)`, but some file systems and kernels
             // let io_uring fail with EAGAIN.
             // SAFETY: `fcntl` with F_SETFL takes numbers only, and `file` is open.
             let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & KEPT) };
             if set < 0 {
-                return None;
+                return Err(NotOpened::Other);
             }
         }
+        let is_direct = flags & libc::O_DIRECT != 0;
         file.set_traits(Traits { kind: FileKind::Storage, direct: is_direct });
-        Some((file, metadata))
+        Ok((file, metadata))
     }
 
     fn flag(&mut self, flag: i32, yes: bool) -> &mut Self {
@@ -436,6 +468,18 @@ mod tests {
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
     }
 
+    fn mount_of(path: &Path) -> u64 {
+        let mount = Metadata::of_file_now(&File::open(path).unwrap()).unwrap().mount_id();
+        // Without it, every open is refused.
+        mount.unwrap_or(0)
+    }
+
+    fn make_fifo(path: &Path) {
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is a C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    }
+
     #[test]
     fn only_a_plain_open_of_a_regular_file_is_made_in_place() {
         let dir = tempfile::tempdir().unwrap();
@@ -443,34 +487,69 @@ mod tests {
         let dir = dir.path().canonicalize().unwrap();
         let path = dir.join("file");
         fs::write(&path, b"content").unwrap();
+        let mount = mount_of(&path);
         let mut read = OpenOptions::new();
         read.read(true);
-        let Some((file, metadata)) = read.open_now(&path) else {
+        let Ok((file, metadata)) = read.open_now(&path, mount) else {
             println!("skipped: no openat2 with RESOLVE_CACHED");
             return;
         };
         assert_eq!((metadata.len(), metadata.is_file(), file.is_direct()), (7, true, false));
-        assert_eq!(metadata.mount_id(), Metadata::of_file(&file).unwrap().mount_id());
+        assert_eq!(metadata.mount_id(), Some(mount));
         assert_eq!(flags(&file) & (libc::O_NONBLOCK | libc::O_ACCMODE), libc::O_RDONLY);
-        let (file, _) = read.clone().custom_flags(libc::O_NONBLOCK).open_now(&path).unwrap();
+        let mut nonblocking = read.clone();
+        let (file, _) = nonblocking.custom_flags(libc::O_NONBLOCK).open_now(&path, mount).unwrap();
         assert_ne!(flags(&file) & libc::O_NONBLOCK, 0, "the caller asked for it");
+        assert_eq!(read.open_now(&path, mount + 1).unwrap_err(), NotOpened::OtherMount);
 
         std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
-        let fifo = CString::new(dir.join("fifo").as_os_str().as_bytes()).unwrap();
-        // SAFETY: the path is a C string.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        make_fifo(&dir.join("fifo"));
         for other in ["link", "fifo", "missing", "", "file\0"] {
-            assert!(read.open_now(dir.join(other)).is_none(), "{other:?}");
+            let refused = read.open_now(dir.join(other), mount).unwrap_err();
+            assert_eq!(refused, NotOpened::Other, "{other:?}");
         }
-        assert!(OpenOptions::new().open_now(&path).is_none(), "no access");
         let unusual = [
+            OpenOptions::new(),
             read.clone().write(true).clone(),
             read.clone().custom_flags(libc::O_PATH).clone(),
             read.clone().custom_flags(libc::O_SYNC).clone(),
             read.clone().resolve(libc::RESOLVE_BENEATH).clone(),
         ];
         for options in unusual {
-            assert!(options.open_now(&path).is_none(), "{options:?}");
+            assert!(options.open_now(&path, mount).is_err(), "{options:?}");
         }
+        assert!(read.open_now(&path, mount).is_ok(), "no refusal was taken for the kernel's");
+    }
+
+    /// A writer that waits for a reader would begin to write, and get EPIPE, if a FIFO were opened
+    /// for a moment.
+    #[test]
+    fn a_fifo_is_not_opened_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("fifo");
+        make_fifo(&path);
+        let mount = mount_of(dir.path());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                // SAFETY: `gettid` has no arguments.
+                sender.send(unsafe { libc::gettid() }).unwrap();
+                fs::write(path, b"text")
+            }
+        });
+        let call = format!("/proc/self/task/{}/syscall", receiver.recv().unwrap());
+        // Its number is the first word while the thread is blocked in it.
+        let waits = || {
+            let text = fs::read_to_string(&call).unwrap();
+            text.split(' ').next() == Some(&libc::SYS_openat.to_string())
+        };
+        while !waits() {
+            std::thread::yield_now();
+        }
+        assert!(OpenOptions::new().read(true).open_now(&path, mount).is_err());
+        assert!(waits(), "the writer found a reader");
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        writer.join().unwrap().unwrap();
     }
 }

@@ -112,14 +112,14 @@ impl Metadata {
         Self(unsafe { std::mem::zeroed() })
     }
 
-    /// The metadata of an open file, from a blocking call. On a local file system it does not wait
-    /// for the device. Errors: those of `statx(2)`.
-    pub fn of_file(file: &File) -> io::Result<Self> {
+    /// The metadata of an open file as far as this machine knows it, with its mount: no server is
+    /// asked. Errors: those of `statx(2)`.
+    pub(crate) fn of_file_now(file: &File) -> io::Result<Self> {
         let mut metadata = Self::empty();
         let statx = Statx {
             dir: file.as_raw_fd(),
             path: c"".as_ptr(),
-            flags: libc::AT_EMPTY_PATH,
+            flags: libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC,
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
             buffer: &raw mut metadata.0,
         };
@@ -130,7 +130,7 @@ impl Metadata {
     }
 
     /// The id of the file's mount (`/proc/self/mountinfo`), if this metadata is that of
-    /// [`of_file`](Self::of_file) and the kernel reports it (5.8).
+    /// [`OpenOptions::open_now`](crate::OpenOptions::open_now).
     pub fn mount_id(&self) -> Option<u64> {
         (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)
     }

@@ -53,20 +53,28 @@ use std::path::PathBuf;
 /// An object is written to a staged file next to it, `PATH#N`, which then takes its name. Readers
 /// see the old object or the new one, never a part. After an error, or if the future is dropped,
 /// the staged file is removed and the old object is kept; a future that is dropped at the end of a
-/// write may still have replaced it.
+/// write may still have replaced it. After a crash staged files may be left: listings hide them,
+/// and nothing removes them, as with `LocalFileSystem`.
 ///
 /// A multipart upload is completed only if all its parts are written. If a part failed, or its
 /// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.
 ///
 /// `PutMode::Update` is supported. It compares the ETag and replaces the object while it holds an
-/// exclusive `flock(2)` of the object's directory, which all writes of this store take when they
-/// change names: so an update is never lost to a put, upload, copy, rename or delete through any
-/// `RingwayFileSystem`, in this process or in others of this machine. Programs that change the
-/// directory without the lock, `LocalFileSystem` among them, are not covered. Every put and upload
-/// of this store sets the modification time from a precise clock, so that two versions of an object
-/// have different ETags, unless the clock is set back or the file system stores coarser times. An
-/// update fails if the directory cannot be read or locked; other writes then go ahead without the
-/// lock. A program that keeps a directory locked makes writes to it wait.
+/// exclusive `flock(2)` of the object's directory. All other writes of this store hold it too when
+/// they change names, those that need not exclude each other a shared one: so an update is never
+/// lost to a put, upload, copy, rename or delete through any `RingwayFileSystem`, in this process
+/// or in others of this machine. Programs that change the directory without the lock,
+/// `LocalFileSystem` among them, are not covered, nor are other machines that share a network file
+/// system. An update fails if the directory cannot be read or locked; other writes then go ahead
+/// without the lock.
+///
+/// A program that keeps a directory locked makes writes to it wait, but no others: however many
+/// writes wait for a directory, one thread does. A write whose future is dropped
+/// meanwhile does not happen.
+///
+/// Every put and upload of this store sets the modification time from a precise clock. So two
+/// versions of an object have different ETags, unless the clock is set back, or the file system
+/// stores coarser times or does not let the file's owner set them.
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
     /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.

@@ -4,6 +4,7 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{GetOptions, GetResult, GetResultPayload, ObjectMeta, Result};
 use super::{e_tag, get_result, in_turn};
+use crate::advice::expect_random_reads;
 use crate::error::Error;
 use crate::etag::last_modified;
 use crate::open;
@@ -86,6 +87,7 @@ impl RingwayFileSystem {
             // A read at an offset is refused, rather than made to wait for a writer.
             return Err(Error::read(&path, Errno::SPIPE.into()).into());
         }
+        expect_random_reads(&file);
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }
 }

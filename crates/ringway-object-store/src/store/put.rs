@@ -7,8 +7,8 @@ use super::object_store::{
 };
 use super::{e_tag, put_result};
 use crate::error::Error as ReadError;
-use crate::staged_file::{Condition, StagedFile, write};
-use crate::write_error::{Action, WriteError};
+use crate::staged_file::{Condition, put};
+use crate::write_error::WriteError;
 use ringway::Engine;
 use std::path::Path as FilePath;
 
@@ -28,10 +28,8 @@ impl RingwayFileSystem {
             PutMode::Create => Condition::Create,
             PutMode::Update(version) => update(&path, version)?,
         };
-        let staged = StagedFile::create(self.used_engine()?, path, self.fsync).await?;
-        let written = write(staged.file(), payload.into_iter().collect(), 0).await;
-        let written = written.map_err(Action::CopyData.failed(staged.dest()));
-        let metadata = staged.keep_if(written).await?.publish(condition).await?;
+        let content = payload.into_iter().collect();
+        let metadata = put(self.used_engine()?, path, content, condition, self.fsync).await?;
         Ok(put_result(e_tag(&metadata)))
     }
 

@@ -5,8 +5,9 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
-use crate::dir_lock::DirLock;
-use crate::staged_file::{call, sync_dirs};
+use crate::dir_lock::LockKind;
+use crate::locked::call_locked;
+use crate::staged_file::sync_dirs;
 use crate::staging::create_parents;
 use crate::write_error::{Action, WriteError};
 use futures_util::FutureExt;
@@ -63,20 +64,22 @@ impl RingwayFileSystem {
             // Whoever wrote the object may not have synced it.
             sync_content(engine, &from).await?;
         }
-        let (local, target) = (self.local.clone(), to.clone());
-        let work = move || {
-            let mut changed = new_dirs(&from, &to);
-            let mut parents = Vec::from_iter(to.parent().map(FilePath::to_owned));
-            if changes_source {
-                parents.extend(from.parent().map(FilePath::to_owned));
-            }
-            parents.dedup();
-            // Without a lock only updates are refused.
-            let _lock = DirLock::take(parents.iter().map(PathBuf::as_path));
+        let mut parents = Vec::from_iter(to.parent().map(FilePath::to_owned));
+        if changes_source {
+            parents.extend(from.parent().map(FilePath::to_owned));
+        }
+        parents.dedup();
+        let (local, dirs, target) = (self.local.clone(), parents.clone(), to.clone());
+        let prepare = move || Ok((new_dirs(&from, &to), from, to));
+        // Without a lock only updates are refused.
+        let change = move |(mut changed, from, to): (Vec<PathBuf>, PathBuf, PathBuf), _locked| {
             changed.append(&mut parents);
             Ok(work(local, &from, &to).map(|()| changed))
         };
-        let changed = call(engine, Action::Rename, &target, work).await?.map_err(renamed)?;
+        // Alone: two copies of a file to one name at a time would leave the link that one renames.
+        let lock = (LockKind::Exclusive, dirs);
+        let changed = call_locked(engine, Action::Rename, &target, lock, prepare, change).await?;
+        let changed = changed.map_err(renamed)?;
         if self.fsync {
             sync_dirs(engine, changed).await?;
         }

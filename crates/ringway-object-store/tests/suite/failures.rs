@@ -24,12 +24,10 @@ fn store(dir: &FilePath, engine: &Engine) -> RingwayFileSystem {
     RingwayFileSystem::new_with_prefix(dir).unwrap().with_engine(engine)
 }
 
-fn large() -> Vec<u8> {
-    vec![7; LARGE]
-}
-
-/// Writes of every kind fail with this error and change nothing. The directory has `object`.
-async fn all_fail(engine: &Engine, dir: &FilePath, errno: i32) {
+/// Writes of every kind and of this many bytes fail with this error and change nothing. The
+/// directory has `object`.
+async fn all_fail(engine: &Engine, dir: &FilePath, len: usize, errno: i32) {
+    let large = || vec![7; len];
     let store = store(dir, engine);
     let path = Path::from("object");
     let check = |error: Error| {
@@ -62,16 +60,19 @@ fn a_file_that_may_not_grow() {
         &format!("{RELEASE}::failures::a_file_that_may_not_grow"),
         |_| {},
         || {
-            let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
-            // SAFETY: the limit is a live value that is only read; ignoring a signal is safe.
-            unsafe {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-            }
-            for engine in engines() {
-                let dir = scratch();
-                std::fs::write(dir.path().join("object"), b"old").unwrap();
-                runtime().block_on(all_fail(&engine, dir.path(), libc::EFBIG));
+            // Also for objects that are written by one call.
+            for (limit, len) in [(1 << 20, LARGE), (1000, 4096)] {
+                let limit = libc::rlimit { rlim_cur: limit, rlim_max: 1 << 20 };
+                // SAFETY: the limit is a live value that is only read; ignoring a signal is safe.
+                unsafe {
+                    libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                    assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+                }
+                for engine in engines() {
+                    let dir = scratch();
+                    std::fs::write(dir.path().join("object"), b"old").unwrap();
+                    runtime().block_on(all_fail(&engine, dir.path(), len, libc::EFBIG));
+                }
             }
         },
     );
@@ -109,7 +110,7 @@ fn a_full_disk() {
             }
             std::fs::write(dir.path().join("object"), b"old").unwrap();
             for engine in engines() {
-                runtime().block_on(all_fail(&engine, dir.path(), libc::ENOSPC));
+                runtime().block_on(all_fail(&engine, dir.path(), LARGE, libc::ENOSPC));
             }
         },
     );
@@ -128,7 +129,8 @@ fn injected_errors_of_writes() {
             std::fs::write(dir.path().join("object"), b"old").unwrap();
             runtime().block_on(async {
                 let store = store(dir.path(), &engine);
-                let put = store.put(&"object".into(), "new".into()).await;
+                // Short objects are not written by an operation of the engine.
+                let put = store.put(&"object".into(), vec![7; 100_000].into()).await;
                 let text = put.unwrap_err().to_string();
                 assert!(text.contains(&format!("os error {errno}")), "{kind}: {text}");
                 assert!(text.contains(dir.path().join("object").to_str().unwrap()), "{text}");
@@ -144,6 +146,7 @@ fn injected_errors_of_writes() {
 /// Closing the engine fails all later writes; nothing is left of those in flight.
 #[test]
 fn a_backend_that_fails() {
+    const LONG: usize = 100_000;
     for kind in BACKENDS {
         for enters in [0, 1, 2, 3, 5, 8] {
             let plan = format!("enters={enters}").parse().unwrap();
@@ -152,12 +155,12 @@ fn a_backend_that_fails() {
             let dir = scratch();
             runtime().block_on(async {
                 let store = store(dir.path(), &engine);
-                for _ in 0..10 {
-                    let _ = store.put(&"object".into(), "whole".into()).await;
+                for len in [5, LONG].repeat(5) {
+                    let _ = store.put(&"object".into(), vec![7; len].into()).await;
                 }
                 until_unstaged(dir.path()).await;
                 if let Ok(object) = std::fs::read(dir.path().join("object")) {
-                    assert_eq!(object, b"whole");
+                    assert!(object == [7; 5] || object == [7; LONG], "{} bytes", object.len());
                 }
             });
         }

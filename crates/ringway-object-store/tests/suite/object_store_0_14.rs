@@ -12,6 +12,8 @@ mod durable;
 mod failures;
 #[path = "integration.rs"]
 mod integration;
+#[path = "locks.rs"]
+mod locks;
 #[path = "multipart.rs"]
 mod multipart;
 #[path = "parity.rs"]

@@ -11,11 +11,11 @@ use std::sync::Arc;
 impl Engine {
     /// Runs a blocking call on one of the engine's threads and returns its result. Use it for
     /// system calls on files that ringway has no function for. At most 16 calls of each shard run
-    /// at a time; further ones wait in order.
+    /// at a time, not counting those that hang; further ones wait in order.
     ///
     /// If the future is dropped before `work` has started, `work` is dropped without running.
-    /// Otherwise it runs to its end, and the thread drops its result. So `work` or its result must
-    /// own what needs cleaning up.
+    /// Otherwise it runs to its end, and its result is dropped. So `work` or its result must own
+    /// what needs cleaning up.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -26,8 +26,8 @@ impl Engine {
     /// # Ok(()) }
     /// ```
     ///
-    /// Errors: those of `work`; ESHUTDOWN if the engine's backend has failed, and ECHILD in a
-    /// forked child. `work` was then not run, unless it had already started.
+    /// Errors: those of `work`; EIO if it panics; ESHUTDOWN if the engine's backend has failed, and
+    /// ECHILD in a forked child. After the last two, `work` was not run, unless it had started.
     pub async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,

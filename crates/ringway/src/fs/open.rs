@@ -4,7 +4,7 @@ use super::op_result::opened;
 use super::{File, Metadata, local, op_result};
 use crate::Engine;
 use crate::engine::{Lane, OpFuture, Schedule, poll_proceed};
-use ringway_core::op;
+use ringway_core::{NotOpened, op};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::future::poll_fn;
@@ -243,11 +243,14 @@ impl OpenOptions {
         }
         let mount = local::mount_of(engine, path).await?;
         poll_fn(|cx| poll_proceed(cx, 0)).await;
-        let (file, metadata) = self.inner.open_now(path)?;
-        if metadata.mount_id() != Some(mount) {
-            local::forget();
+        match self.inner.open_now(path, mount) {
+            Ok(opened) => Some(opened),
+            Err(NotOpened::OtherMount) => {
+                local::forget();
+                None
+            }
+            Err(_) => None,
         }
-        Some((file, metadata))
     }
 
     /// Opens a file with an operation of the engine.

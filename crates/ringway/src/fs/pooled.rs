@@ -44,7 +44,7 @@ impl File {
         }
         let mut buffer = pool.get(len, self.is_direct())?;
         let cached =
-            if tries { self.copy_cached(&mut buffer, enclosed.start, true).await } else { None };
+            if tries { self.read_cached(&mut buffer, enclosed.start, true).await } else { None };
         let read = match cached {
             Some(read) => read,
             None => {
@@ -147,7 +147,7 @@ impl File {
             poll_fn(|cx| poll_proceed(cx, if read.len() < COPY_STEP { read.len() } else { 0 }))
                 .await;
             let mut buffer = pool.get(read.len(), self.is_direct())?;
-            match self.read_cached(&mut buffer, read.start).await {
+            match self.read_cached(&mut buffer, read.start, false).await {
                 Some(len) => blocks.push(Some(Ok(pool.block(buffer, len)))),
                 None => {
                     operations.push(op::read(self.core(), buffer, read.start).exact());
@@ -214,7 +214,7 @@ impl File {
     /// Finishes a planned read that was not cached.
     pub(crate) async fn end_planned(self, mut buffer: Buffer, offset: u64) -> io::Result<Block> {
         let cached = if buffer.len() > COPY_STEP {
-            self.read_cached(&mut buffer, offset).await
+            self.read_cached(&mut buffer, offset, false).await
         } else {
             None
         };

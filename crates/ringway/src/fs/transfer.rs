@@ -259,7 +259,7 @@ impl File {
                 // Boxed, so that it does not enlarge the future of every read.
                 return Box::pin(self.read_around(buffer, offset)).await;
             }
-            if let Some(read) = self.read_cached(&mut buffer, offset).await {
+            if let Some(read) = self.read_cached(&mut buffer, offset, false).await {
                 return (Ok(read), buffer);
             }
         }
@@ -294,22 +294,17 @@ impl File {
 
     /// Reads from the page cache, up to the end of the file. Returns `None` if some of the data is
     /// not cached, and with direct I/O.
-    pub(super) async fn read_cached(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
-        if !self.tries_cache() {
-            return None;
-        }
-        self.copy_cached(buffer, offset, false).await
-    }
-
-    /// As [`read_cached`](Self::read_cached), after the decision to try. With `charged`, the caller
-    /// has called [`poll_proceed`] for the first [`COPY_STEP`] bytes.
-    pub(super) async fn copy_cached(
+    ///
+    /// With `charged`, the caller has checked [`tries_cache`](Self::tries_cache) and called
+    /// [`poll_proceed`] for the first [`COPY_STEP`] bytes.
+    pub(super) async fn read_cached(
         &self,
         buffer: &mut Buffer,
         offset: u64,
         mut charged: bool,
     ) -> Option<usize> {
-        let bytes = buffer.as_mut_slice().filter(|bytes| !bytes.is_empty())?;
+        let tries = charged || self.tries_cache();
+        let bytes = buffer.as_mut_slice().filter(|bytes| tries && !bytes.is_empty())?;
         let mut read = 0;
         for piece in bytes.chunks_mut(COPY_STEP) {
             // Yield before the read, so that a task that yields does not hold what it has read.

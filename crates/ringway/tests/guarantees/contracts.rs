@@ -332,7 +332,10 @@ async fn three_dropping_at_any_poll(setup: Setup) {
     let (reader, _writer) = setup.pipe();
     for polls in 0..12 {
         let work = async {
-            let other = setup.engine.open(setup.path("any")).await?;
+            // To write, so that the open is an operation.
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).engine(&setup.engine);
+            let other = options.open(setup.path("any")).await?;
             let ranges: Vec<_> = (0..20).map(|at| at * 9000..at * 9000 + 100).collect();
             let parts = file.read_ranges_each(&ranges, Coalesce::never()).await?;
             for (part, range) in parts.into_iter().zip(&ranges) {

@@ -195,3 +195,19 @@ fn a_thread_that_dies() {
         reap_until_idle(&fixture.engine);
     });
 }
+
+#[test]
+fn a_call_that_panics() {
+    on_each_fixture("a_call_that_panics", |fixture| {
+        block_on(async {
+            let panics = || -> std::io::Result<()> { panic!("expected") };
+            // More than there are threads for calls.
+            for _ in 0..40 {
+                let error = fixture.engine.call(panics).await.unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            }
+            assert_eq!(fixture.engine.call(|| Ok(7)).await.unwrap(), 7);
+        });
+        fixture.assert_works();
+    });
+}

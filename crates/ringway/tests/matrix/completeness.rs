@@ -11,6 +11,8 @@ const NO_IO: &[&str] = &[
     "AtomicFile::chunk",
     "AtomicFile::write_behind",
     "Batches::mean",
+    "Block::compact",
+    "Block::retained",
     "Block::slice",
     "DirBuilder::engine",
     "DirBuilder::mode",

@@ -715,6 +715,19 @@ pub fn paths() -> Vec<Row> {
                 .await?;
             check(file.metadata().await?.is_dir(), "another file")
         }
+        "OpenOptions::open_with_metadata" open, |f| {
+            let mut options = OpenOptions::new();
+            let (file, found) =
+                options.read(true).engine(&f.engine).open_with_metadata(f.at("text")).await?;
+            check(found.len() == 4, "another length")?;
+            same(&file.read(0..9).await?, b"text")
+        }
+        "OpenOptions::open_with_metadata, of a link" open, |f| {
+            let mut options = OpenOptions::new();
+            let (_, found) =
+                options.read(true).engine(&f.engine).open_with_metadata(f.at("link")).await?;
+            check(found.is_file() && found.len() == 4, "another file")
+        }
         "fs::read" open, |f| { same(&fs::read(f.at("file")).await?, &pattern(0, PAGES * PAGE)) }
         "fs::read, without a length" open, |f| {
             check(!fs::read("/proc/self/status").await?.is_empty(), "nothing")

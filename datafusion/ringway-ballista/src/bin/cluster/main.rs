@@ -27,7 +27,8 @@ struct Options {
     queries: PathBuf,
     /// What the cluster reads and writes local files with: each of them in turn
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Store::Local,
-    Store::Ringway])] store: Vec<Store>,
+    Store::Ringway])]
+    store: Vec<Store>,
     /// The scheduler's port; each executor has the next two
     #[arg(long, default_value_t = 50050)]
     port: u16,
