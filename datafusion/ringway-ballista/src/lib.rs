@@ -42,10 +42,11 @@ use ringway_datafusion::RingwayFileSystem;
 use std::sync::Arc;
 use url::Url;
 
-/// Makes a runtime environment read and write local files with this engine.
+/// Makes a runtime environment read and write local files with this engine, with the options that
+/// `ringway_datafusion::register_store` has.
 fn use_store(runtime: &RuntimeEnv, engine: &Engine) {
     if let Ok(url) = Url::parse("file://") {
-        let store = RingwayFileSystem::new().with_engine(engine);
+        let store = RingwayFileSystem::new().with_engine(engine).with_file_payload(true);
         runtime.register_object_store(&url, Arc::new(store));
     }
 }

@@ -49,7 +49,9 @@ use std::sync::Arc;
 /// with `file://` and all plain paths. Returns the store that it replaces, usually a
 /// `LocalFileSystem`; `session.register_object_store` puts it back.
 ///
-/// It also adds the rule [`OneVersion`] to the session.
+/// It also adds the rule [`OneVersion`] to the session. DataFusion can do so only with a new state,
+/// which has everything that the old one had except prepared statements: call this before
+/// `PREPARE`.
 ///
 /// This neither blocks nor fails. The global engine is built by the first read; to choose its
 /// options, use [`ringway::EngineBuilder::install_global`] or [`register_store`].

@@ -72,8 +72,8 @@ impl OneVersion {
         Self { runtime: runtime.clone(), store, prefetch: DEFAULT_PREFETCH }
     }
 
-    /// Sets how many bytes of the next row group are prefetched at most, for each file that is being
-    /// read. 0 prefetches nothing. Default: 32 MiB.
+    /// Sets how many bytes of the next row group are prefetched at most, for each file that is
+    /// being read. 0 prefetches nothing. Default: 32 MiB.
     ///
     /// It prefetches only whole column chunks, as long as the scan skips no row group. It does not
     /// with direct I/O, which has no page cache, and in a query with a `LIMIT` that the scan knows,

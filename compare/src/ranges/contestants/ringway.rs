@@ -52,8 +52,8 @@ impl Contestant for Ringway {
                  less; the ranges of all calls in flight are as many as the concurrency"
             }
             How::Batch => {
-                "File::read_ranges, one call at a time, for 64 ranges or as many as the concurrency if that \
-                 is more"
+                "File::read_ranges, one call at a time, for 64 ranges or as many as the \
+                 concurrency if that is more"
             }
             How::Stream => "File::read_ranges_stream, with the concurrency as its depth; one task",
         }
