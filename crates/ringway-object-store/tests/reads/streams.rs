@@ -193,6 +193,7 @@ fn a_stream_of_a_shortened_file_ends_with_an_error() {
 /// names the path.
 #[test]
 fn errors_in_the_middle_name_the_path() {
+    let expected = pattern(LEN);
     let faulty = FaultPlan::new(11).errors(60).short(200).delay(200, 4).reorder(300);
     for engine in engines(|builder| builder.faults(faulty.clone())) {
         let (dir, store) = large(&engine);
@@ -219,7 +220,7 @@ fn errors_in_the_middle_name_the_path() {
                         Err(failure) => error = Some(failure.to_string()),
                     }
                 }
-                assert_eq!(content, pattern(LEN)[5..5 + content.len()]);
+                assert_eq!(content, expected[5..5 + content.len()]);
                 match error {
                     Some(error) => {
                         assert!(error.contains(path.to_str().unwrap()), "{error}");

@@ -72,9 +72,9 @@ pub fn names(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Whether a name is that of a staged file.
+/// Whether a name is that of a staged file. The object's name may have a `#` itself.
 pub fn is_staged(name: &str) -> bool {
-    let suffix = name.rsplit('/').next().and_then(|name| name.split_once('#'));
+    let suffix = name.rsplit('/').next().and_then(|name| name.rsplit_once('#'));
     suffix.is_some_and(|(_, number)| {
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     })

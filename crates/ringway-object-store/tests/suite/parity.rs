@@ -13,7 +13,7 @@ use crate::process::in_child;
 use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path as FilePath;
 
 #[derive(Clone, Debug)]
@@ -81,10 +81,13 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Those paths that are not below each other: these are deleted at the same time, in any order.
+/// One path of each top-level directory. They are deleted at the same time, in any order, and the
+/// first one may remove directories of the next one, whose error then is another.
 fn unrelated(paths: BTreeSet<Path>) -> Vec<Path> {
-    let below = |path: &Path| paths.iter().any(|other| other != path && path.prefix_matches(other));
-    paths.iter().filter(|path| !below(path)).cloned().collect()
+    let first_part = |path: &Path| path.parts().next().map(|part| part.as_ref().to_owned());
+    let by_directory: BTreeMap<_, _> =
+        paths.into_iter().map(|path| (first_part(&path), path)).collect();
+    by_directory.into_values().collect()
 }
 
 fn payload(buffers: &[Vec<u8>]) -> PutPayload {

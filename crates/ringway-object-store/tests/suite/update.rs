@@ -87,8 +87,8 @@ fn no_two_versions_have_the_same_etag() {
     }
 }
 
-/// Adds one to the number in `counter` this many times. Every successful update is one that read the
-/// version before it.
+/// Adds one to the number in `counter` this many times. Every successful update is one that read
+/// the version before it.
 async fn count(store: RingwayFileSystem, updates: usize) {
     let path = Path::from("counter");
     let mut done = 0;

@@ -1,5 +1,5 @@
-//! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for, and
-//! pauses between two of them.
+//! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for,
+//! and pauses between two of them.
 
 use super::shard::lock;
 use super::sync::Mutex;
@@ -42,9 +42,9 @@ impl Engine {
         let result = lock(&result).take();
         result.unwrap_or_else(|| Err(io::Error::other("the call was not made")))
     }
-    /// Waits for this time on the monotonic clock, with a timer of the engine's backend: for example
-    /// before a call is tried again. It needs no runtime and blocks no thread. If the future is
-    /// dropped, the timer is cancelled.
+    /// Waits for this time on the monotonic clock, with a timer of the engine's backend: for
+    /// example before a call is tried again. It needs no runtime and does not block. If the future
+    /// is dropped, the timer is cancelled.
     ///
     /// ```
     /// # use std::time::Duration;
