@@ -261,6 +261,10 @@ pub fn files() -> Vec<Row> {
         "File::alignment" E::NOTHING, |f| {
             check(f.file.alignment().offset_align <= PAGE as u32, "more than a page")
         }
+        "File::is_cached" E::NOTHING, |f| {
+            check(f.file.is_cached(&(7..7)), "an empty range is")?;
+            check(!f.file.is_cached(&(0..9)), "this engine does not try the cache")
+        }
         "File::sync_all" o, |f| { f.file.sync_all().await }
         "File::sync_data" o, |f| { f.file.sync_data().await }
         "File::sync_range" o, |f| { f.file.sync_range(0, 0).await }
