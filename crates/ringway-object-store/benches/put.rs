@@ -7,8 +7,6 @@
 //! Small objects have 4 KiB, with and without fsync. Uploads have eight parts of 8 MiB, of which
 //! two are written at the same time.
 
-use object_store_0_14 as object_store;
-
 use futures::{StreamExt, stream};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;

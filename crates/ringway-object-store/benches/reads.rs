@@ -8,8 +8,6 @@
 //! `files` gets small files whole, `head` gets their metadata, `range` gets 64 KiB of a large file,
 //! and `ranges` 16 times 16 KiB of it. `store` is a word in the name of the only store to use.
 
-use object_store_0_14 as object_store;
-
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};

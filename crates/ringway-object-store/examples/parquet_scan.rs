@@ -6,7 +6,7 @@
 //! ```
 
 use futures_util::TryStreamExt;
-use parquet_60::arrow::ParquetRecordBatchStreamBuilder;
+use parquet::arrow::ParquetRecordBatchStreamBuilder;
 use ringway::Engine;
 use ringway::fs::OpenOptions;
 use ringway_object_store::ParquetReader;

@@ -6,7 +6,6 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let folder = dir.path();
-//! # use object_store_0_14 as object_store;
 //! use object_store::{ObjectStoreExt, path::Path};
 //! use ringway_object_store::RingwayFileSystem;
 //! let store = RingwayFileSystem::new_with_prefix(folder)?; // was: LocalFileSystem
@@ -66,8 +65,8 @@ mod local;
 #[cfg(any(feature = "parquet_59", feature = "parquet_60"))]
 mod parquet_source;
 
-/// The program in the README compiles and runs.
-#[cfg(all(doctest, feature = "object_store_0_14"))]
+/// The programs in the README compile.
+#[cfg(all(doctest, feature = "object_store_0_14", feature = "parquet_60"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -1,7 +1,7 @@
 //! The store for object_store 0.14, and what differs between the releases.
 
+use ::object_store;
 use object_store::{Attributes, Extensions, GetResult, GetResultPayload, ObjectMeta, PutResult};
-use object_store_0_14 as object_store;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 

@@ -1,7 +1,6 @@
 //! [`ParquetReader`] for parquet 60.
 //!
 //! ```
-//! # use parquet_60 as parquet;
 //! use futures_util::TryStreamExt;
 //! use parquet::arrow::ParquetRecordBatchStreamBuilder;
 //! use parquet::arrow::arrow_reader::ArrowReaderOptions;
@@ -27,7 +26,7 @@
 //! # }
 //! ```
 
-use parquet_60 as parquet;
+use ::parquet;
 
 #[path = "parquet/reader.rs"]
 mod reader;

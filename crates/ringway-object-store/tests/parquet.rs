@@ -5,15 +5,15 @@
 use arrow_array::builder::{BooleanBufferBuilder, StringBuilder};
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use futures_util::TryStreamExt;
-use parquet_60::arrow::arrow_reader::{
+use parquet::arrow::arrow_reader::{
     ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowFilter, RowSelection,
     RowSelector,
 };
-use parquet_60::arrow::async_reader::{AsyncFileReader, MetadataFetch, MetadataSuffixFetch};
-use parquet_60::arrow::{ArrowWriter, ParquetRecordBatchStreamBuilder, ProjectionMask};
-use parquet_60::errors::ParquetError;
-use parquet_60::file::metadata::PageIndexPolicy;
-use parquet_60::file::properties::WriterProperties;
+use parquet::arrow::async_reader::{AsyncFileReader, MetadataFetch, MetadataSuffixFetch};
+use parquet::arrow::{ArrowWriter, ParquetRecordBatchStreamBuilder, ProjectionMask};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::PageIndexPolicy;
+use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use ringway::fs::OpenOptions;
 use ringway::{BackendKind, Coalesce, Engine};
@@ -115,8 +115,8 @@ impl Scan {
     /// Applies it to a builder of either reader.
     fn apply<T>(
         &self,
-        mut builder: parquet_60::arrow::arrow_reader::ArrowReaderBuilder<T>,
-    ) -> parquet_60::arrow::arrow_reader::ArrowReaderBuilder<T> {
+        mut builder: parquet::arrow::arrow_reader::ArrowReaderBuilder<T>,
+    ) -> parquet::arrow::arrow_reader::ArrowReaderBuilder<T> {
         let schema = builder.parquet_schema();
         let mask = |columns: &[usize]| ProjectionMask::leaves(schema, columns.iter().copied());
         let (columns, filter) = (self.columns.as_deref().map(mask), mask(&[3]));

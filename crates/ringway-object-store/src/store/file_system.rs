@@ -38,7 +38,6 @@ use std::path::PathBuf;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
 /// # std::fs::write(dir.path().join("events"), vec![0; 4096])?;
-/// # use object_store_0_14 as object_store;
 /// use object_store::{ObjectStore, ObjectStoreExt};
 /// use ringway_object_store::{ReadAhead, RingwayFileSystem};
 /// let store = RingwayFileSystem::new_with_prefix(dir.path())?

@@ -1,6 +1,6 @@
 //! The tests for object_store 0.14.
 
-use object_store_0_14 as object_store;
+use ::object_store;
 use ringway_object_store::object_store_0_14 as ringway_store;
 
 #[path = "parity.rs"]
