@@ -148,7 +148,7 @@ let machine () =
     (first_line "uname -r") Sys.ocaml_version
     (first_line "ocamlfind query -format %v lwt 2>/dev/null")
     (if Lwt_sys.have `libev then "with libev" else "without libev")
-    Ringway.Queue.library_version
+    Ringway.Queue.version
 
 (* ---- Targets --------------------------------------------------------------------------------- *)
 

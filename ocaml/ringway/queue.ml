@@ -330,4 +330,4 @@ let unregister_file t fd =
 
 external version : unit -> string = "ringway_ml_version"
 
-let library_version = version ()
+let version = version ()

@@ -243,5 +243,5 @@ val in_flight : t -> int
 val explain : t -> string
 (** Describes the backend, what is available, and what was refused, with reason and fix. *)
 
-val library_version : string
+val version : string
 (** The version of the C library. *)
