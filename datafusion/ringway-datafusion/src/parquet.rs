@@ -178,9 +178,9 @@ impl ParquetFileReaderFactory for OneVersionFactory {
     }
 }
 
-/// Whether DataFusion made this factory, and not the program: it reads from a store of our type. The
-/// trait cannot be downcast, so this asks for the names of the types, with which derived `Debug`
-/// output starts.
+/// Whether DataFusion made this factory, and not the program: it reads from a store of our type.
+/// The trait cannot be downcast, so this asks for the names of the types, with which derived
+/// `Debug` output starts.
 fn is_default(factory: &Arc<dyn ParquetFileReaderFactory>) -> bool {
     let mut expected = Expected("CachedParquetFileReaderFactory { store: RingwayFileSystem {");
     // An error: it ended the formatting, after the names or at the first difference.
