@@ -197,3 +197,31 @@ async fn paths_have_many_forms() {
         }
     }
 }
+
+/// Compressed files that were concatenated, or written by several threads, have several members.
+#[tokio::test]
+async fn all_members_of_compressed_files_are_read() {
+    for (codec, extension) in [("gzip", "gz"), ("bzip2", "bz2"), ("xz", "xz"), ("zstd", "zst")] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("OPTIONS ('format.compression' '{codec}')");
+        let mut members = Vec::new();
+        for (member, number) in [0, 100].into_iter().enumerate() {
+            let path = folder.path().join(format!("{member}.part"));
+            let copy = format!(
+                "COPY (SELECT value + {number} AS a FROM generate_series(1, 50)) TO '{}' \
+                 STORED AS JSON {options}",
+                path.display()
+            );
+            run(&session::local(1), &copy).await;
+            members.extend(fs::read(path).unwrap());
+        }
+        let file = folder.path().join(format!("all.json.{extension}"));
+        fs::write(&file, members).unwrap();
+        let create = format!(
+            "CREATE EXTERNAL TABLE rows STORED AS JSON LOCATION '{}' {options}",
+            file.display()
+        );
+        let answer = check_equal(&create, "SELECT count(*) AS n, max(a) AS last FROM rows").await;
+        assert_eq!(answer.rows, [["100", "150"]], "{codec}");
+    }
+}
