@@ -92,6 +92,7 @@ async fn copies_can_be_read_back() {
         ("STORED AS PARQUET", ""),
         ("STORED AS CSV", ""),
         ("STORED AS JSON", ""),
+        ("STORED AS ARROW", ""),
         ("STORED AS PARQUET", "PARTITIONED BY (c_mktsegment)"),
     ]
     .into_iter()
@@ -129,7 +130,10 @@ fn staged(folder: &Path) -> Vec<String> {
         let name = entry.file_name().into_string().unwrap();
         if entry.path().is_dir() {
             found.extend(staged(&entry.path()));
-        } else if ![".parquet", ".csv", ".json"].iter().any(|format| name.ends_with(format)) {
+        } else if ![".parquet", ".csv", ".json", ".arrow"]
+            .iter()
+            .any(|format| name.ends_with(format))
+        {
             found.push(name);
         }
     }
@@ -138,7 +142,7 @@ fn staged(folder: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inserted_rows_are_read() {
-    for format in ["PARQUET", "CSV", "JSON"] {
+    for format in ["PARQUET", "CSV", "JSON", "ARROW"] {
         let folder = tempfile::tempdir().unwrap();
         let (ours, theirs) = sessions();
         let create = format!(
