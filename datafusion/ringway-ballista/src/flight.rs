@@ -16,6 +16,7 @@ use ballista_core::serde::scheduler::{Action as Fetch, ShuffleFileKind, ShuffleL
 use ballista_core::utils::{create_grpc_server, create_grpc_server_incoming};
 use ballista_executor::ArrowFlightServerProvider;
 use ballista_executor::flight_service::BallistaFlightService;
+use futures::future::TryFutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ringway::Engine;
 use std::io;
@@ -40,7 +41,7 @@ pub(crate) fn provider(
             work_dir,
             engine: engine.clone(),
         };
-        tokio::spawn(async move {
+        let served = async move {
             let incoming = create_grpc_server_incoming(address, &config)?;
             let service = FlightServiceServer::new(service)
                 .max_encoding_message_size(max_sent)
@@ -50,7 +51,10 @@ pub(crate) fn provider(
                 .serve_with_incoming_shutdown(incoming, async move { shutdown.recv().await })
                 .await
                 .map_err(BallistaError::TonicError)
-        })
+        };
+        // The executor ends then, and does not say why.
+        let failed = move |error: &_| log::error!("the flight service at {address}: {error}");
+        tokio::spawn(served.inspect_err(failed))
     })
 }
 

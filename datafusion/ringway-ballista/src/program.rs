@@ -1,5 +1,5 @@
 //! What the programs of this package share: the option for the store, the tables of a folder,
-//! messages on standard error, and an end when the parent is gone.
+//! messages on standard error, free ports, and an end when the parent is gone.
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
@@ -7,6 +7,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ringway::Engine;
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
 use tokio::sync::oneshot;
@@ -68,6 +69,19 @@ impl Log for StandardError {
     fn flush(&self) {}
 }
 
+/// Checks that a program can listen at this address. Ballista's executor ends without a message and
+/// with success if it cannot listen at the port of its files.
+///
+/// # Errors
+///
+/// The host is no IP address; the port is in use, or may not be used.
+pub fn check_address(host: &str, port: u16) -> anyhow::Result<()> {
+    let address: SocketAddr =
+        format!("{host}:{port}").parse().with_context(|| format!("{host} is no IP address"))?;
+    TcpListener::bind(address).with_context(|| format!("listen at {address}"))?;
+    Ok(())
+}
+
 /// Waits until standard input ends, which happens when the process at the other end of the pipe
 /// does, in whatever way. Call it once.
 pub async fn stdin_closed() {
@@ -111,4 +125,20 @@ fn tables_in(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     }
     tables.sort();
     Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_use_is_an_error_with_the_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let error = check_address("127.0.0.1", port).unwrap_err();
+        assert_eq!(error.to_string(), format!("listen at 127.0.0.1:{port}"));
+        assert!(check_address("localhost", port).is_err());
+        drop(listener);
+        check_address("127.0.0.1", 0).unwrap();
+    }
 }

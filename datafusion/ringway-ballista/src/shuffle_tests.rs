@@ -255,6 +255,38 @@ async fn a_cancelled_task_drops_its_input() {
     }
 }
 
+/// Each round of a recursive query reads its tables from the start.
+#[tokio::test]
+async fn a_recursive_query_reads_its_tables_again() {
+    let engine = Engine::global().unwrap();
+    let config = SessionConfig::new_with_ballista().with_target_partitions(1);
+    let session = SessionContext::new_with_config(config.clone());
+    let work_dir = tempfile::tempdir().unwrap();
+    let table = work_dir.path().join("steps.csv");
+    fs::write(&table, "step\n1\n").unwrap();
+    session.register_csv("steps", table.to_str().unwrap(), Default::default()).await.unwrap();
+    let sql = "WITH RECURSIVE numbers AS (
+            SELECT 1 AS number
+            UNION ALL
+            SELECT number + step FROM numbers, steps WHERE number < 5
+        ) SELECT number FROM numbers";
+    let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let schema = plan.schema();
+    let stage = RingwayExecutionEngine::new(engine, Duration::ZERO)
+        .create_query_stage_exec(
+            "job".into(),
+            STAGE,
+            TASK,
+            vec![0],
+            writer(plan, &schema, false),
+            work_dir.path().to_str().unwrap(),
+            &config,
+        )
+        .unwrap();
+    let written = stage.execute_query_stage(TASK, session.task_ctx()).await.unwrap();
+    assert_eq!(written.iter().map(|written| written.num_rows).sum::<u64>(), 5);
+}
+
 fn backends() -> impl Iterator<Item = Engine> {
     let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
     backends.into_iter().filter_map(|backend| {

@@ -62,13 +62,15 @@ type Results = Vec<(Answer, Duration)>;
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log_to_stderr()?;
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     // What is dropped here ends its processes and removes its files.
     tokio::select! {
         compared = compare(&options) => compared,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
+        _ = hang_up.recv() => bail!("the terminal is gone"),
     }
 }
 
