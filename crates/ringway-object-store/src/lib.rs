@@ -80,6 +80,8 @@ pub mod parquet_59;
 pub mod parquet_60;
 
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
+pub use local::ranges::read_ranges;
+#[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 pub use local::read_ahead::ReadAhead;
 #[cfg(feature = "object_store_0_14")]
 #[doc(inline)]

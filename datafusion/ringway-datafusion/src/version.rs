@@ -11,7 +11,9 @@ use object_store::{
 };
 use ringway::fs::File;
 use ringway_object_store::object_store_0_13::RingwayFileSystem;
+use ringway_object_store::read_ranges;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -53,9 +55,9 @@ impl Version {
         Error::Precondition { path: self.path(), source: source.into() }
     }
 
-    fn unreadable(&self, source: std::io::Error) -> Error {
+    fn unreadable(&self, source: io::Error) -> Error {
         let text = format!("Unable to read data from file {}: {source}", self.path());
-        let source = std::io::Error::new(source.kind(), text);
+        let source = io::Error::new(source.kind(), text);
         Error::Generic { store: "RingwayFileSystem", source: source.into() }
     }
 
@@ -86,17 +88,13 @@ impl ObjectStore for Version {
             return self.store.get_ranges(location, ranges).await;
         }
         let file = self.file().await?;
-        let blocks = file.read_ranges_each(ranges, self.store.coalesce()).await;
-        let blocks = blocks.map_err(|error| self.unreadable(error))?;
-        let mut bytes = Vec::with_capacity(blocks.len());
-        for (block, range) in blocks.into_iter().zip(ranges) {
-            let block = block.map_err(|error| self.unreadable(error))?;
-            if (block.len() as u64) < range.end - range.start {
-                // It was written to in place: its metadata has changed with its length.
-                return Err(self.replaced());
-            }
-            bytes.push(block.into());
-        }
+        let read = read_ranges(file, ranges, self.store.coalesce()).await;
+        let had_all = ranges.iter().all(|range| range.end <= self.listed.size);
+        let bytes = read.map_err(|error| match error.kind() {
+            // It was written to in place: its metadata has changed with its length.
+            ErrorKind::UnexpectedEof if had_all => self.replaced(),
+            _ => self.unreadable(error),
+        })?;
         self.prefetch.start(file, &self.listed, ranges);
         Ok(bytes)
     }
@@ -135,5 +133,71 @@ impl ObjectStore for Version {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.store.copy_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::execution::runtime_env::RuntimeEnv;
+    use object_store::ObjectStoreExt;
+    use ringway::fs::{Advice, OpenOptions};
+    use tempfile::NamedTempFile;
+
+    const LEN: u64 = 2 << 20;
+    const PAGE: u64 = 4096;
+
+    /// A file of `LEN` bytes next to the test program, which is on a disk, and its version.
+    async fn listed() -> (NamedTempFile, Version) {
+        let program = std::env::current_exe().unwrap();
+        let file = NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::fs::write(file.path(), vec![7; LEN as usize]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let store = Arc::new(RingwayFileSystem::new());
+        let listed = store.head(&Path::from_absolute_path(file.path()).unwrap()).await.unwrap();
+        let metadata = RuntimeEnv::default().cache_manager.get_file_metadata_cache();
+        (file, Version::new(store, listed, Prefetch::new(0, metadata, None)))
+    }
+
+    /// Asks through an open file of its own: it has no history, by which it might not try.
+    async fn is_cached(file: &NamedTempFile, range: Range<u64>) -> bool {
+        let file = OpenOptions::new().read(true).open(file.path()).await.unwrap();
+        file.is_cached(&range)
+    }
+
+    /// As from the store: without advice the kernel reads on after the first pages of a file.
+    #[tokio::test]
+    async fn no_more_than_the_ranges_is_read() {
+        let (file, version) = listed().await;
+        let opened = File::open(file.path()).await.unwrap();
+        opened.advise(0, 0, Advice::DontNeed).await.unwrap();
+        // It begins to read what it finds missing, so it asks far from the rest, and last.
+        if is_cached(&file, LEN - PAGE..LEN).await {
+            println!("skipped: the files of {} stay cached", file.path().display());
+            assert!(std::env::var_os("CI").is_none());
+            return;
+        }
+        let location = &version.listed.location;
+        let bytes = version.get_ranges(location, std::slice::from_ref(&(0..PAGE))).await.unwrap();
+        assert_eq!(bytes[0][..], [7; PAGE as usize]);
+        assert!(!is_cached(&file, 2 * PAGE..3 * PAGE).await);
+    }
+
+    #[tokio::test]
+    async fn only_a_file_that_is_shorter_than_listed_has_changed() {
+        let (file, version) = listed().await;
+        let location = version.listed.location.clone();
+        for beyond in [0..LEN + 1, LEN..LEN + 1, 5..1 << 60, 5..u64::MAX] {
+            let error = version.get_ranges(&location, &[0..9, beyond]).await.unwrap_err();
+            assert!(matches!(error, Error::Generic { .. }), "{error:?}");
+            let error = error.to_string();
+            assert!(error.contains(file.path().to_str().unwrap()), "{error}");
+            assert!(error.contains("the file ends within"), "{error}");
+        }
+        file.as_file().set_len(LEN - 1).unwrap();
+        let error = version.get_ranges(&location, &[0..9, LEN - 9..LEN]).await.unwrap_err();
+        assert!(matches!(error, Error::Precondition { .. }), "{error:?}");
+        assert!(error.to_string().contains(file.path().to_str().unwrap()), "{error}");
+        assert_eq!(version.get_ranges(&location, &[0..9, 9..18]).await.unwrap()[1][..], [7; 9]);
     }
 }

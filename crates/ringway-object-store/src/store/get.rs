@@ -4,7 +4,6 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{GetOptions, GetResult, GetResultPayload, ObjectMeta, Result};
 use super::{e_tag, get_result, in_turn};
-use crate::advice::expect_random_reads;
 use crate::local::error::Error;
 use crate::local::etag::last_modified;
 use crate::local::open;
@@ -18,7 +17,7 @@ use std::path::PathBuf;
 impl RingwayFileSystem {
     /// Opens an object for reading, with the store's engine and options, and returns it with its
     /// metadata. What is read from the file is this version of the object, even if the object is
-    /// replaced.
+    /// replaced. [`read_ranges`](crate::read_ranges) reads it as `get_ranges` does.
     ///
     /// Does not block. If the future is dropped, no descriptor is left open.
     ///
@@ -87,7 +86,6 @@ impl RingwayFileSystem {
             // A read at an offset is refused, rather than made to wait for a writer.
             return Err(Error::read(&path, Errno::SPIPE.into()).into());
         }
-        expect_random_reads(&file);
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }
 }

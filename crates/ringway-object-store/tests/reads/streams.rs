@@ -8,7 +8,11 @@ use crate::common::{current_thread, engines, pattern, scratch, write};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use ringway::{Coalesce, Engine, FaultPlan};
-use ringway_object_store::ReadAhead;
+use ringway_object_store::{ReadAhead, read_ranges};
+use rustix::fs::{Advice, fadvise};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
@@ -102,6 +106,77 @@ fn ranges_that_are_not_coalesced_share_no_memory() {
             assert_eq!(address(&parts[1]) - address(&parts[0]), 4096);
             assert_ne!(address(&parts[2]).wrapping_sub(address(&parts[1])), 4096, "max_read");
         });
+    }
+}
+
+/// Without advice the kernel reads on after the first pages of a file.
+#[test]
+fn no_more_than_the_ranges_is_read() {
+    for engine in engines(|builder| builder) {
+        let (dir, store) = large(&engine);
+        let file = std::fs::File::open(dir.path().join("large")).unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        assert_eq!(cached(&file), [], "the directory is on a disk");
+        let first = [0..4096];
+        let parts = current_thread().block_on(store.get_ranges(&location(), &first)).unwrap();
+        assert_eq!(parts[0], pattern(4096));
+        assert!(cached(&file).iter().all(|page| *page == 0), "{:?}", cached(&file));
+
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let parts = current_thread().block_on(async {
+            let (file, _) = store.open(&location()).await.unwrap();
+            read_ranges(&file, &first, Coalesce::default()).await
+        });
+        assert_eq!(parts.unwrap()[0], pattern(4096));
+        assert!(cached(&file).iter().all(|page| *page == 0), "{:?}", cached(&file));
+    }
+}
+
+/// The pages of the object that are in the page cache.
+fn cached(file: &std::fs::File) -> Vec<usize> {
+    let mut pages = vec![0u8; LEN.div_ceil(4096)];
+    // SAFETY: the kernel chooses the place of the mapping, which nothing refers to; `pages` has a
+    // byte for each page.
+    unsafe {
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+        let mapped = libc::mmap(std::ptr::null_mut(), LEN, read, shared, file.as_raw_fd(), 0);
+        assert_ne!(mapped, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(mapped, LEN, pages.as_mut_ptr()), 0);
+        assert_eq!(libc::munmap(mapped, LEN), 0);
+    }
+    (0..pages.len()).filter(|page| pages[*page] & 1 == 1).collect()
+}
+
+/// What `read_ranges` does with ranges that the file does not have, and with none.
+#[test]
+fn ranges_that_cannot_be_read() {
+    for engine in engines(|builder| builder) {
+        for direct in [false, true] {
+            let (_dir, store) = large(&engine);
+            let store = store.with_direct(direct);
+            current_thread().block_on(async {
+                let (file, meta) = store.open(&location()).await.unwrap();
+                let coalesce = Coalesce::default();
+                let len = meta.size;
+                for beyond in [len - 1..len + 1, len..len + 1, 7..1 << 60, 7..u64::MAX] {
+                    let ranges = [0..9, beyond.clone()];
+                    let error = read_ranges(&file, &ranges, coalesce).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{beyond:?}: {error}");
+                    let range = format!("{}..{}", beyond.start, beyond.end);
+                    assert!(error.to_string().contains(&range), "{error}");
+                }
+                for backwards in [Range { start: 9, end: 2 }, Range { start: u64::MAX, end: 2 }] {
+                    let ranges = [0..9, backwards];
+                    let error = read_ranges(&file, &ranges, coalesce).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                }
+                let ranges = [9..9, len..len, u64::MAX..u64::MAX, 0..5];
+                let parts = read_ranges(&file, &ranges, coalesce).await.unwrap();
+                assert_eq!(parts.concat(), pattern(5));
+                assert_eq!(parts.len(), 4);
+                assert!(read_ranges(&file, &[], coalesce).await.unwrap().is_empty());
+            });
+        }
     }
 }
 
