@@ -30,16 +30,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const STAGE: usize = 7;
+pub(crate) const STAGE: usize = 7;
 const TASK: usize = 3;
-const PARTITIONS: usize = 3;
+pub(crate) const PARTITIONS: usize = 3;
 
 /// A job whose first stage has written its files.
-struct Job {
+pub(crate) struct Job {
     work_dir: TempDir,
-    schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     written: Vec<ShuffleWritePartition>,
-    session: SessionContext,
+    pub(crate) session: SessionContext,
     engine: Engine,
 }
 
@@ -87,7 +87,7 @@ fn writer(
 impl Job {
     /// Runs a stage of three inputs. Sorted output has one file with an index, of several streams
     /// since the task spills; otherwise there is a file for each input.
-    async fn run(engine: &Engine, is_sorted: bool, codec: &str) -> Self {
+    pub(crate) async fn run(engine: &Engine, is_sorted: bool, codec: &str) -> Self {
         let config = SessionConfig::new_with_ballista();
         let config = config.set_str("ballista.shuffle.compression.codec", codec);
         let session = SessionContext::new_with_config(config.clone());
@@ -109,11 +109,11 @@ impl Job {
         Self { work_dir, schema, written, session, engine: engine.clone() }
     }
 
-    fn work_dir(&self) -> &str {
+    pub(crate) fn work_dir(&self) -> &str {
         self.work_dir.path().to_str().unwrap()
     }
 
-    fn locations(&self) -> Vec<Vec<PartitionLocation>> {
+    pub(crate) fn locations(&self) -> Vec<Vec<PartitionLocation>> {
         let location = |written: &ShuffleWritePartition| PartitionLocation {
             map_partition_id: 0,
             partition_id: PartitionId {
@@ -157,8 +157,21 @@ impl Job {
     }
 
     /// The keys of a partition in order.
-    async fn keys(&self, reader: &dyn ExecutionPlan, partition: usize) -> Result<Vec<i64>> {
-        let batches = reader.execute(partition, self.session.task_ctx())?;
+    pub(crate) async fn keys(
+        &self,
+        reader: &dyn ExecutionPlan,
+        partition: usize,
+    ) -> Result<Vec<i64>> {
+        self.keys_in(&self.session, reader, partition).await
+    }
+
+    pub(crate) async fn keys_in(
+        &self,
+        session: &SessionContext,
+        reader: &dyn ExecutionPlan,
+        partition: usize,
+    ) -> Result<Vec<i64>> {
+        let batches = reader.execute(partition, session.task_ctx())?;
         let batches: Vec<_> = batches.try_collect().await?;
         let mut keys = Vec::new();
         for batch in &batches {
@@ -169,7 +182,7 @@ impl Job {
         Ok(keys)
     }
 
-    fn data(&self, partition: usize) -> PathBuf {
+    pub(crate) fn data(&self, partition: usize) -> PathBuf {
         let location = &self.locations()[partition][0];
         location.path(self.work_dir()).unwrap()
     }
@@ -212,7 +225,7 @@ impl PartitionStream for Endless {
     }
 }
 
-async fn wait_for(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
@@ -328,7 +341,7 @@ fn rows_of(location: &PartitionLocation) -> Option<u64> {
 }
 
 /// The offset after the first batch of a file: a cut there leaves a stream that Ballista reads.
-fn after_first_batch(bytes: &[u8]) -> usize {
+pub(crate) fn after_first_batch(bytes: &[u8]) -> usize {
     let mut decoder = datafusion::arrow::ipc::reader::StreamDecoder::new();
     let mut rest = datafusion::arrow::buffer::Buffer::from(bytes.to_vec());
     decoder.decode(&mut rest).unwrap().unwrap();
