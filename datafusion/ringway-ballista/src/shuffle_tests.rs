@@ -14,10 +14,12 @@ use ballista_core::serde::scheduler::{
 use ballista_executor::execution_engine::ExecutionEngine;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::col;
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
@@ -334,6 +336,36 @@ async fn what_is_written_is_read_with_ringway_and_with_ballista() {
             assert_eq!(rows, expected.len());
         }
     }
+}
+
+/// Operators charge whole allocations for a batch. With blocks instead of messages they would spill,
+/// or fail, with a fraction of their memory in use.
+#[tokio::test]
+async fn a_batch_keeps_little_more_than_its_own_bytes() {
+    let engine = Engine::global().unwrap();
+    let job = Job::run(engine, false, "none").await;
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..8192));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..8192).map(|_| "text")));
+    let batch = RecordBatch::try_new(job.schema.clone(), vec![keys, texts]).unwrap();
+    let file = File::create(job.data(0)).unwrap();
+    let mut writer = StreamWriter::try_new_buffered(file, &job.schema).unwrap();
+    for _ in 0..40 {
+        writer.write(&batch).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut bytes = [0, 0];
+    let readers: [&dyn ExecutionPlan; 2] = [&job.reader(), &job.original()];
+    for (reader, bytes) in readers.into_iter().zip(&mut bytes) {
+        // The number of rows is not what was reported, which Ballista does not notice.
+        let mut batches = reader.execute(0, job.session.task_ctx()).unwrap().take(40);
+        while let Some(received) = batches.next().await {
+            let received = received.unwrap();
+            assert_eq!(received, batch);
+            *bytes += get_record_batch_memory_size(&received);
+        }
+    }
+    let [ours, ballistas] = bytes;
+    assert!(ours <= 2 * ballistas, "{ours} bytes instead of {ballistas}");
 }
 
 fn rows_of(location: &PartitionLocation) -> Option<u64> {
