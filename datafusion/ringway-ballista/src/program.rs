@@ -116,9 +116,14 @@ fn tables_in(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let about = || format!("read {}", folder.display());
     let mut tables = Vec::new();
     for entry in folder.read_dir().with_context(about)? {
-        let path = entry.with_context(about)?.path().canonicalize().with_context(about)?;
-        if path.is_dir() || path.extension().is_some_and(|extension| extension == "parquet") {
-            let name = path.file_stem().and_then(|name| name.to_str());
+        let entry = entry.with_context(about)?.path();
+        let is_folder = entry.is_dir();
+        if is_folder || entry.extension().is_some_and(|extension| extension == "parquet") {
+            let path = entry.canonicalize();
+            let path = path.with_context(|| format!("read {}", entry.display()))?;
+            // Of a symbolic link, the name is the link's.
+            let name = if is_folder { entry.file_name() } else { entry.file_stem() };
+            let name = name.and_then(|name| name.to_str());
             let (name, text) = name.zip(path.to_str()).context("a name is not UTF-8")?;
             tables.push((name.to_owned(), text.to_owned()));
         }
@@ -130,6 +135,23 @@ fn tables_in(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_have_the_names_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(path("tables/orders.2024")).unwrap();
+        std::fs::write(path("part-0.parquet"), "").unwrap();
+        std::fs::write(path("tables/readme.md"), "").unwrap();
+        std::fs::write(path("tables/nation.parquet"), "").unwrap();
+        std::os::unix::fs::symlink(path("part-0.parquet"), path("tables/region.parquet")).unwrap();
+        std::os::unix::fs::symlink(path("missing"), path("tables/unused")).unwrap();
+        let tables = tables_in(&path("tables")).unwrap();
+        let names: Vec<_> = tables.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["nation", "orders.2024", "region"]);
+        let target = path("part-0.parquet").canonicalize().unwrap();
+        assert_eq!(tables[2].1, target.to_str().unwrap());
+    }
 
     #[test]
     fn an_address_in_use_is_an_error_with_the_address() {

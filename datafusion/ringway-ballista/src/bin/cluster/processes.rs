@@ -108,8 +108,18 @@ impl Cluster {
         self.check()
     }
 
+    /// Waits until a process has ended, and returns an error about it.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Fails if a process has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.child.try_wait()? {
                 let name = process.name.clone();
