@@ -30,6 +30,8 @@
 
 mod parquet;
 mod prefetch;
+#[cfg(test)]
+mod test_files;
 mod version;
 
 pub use parquet::OneVersion;
