@@ -7,6 +7,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use datafusion::scalar::ScalarValue;
+use object_store::{GetResultPayload, ObjectStoreExt};
 use ringway_datafusion::ringway::{BackendKind, Engine};
 use ringway_datafusion::{OneVersion, RingwayFileSystem, register_store, registry};
 use ringway_datafusion_tests::{Answer, files, session};
@@ -77,7 +78,7 @@ async fn a_session_can_be_switched_back_and_registered_again() {
 #[tokio::test]
 async fn all_sessions_of_a_runtime_use_its_store() {
     let (folder, engine) = (numbers(), engine());
-    let store = Arc::new(RingwayFileSystem::new().with_engine(&engine));
+    let store = RingwayFileSystem::new().with_engine(&engine);
     let runtime =
         RuntimeEnvBuilder::new().with_object_store_registry(registry(store.clone())).build_arc();
     let runtime = runtime.unwrap();
@@ -93,6 +94,27 @@ async fn all_sessions_of_a_runtime_use_its_store() {
     let session = SessionContext::new_with_state(state);
     add_table(&session, folder.path()).await;
     assert!(reads(&session, &engine).await > 0);
+    let other = Arc::new(RingwayFileSystem::new());
+    session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), other);
+    assert_eq!(reads(&session, &engine).await, 0, "the rule ends with the store");
+}
+
+/// Else DataFusion collects all of an object in memory, to look at its beginning.
+#[tokio::test]
+async fn large_objects_come_as_files() {
+    let large = tempfile::NamedTempFile::new().unwrap();
+    large.as_file().set_len(100 << 20).unwrap();
+    let path = object_store::path::Path::from_absolute_path(large.path()).unwrap();
+    let registry = registry(RingwayFileSystem::new());
+    let with_registry = RuntimeEnvBuilder::new().with_object_store_registry(registry).build_arc();
+    let with_registry =
+        SessionContext::new_with_config_rt(SessionConfig::new(), with_registry.unwrap());
+    let registered = session::ringway(RingwayFileSystem::new(), 1);
+    for session in [with_registry, registered] {
+        let store = session.runtime_env().object_store(ObjectStoreUrl::local_filesystem()).unwrap();
+        let payload = store.get(&path).await.unwrap().payload;
+        assert!(matches!(payload, GetResultPayload::File(..)));
+    }
 }
 
 /// What a session knows is still there after `register`, which rebuilds its state.

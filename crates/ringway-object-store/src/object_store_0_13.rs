@@ -5,22 +5,10 @@ use object_store_0_13 as object_store;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
-#[path = "store/delete.rs"]
-mod delete;
-#[path = "store/error.rs"]
-mod error;
-#[path = "store/file_system.rs"]
-mod file_system;
-#[path = "store/get.rs"]
-mod get;
-#[path = "store/multipart.rs"]
-mod multipart;
-#[path = "store/put.rs"]
-mod put;
-#[path = "store/relocate.rs"]
-mod relocate;
+#[path = "store/mod.rs"]
+mod store;
 
-pub use file_system::RingwayFileSystem;
+pub use store::RingwayFileSystem;
 
 /// The ETag of a file.
 fn e_tag(metadata: &impl MetadataExt) -> String {

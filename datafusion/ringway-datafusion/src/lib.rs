@@ -30,6 +30,8 @@
 
 mod parquet;
 mod prefetch;
+#[cfg(test)]
+mod test_files;
 mod version;
 
 pub use parquet::OneVersion;
@@ -81,10 +83,15 @@ pub fn register_store(
     session: &SessionContext,
     store: RingwayFileSystem,
 ) -> Option<Arc<dyn ObjectStore>> {
-    let store = Arc::new(store.with_file_payload(true));
-    let rule = Arc::new(OneVersion::new(&session.runtime_env(), store.clone()));
-    add_rule(session, rule);
-    session.register_object_store(ObjectStoreUrl::local_filesystem().as_ref(), store)
+    let local = ObjectStoreUrl::local_filesystem();
+    let previous = session.register_object_store(local.as_ref(), registered(store.clone()));
+    add_rule(session, Arc::new(OneVersion::new(&session.runtime_env(), store)));
+    previous
+}
+
+/// The store as it is registered.
+fn registered(store: RingwayFileSystem) -> Arc<dyn ObjectStore> {
+    Arc::new(store.with_file_payload(true))
 }
 
 /// Adds the rule behind all others, in place of one that an earlier call added.
@@ -136,28 +143,26 @@ fn restore(state: &mut SessionState, before: &SessionState) {
 }
 
 /// DataFusion's default registry of object stores, with this store for local files. For programs
-/// that build the runtime themselves: all sessions of that runtime use the store. Large JSON and
-/// Arrow files need a store [`with_file_payload`](RingwayFileSystem::with_file_payload); see
-/// [`register_store`]. These sessions do
-/// not have the rule [`OneVersion`]; its documentation shows how to add it.
+/// that build the runtime themselves: all sessions of that runtime use the store, with the options
+/// that it has after [`register_store`]. These sessions do not have the rule [`OneVersion`]; its
+/// documentation shows how to add it.
 ///
 /// ```
 /// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 /// use datafusion::prelude::{SessionConfig, SessionContext};
 /// use ringway_datafusion::{RingwayFileSystem, registry};
-/// use std::sync::Arc;
 ///
 /// # fn main() -> datafusion::error::Result<()> {
 /// let runtime = RuntimeEnvBuilder::new()
-///     .with_object_store_registry(registry(Arc::new(RingwayFileSystem::new())))
+///     .with_object_store_registry(registry(RingwayFileSystem::new()))
 ///     .build_arc()?;
 /// let session = SessionContext::new_with_config_rt(SessionConfig::new(), runtime.clone());
 /// let another = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
 /// # Ok(()) }
 /// ```
-pub fn registry(store: Arc<RingwayFileSystem>) -> Arc<dyn ObjectStoreRegistry> {
+pub fn registry(store: RingwayFileSystem) -> Arc<dyn ObjectStoreRegistry> {
     let registry = DefaultObjectStoreRegistry::new();
-    registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), store);
+    registry.register_store(ObjectStoreUrl::local_filesystem().as_ref(), registered(store));
     Arc::new(registry)
 }
 

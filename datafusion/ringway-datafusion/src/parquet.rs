@@ -42,7 +42,7 @@ const DEFAULT_PREFETCH: u64 = 32 << 20;
 /// use std::sync::Arc;
 ///
 /// # fn main() -> datafusion::error::Result<()> {
-/// let store = Arc::new(RingwayFileSystem::new());
+/// let store = RingwayFileSystem::new();
 /// let runtime = RuntimeEnvBuilder::new()
 ///     .with_object_store_registry(registry(store.clone()))
 ///     .build_arc()?;
@@ -62,18 +62,26 @@ const DEFAULT_PREFETCH: u64 = 32 << 20;
 /// A scan that the program built without ETags opens each file once, and compares nothing.
 ///
 /// The rule leaves alone: files of other stores, scans with a `ParquetFileReaderFactory` of the
-/// program's own, and everything while another store is registered for local files.
+/// program's own, and everything while another store is registered for local files than when the
+/// rule was made.
 #[derive(Debug)]
 pub struct OneVersion {
     runtime: Arc<RuntimeEnv>,
+    /// What the runtime has registered for this store.
+    registered: Option<Arc<dyn ObjectStore>>,
     store: Arc<RingwayFileSystem>,
     prefetch: u64,
 }
 
 impl OneVersion {
-    /// A rule for the sessions of this runtime, where this store serves local files.
-    pub fn new(runtime: &Arc<RuntimeEnv>, store: Arc<RingwayFileSystem>) -> Self {
-        Self { runtime: runtime.clone(), store, prefetch: DEFAULT_PREFETCH }
+    /// A rule for the sessions of this runtime, in which this store is registered for local files.
+    pub fn new(runtime: &Arc<RuntimeEnv>, store: RingwayFileSystem) -> Self {
+        Self {
+            runtime: runtime.clone(),
+            registered: local_files(runtime),
+            store: Arc::new(store),
+            prefetch: DEFAULT_PREFETCH,
+        }
     }
 
     /// Sets how many bytes of the next row group are prefetched at most, for each file that is
@@ -91,9 +99,8 @@ impl OneVersion {
 
     /// Whether the store still serves local files.
     fn is_registered(&self) -> bool {
-        let registered = self.runtime.object_store(ObjectStoreUrl::local_filesystem());
-        let ours: Arc<dyn ObjectStore> = self.store.clone();
-        registered.is_ok_and(|registered| Arc::ptr_eq(&registered, &ours))
+        let stores = local_files(&self.runtime).zip(self.registered.as_ref());
+        stores.is_some_and(|(now, ours)| Arc::ptr_eq(&now, ours))
     }
 
     /// The scan with our reader factory; `None` if it is not one for us.
@@ -118,6 +125,11 @@ impl OneVersion {
         config.file_source = Arc::new(source);
         Some(Arc::new(scan.clone().with_data_source(Arc::new(config))))
     }
+}
+
+/// The store that is registered for local files.
+fn local_files(runtime: &RuntimeEnv) -> Option<Arc<dyn ObjectStore>> {
+    runtime.object_store(ObjectStoreUrl::local_filesystem()).ok()
 }
 
 impl PhysicalOptimizerRule for OneVersion {

@@ -58,8 +58,8 @@ impl Prefetch {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let file_metadata = (metadata.parquet_metadata().as_ref(), listed.size);
         let chunks = self.next(file_metadata, ranges, &mut state.expected);
-        let steps = chunks.into_iter().filter(|chunk| !file.is_cached(chunk)).flat_map(steps);
-        let steps: Vec<_> = steps.collect();
+        let missing = chunks.into_iter().filter(|chunk| !file.is_cached(&middle(chunk)));
+        let steps: Vec<_> = missing.flat_map(steps).collect();
         if steps.is_empty() {
             return;
         }
@@ -86,9 +86,12 @@ impl Prefetch {
         expected: &mut Option<usize>,
     ) -> Vec<Range<u64>> {
         let groups = file.row_groups();
-        let read = ranges.first().and_then(|first| {
-            groups.iter().position(|group| chunks(group).any(|chunk| chunk == *first))
-        });
+        let Some(first) = ranges.first() else { return Vec::new() };
+        let has_first = |group: &usize| {
+            groups.get(*group).is_some_and(|group| chunks(group).any(|chunk| chunk == *first))
+        };
+        // Row groups are mostly read in turn.
+        let read = expected.filter(has_first).or_else(|| (0..groups.len()).find(has_first));
         let Some(read) = read else { return Vec::new() };
         let scanned = |group: usize| groups.get(group).is_some_and(|group| self.scans(group));
         let is_first = read.checked_sub(1).is_none_or(|previous| !scanned(previous));
@@ -136,6 +139,13 @@ fn chunks(group: &RowGroupMetaData) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
+/// The byte in the middle of a chunk, by which it counts as cached: one probe is enough then, while
+/// the pages at its ends are also cached with the chunks before and after it.
+fn middle(chunk: &Range<u64>) -> Range<u64> {
+    let middle = chunk.start + (chunk.end - chunk.start) / 2;
+    middle..chunk.end.min(middle + 1)
+}
+
 fn steps(chunk: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = chunk.end;
     chunk.step_by(STEP as usize).map(move |start| start..end.min(start + STEP))
@@ -145,6 +155,7 @@ fn steps(chunk: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 mod tests {
     use super::*;
     use crate::RingwayFileSystem;
+    use crate::test_files::{drop_cached, on_disk};
     use datafusion::arrow::array::{Int64Array, RecordBatch};
     use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
     use datafusion::execution::runtime_env::RuntimeEnv;
@@ -154,7 +165,11 @@ mod tests {
     use object_store::{ObjectStore, ObjectStoreExt};
     use ringway::Engine;
     use ringway::fs::OpenOptions;
+    use std::time::{Duration, Instant};
     use tempfile::NamedTempFile;
+
+    /// Longer than any condition takes to come true.
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// A file with the columns `a` and `b` in row groups of 8000 rows, 64 kB for each column.
     struct Table {
@@ -166,7 +181,7 @@ mod tests {
 
     impl Table {
         async fn new(groups: i64) -> Self {
-            let file = NamedTempFile::new().unwrap();
+            let file = on_disk();
             let column = || Arc::new(Int64Array::from_iter_values(0..groups * 8000)) as _;
             let batch = RecordBatch::try_from_iter([("a", column()), ("b", column())]).unwrap();
             let properties = WriterProperties::builder()
@@ -270,7 +285,14 @@ mod tests {
         let table = Table::new(3).await;
         let engine = Engine::builder().build().unwrap();
         let on = table.prefetch(u64::MAX, None);
-        assert_eq!(table.operations(&on, &engine, false).await, 0, "just written, so cached");
+        // The system may reclaim the page cache at any time, so read the file until it did not.
+        let begun = Instant::now();
+        while {
+            std::fs::read(table.file.path()).unwrap();
+            table.operations(&on, &engine, false).await > 0
+        } {
+            assert!(begun.elapsed() < TIMEOUT, "cached chunks are prefetched");
+        }
         assert_eq!(table.operations(&on, &engine, true).await, 0, "direct I/O has no cache");
 
         let engine = Engine::builder().try_cached(false).build().unwrap();
@@ -280,6 +302,25 @@ mod tests {
         let mut other = table.prefetch(u64::MAX, None);
         other.metadata = RuntimeEnv::default().cache_manager.get_file_metadata_cache();
         assert_eq!(table.operations(&other, &engine, false).await, 0, "no metadata");
+    }
+
+    /// The pages at the ends are read with the chunks before and after it.
+    #[tokio::test]
+    async fn a_chunk_of_which_only_the_ends_are_cached_is_prefetched() {
+        let table = Table::new(2).await;
+        let engine = Engine::builder().build().unwrap();
+        if !drop_cached(table.file.path()).await {
+            return;
+        }
+        let file = File::open(table.file.path()).await.unwrap();
+        file.advise(0, 0, Advice::Random).await.unwrap();
+        for chunk in table.chunks(1) {
+            for end in [chunk.start, chunk.end - 1] {
+                file.read_exact(end..end + 1).await.unwrap();
+            }
+        }
+        let on = table.prefetch(u64::MAX, None);
+        assert_eq!(table.operations(&on, &engine, false).await, 2, "both chunks");
     }
 
     #[test]

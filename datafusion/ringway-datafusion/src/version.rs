@@ -172,18 +172,17 @@ impl ObjectStore for Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_files::{drop_cached, is_cached, on_disk};
     use datafusion::execution::runtime_env::RuntimeEnv;
     use object_store::ObjectStoreExt;
-    use ringway::fs::{Advice, OpenOptions};
     use tempfile::NamedTempFile;
 
     const LEN: u64 = 2 << 20;
     const PAGE: u64 = 4096;
 
-    /// A file of `LEN` bytes next to the test program, which is on a disk, and its version.
+    /// A file of `LEN` bytes, and its version.
     async fn listed() -> (NamedTempFile, Version) {
-        let program = std::env::current_exe().unwrap();
-        let file = NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        let file = on_disk();
         std::fs::write(file.path(), vec![7; LEN as usize]).unwrap();
         file.as_file().sync_all().unwrap();
         let store = Arc::new(RingwayFileSystem::new());
@@ -192,28 +191,17 @@ mod tests {
         (file, Version::new(store, listed, Prefetch::new(0, metadata, None)))
     }
 
-    /// Asks through an open file of its own: it has no history, by which it might not try.
-    async fn is_cached(file: &NamedTempFile, range: Range<u64>) -> bool {
-        let file = OpenOptions::new().read(true).open(file.path()).await.unwrap();
-        file.is_cached(&range)
-    }
-
     /// As from the store: without advice the kernel reads on after the first pages of a file.
     #[tokio::test]
     async fn no_more_than_the_ranges_is_read() {
         let (file, version) = listed().await;
-        let opened = File::open(file.path()).await.unwrap();
-        opened.advise(0, 0, Advice::DontNeed).await.unwrap();
-        // It begins to read what it finds missing, so it asks far from the rest, and last.
-        if is_cached(&file, LEN - PAGE..LEN).await {
-            println!("skipped: the files of {} stay cached", file.path().display());
-            assert!(std::env::var_os("CI").is_none());
+        if !drop_cached(file.path()).await {
             return;
         }
         let location = &version.listed.location;
         let bytes = version.get_ranges(location, std::slice::from_ref(&(0..PAGE))).await.unwrap();
         assert_eq!(bytes[0][..], [7; PAGE as usize]);
-        assert!(!is_cached(&file, 2 * PAGE..3 * PAGE).await);
+        assert!(!is_cached(file.path(), 2 * PAGE..3 * PAGE).await);
     }
 
     #[tokio::test]

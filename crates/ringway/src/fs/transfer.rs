@@ -375,7 +375,8 @@ impl File {
         if !self.tries_cache() {
             return false;
         }
-        let cached = has(range.start) && has(range.end - 1);
+        let last = range.end - 1;
+        let cached = has(range.start) && (last == range.start || has(last));
         if !cached {
             self.cache().miss();
         }

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn short_chunks_are_whole_and_long_ones_pages() {
-        assert_eq!(of_chunk(100..LONGEST, [150, 9000].into_iter()), [100..LONGEST]);
+        let whole = 100..LONGEST;
+        assert_eq!(of_chunk(whole.clone(), [150, 9000].into_iter()), std::slice::from_ref(&whole));
         let (k, m) = (1 << 10, 1 << 20);
         // A dictionary, then pages of 20, 4, 20 and 956 KiB.
         let pages = [100 * k, 120 * k, 124 * k, 144 * k, 1100 * k];
