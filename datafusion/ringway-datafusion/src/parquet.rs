@@ -59,7 +59,9 @@ const DEFAULT_PREFETCH: u64 = 32 << 20;
 /// meanwhile: at most one row group ahead, and at most [`with_prefetch`](Self::with_prefetch) bytes
 /// of it.
 ///
-/// A scan that the program built without ETags opens each file once, and compares nothing.
+/// A scan that the program built without ETags opens each file once, and compares nothing. Where
+/// more than 256 files are open for scans of this process, further scans open and compare theirs
+/// for each row group.
 ///
 /// The rule leaves alone: files of other stores, scans with a `ParquetFileReaderFactory` of the
 /// program's own, and everything while another store is registered for local files than when the

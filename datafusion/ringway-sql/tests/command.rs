@@ -193,8 +193,9 @@ const LONG: &str = "SELECT count(*) FROM generate_series(1, 10000000) a(x) \
 fn until_busy(pid: u32) {
     loop {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        // Field 14 and 15: hundredths of a second in the program and in the kernel.
+        // Field 3: the state. 14 and 15: hundredths of a second in the program and in the kernel.
         let (_, fields) = stat.rsplit_once(')').unwrap();
+        assert!(!fields.starts_with(" Z"), "it has ended");
         let used: u64 =
             fields.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         if used > 200 {

@@ -52,6 +52,9 @@ pub struct ParquetReader {
 impl ParquetReader {
     /// Reads a file that is open for reading: buffered or direct, with any engine. Neither blocks
     /// nor reads anything. Errors name the file only [with its path](Self::with_path).
+    ///
+    /// The kernel is advised to read only what is requested (`POSIX_FADV_RANDOM`). That applies to
+    /// all reads of this open file, also those of other clones of it.
     pub fn new(file: File) -> Self {
         Self::with_source(Source::new(file))
     }
