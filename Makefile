@@ -77,7 +77,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
-.PHONY: compile-bindings compile-data-engines
+.PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -169,9 +169,14 @@ test: ## formatting, lints and every test: what CI runs
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh
-	$(MAKE) -j2 test-crates meanwhile-compile-bindings
-	$(MAKE) -j2 test-bindings meanwhile-compile-data-engines
+	$(MAKE) -j2 test-while-compiling
 	$(MAKE) test-data-engines
+
+# Two chains side by side: one tests, the other compiles what is tested later.
+test-while-compiling: test-bindings-in-turn meanwhile-compile-data-engines
+test-bindings-in-turn: test-crates meanwhile-compile-bindings
+	$(MAKE) test-bindings
+meanwhile-compile-data-engines: meanwhile-compile-bindings
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS

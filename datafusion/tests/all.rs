@@ -4,6 +4,7 @@ mod ballista;
 mod cancel;
 mod faults;
 mod formats;
+mod plans;
 mod register;
 mod small_files;
 mod tpch;

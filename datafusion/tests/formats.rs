@@ -92,6 +92,7 @@ async fn copies_can_be_read_back() {
         ("STORED AS PARQUET", ""),
         ("STORED AS CSV", ""),
         ("STORED AS JSON", ""),
+        ("STORED AS ARROW", ""),
         ("STORED AS PARQUET", "PARTITIONED BY (c_mktsegment)"),
     ]
     .into_iter()
@@ -129,7 +130,10 @@ fn staged(folder: &Path) -> Vec<String> {
         let name = entry.file_name().into_string().unwrap();
         if entry.path().is_dir() {
             found.extend(staged(&entry.path()));
-        } else if ![".parquet", ".csv", ".json"].iter().any(|format| name.ends_with(format)) {
+        } else if ![".parquet", ".csv", ".json", ".arrow"]
+            .iter()
+            .any(|format| name.ends_with(format))
+        {
             found.push(name);
         }
     }
@@ -138,7 +142,7 @@ fn staged(folder: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn inserted_rows_are_read() {
-    for format in ["PARQUET", "CSV", "JSON"] {
+    for format in ["PARQUET", "CSV", "JSON", "ARROW"] {
         let folder = tempfile::tempdir().unwrap();
         let (ours, theirs) = sessions();
         let create = format!(
@@ -195,5 +199,33 @@ async fn paths_have_many_forms() {
             let sum = Answer::of(session, &format!("SELECT sum(a) AS s FROM form_{number}")).await;
             assert_eq!(sum.unwrap().rows, [["3"]], "{path}");
         }
+    }
+}
+
+/// Compressed files that were concatenated, or written by several threads, have several members.
+#[tokio::test]
+async fn all_members_of_compressed_files_are_read() {
+    for (codec, extension) in [("gzip", "gz"), ("bzip2", "bz2"), ("xz", "xz"), ("zstd", "zst")] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("OPTIONS ('format.compression' '{codec}')");
+        let mut members = Vec::new();
+        for (member, number) in [0, 100].into_iter().enumerate() {
+            let path = folder.path().join(format!("{member}.part"));
+            let copy = format!(
+                "COPY (SELECT value + {number} AS a FROM generate_series(1, 50)) TO '{}' \
+                 STORED AS JSON {options}",
+                path.display()
+            );
+            run(&session::local(1), &copy).await;
+            members.extend(fs::read(path).unwrap());
+        }
+        let file = folder.path().join(format!("all.json.{extension}"));
+        fs::write(&file, members).unwrap();
+        let create = format!(
+            "CREATE EXTERNAL TABLE rows STORED AS JSON LOCATION '{}' {options}",
+            file.display()
+        );
+        let answer = check_equal(&create, "SELECT count(*) AS n, max(a) AS last FROM rows").await;
+        assert_eq!(answer.rows, [["100", "150"]], "{codec}");
     }
 }

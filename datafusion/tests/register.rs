@@ -1,9 +1,12 @@
 //! Which sessions use the store, from when on, and how a program switches back.
 
+use arrow::datatypes::DataType;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::scalar::ScalarValue;
 use object_store::{GetResultPayload, ObjectStoreExt};
 use ringway_datafusion::ringway::{BackendKind, Engine};
 use ringway_datafusion::{OneVersion, RingwayFileSystem, register_store, registry};
@@ -121,12 +124,20 @@ async fn registering_keeps_what_the_session_has() {
     add_table(&session, folder.path()).await;
     session.sql("SET datafusion.execution.batch_size = 77").await.unwrap();
     session.sql("CREATE VIEW small AS SELECT * FROM numbers WHERE id < 10").await.unwrap();
+    let before = options(&session);
     ringway_datafusion::register(&session);
+    assert_eq!(options(&session), before);
     let options = session.copied_config();
     assert_eq!(options.batch_size(), 77);
     assert_eq!(options.target_partitions(), 3);
     let answer = Answer::of(&session, "SELECT count(*) AS n FROM small").await.unwrap();
     assert_eq!(answer.rows, [["10"]]);
+}
+
+/// All options and their values.
+fn options(session: &SessionContext) -> Vec<(String, Option<String>)> {
+    let entries = session.copied_config().options().entries();
+    entries.into_iter().map(|entry| (entry.key, entry.value)).collect()
 }
 
 /// `EXPLAIN ANALYZE` counts the same bytes through both stores.
@@ -148,4 +159,38 @@ async fn metrics_are_those_of_the_default_reader() {
     }
     assert_eq!(scanned[0], scanned[1]);
     assert_ne!(scanned[0], "0");
+}
+
+/// A function of the program that has the name or an alias of one of DataFusion's.
+#[tokio::test]
+async fn registering_keeps_functions_that_replace_others() {
+    // The builder of a state takes functions from a hash table, in another order each time.
+    for _ in 0..8 {
+        let session = session::local(1);
+        // `date_format` is an alias of `to_char`, which is replaced by name; `strpos` has the alias
+        // `instr`.
+        for name in ["to_char", "instr"] {
+            session.register_udf(constant(name));
+        }
+        let query = "SELECT to_char('a'), instr('a')";
+        let expected = [["our to_char", "our instr"]];
+        assert_eq!(Answer::of(&session, query).await.unwrap().rows, expected);
+        let before = session.state();
+        ringway_datafusion::register(&session);
+        let after = session.state();
+        for (name, function) in before.scalar_functions() {
+            assert!(Arc::ptr_eq(function, &after.scalar_functions()[name]), "{name}");
+        }
+        assert_eq!(before.scalar_functions().len(), after.scalar_functions().len());
+        assert_eq!(before.aggregate_functions(), after.aggregate_functions());
+        assert_eq!(before.window_functions(), after.window_functions());
+        assert_eq!(Answer::of(&session, query).await.unwrap().rows, expected);
+    }
+}
+
+/// A function of one text, whose value is its name.
+fn constant(name: &'static str) -> ScalarUDF {
+    let value = ColumnarValue::Scalar(ScalarValue::from(format!("our {name}")));
+    let function = Arc::new(move |_: &[ColumnarValue]| Ok(value.clone()));
+    create_udf(name, vec![DataType::Utf8], DataType::Utf8, Volatility::Immutable, function)
 }

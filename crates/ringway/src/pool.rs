@@ -5,7 +5,7 @@
 //! limit of bytes. The classes are whole pages, eight to each doubling, so a buffer is at most an
 //! eighth larger than requested. A buffer that would waste more (a few pages or less, and not
 //! nearly a whole number of pages) is allocated with its exact size and not kept; neither is one
-//! above 4 MiB. Buffers for direct I/O are always page aligned and at least a page long.
+//! above 32 MiB. Buffers for direct I/O are always page aligned and at least a page long.
 //!
 //! The pool does not write to large buffers: the kernel zeroes their pages when the read first
 //! touches them.
@@ -38,8 +38,9 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 /// The alignment of buffers: a multiple of every block size in use.
 const PAGE: usize = 4096;
 
-/// The number of size classes: 1 to 8 pages, then eight sizes per doubling, up to 4 MiB.
-const CLASSES: usize = 64;
+/// The number of size classes: 1 to 8 pages, then eight sizes per doubling, up to 32 MiB:
+/// column chunks of Parquet files are often that large.
+const CLASSES: usize = 88;
 /// At most this fraction of the requested size may be wasted.
 const WASTE: usize = 8;
 /// The pool's buffers take at most this many times the limit of free bytes: enough for the reads
@@ -103,7 +104,7 @@ pub struct PoolStats {
     /// [`EngineBuilder::pool_bytes`]: crate::EngineBuilder::pool_bytes
     pub max_free: u64,
     /// The most bytes of the pool's buffers, free and in use: four times `max_free`. Buffers that
-    /// the pool never keeps (short reads of an odd length, and those above 4 MiB) and
+    /// the pool never keeps (short reads of an odd length, and those above 32 MiB) and
     /// [registered ones](crate::EngineBuilder::fixed_buffers) are counted in `in_use`, but not
     /// limited.
     pub max_pooled: u64,
@@ -537,7 +538,7 @@ mod tests {
     #[test]
     fn blocks_are_dropped_on_other_threads() {
         let pool = Pool::with_locals(1 << 20, 3);
-        for len in [100, PAGE, 5 << 20] {
+        for len in [100, PAGE, 33 << 20] {
             let block = pool.block(pool.get(len, false).unwrap(), len);
             let slice = block.slice(..1);
             assert_eq!(pool.stats().in_use, block.retained() as u64);
@@ -570,9 +571,9 @@ mod tests {
         for len in [usize::MAX, isize::MAX as usize, 1 << 60] {
             assert_eq!(pool.get(len, false).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         }
-        let large = pool.get((4 << 20) + 1, false).unwrap();
-        assert_eq!((large.len(), large.as_slice().as_ptr().addr() % PAGE), ((4 << 20) + 1, 0));
-        drop(pool.block(large, 4 << 20));
+        let large = pool.get((32 << 20) + 1, false).unwrap();
+        assert_eq!((large.len(), large.as_slice().as_ptr().addr() % PAGE), ((32 << 20) + 1, 0));
+        drop(pool.block(large, 32 << 20));
         assert_eq!(pool.kept(), 0);
     }
 
@@ -611,7 +612,7 @@ mod tests {
     fn classes_are_all_sizes_in_order() {
         let sizes: Vec<_> = (0..CLASSES).map(size_of_class).collect();
         assert!(sizes.windows(2).all(|pair| pair[0] < pair[1]));
-        assert_eq!((sizes[0], sizes[CLASSES - 1]), (PAGE, 4 << 20));
+        assert_eq!((sizes[0], sizes[CLASSES - 1]), (PAGE, 32 << 20));
         for (class, size) in sizes.iter().enumerate() {
             assert_eq!((class_for(*size), class_for(size - 1)), (Some(class), Some(class)));
             assert_eq!(class_for(size + 1), Some(class + 1).filter(|next| *next < CLASSES));
@@ -622,9 +623,14 @@ mod tests {
     #[test]
     fn buffers_are_not_much_larger_than_requested() {
         let pool = Pool::new(0);
-        for (count, len) in
-            [(2000, 300 << 10), (20_000, 100), (1000, 4096), (1000, 5000), (10, 5 << 20)]
-        {
+        for (count, len) in [
+            (2000, 300 << 10),
+            (20_000, 100),
+            (1000, 4096),
+            (1000, 5000),
+            (10, 5 << 20),
+            (2, 40 << 20),
+        ] {
             let blocks: Vec<_> = (0..count).map(|_| pool.get(len, false).unwrap()).collect();
             let taken: usize = blocks.iter().map(Buffer::memory_size).sum();
             assert!(taken <= count * (len + len / WASTE), "{count} of {len}: {taken}");
@@ -633,7 +639,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn little_is_wasted(len in prop_oneof![0usize..100_000, 0usize..6 << 20], direct: bool) {
+        fn little_is_wasted(len in prop_oneof![0usize..100_000, 0usize..48 << 20], direct: bool) {
             let buffer = Pool::new(0).get(len, direct).unwrap();
             prop_assert_eq!(buffer.len(), len);
             if direct {

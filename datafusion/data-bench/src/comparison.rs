@@ -106,28 +106,28 @@ impl Measured {
     }
 }
 
-/// Measures the rows in each of the states.
+/// Measures the rows in each of the states, and appends their figures to the results.
 ///
 /// # Errors
 ///
-/// Those of a turn; answers that differ between two turns of a row.
+/// Those of a turn; answers that differ between two turns of a row. The results have the rows
+/// before it.
 pub fn run(
-    benchmark: Benchmark,
+    results: &mut Results,
     rows: &[Row],
     states: &[State],
     contestants: &[Contestant],
     rounds: u32,
-) -> anyhow::Result<Results> {
-    let mut measured = Vec::new();
+) -> anyhow::Result<()> {
     for state in states {
         for row in rows {
             eprint!("{} {}:", row.name, state.name());
             let done = measure(row, *state, contestants, rounds);
-            measured.push(done.with_context(|| format!("{} {}", row.name, state.name()))?);
+            results.rows.push(done.with_context(|| format!("{} {}", row.name, state.name()))?);
             eprintln!();
         }
     }
-    Ok(Results { benchmark, rows: measured })
+    Ok(())
 }
 
 fn measure(

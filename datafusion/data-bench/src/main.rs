@@ -102,9 +102,9 @@ struct Run {
     contestants: Vec<Contestant>,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "cold,cached")]
     states: Vec<State>,
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Write all figures to this file
+    /// Write all figures to this file, also after an error
     #[arg(long)]
     json: Option<PathBuf>,
 }
@@ -137,17 +137,15 @@ fn generate(what: &Generate) -> anyhow::Result<()> {
 
 fn run(options: &Run) -> anyhow::Result<()> {
     let rows = suite::rows(options.benchmark, &options.selection)?;
-    let results = comparison::run(
-        options.benchmark,
-        &rows,
-        &options.states,
-        &options.contestants,
-        options.rounds,
-    )?;
+    let mut results = Results { benchmark: options.benchmark, rows: Vec::new() };
+    let done =
+        comparison::run(&mut results, &rows, &options.states, &options.contestants, options.rounds);
+    // A run takes hours: what it measured before an error is kept.
     if let Some(path) = &options.json {
         let text = serde_json::to_string(&results)?;
         fs::write(path, text).with_context(|| path.display().to_string())?;
     }
+    done?;
     print!("{}", report::markdown(&results));
     Ok(())
 }

@@ -91,6 +91,12 @@ impl ExecutionPlan for CancellableLeaf {
         Some(Arc::new(Self { leaf, token: self.token.clone() }))
     }
 
+    /// A recursive query calls this before each round: scans start anew.
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let leaf = self.leaf.clone().reset_state()?;
+        Ok(Arc::new(Self { leaf, token: self.token.clone() }))
+    }
+
     fn execute(
         &self,
         partition: usize,

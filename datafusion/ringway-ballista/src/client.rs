@@ -59,13 +59,14 @@ pub fn jobs(plan: &dyn ExecutionPlan) -> Vec<JobId> {
     jobs
 }
 
-/// Cancels a job of this scheduler, `HOST:PORT`. Executors then stop reading for it. Returns
-/// whether there was such a job.
+/// Asks this scheduler, `HOST:PORT`, to cancel a job, and returns when it has the request. Executors
+/// then stop reading for the job. A job that has ended, or that the scheduler does not know, is no
+/// error.
 ///
 /// # Errors
 ///
 /// The scheduler cannot be reached, or refuses.
-pub async fn cancel(scheduler: &str, job: &JobId) -> Result<bool> {
+pub async fn cancel(scheduler: &str, job: &JobId) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         DataFusionError::Execution(format!("cancel {job} at {scheduler}: {error}"))
     };
@@ -75,5 +76,5 @@ pub async fn cancel(scheduler: &str, job: &JobId) -> Result<bool> {
     let channel = endpoint.connect().await.map_err(|error| failed(&error))?;
     let request = CancelJobParams { job_id: job.to_string() };
     let answer = SchedulerGrpcClient::new(channel).cancel_job(request).await;
-    Ok(answer.map_err(|error| failed(&error))?.into_inner().cancelled)
+    answer.map(drop).map_err(|error| failed(&error))
 }

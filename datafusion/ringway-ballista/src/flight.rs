@@ -16,10 +16,11 @@ use ballista_core::serde::scheduler::{Action as Fetch, ShuffleFileKind, ShuffleL
 use ballista_core::utils::{create_grpc_server, create_grpc_server_incoming};
 use ballista_executor::ArrowFlightServerProvider;
 use ballista_executor::flight_service::BallistaFlightService;
+use futures::future::TryFutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ringway::Engine;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -35,12 +36,8 @@ pub(crate) fn provider(
 ) -> Arc<ArrowFlightServerProvider> {
     let engine = engine.clone();
     Arc::new(move |work_dir, address, mut shutdown, config| {
-        let service = RingwayFlightService {
-            ballista: BallistaFlightService::new(work_dir.clone()),
-            work_dir,
-            engine: engine.clone(),
-        };
-        tokio::spawn(async move {
+        let service = RingwayFlightService::new(work_dir, &engine);
+        let served = async move {
             let incoming = create_grpc_server_incoming(address, &config)?;
             let service = FlightServiceServer::new(service)
                 .max_encoding_message_size(max_sent)
@@ -50,19 +47,27 @@ pub(crate) fn provider(
                 .serve_with_incoming_shutdown(incoming, async move { shutdown.recv().await })
                 .await
                 .map_err(BallistaError::TonicError)
-        })
+        };
+        // The executor ends then, and does not say why.
+        let failed = move |error: &_| log::error!("the flight service at {address}: {error}");
+        tokio::spawn(served.inspect_err(failed))
     })
 }
 
 /// Ballista's service, except for the action [`SEND_BYTES`].
 #[derive(Clone)]
-struct RingwayFlightService {
+pub(crate) struct RingwayFlightService {
     ballista: BallistaFlightService,
     work_dir: String,
     engine: Engine,
 }
 
 impl RingwayFlightService {
+    pub(crate) fn new(work_dir: String, engine: &Engine) -> Self {
+        let ballista = BallistaFlightService::new(work_dir.clone());
+        Self { ballista, work_dir, engine: engine.clone() }
+    }
+
     /// Opens what is asked for: the parts whose bytes are sent, in order.
     async fn open(&self, fetch: &Fetch) -> Result<Vec<Part>, Status> {
         let Fetch::FetchPartition {
@@ -123,6 +128,19 @@ fn status(error: &io::Error) -> Status {
     }
 }
 
+/// What a client asks for. A job is a folder in the work directory; Ballista would also take the
+/// path of a folder elsewhere.
+fn requested(bytes: &[u8]) -> Result<Fetch, Status> {
+    let fetch = decode_protobuf(bytes);
+    let fetch = fetch.map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let Fetch::FetchPartition { job_id, .. } = &fetch;
+    let mut components = Path::new(job_id.as_str()).components();
+    match (components.next(), components.next()) {
+        (Some(Component::Normal(_)), None) => Ok(fetch),
+        _ => Err(Status::invalid_argument(format!("{:?} is no name of a job", job_id.as_str()))),
+    }
+}
+
 type Ballista = BallistaFlightService;
 
 #[tonic::async_trait]
@@ -142,9 +160,7 @@ impl FlightService for RingwayFlightService {
         if request.get_ref().r#type != SEND_BYTES {
             return self.ballista.do_action(request).await;
         }
-        let fetch = decode_protobuf(&request.get_ref().body);
-        let fetch = fetch.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let parts = self.open(&fetch).await?;
+        let parts = self.open(&requested(&request.get_ref().body)?).await?;
         let blocks = stream::iter(parts).flat_map(|part| part.blocks().boxed());
         let bodies =
             blocks.map_ok(|body| arrow_flight::Result { body }).map_err(|error| status(&error));
@@ -155,6 +171,7 @@ impl FlightService for RingwayFlightService {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
+        requested(&request.get_ref().ticket)?;
         self.ballista.do_get(request).await
     }
 

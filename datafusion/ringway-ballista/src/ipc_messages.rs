@@ -66,11 +66,12 @@ impl<S: Stream<Item = io::Result<Bytes>> + Unpin> Messages<S> {
         Ok(Some(Message::Content([prefix, metadata, body])))
     }
 
-    /// The next bytes. They are copied only if they are in several blocks.
+    /// The next bytes. They are copied if they are in several blocks, or if they are little of one:
+    /// a batch keeps its whole block, and operators charge all of it to the memory they may use.
     async fn take(&mut self, len: u64) -> io::Result<Buffer> {
         self.left = self.left.checked_sub(len).ok_or_else(|| invalid("a message is cut"))?;
         let len = usize::try_from(len).map_err(|_| invalid("a message is too long"))?;
-        if len <= self.block.len() {
+        if len <= self.block.len() && len >= self.block.capacity() / 2 {
             let taken = self.block.slice_with_length(0, len);
             self.block.advance(len);
             return Ok(taken);

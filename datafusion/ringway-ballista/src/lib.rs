@@ -28,6 +28,8 @@ mod client_pool;
 mod engine;
 pub mod executor;
 mod flight;
+#[cfg(test)]
+mod flight_tests;
 mod ipc_messages;
 pub mod program;
 pub mod scheduler;

@@ -1,5 +1,5 @@
 //! What the programs of this package share: the option for the store, the tables of a folder,
-//! messages on standard error, and an end when the parent is gone.
+//! messages on standard error, free ports, and an end when the parent is gone.
 
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
@@ -7,6 +7,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ringway::Engine;
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
 use tokio::sync::oneshot;
@@ -68,6 +69,19 @@ impl Log for StandardError {
     fn flush(&self) {}
 }
 
+/// Checks that a program can listen at this address. Ballista's executor ends without a message and
+/// with success if it cannot listen at the port of its files.
+///
+/// # Errors
+///
+/// The host is no IP address; the port is in use, or may not be used.
+pub fn check_address(host: &str, port: u16) -> anyhow::Result<()> {
+    let address: SocketAddr =
+        format!("{host}:{port}").parse().with_context(|| format!("{host} is no IP address"))?;
+    TcpListener::bind(address).with_context(|| format!("listen at {address}"))?;
+    Ok(())
+}
+
 /// Waits until standard input ends, which happens when the process at the other end of the pipe
 /// does, in whatever way. Call it once.
 pub async fn stdin_closed() {
@@ -102,13 +116,51 @@ fn tables_in(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let about = || format!("read {}", folder.display());
     let mut tables = Vec::new();
     for entry in folder.read_dir().with_context(about)? {
-        let path = entry.with_context(about)?.path().canonicalize().with_context(about)?;
-        if path.is_dir() || path.extension().is_some_and(|extension| extension == "parquet") {
-            let name = path.file_stem().and_then(|name| name.to_str());
+        let entry = entry.with_context(about)?.path();
+        let is_folder = entry.is_dir();
+        if is_folder || entry.extension().is_some_and(|extension| extension == "parquet") {
+            let path = entry.canonicalize();
+            let path = path.with_context(|| format!("read {}", entry.display()))?;
+            // Of a symbolic link, the name is the link's.
+            let name = if is_folder { entry.file_name() } else { entry.file_stem() };
+            let name = name.and_then(|name| name.to_str());
             let (name, text) = name.zip(path.to_str()).context("a name is not UTF-8")?;
             tables.push((name.to_owned(), text.to_owned()));
         }
     }
     tables.sort();
     Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_the_names_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(path("tables/orders.2024")).unwrap();
+        std::fs::write(path("part-0.parquet"), "").unwrap();
+        std::fs::write(path("tables/readme.md"), "").unwrap();
+        std::fs::write(path("tables/nation.parquet"), "").unwrap();
+        std::os::unix::fs::symlink(path("part-0.parquet"), path("tables/region.parquet")).unwrap();
+        std::os::unix::fs::symlink(path("missing"), path("tables/unused")).unwrap();
+        let tables = tables_in(&path("tables")).unwrap();
+        let names: Vec<_> = tables.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["nation", "orders.2024", "region"]);
+        let target = path("part-0.parquet").canonicalize().unwrap();
+        assert_eq!(tables[2].1, target.to_str().unwrap());
+    }
+
+    #[test]
+    fn an_address_in_use_is_an_error_with_the_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let error = check_address("127.0.0.1", port).unwrap_err();
+        assert_eq!(error.to_string(), format!("listen at 127.0.0.1:{port}"));
+        assert!(check_address("localhost", port).is_err());
+        drop(listener);
+        check_address("127.0.0.1", 0).unwrap();
+    }
 }

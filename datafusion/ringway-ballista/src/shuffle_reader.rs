@@ -27,6 +27,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, Statistics,
     StatisticsArgs,
 };
+use futures::future::ready;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use ringway::Engine;
 use std::fmt;
@@ -45,11 +46,10 @@ const OPEN_AHEAD: usize = 4;
 /// The number of rows must be what the writing task has reported. Ballista takes a file that ends
 /// between two batches for complete; here it is an error, so that the scheduler repeats the task
 /// that wrote it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShuffleReader {
-    /// What this reader stands for. It also reads everything if the session demands the network
-    /// for all partitions.
-    original: ShuffleReaderExec,
+    /// What this reader stands for.
+    original: Arc<ShuffleReaderExec>,
     engine: Engine,
     work_dir: String,
     pool: Option<Arc<dyn BallistaClientPool>>,
@@ -68,7 +68,7 @@ impl ShuffleReader {
         pool: Option<Arc<dyn BallistaClientPool>>,
     ) -> Self {
         Self {
-            original: completed(original, work_dir, pool.as_ref()),
+            original: Arc::new(original.clone()),
             engine: engine.clone(),
             work_dir: work_dir.to_owned(),
             pool,
@@ -77,8 +77,25 @@ impl ShuffleReader {
         }
     }
 
-    /// Reads these locations with Ballista's reader.
+    /// Reads these locations, of which there is one at least, from other executors.
     fn read_remote(
+        self,
+        locations: Vec<PartitionLocation>,
+        context: Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let batches = self.read_with_ballista(locations.clone(), context.clone())?;
+        let wanted = rows_of(&locations);
+        Ok(counted(batches.boxed(), wanted, |rows, wanted| async move {
+            let found = self.find_incomplete(&locations, context).await.err();
+            found.unwrap_or_else(|| {
+                let text = format!("{rows} rows instead of {wanted} from other executors");
+                fetch_failed(&locations[0], text)
+            })
+        }))
+    }
+
+    /// Reads these locations with Ballista's reader, which mixes them.
+    fn read_with_ballista(
         &self,
         locations: Vec<PartitionLocation>,
         context: Arc<TaskContext>,
@@ -89,23 +106,32 @@ impl ShuffleReader {
             self.original.schema(),
             Partitioning::UnknownPartitioning(1),
         )?;
-        let reader = completed(&reader, &self.work_dir, self.pool.as_ref());
+        let mut reader = reader.with_work_dir(self.work_dir.clone());
+        if let Some(pool) = &self.pool {
+            reader = reader.with_client_pool(pool.clone());
+        }
         let batches = reader.execute(0, context)?;
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
         Ok(batches)
     }
-}
 
-/// What the executor adds to a reader that the scheduler has planned.
-fn completed(
-    reader: &ShuffleReaderExec,
-    work_dir: &str,
-    pool: Option<&Arc<dyn BallistaClientPool>>,
-) -> ShuffleReaderExec {
-    let reader = reader.with_work_dir(work_dir.to_owned());
-    match pool {
-        Some(pool) => reader.with_client_pool(pool.clone()),
-        None => reader,
+    /// Reads locations one by one, and fails with the first that has not its rows: the scheduler
+    /// repeats only tasks of the executor that the error names.
+    async fn find_incomplete(
+        &self,
+        locations: &[PartitionLocation],
+        context: Arc<TaskContext>,
+    ) -> Result<()> {
+        for location in locations {
+            let batches = self.read_with_ballista(vec![location.clone()], context.clone())?;
+            let rows = batches.try_fold(0, |rows, batch| ready(Ok(rows + batch.num_rows() as u64)));
+            let (rows, wanted) = (rows.await?, rows_of(slice::from_ref(location)));
+            if wanted.is_some_and(|wanted| wanted != rows) {
+                let text = format!("{rows} rows instead of {} in its file", wanted.unwrap_or(0));
+                return Err(fetch_failed(location, text));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -153,9 +179,7 @@ impl ExecutionPlan for ShuffleReader {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let config = context.session_config();
-        if config.ballista_shuffle_reader_force_remote_read() {
-            return self.original.execute(partition, context);
-        }
+        let is_local_read = !config.ballista_shuffle_reader_force_remote_read();
         // Every task reads all of a broadcast, which is one partition.
         let source = if self.original.broadcast { 0 } else { partition };
         let Some(locations) = self.original.partition.get(source).cloned() else {
@@ -166,31 +190,23 @@ impl ExecutionPlan for ShuffleReader {
         let local_files = MetricBuilder::new(&self.metrics).counter("local_partitions", partition);
         let batch_size = config.batch_size();
         let schema = self.schema();
-        let reader = Self {
-            original: self.original.clone(),
-            engine: self.engine.clone(),
-            work_dir: self.work_dir.clone(),
-            pool: self.pool.clone(),
-            metrics: self.metrics.clone(),
-            remote: self.remote.clone(),
-        };
+        let reader = self.clone();
         let opened = {
             let schema = schema.clone();
             async move {
-                let (local, remote) = split(&reader.engine, &reader.work_dir, locations).await?;
+                let (local, remote) = if is_local_read {
+                    split(&reader.engine, &reader.work_dir, locations).await?
+                } else {
+                    (Vec::new(), locations)
+                };
                 local_files.add(local.len());
                 let local = read_local(reader.engine.clone(), local);
                 let local = coalesced(local, schema, batch_size, local_rows);
                 if remote.is_empty() {
                     return Ok::<_, DataFusionError>(local);
                 }
-                let rows = rows_of(&remote);
-                let batches = reader.read_remote(remote.clone(), context)?;
-                let batches = counted(batches.boxed(), rows, move |rows, wanted| {
-                    let text = format!("{rows} rows instead of {wanted} from other executors");
-                    fetch_failed(&remote[0], text)
-                });
-                Ok(stream::select(local, batches).boxed())
+                let remote = reader.read_remote(remote, context)?;
+                Ok(stream::select(local, remote).boxed())
             }
         };
         let batches = stream::once(opened).try_flatten();
@@ -200,7 +216,7 @@ impl ExecutionPlan for ShuffleReader {
     fn metrics(&self) -> Option<MetricsSet> {
         let mut all = self.metrics.clone_inner();
         let remote = self.remote.lock().unwrap_or_else(PoisonError::into_inner);
-        for reader in remote.iter().chain([&self.original]) {
+        for reader in remote.iter() {
             for metric in reader.metrics().unwrap_or_default().iter() {
                 all.push(metric.clone());
             }
@@ -261,7 +277,8 @@ fn read_local(
             let of = location.clone();
             let batches = decoded(part).map_err(move |error| fetch_failed(&of, error.to_string()));
             Ok::<_, DataFusionError>(counted(batches.boxed(), rows, move |rows, wanted| {
-                fetch_failed(&location, format!("{path}: {rows} rows instead of {wanted}"))
+                let text = format!("{path}: {rows} rows instead of {wanted}");
+                ready(fetch_failed(&location, text))
             }))
         }
     };
@@ -310,10 +327,10 @@ fn decode(decoder: &mut StreamDecoder, pieces: &[Buffer]) -> Result<Vec<RecordBa
 }
 
 /// Adds an error at the end unless there were as many rows as wanted. `None` wants any number.
-fn counted(
+fn counted<F: Future<Output = DataFusionError> + Send + 'static>(
     batches: BoxStream<'static, Result<RecordBatch>>,
     wanted: Option<u64>,
-    error: impl FnOnce(u64, u64) -> DataFusionError + Send + 'static,
+    error: impl FnOnce(u64, u64) -> F + Send + 'static,
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let state = (batches, 0, error);
     let counted = stream::try_unfold(state, move |(mut batches, rows, error)| async move {
@@ -322,7 +339,7 @@ fn counted(
                 let rows = rows + batch.num_rows() as u64;
                 Ok(Some((batch, (batches, rows, error))))
             }
-            (None, Some(wanted)) if wanted != rows => Err(error(rows, wanted)),
+            (None, Some(wanted)) if wanted != rows => Err(error(rows, wanted).await),
             (None, _) => Ok(None),
         }
     });

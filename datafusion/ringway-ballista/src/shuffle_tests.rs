@@ -14,10 +14,12 @@ use ballista_core::serde::scheduler::{
 use ballista_executor::execution_engine::ExecutionEngine;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::col;
+use datafusion::physical_plan::spill::get_record_batch_memory_size;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
@@ -30,16 +32,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const STAGE: usize = 7;
+pub(crate) const STAGE: usize = 7;
 const TASK: usize = 3;
-const PARTITIONS: usize = 3;
+pub(crate) const PARTITIONS: usize = 3;
 
 /// A job whose first stage has written its files.
-struct Job {
+pub(crate) struct Job {
     work_dir: TempDir,
-    schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     written: Vec<ShuffleWritePartition>,
-    session: SessionContext,
+    pub(crate) session: SessionContext,
     engine: Engine,
 }
 
@@ -87,7 +89,7 @@ fn writer(
 impl Job {
     /// Runs a stage of three inputs. Sorted output has one file with an index, of several streams
     /// since the task spills; otherwise there is a file for each input.
-    async fn run(engine: &Engine, is_sorted: bool, codec: &str) -> Self {
+    pub(crate) async fn run(engine: &Engine, is_sorted: bool, codec: &str) -> Self {
         let config = SessionConfig::new_with_ballista();
         let config = config.set_str("ballista.shuffle.compression.codec", codec);
         let session = SessionContext::new_with_config(config.clone());
@@ -109,11 +111,11 @@ impl Job {
         Self { work_dir, schema, written, session, engine: engine.clone() }
     }
 
-    fn work_dir(&self) -> &str {
+    pub(crate) fn work_dir(&self) -> &str {
         self.work_dir.path().to_str().unwrap()
     }
 
-    fn locations(&self) -> Vec<Vec<PartitionLocation>> {
+    pub(crate) fn locations(&self) -> Vec<Vec<PartitionLocation>> {
         let location = |written: &ShuffleWritePartition| PartitionLocation {
             map_partition_id: 0,
             partition_id: PartitionId {
@@ -157,8 +159,21 @@ impl Job {
     }
 
     /// The keys of a partition in order.
-    async fn keys(&self, reader: &dyn ExecutionPlan, partition: usize) -> Result<Vec<i64>> {
-        let batches = reader.execute(partition, self.session.task_ctx())?;
+    pub(crate) async fn keys(
+        &self,
+        reader: &dyn ExecutionPlan,
+        partition: usize,
+    ) -> Result<Vec<i64>> {
+        self.keys_in(&self.session, reader, partition).await
+    }
+
+    pub(crate) async fn keys_in(
+        &self,
+        session: &SessionContext,
+        reader: &dyn ExecutionPlan,
+        partition: usize,
+    ) -> Result<Vec<i64>> {
+        let batches = reader.execute(partition, session.task_ctx())?;
         let batches: Vec<_> = batches.try_collect().await?;
         let mut keys = Vec::new();
         for batch in &batches {
@@ -169,7 +184,7 @@ impl Job {
         Ok(keys)
     }
 
-    fn data(&self, partition: usize) -> PathBuf {
+    pub(crate) fn data(&self, partition: usize) -> PathBuf {
         let location = &self.locations()[partition][0];
         location.path(self.work_dir()).unwrap()
     }
@@ -212,7 +227,7 @@ impl PartitionStream for Endless {
     }
 }
 
-async fn wait_for(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
@@ -255,6 +270,38 @@ async fn a_cancelled_task_drops_its_input() {
     }
 }
 
+/// Each round of a recursive query reads its tables from the start.
+#[tokio::test]
+async fn a_recursive_query_reads_its_tables_again() {
+    let engine = Engine::global().unwrap();
+    let config = SessionConfig::new_with_ballista().with_target_partitions(1);
+    let session = SessionContext::new_with_config(config.clone());
+    let work_dir = tempfile::tempdir().unwrap();
+    let table = work_dir.path().join("steps.csv");
+    fs::write(&table, "step\n1\n").unwrap();
+    session.register_csv("steps", table.to_str().unwrap(), Default::default()).await.unwrap();
+    let sql = "WITH RECURSIVE numbers AS (
+            SELECT 1 AS number
+            UNION ALL
+            SELECT number + step FROM numbers, steps WHERE number < 5
+        ) SELECT number FROM numbers";
+    let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+    let schema = plan.schema();
+    let stage = RingwayExecutionEngine::new(engine, Duration::ZERO)
+        .create_query_stage_exec(
+            "job".into(),
+            STAGE,
+            TASK,
+            vec![0],
+            writer(plan, &schema, false),
+            work_dir.path().to_str().unwrap(),
+            &config,
+        )
+        .unwrap();
+    let written = stage.execute_query_stage(TASK, session.task_ctx()).await.unwrap();
+    assert_eq!(written.iter().map(|written| written.num_rows).sum::<u64>(), 5);
+}
+
 fn backends() -> impl Iterator<Item = Engine> {
     let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
     backends.into_iter().filter_map(|backend| {
@@ -291,12 +338,42 @@ async fn what_is_written_is_read_with_ringway_and_with_ballista() {
     }
 }
 
+/// Operators charge whole allocations for a batch. With blocks instead of messages they would spill,
+/// or fail, with a fraction of their memory in use.
+#[tokio::test]
+async fn a_batch_keeps_little_more_than_its_own_bytes() {
+    let engine = Engine::global().unwrap();
+    let job = Job::run(engine, false, "none").await;
+    let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(0..8192));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..8192).map(|_| "text")));
+    let batch = RecordBatch::try_new(job.schema.clone(), vec![keys, texts]).unwrap();
+    let file = File::create(job.data(0)).unwrap();
+    let mut writer = StreamWriter::try_new_buffered(file, &job.schema).unwrap();
+    for _ in 0..40 {
+        writer.write(&batch).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut bytes = [0, 0];
+    let readers: [&dyn ExecutionPlan; 2] = [&job.reader(), &job.original()];
+    for (reader, bytes) in readers.into_iter().zip(&mut bytes) {
+        // The number of rows is not what was reported, which Ballista does not notice.
+        let mut batches = reader.execute(0, job.session.task_ctx()).unwrap().take(40);
+        while let Some(received) = batches.next().await {
+            let received = received.unwrap();
+            assert_eq!(received, batch);
+            *bytes += get_record_batch_memory_size(&received);
+        }
+    }
+    let [ours, ballistas] = bytes;
+    assert!(ours <= 2 * ballistas, "{ours} bytes instead of {ballistas}");
+}
+
 fn rows_of(location: &PartitionLocation) -> Option<u64> {
     super::shuffle_reader::rows_of(std::slice::from_ref(location))
 }
 
 /// The offset after the first batch of a file: a cut there leaves a stream that Ballista reads.
-fn after_first_batch(bytes: &[u8]) -> usize {
+pub(crate) fn after_first_batch(bytes: &[u8]) -> usize {
     let mut decoder = datafusion::arrow::ipc::reader::StreamDecoder::new();
     let mut rest = datafusion::arrow::buffer::Buffer::from(bytes.to_vec());
     decoder.decode(&mut rest).unwrap().unwrap();

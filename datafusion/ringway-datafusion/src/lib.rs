@@ -39,10 +39,10 @@ pub use ringway;
 pub use ringway_object_store::object_store_0_13::RingwayFileSystem;
 pub use ringway_object_store::parquet_59::ParquetReader;
 
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::object_store::{
     DefaultObjectStoreRegistry, ObjectStoreRegistry, ObjectStoreUrl,
 };
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
 use object_store::ObjectStore;
 use std::sync::Arc;
@@ -98,12 +98,48 @@ fn registered(store: RingwayFileSystem) -> Arc<dyn ObjectStore> {
 fn add_rule(session: &SessionContext, rule: Arc<OneVersion>) {
     let state = session.state_ref();
     let mut state = state.write();
-    let id = state.session_id().to_owned();
-    let mut builder = SessionStateBuilder::new_from_existing(state.clone()).with_session_id(id);
+    let before = state.clone();
+    let id = before.session_id().to_owned();
+    let mut builder = SessionStateBuilder::new_from_existing(before.clone()).with_session_id(id);
     if let Some(optimizer) = builder.physical_optimizers() {
         optimizer.rules.retain(|rule| rule.name() != OneVersion::NAME);
     }
     *state = builder.with_physical_optimizer_rule(rule).build();
+    restore(&mut state, &before);
+}
+
+/// Undoes what building a state from another one changes.
+fn restore(state: &mut SessionState, before: &SessionState) {
+    // Off, so that the builder did not replace the catalog.
+    let creates_catalog = before.config_options().catalog.create_default_catalog_and_schema;
+    let options = state.config_mut().options_mut();
+    options.catalog.create_default_catalog_and_schema = creates_catalog;
+
+    // Functions were registered in no particular order, so one of DataFusion's may have taken a
+    // name or an alias back from a function of the program.
+    macro_rules! restore {
+        ($functions:ident, $register:ident) => {
+            // A function may take names from others in turn: each round restores at least one.
+            for _ in before.$functions() {
+                let is_lost = |(name, function): &(&String, &Arc<_>)| {
+                    let found = state.$functions().get(*name);
+                    !found.is_some_and(|found| Arc::ptr_eq(found, function))
+                };
+                let lost: Vec<_> = before.$functions().iter().filter(is_lost).collect();
+                if lost.is_empty() {
+                    break;
+                }
+                for (_, function) in lost {
+                    // A session registers any function.
+                    let _ = state.$register(function.clone());
+                }
+            }
+        };
+    }
+    restore!(scalar_functions, register_udf);
+    restore!(higher_order_functions, register_higher_order_function);
+    restore!(aggregate_functions, register_udaf);
+    restore!(window_functions, register_udwf);
 }
 
 /// DataFusion's default registry of object stores, with this store for local files. For programs

@@ -5,7 +5,9 @@ use crate::version::Version;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::{
+    CachedParquetFileReaderFactory, DefaultParquetFileReaderFactory,
+};
 use datafusion::datasource::physical_plan::{ParquetFileReaderFactory, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
@@ -57,6 +59,8 @@ const DEFAULT_PREFETCH: u64 = 32 << 20;
 /// meanwhile: at most one row group ahead, and at most [`with_prefetch`](Self::with_prefetch) bytes
 /// of it.
 ///
+/// A scan that the program built without ETags opens each file once, and compares nothing.
+///
 /// The rule leaves alone: files of other stores, scans with a `ParquetFileReaderFactory` of the
 /// program's own, and everything while another store is registered for local files than when the
 /// rule was made.
@@ -103,13 +107,17 @@ impl OneVersion {
     fn scan(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
         let scan = plan.downcast_ref::<DataSourceExec>()?;
         let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
-        let is_default = source.parquet_file_reader_factory().is_none_or(is_default);
-        if config.object_store_url != ObjectStoreUrl::local_filesystem() || !is_default {
+        let caches_metadata = match source.parquet_file_reader_factory() {
+            Some(factory) if !is_default(factory) => return None,
+            factory => factory.is_some(),
+        };
+        if config.object_store_url != ObjectStoreUrl::local_filesystem() {
             return None;
         }
         let factory = OneVersionFactory {
             store: self.store.clone(),
             metadata: self.runtime.cache_manager.get_file_metadata_cache(),
+            caches_metadata,
             prefetch: if config.limit.is_none() { self.prefetch } else { 0 },
         };
         let source = source.clone().with_parquet_file_reader_factory(Arc::new(factory));
@@ -156,6 +164,9 @@ impl PhysicalOptimizerRule for OneVersion {
 struct OneVersionFactory {
     store: Arc<RingwayFileSystem>,
     metadata: Arc<FileMetadataCache>,
+    /// As the scan would without this factory. What a program made without a listing may have no
+    /// modification time, by which the cache tells versions of a file apart.
+    caches_metadata: bool,
     prefetch: u64,
 }
 
@@ -170,20 +181,21 @@ impl ParquetFileReaderFactory for OneVersionFactory {
         let prefetch = Prefetch::new(self.prefetch, self.metadata.clone(), file.range.clone());
         let version = Version::new(self.store.clone(), file.object_meta.clone(), prefetch);
         let version = Arc::new(version);
-        CachedParquetFileReaderFactory::new(version, self.metadata.clone()).create_reader(
-            partition,
-            file,
-            metadata_size_hint,
-            metrics,
-        )
+        let readers: Box<dyn ParquetFileReaderFactory> = if self.caches_metadata {
+            Box::new(CachedParquetFileReaderFactory::new(version, self.metadata.clone()))
+        } else {
+            Box::new(DefaultParquetFileReaderFactory::new(version))
+        };
+        readers.create_reader(partition, file, metadata_size_hint, metrics)
     }
 }
 
-/// Whether DataFusion made this factory, and not the program. The trait cannot be downcast, so this
-/// asks for the type's name, with which derived `Debug` output starts.
+/// Whether DataFusion made this factory, and not the program: it reads from a store of our type.
+/// The trait cannot be downcast, so this asks for the names of the types, with which derived
+/// `Debug` output starts.
 fn is_default(factory: &Arc<dyn ParquetFileReaderFactory>) -> bool {
-    let mut expected = Expected("CachedParquetFileReaderFactory {");
-    // An error: it ended the formatting, after the name or at the first difference.
+    let mut expected = Expected("CachedParquetFileReaderFactory { store: RingwayFileSystem {");
+    // An error: it ended the formatting, after the names or at the first difference.
     let _ = write!(expected, "{factory:?}");
     expected.0.is_empty()
 }
@@ -208,7 +220,7 @@ impl Write for Expected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::datasource::physical_plan::parquet::DefaultParquetFileReaderFactory;
+    use object_store::local::LocalFileSystem;
 
     #[test]
     fn factories_are_told_apart() {
@@ -218,7 +230,11 @@ mod tests {
         assert!(is_default(&(Arc::new(cached) as _)));
         let plain = DefaultParquetFileReaderFactory::new(store.clone());
         assert!(!is_default(&(Arc::new(plain) as _)));
-        assert!(!is_default(&(Arc::new(OneVersionFactory { store, metadata, prefetch: 0 }) as _)));
+        let other: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        let other = CachedParquetFileReaderFactory::new(other, metadata.clone());
+        assert!(!is_default(&(Arc::new(other) as _)), "a store of the program's own");
+        let ours = OneVersionFactory { store, metadata, caches_metadata: true, prefetch: 0 };
+        assert!(!is_default(&(Arc::new(ours) as _)));
     }
 
     /// A query with a limit may end after one row group.

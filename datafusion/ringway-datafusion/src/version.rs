@@ -15,17 +15,37 @@ use ringway_object_store::read_ranges;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::sync::Arc;
-use tokio::sync::OnceCell;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The files of all scans of this process. A program may have 1024 open files by default, and a
+/// plan thousands of scans that run at the same time (`UNION ALL`).
+static OPEN_FILES: OpenFiles = OpenFiles::new(256, 128);
+
+/// How many files may be open at a time.
+#[derive(Debug)]
+struct OpenFiles {
+    /// Until the scan ends.
+    kept: Semaphore,
+    /// For one read of a scan that cannot keep its file.
+    brief: Semaphore,
+}
+
+impl OpenFiles {
+    const fn new(kept: usize, brief: usize) -> Self {
+        Self { kept: Semaphore::const_new(kept), brief: Semaphore::const_new(brief) }
+    }
+}
 
 /// A store whose reads of one file fail with `Precondition` if the file is no longer the one that
-/// was listed. The file is opened once, by the first read of ranges; reading the chunks of a row
-/// group prefetches the next one. Everything else is the store's.
+/// was listed. The file is opened once, by the first read of ranges, unless too many are open;
+/// reading the chunks of a row group prefetches the next one. Everything else is the store's.
 #[derive(Debug)]
 pub(crate) struct Version {
     store: Arc<RingwayFileSystem>,
     listed: ObjectMeta,
-    file: OnceCell<File>,
+    kept: OnceLock<(File, SemaphorePermit<'static>)>,
+    open_files: &'static OpenFiles,
     prefetch: Prefetch,
 }
 
@@ -35,19 +55,26 @@ impl Version {
         listed: ObjectMeta,
         prefetch: Prefetch,
     ) -> Self {
-        Self { store, listed, file: OnceCell::new(), prefetch }
+        Self { store, listed, kept: OnceLock::new(), open_files: &OPEN_FILES, prefetch }
     }
 
-    /// The listed file, open.
-    async fn file(&self) -> Result<&File> {
-        let opened = self.file.get_or_try_init(|| async {
-            let (file, meta) = self.store.open(&self.listed.location).await?;
-            match &self.listed.e_tag {
-                Some(listed) if meta.e_tag.as_ref() != Some(listed) => Err(self.replaced()),
-                _ => Ok(file),
-            }
-        });
-        opened.await
+    /// Opens the listed file.
+    async fn open(&self) -> Result<File> {
+        let (file, meta) = self.store.open(&self.listed.location).await?;
+        match &self.listed.e_tag {
+            Some(listed) if meta.e_tag.as_ref() != Some(listed) => Err(self.replaced()),
+            _ => Ok(file),
+        }
+    }
+
+    async fn read(&self, file: &File, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        let read = read_ranges(file, ranges, self.store.coalesce()).await;
+        let had_all = ranges.iter().all(|range| range.end <= self.listed.size);
+        read.map_err(|error| match error.kind() {
+            // It was written to in place: its metadata has changed with its length.
+            ErrorKind::UnexpectedEof if had_all => self.replaced(),
+            _ => self.unreadable(error),
+        })
     }
 
     fn replaced(&self) -> Error {
@@ -87,14 +114,20 @@ impl ObjectStore for Version {
         if *location != self.listed.location {
             return self.store.get_ranges(location, ranges).await;
         }
-        let file = self.file().await?;
-        let read = read_ranges(file, ranges, self.store.coalesce()).await;
-        let had_all = ranges.iter().all(|range| range.end <= self.listed.size);
-        let bytes = read.map_err(|error| match error.kind() {
-            // It was written to in place: its metadata has changed with its length.
-            ErrorKind::UnexpectedEof if had_all => self.replaced(),
-            _ => self.unreadable(error),
-        })?;
+        let (file, _) = match self.kept.get() {
+            Some(kept) => kept,
+            None => match self.open_files.kept.try_acquire() {
+                Ok(permit) => {
+                    let file = self.open().await?;
+                    self.kept.get_or_init(|| (file, permit))
+                }
+                Err(_) => {
+                    let _permit = self.open_files.brief.acquire().await;
+                    return self.read(&self.open().await?, ranges).await;
+                }
+            },
+        };
+        let bytes = self.read(file, ranges).await?;
         self.prefetch.start(file, &self.listed, ranges);
         Ok(bytes)
     }
@@ -187,5 +220,33 @@ mod tests {
         assert!(matches!(error, Error::Precondition { .. }), "{error:?}");
         assert!(error.to_string().contains(file.path().to_str().unwrap()), "{error}");
         assert_eq!(version.get_ranges(&location, &[0..9, 9..18]).await.unwrap()[1][..], [7; 9]);
+    }
+
+    /// A scan that cannot keep its file opens it for each read, and compares it each time.
+    #[tokio::test]
+    async fn open_files_are_limited() {
+        let open_files: &OpenFiles = Box::leak(Box::new(OpenFiles::new(1, 1)));
+        let read = async |version: &Version| {
+            let ranges = [0..9, 20..29];
+            Ok::<_, Error>(version.get_ranges(&version.listed.location, &ranges).await?[1].clone())
+        };
+        let limited = |version| Version { open_files, ..version };
+        let (first, keeps) = listed().await;
+        let (second, opens) = listed().await;
+        let (keeps, opens) = (limited(keeps), limited(opens));
+        for version in [&keeps, &opens, &keeps, &opens] {
+            assert_eq!(read(version).await.unwrap()[..], [7; 9]);
+        }
+        for file in [&first, &second] {
+            std::fs::remove_file(file.path()).unwrap();
+            std::fs::write(file.path(), vec![8; LEN as usize]).unwrap();
+        }
+        assert_eq!(read(&keeps).await.unwrap()[..], [7; 9]);
+        assert!(matches!(read(&opens).await.unwrap_err(), Error::Precondition { .. }));
+        let two = futures::future::join(read(&opens), read(&opens)).await;
+        assert!(two.0.is_err() && two.1.is_err(), "they wait for each other");
+        drop(keeps);
+        assert_eq!(open_files.kept.available_permits(), 1);
+        assert_eq!(open_files.brief.available_permits(), 1);
     }
 }

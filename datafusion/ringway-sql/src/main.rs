@@ -15,10 +15,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use interrupts::interrupts;
 use runner::{End, Runner};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -26,16 +25,7 @@ fn main() -> ExitCode {
         let text = "--direct and --backend need --store ringway";
         Args::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
-    let started = Runtime::new().and_then(|runtime| Ok((runtime, interrupts()?)));
-    let (runtime, interrupts) = match started {
-        Ok(started) => started,
-        Err(error) => {
-            eprintln!("ringway-sql: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let end = runtime.block_on(run(args, interrupts));
-    match end {
+    match run(args) {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {
             eprintln!("ringway-sql: cancelled");
@@ -51,24 +41,30 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(args: Args, interrupts: mpsc::Receiver<()>) -> Result<End> {
-    let script = match &args.file {
+fn run(args: Args) -> Result<End> {
+    let script = script(&args)?;
+    let runtime = Runtime::new()?;
+    let (session, engine) = runtime.block_on(runner::open(&args))?;
+    // Until here, Ctrl-C ends the program.
+    let mut runner = Runner::new(args, script.is_none(), session, engine, interrupts()?)?;
+    runtime.block_on(async {
+        match script {
+            Some(script) => runner.run(&script).await,
+            None => terminal::run(&mut runner).await.map(|()| End::Done),
+        }
+    })
+}
+
+/// The statements to run; `None` if they are typed at a terminal.
+fn script(args: &Args) -> Result<Option<String>> {
+    Ok(match &args.file {
         Some(file) => {
             Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?)
         }
         None if !args.command.is_empty() => Some(args.command.join(";\n")),
         None if io::stdin().is_terminal() => None,
-        None => {
-            let mut script = String::new();
-            io::stdin().read_to_string(&mut script).context("standard input")?;
-            Some(script)
-        }
-    };
-    let mut runner = Runner::new(args, script.is_none(), interrupts).await?;
-    match script {
-        Some(script) => runner.run(&script).await,
-        None => terminal::run(&mut runner).await.map(|()| End::Done),
-    }
+        None => Some(io::read_to_string(io::stdin()).context("standard input")?),
+    })
 }
 
 /// An error with its causes, in one line. DataFusion's messages may have several lines, and often

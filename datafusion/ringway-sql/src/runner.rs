@@ -11,7 +11,7 @@ use datafusion::sql::parser::{DFParser, Statement};
 use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::Engine;
-use std::io;
+use std::io::{self, Write};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
@@ -56,39 +56,45 @@ impl Drop for Threads {
     }
 }
 
+/// Opens the store and registers the tables of the folders.
+pub async fn open(args: &Args) -> Result<(SessionContext, Option<Engine>)> {
+    let mut config = SessionConfig::new().with_information_schema(true);
+    if let Some(partitions) = args.partitions {
+        config = config.with_target_partitions(partitions.get());
+    }
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(limit) = args.memory_limit {
+        runtime = runtime.with_memory_limit(limit, 1.0);
+    }
+    let session = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
+    let engine = match args.store {
+        Store::Local => None,
+        Store::Ringway => {
+            let mut builder = Engine::builder();
+            if let Some(backend) = args.backend {
+                builder = builder.backend(backend.into());
+            }
+            let engine = builder.build()?;
+            let store = RingwayFileSystem::new().with_engine(&engine).with_direct(args.direct);
+            ringway_datafusion::register_store(&session, store);
+            Some(engine)
+        }
+    };
+    for (name, table) in tables::find(&args.folders)? {
+        table.register(&session, &name).await?;
+    }
+    Ok((session, engine))
+}
+
 impl Runner {
-    /// Opens the store and registers the tables of the folders. Each message of `interrupts` is a
-    /// Ctrl-C.
-    pub async fn new(
+    /// Runs statements in a session. Each message of `interrupts` is a Ctrl-C.
+    pub fn new(
         args: Args,
         interactive: bool,
+        session: SessionContext,
+        engine: Option<Engine>,
         interrupts: mpsc::Receiver<()>,
     ) -> Result<Self> {
-        let mut config = SessionConfig::new().with_information_schema(true);
-        if let Some(partitions) = args.partitions {
-            config = config.with_target_partitions(partitions.get());
-        }
-        let mut runtime = RuntimeEnvBuilder::new();
-        if let Some(limit) = args.memory_limit {
-            runtime = runtime.with_memory_limit(limit, 1.0);
-        }
-        let session = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
-        let engine = match args.store {
-            Store::Local => None,
-            Store::Ringway => {
-                let mut builder = Engine::builder();
-                if let Some(backend) = args.backend {
-                    builder = builder.backend(backend.into());
-                }
-                let engine = builder.build()?;
-                let store = RingwayFileSystem::new().with_engine(&engine).with_direct(args.direct);
-                ringway_datafusion::register_store(&session, store);
-                Some(engine)
-            }
-        };
-        for (name, table) in tables::find(&args.folders)? {
-            table.register(&session, &name).await?;
-        }
         let threads = Threads::new()?;
         Ok(Self { session, engine, args, interactive, interrupts, threads })
     }
@@ -122,10 +128,14 @@ impl Runner {
     }
 
     fn report(&self, cost: &Cost) -> Result<()> {
+        // Not `eprintln!`, which panics if a pipe is closed.
+        let mut to = io::stderr();
         match self.args.stats {
-            Some(StatsForm::Text) => eprintln!("{cost}"),
-            Some(StatsForm::Json) => eprintln!("{}", serde_json::to_string(cost)?),
-            None if self.interactive => eprintln!("{} rows in {:.3} s", cost.rows, cost.wall),
+            Some(StatsForm::Text) => writeln!(to, "{cost}")?,
+            Some(StatsForm::Json) => writeln!(to, "{}", serde_json::to_string(cost)?)?,
+            None if self.interactive => {
+                writeln!(to, "{} rows in {:.3} s", cost.rows, cost.wall)?;
+            }
             None => {}
         }
         Ok(())

@@ -11,6 +11,7 @@ use datafusion::datasource::listing::{
 };
 use datafusion::prelude::SessionContext;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use url::Url;
@@ -63,10 +64,17 @@ fn add(tables: &mut BTreeMap<String, Table>, path: PathBuf) -> Result<bool> {
 }
 
 /// The extension of the first file, in the order of names, that has one of ours; sub-folders come
-/// after files.
+/// after files. Folders that this user may not read, such as `lost+found`, are reported and have
+/// none.
 fn first_extension(folder: &Path) -> Result<Option<String>> {
-    let (folders, files): (Vec<_>, Vec<_>) =
-        sorted(folder)?.into_iter().partition(|path| path.is_dir());
+    let entries = match sorted(folder) {
+        Err(error) if is_permission_denied(&error) => {
+            eprintln!("ringway-sql: {error:#}: no table");
+            return Ok(None);
+        }
+        entries => entries?,
+    };
+    let (folders, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| path.is_dir());
     for file in files {
         let name = visible_name(&file);
         if let Some((_, extension)) = name.as_deref().and_then(split_extension) {
@@ -83,11 +91,16 @@ fn first_extension(folder: &Path) -> Result<Option<String>> {
 
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = folder.read_dir().and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>()
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
     });
     let mut entries = entries.with_context(|| folder.display().to_string())?;
     entries.sort();
     Ok(entries)
+}
+
+fn is_permission_denied(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The last component of a path, unless it is hidden, starts with `_` or is not UTF-8.
@@ -196,5 +209,24 @@ mod tests {
         assert!(error.contains("readme.txt: neither Parquet"), "{error}");
         let error = format!("{:#}", find(&[root.join("missing")]).unwrap_err());
         assert!(error.contains("missing: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_no_table() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (file, closed) = (folder.path().join("a.csv"), folder.path().join("lost+found"));
+        std::fs::write(file, "").unwrap();
+        std::fs::create_dir(&closed).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
+        if closed.read_dir().is_ok() {
+            println!("skipped: this user may read any folder");
+            return;
+        }
+        let tables = find(&[folder.path().to_owned()]);
+        let asked_for = find(std::slice::from_ref(&closed));
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(tables.unwrap().keys().collect::<Vec<_>>(), ["a"]);
+        assert!(asked_for.is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -172,6 +173,18 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Also for statistics, of which standard error may be a pipe.
+#[test]
+fn a_closed_pipe_of_statistics_is_no_error() {
+    let folder = tables();
+    for stats in ["--stats", "--stats=json"] {
+        let mut command = command(&[stats, "-c", "SELECT 1; SELECT 2"], folder.path());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stderr.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{stats}");
+    }
+}
+
 /// Its operator keeps all threads busy for hours, and looks for nothing else meanwhile.
 const LONG: &str = "SELECT count(*) FROM generate_series(1, 10000000) a(x) \
                     CROSS JOIN generate_series(1, 10000000) b(y) WHERE x * y % 7 = 8";
@@ -210,6 +223,28 @@ fn ctrl_c_cancels() {
     }
     let output = child.wait_with_output().unwrap();
     assert_eq!(failure(&output), ("ringway-sql: cancelled\n".to_owned(), 130));
+}
+
+/// Before the first statement, while the script is read from a pipe that stays open.
+#[test]
+fn ctrl_c_ends_the_command_while_it_waits_for_a_script() {
+    let folder = tables();
+    let mut command = command(&[], folder.path());
+    let mut child = Ended(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    // More than fits into a pipe: when it is written, the command reads.
+    let mut input = child.0.stdin.take().unwrap();
+    input.write_all(&vec![b' '; 1 << 20]).unwrap();
+    let status = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(start.elapsed() < LIMIT, "it still waits");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.signal(), Some(2), "{status}");
 }
 
 /// Ends the process, also when the test fails.

@@ -153,11 +153,14 @@ impl RingwayFileSystem {
         self
     }
 
-    /// Whether a `get` of a whole object that is longer than [`ReadAhead::one_chunk`] returns its
-    /// file (`GetResultPayload::File`), as `LocalFileSystem` does, instead of a stream. Some
-    /// programs collect a stream in memory, but read from a file only what they need: DataFusion
-    /// does, where it infers the schema of JSON. What is read from the file goes through neither
-    /// the engine nor direct I/O. Default false.
+    /// Whether a `get` of a whole object returns its file (`GetResultPayload::File`), as
+    /// `LocalFileSystem` does, instead of a stream, if the object is longer than
+    /// [`ReadAhead::one_chunk`], or its name ends in `.bz2`, `.xz` or `.zst`. Default false.
+    ///
+    /// Some programs collect a stream in memory, but read from a file only what they need:
+    /// DataFusion does, where it infers the schema of JSON. And of the formats with these names,
+    /// where a file may have several compressed members, DataFusion decompresses only the first
+    /// one of a stream. What is read from the file goes through neither the engine nor direct I/O.
     pub fn with_file_payload(mut self, file_payload: bool) -> Self {
         self.file_payload = file_payload;
         self

@@ -65,8 +65,8 @@ impl RingwayFileSystem {
                 .map_err(|source| Error::InvalidRange { source: Box::new(source) })?,
             None => 0..meta.size,
         };
-        let gives_file =
-            self.file_payload && options.range.is_none() && meta.size > self.read_ahead.one_chunk;
+        let is_for_files = meta.size > self.read_ahead.one_chunk || may_have_members(location);
+        let gives_file = self.file_payload && options.range.is_none() && is_for_files;
         let payload = if gives_file {
             GetResultPayload::File(open::into_std(file, &path).await?, path)
         } else {
@@ -88,4 +88,11 @@ impl RingwayFileSystem {
         }
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }
+}
+
+/// Whether an object is compressed in a format that may have several members, by its name. From a
+/// stream of these formats, DataFusion decompresses only the first member.
+fn may_have_members(location: &Path) -> bool {
+    let is = |extension| ["bz2", "xz", "zst"].iter().any(|of| of.eq_ignore_ascii_case(extension));
+    location.extension().is_some_and(is)
 }

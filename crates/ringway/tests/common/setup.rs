@@ -2,7 +2,8 @@
 //! directory for its files.
 
 use super::executor::{Executor, Spawned};
-use super::{counts, pipe, reap_until_idle, scratch, until, write_synced};
+use super::{counts, pipe, reap_until_idle, scratch, until, write_synced, yield_once};
+use futures::future::poll_immediate;
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Counts, Engine, EngineBuilder};
 use std::path::PathBuf;
@@ -64,6 +65,24 @@ impl Setup {
 
     pub fn counts(&self) -> Counts {
         counts(&self.engine)
+    }
+
+    /// Polls an operation until it is submitted. Its first poll may yield to other tasks instead.
+    /// Returns how many were ready: 1 or 0.
+    pub async fn submit<F: Future + Unpin>(&self, operation: &mut F) -> u64 {
+        let before = self.counts().pushed;
+        for _ in 0..2 {
+            let is_ready = poll_immediate(&mut *operation).await.is_some();
+            match self.counts().pushed - before {
+                0 => assert!(!is_ready, "ready without an operation"),
+                pushed => {
+                    assert_eq!(pushed, 1);
+                    return u64::from(is_ready);
+                }
+            }
+            yield_once().await;
+        }
+        panic!("two polls submitted nothing");
     }
 
     /// Waits until nothing is in flight. Other tasks run meanwhile.

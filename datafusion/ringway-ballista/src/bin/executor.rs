@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_process};
 use clap::Parser;
 use ringway_ballista::executor;
-use ringway_ballista::program::{Store, log_to_stderr, stdin_closed};
+use ringway_ballista::program::{Store, check_address, log_to_stderr, stdin_closed};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,6 +51,9 @@ async fn main() -> anyhow::Result<()> {
     log_to_stderr()?;
     let (host, port) = options.scheduler.rsplit_once(':').context("--scheduler is no HOST:PORT")?;
     ensure!(options.memory != Some(0), "--memory is 0");
+    for port in [options.port, options.grpc_port] {
+        check_address(&options.bind_host, port)?;
+    }
     std::fs::create_dir_all(&options.work_dir)
         .with_context(|| format!("create {}", options.work_dir.display()))?;
     let work_dir = options.work_dir.to_str().context("--work-dir is not UTF-8")?;

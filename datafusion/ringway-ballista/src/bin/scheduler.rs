@@ -54,8 +54,9 @@ async fn run(options: Options) -> anyhow::Result<()> {
     if let Some(engine) = options.store.engine()? {
         config = scheduler::use_ringway(config, engine);
     }
-    let address = (options.bind_host.as_str(), options.port);
-    let listener = TcpListener::bind(address).await.with_context(|| format!("{address:?}"))?;
+    let address = format!("{}:{}", options.bind_host, options.port);
+    let listener = TcpListener::bind(&address).await;
+    let listener = listener.with_context(|| format!("listen at {address}"))?;
     tokio::select! {
         ended = scheduler::serve(listener, config) => Ok(ended?),
         () = stdin_closed(), if options.until_stdin_closes => Ok(()),

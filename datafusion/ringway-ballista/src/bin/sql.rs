@@ -1,13 +1,14 @@
-//! `ringway-ballista-sql`: runs SQL on a cluster and prints the answers.
+//! `ringway-ballista-sql`: runs SQL on a cluster and prints the answers. Ctrl-C cancels.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use datafusion::physical_plan::collect;
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::sql::parser::DFParser;
 use ringway_ballista::client;
 use ringway_ballista::program::{Store, log_to_stderr, register_tables};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Runs SQL on a cluster and prints the answers.
@@ -47,24 +48,42 @@ async fn main() -> anyhow::Result<()> {
         let text = std::fs::read_to_string(file);
         texts.push(text.with_context(|| format!("read {}", file.display()))?);
     }
+    let running = Arc::new(Mutex::new(None));
+    tokio::spawn(interrupted(options.scheduler, running.clone()));
     for text in &texts {
         for statement in DFParser::parse_sql(text)? {
             let start = Instant::now();
             let plan = session.state().statement_to_plan(statement).await?;
             let frame = session.execute_logical_plan(plan).await?;
             let plan = frame.create_physical_plan().await?;
-            let batches = tokio::select! {
-                batches = collect(plan.clone(), session.task_ctx()) => batches?,
-                _ = tokio::signal::ctrl_c() => {
-                    for job in client::jobs(plan.as_ref()) {
-                        client::cancel(&options.scheduler, &job).await?;
-                    }
-                    bail!("interrupted");
-                }
-            };
+            *lock(&running) = Some(plan.clone());
+            let batches = collect(plan, session.task_ctx()).await?;
+            *lock(&running) = None;
             println!("{}", pretty_format_batches(&batches)?);
             println!("{:.3} s", start.elapsed().as_secs_f64());
         }
     }
     Ok(())
+}
+
+/// The query that is running.
+type Running = Mutex<Option<Arc<dyn ExecutionPlan>>>;
+
+fn lock(running: &Running) -> MutexGuard<'_, Option<Arc<dyn ExecutionPlan>>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for Ctrl-C; then cancels what is running, and ends the process, whatever it does.
+async fn interrupted(scheduler: String, running: Arc<Running>) {
+    if let Err(error) = tokio::signal::ctrl_c().await {
+        return log::error!("Ctrl-C will not cancel: {error}");
+    }
+    let plan = lock(&running).take();
+    for job in plan.iter().flat_map(|plan| client::jobs(plan.as_ref())) {
+        if let Err(error) = client::cancel(&scheduler, &job).await {
+            eprintln!("{error}");
+        }
+    }
+    eprintln!("interrupted");
+    std::process::exit(130);
 }

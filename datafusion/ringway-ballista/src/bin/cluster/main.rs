@@ -62,13 +62,15 @@ type Results = Vec<(Answer, Duration)>;
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log_to_stderr()?;
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     // What is dropped here ends its processes and removes its files.
     tokio::select! {
         compared = compare(&options) => compared,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
+        _ = hang_up.recv() => bail!("the terminal is gone"),
     }
 }
 
@@ -103,11 +105,13 @@ async fn compare(options: &Options) -> anyhow::Result<()> {
         let config = client::config().with_target_partitions(partitions);
         let scheduler = format!("{}:{}", options.host, options.port);
         let session = client::session(&scheduler, config, engine)?;
-        let results = run(&queries, &session, &options.tables, options.runs).await;
-        let Ok(results) = results else {
-            return results.map(drop).with_context(|| format!("{store:?}{}", cluster.logs()));
+        let results = tokio::select! {
+            results = run(&queries, &session, &options.tables, options.runs) => {
+                results.with_context(|| format!("{store:?}{}", cluster.logs()))?
+            }
+            // Its queries would wait until the scheduler gives it up.
+            error = cluster.ended() => return Err(error),
         };
-        cluster.check()?;
         let printed = cluster.stop().await?;
         if !printed.is_empty() {
             eprintln!("{}", printed.trim_start());

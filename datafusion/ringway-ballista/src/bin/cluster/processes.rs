@@ -1,7 +1,7 @@
 //! The processes of a cluster on this machine: started, awaited, and ended in every case.
 
 use anyhow::{Context, bail};
-use ringway_ballista::program::Store;
+use ringway_ballista::program::{Store, check_address};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -52,7 +52,15 @@ impl Cluster {
     /// Starts the processes, and waits until all executors are registered. Their files are in a new
     /// folder in `folder`.
     pub async fn start(setup: &Setup, folder: &Path) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ringway-cluster-").tempdir_in(folder)?;
+        let ports = 2 * setup.executors;
+        let last = setup.port.checked_add(ports).context("the port is too high")?;
+        // Another cluster at these ports would answer in the place of this one.
+        for port in setup.port..=last {
+            check_address(&setup.host, port)?;
+        }
+        let about = || format!("create a folder in {}", folder.display());
+        let folder = tempfile::Builder::new().prefix("ringway-cluster-").tempdir_in(folder);
+        let folder = folder.with_context(about)?;
         let mut cluster = Self { processes: Vec::new(), folder };
         let store = match setup.store {
             Store::Local => "local",
@@ -64,8 +72,8 @@ impl Cluster {
         cluster.spawn("scheduler".to_owned(), scheduler)?;
         for number in 1..=setup.executors {
             let name = format!("executor-{number}");
-            let port = setup.port.checked_add(2 * number - 1).context("the port is too high")?;
-            let grpc_port = port.checked_add(1).context("the port is too high")?;
+            let grpc_port = setup.port + 2 * number;
+            let port = grpc_port - 1;
             let mut executor = command("ringway-ballista-executor", &setup.host, store)?;
             executor.args(["--scheduler", &format!("{}:{}", setup.host, setup.port)]);
             executor.args(["--port", &port.to_string(), "--grpc-port", &grpc_port.to_string()]);
@@ -100,8 +108,18 @@ impl Cluster {
         self.check()
     }
 
+    /// Waits until a process has ended, and returns an error about it.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Fails if a process has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.child.try_wait()? {
                 let name = process.name.clone();
