@@ -117,7 +117,7 @@ fn partition_of(index: &[u8], partition: usize) -> Option<(Range<u64>, Range<u64
         u64::try_from(i64::from_le_bytes(*bytes)).ok()
     };
     let (start, end) = (offset(partition)?, offset(partition.checked_add(1)?)?);
-    (start <= end && index.len() % 8 == 0).then_some((0..offset(0)?, start..end))
+    (start <= end && index.len().is_multiple_of(8)).then_some((0..offset(0)?, start..end))
 }
 
 /// Adds the path and the operation to an error.
