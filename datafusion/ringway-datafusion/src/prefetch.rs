@@ -30,9 +30,17 @@ pub(crate) struct Prefetch {
 #[derive(Default)]
 struct State {
     /// The row group after the last one that was read.
-    expected: Option<usize>,
-    /// Dropped with the scan, which cancels it.
-    advice: Option<BoxFuture<'static, ()>>,
+    expected: Option<Expected>,
+    /// For the next row group. Dropped with the scan, which cancels it.
+    advice: Vec<BoxFuture<'static, ()>>,
+}
+
+/// A row group that is probably read next.
+#[derive(Clone, Copy)]
+struct Expected {
+    group: usize,
+    /// Bytes of it that are prefetched, or were cached.
+    bytes: u64,
 }
 
 impl Prefetch {
@@ -57,7 +65,11 @@ impl Prefetch {
 
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let file_metadata = (metadata.parquet_metadata().as_ref(), listed.size);
+        let before = state.expected;
         let chunks = self.next(file_metadata, ranges, &mut state.expected);
+        if state.expected.map(|next| next.group) != before.map(|next| next.group) {
+            state.advice.clear();
+        }
         let missing = chunks.into_iter().filter(|chunk| !file.is_cached(&middle(chunk)));
         let steps: Vec<_> = missing.flat_map(steps).collect();
         if steps.is_empty() {
@@ -74,7 +86,7 @@ impl Prefetch {
         .boxed();
         // The first poll submits it. Nobody waits for the end.
         let _ = advice.poll_unpin(&mut Context::from_waker(Waker::noop()));
-        state.advice = Some(advice);
+        state.advice.push(advice);
     }
 
     /// The column chunks of the next row group, if these ranges are those of the same columns in
@@ -83,24 +95,30 @@ impl Prefetch {
         &self,
         (file, len): (&ParquetMetaData, u64),
         ranges: &[Range<u64>],
-        expected: &mut Option<usize>,
+        expected: &mut Option<Expected>,
     ) -> Vec<Range<u64>> {
         let groups = file.row_groups();
         let Some(first) = ranges.first() else { return Vec::new() };
         let has_first = |group: &usize| {
             groups.get(*group).is_some_and(|group| chunks(group).any(|chunk| chunk == *first))
         };
-        // Row groups are mostly read in turn.
-        let read = expected.filter(has_first).or_else(|| (0..groups.len()).find(has_first));
-        let Some(read) = read else { return Vec::new() };
+        // Row groups are mostly read in turn, and one after a filter in several requests: the
+        // columns of the filter, then the others.
+        let probably = expected.iter().flat_map(|next| [next.group, next.group.saturating_sub(1)]);
+        let Some(read) = probably.chain(0..groups.len()).find(has_first) else {
+            return Vec::new();
+        };
         let scanned = |group: usize| groups.get(group).is_some_and(|group| self.scans(group));
         let is_first = read.checked_sub(1).is_none_or(|previous| !scanned(previous));
-        let skipped = expected.replace(read + 1) != Some(read) && !is_first;
-        if skipped || !scanned(read + 1) {
+        let before = expected.replace(Expected { group: read + 1, bytes: 0 });
+        let is_expected = |group| before.is_some_and(|before| before.group == group);
+        let is_in_turn = is_first || is_expected(read) || is_expected(read + 1);
+        if !is_in_turn || !scanned(read + 1) {
             return Vec::new();
         }
-        let mut bytes = 0u64;
-        chunks(&groups[read])
+        let before = before.filter(|_| is_expected(read + 1));
+        let mut bytes = before.map_or(0, |before| before.bytes);
+        let next = chunks(&groups[read])
             .zip(chunks(&groups[read + 1]))
             .filter(|(chunk, _)| ranges.contains(chunk))
             .map(|(_, next)| next)
@@ -109,7 +127,9 @@ impl Prefetch {
                 bytes = bytes.saturating_add(next.end - next.start);
                 bytes <= self.max_bytes
             })
-            .collect()
+            .collect();
+        *expected = Some(Expected { group: read + 1, bytes });
+        next
     }
 
     /// Whether the scan reads this row group, as DataFusion decides it.
@@ -261,6 +281,26 @@ mod tests {
         let less = table.prefetch(chunk.end - chunk.start - 1, None);
         assert_eq!(table.after(&one, &[0]), [chunk]);
         assert!(table.after(&less, &[0]).is_empty());
+    }
+
+    /// As after a filter: its columns, then the others.
+    #[tokio::test]
+    async fn a_row_group_may_be_read_in_several_requests() {
+        let table = Table::new(4).await;
+        let len = |chunk: &Range<u64>| chunk.end - chunk.start;
+        let both = table.chunks(1).iter().map(len).sum::<u64>();
+        for (max_bytes, columns) in [(both, 2), (both - 1, 1)] {
+            let prefetch = table.prefetch(max_bytes, None);
+            let mut expected = None;
+            for group in 0..3 {
+                let mut found = Vec::new();
+                for column in table.chunks(group) {
+                    let file = (table.metadata.as_ref(), table.listed.size);
+                    found.extend(prefetch.next(file, &[column], &mut expected));
+                }
+                assert_eq!(found, table.chunks(group + 1)[..columns], "{group}");
+            }
+        }
     }
 
     #[tokio::test]
