@@ -36,6 +36,6 @@ pub fn as_ordinary(test: &str, body: impl FnOnce()) {
 /// Whether this process may open files without permission, as root may.
 fn opens_every_file() -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::set_permissions(file.path(), Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(file.path(), Permissions::from_mode(0o000)).unwrap();
     File::open(file.path()).is_ok()
 }
