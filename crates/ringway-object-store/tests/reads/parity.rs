@@ -228,8 +228,8 @@ fn without_permission() {
             std::fs::create_dir(dir.join("closed")).unwrap();
             write(&dir.join("closed/file"), b"text");
             let mode = std::fs::Permissions::from_mode;
-            std::fs::set_permissions(dir.join("10"), mode(0)).unwrap();
-            std::fs::set_permissions(dir.join("closed"), mode(0)).unwrap();
+            std::fs::set_permissions(dir.join("10"), mode(0o000)).unwrap();
+            std::fs::set_permissions(dir.join("closed"), mode(0o000)).unwrap();
             for name in ["10", "closed/file", "closed/missing"] {
                 for read in reads_of_names() {
                     let outcome = stores.compare(&read, &Path::from(name));
