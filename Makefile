@@ -181,7 +181,10 @@ meanwhile-compile-data-engines: meanwhile-compile-bindings
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
 
-DATA_ENGINES := cd datafusion && $(ALONE) $(CARGO)
+# `cargo clippy` would check DataFusion and Ballista in addition to compiling them. So the linter is
+# the compiler of the workspace's own crates, in the tests as well, which reuse what it compiled.
+DATA_ENGINES := cd datafusion && RUSTC_WORKSPACE_WRAPPER=clippy-driver \
+	CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ $(ALONE) $(CARGO)
 
 # The doc tests run on each backend: they are the programs a reader tries first.
 test-crates:
@@ -232,12 +235,9 @@ check-bindings:
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
 
-# `cargo clippy` would check DataFusion and Ballista in addition to compiling them. So the linter is
-# the compiler of the workspace's own crates, and the tests reuse what is compiled of the others.
 check-data-engines:
 	$(DATA_ENGINES) fmt --all --check
-	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
-		$(DATA_ENGINES) build --workspace --all-targets
+	$(DATA_ENGINES) build --workspace --all-targets
 
 fmt: ## format the code
 	@$(NEED) $(needs.fmt)

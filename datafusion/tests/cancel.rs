@@ -90,14 +90,8 @@ fn a_dropped_prefetch_leaves_nothing_in_flight() {
     files::write_numbers(&folder.path().join("1.parquet"), 0..50_000).unwrap();
     for backend in session::BACKENDS {
         // No read is taken for cached, so each row group is prefetched.
-        let builder = Engine::builder().backend(backend).try_cached(false);
-        let engine = match builder.build() {
-            Ok(engine) => engine,
-            Err(error) => {
-                println!("skipped: {backend:?}: {error}");
-                continue;
-            }
-        };
+        let builder = Engine::builder().try_cached(false);
+        let Some(engine) = session::build(backend, builder) else { continue };
         let store = RingwayFileSystem::new().with_engine(&engine);
         let session = session::ringway(store, 1);
         runtime().block_on(async {

@@ -9,10 +9,12 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::{BackendKind, Engine, FaultPlan};
-use ringway_datafusion_tests::{Answer, files, session};
+use ringway_datafusion_tests::{Answer, files, session, user};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 /// Rows of each of the two files.
 const ROWS: i64 = 20 * files::ROW_GROUP as i64;
@@ -130,18 +132,17 @@ async fn a_removed_file_is_an_error() {
     assert_names(result, &table.file(2), "not found");
 }
 
-#[tokio::test]
-async fn an_unreadable_file_is_an_error() {
-    use std::os::unix::fs::PermissionsExt;
-    let table = Table::on_default_engine().await.unwrap();
-    let (stream, first) = table.start().await.unwrap();
-    fs::set_permissions(table.file(2), fs::Permissions::from_mode(0o000)).unwrap();
-    if fs::File::open(table.file(2)).is_ok() {
-        println!("skipped: this user may read any file");
-        return;
-    }
-    let result = table.rest(stream, first).await;
-    assert_names(result, &table.file(2), "Permission denied");
+#[test]
+fn an_unreadable_file_is_an_error() {
+    user::as_ordinary("faults::an_unreadable_file_is_an_error", || {
+        Runtime::new().unwrap().block_on(async {
+            let table = Table::on_default_engine().await.unwrap();
+            let (stream, first) = table.start().await.unwrap();
+            fs::set_permissions(table.file(2), fs::Permissions::from_mode(0o000)).unwrap();
+            let result = table.rest(stream, first).await;
+            assert_names(result, &table.file(2), "Permission denied");
+        });
+    });
 }
 
 #[tokio::test]
@@ -161,14 +162,8 @@ async fn a_device_error_is_an_error() {
         let mut failed = 0;
         for read in (0..).step_by(7) {
             let plan: FaultPlan = format!("fail=read.{read}/EIO").parse().unwrap();
-            let builder = Engine::builder().backend(backend).shards(1).try_cached(false);
-            let engine = match builder.faults(plan).build() {
-                Ok(engine) => engine,
-                Err(error) => {
-                    println!("skipped: {backend:?}: {error}");
-                    break;
-                }
-            };
+            let builder = Engine::builder().shards(1).try_cached(false).faults(plan);
+            let Some(engine) = session::build(backend, builder) else { break };
             let result = read_all(engine, backend).await;
             match result {
                 Ok(sum) if sum == all() => break,

@@ -59,9 +59,9 @@ pub fn jobs(plan: &dyn ExecutionPlan) -> Vec<JobId> {
     jobs
 }
 
-/// Asks this scheduler, `HOST:PORT`, to cancel a job, and returns when it has the request. Executors
-/// then stop reading for the job. A job that has ended, or that the scheduler does not know, is no
-/// error.
+/// Asks this scheduler, `HOST:PORT`, to cancel a job, and returns when it has the request. Then
+/// executors stop reading for the job. A job that has ended, or that the scheduler does not know,
+/// is no error.
 ///
 /// # Errors
 ///

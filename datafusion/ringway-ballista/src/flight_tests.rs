@@ -1,5 +1,5 @@
 //! Tests of what is sent between executors: the same as by Ballista's service, but no other files;
-//! nothing is in flight for a reader that has gone; an error names the executor that sent too little.
+//! nothing is in flight for a reader that has gone; errors name the executor that sent too little.
 
 use crate::flight::RingwayFlightService;
 use crate::shuffle_reader::ShuffleReader;

@@ -7,7 +7,8 @@ use ringway::Engine;
 use ringway::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// The bytes of one read. Compressed batches are rarely larger, and a message of Ballista's
 /// protocol may have 16 MiB.
@@ -17,7 +18,7 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Part {
     file: File,
-    path: PathBuf,
+    path: Arc<Path>,
     range: Range<u64>,
 }
 
@@ -25,7 +26,7 @@ impl Part {
     /// A whole file.
     pub(crate) async fn whole(engine: &Engine, path: &Path) -> io::Result<Self> {
         let (file, len) = open(engine, path).await?;
-        Ok(Self { file, path: path.to_owned(), range: 0..len })
+        Ok(Self { file, path: path.into(), range: 0..len })
     }
 
     /// Ranges of a file, each an offset and a length. As in Ballista, a range is shortened at the
@@ -36,13 +37,14 @@ impl Part {
         ranges: impl IntoIterator<Item = (u64, u64)>,
     ) -> io::Result<Vec<Self>> {
         let (file, len) = open(engine, path).await?;
+        let path: Arc<Path> = path.into();
         let part = |(start, bytes): (u64, u64)| {
             if start >= len {
                 let text = format!("{}: no byte at {start}, it has {len}", path.display());
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             let range = start..start.saturating_add(bytes).min(len);
-            Ok(Self { file: file.clone(), path: path.to_owned(), range })
+            Ok(Self { file: file.clone(), path: Arc::clone(&path), range })
         };
         ranges.into_iter().map(part).collect()
     }
@@ -61,8 +63,9 @@ impl Part {
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
         let (file, _) = open(engine, path).await?;
-        let header = Self { file: file.clone(), path: path.to_owned(), range: header };
-        Ok((header, Self { file, path: path.to_owned(), range }))
+        let path: Arc<Path> = path.into();
+        let header = Self { file: file.clone(), path: Arc::clone(&path), range: header };
+        Ok((header, Self { file, path, range }))
     }
 
     /// The path of the file.
@@ -114,7 +117,7 @@ fn partition_of(index: &[u8], partition: usize) -> Option<(Range<u64>, Range<u64
         u64::try_from(i64::from_le_bytes(*bytes)).ok()
     };
     let (start, end) = (offset(partition)?, offset(partition.checked_add(1)?)?);
-    (start <= end && index.len() % 8 == 0).then_some((0..offset(0)?, start..end))
+    (start <= end && index.len().is_multiple_of(8)).then_some((0..offset(0)?, start..end))
 }
 
 /// Adds the path and the operation to an error.

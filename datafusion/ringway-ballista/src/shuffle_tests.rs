@@ -338,8 +338,8 @@ async fn what_is_written_is_read_with_ringway_and_with_ballista() {
     }
 }
 
-/// Operators charge whole allocations for a batch. With blocks instead of messages they would spill,
-/// or fail, with a fraction of their memory in use.
+/// Operators charge whole allocations for a batch. With blocks instead of messages they would
+/// spill, or fail, with a fraction of their memory in use.
 #[tokio::test]
 async fn a_batch_keeps_little_more_than_its_own_bytes() {
     let engine = Engine::global().unwrap();

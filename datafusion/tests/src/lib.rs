@@ -5,5 +5,6 @@ pub mod answer;
 pub mod files;
 pub mod session;
 pub mod tpch;
+pub mod user;
 
 pub use answer::Answer;

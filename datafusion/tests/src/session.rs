@@ -3,22 +3,28 @@
 use anyhow::Result;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use ringway_datafusion::RingwayFileSystem;
-use ringway_datafusion::ringway::{BackendKind, Engine, Stats};
+use ringway_datafusion::ringway::{BackendKind, Engine, EngineBuilder, Stats};
 use std::time::{Duration, Instant};
 
 /// The backends that every test of equal answers runs on.
 pub const BACKENDS: [BackendKind; 3] =
     [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
 
+/// Prints why something is not tested. Where `CI` is set, that is a failure.
+pub fn skip(why: &str) {
+    println!("skipped: {why}");
+    assert!(std::env::var_os("CI").is_none(), "skipped with CI set: {why}");
+}
+
 /// An engine on this backend; `None`, with a message, where the kernel refuses it.
 pub fn engine(backend: BackendKind) -> Option<Engine> {
-    match Engine::builder().backend(backend).build() {
-        Ok(engine) => Some(engine),
-        Err(error) => {
-            println!("skipped: {backend:?}: {error}");
-            None
-        }
-    }
+    build(backend, Engine::builder())
+}
+
+/// As [`engine`], with other options.
+pub fn build(backend: BackendKind, builder: EngineBuilder) -> Option<Engine> {
+    let built = builder.backend(backend).build();
+    built.inspect_err(|error| skip(&format!("{backend:?}: {error}"))).ok()
 }
 
 /// A session with DataFusion's own store.

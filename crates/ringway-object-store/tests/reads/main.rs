@@ -7,3 +7,7 @@ mod common;
 mod object_store_0_13;
 #[cfg(feature = "object_store_0_14")]
 mod object_store_0_14;
+/// Changes of a whole process, in a process of its own.
+#[allow(dead_code, reason = "these tests use a part")]
+#[path = "../../../ringway-core/tests/common/mod.rs"]
+mod process;

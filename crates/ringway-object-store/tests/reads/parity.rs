@@ -1,6 +1,7 @@
 //! The same reads through `LocalFileSystem` and through `RingwayFileSystem` have the same results,
 //! metadata and errors.
 
+use super::RELEASE;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{
@@ -8,6 +9,7 @@ use super::object_store::{
 };
 use super::ringway_store::RingwayFileSystem;
 use crate::common::{current_thread, engines, fifo, pattern, scratch, write};
+use crate::process::{become_ordinary, in_child};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
@@ -95,7 +97,10 @@ const LENGTHS: [usize; 6] = [0, 1, 10, 4096, 4097, 300_000];
 
 impl Stores {
     fn new() -> Self {
-        let dir = scratch();
+        Self::over(scratch())
+    }
+
+    fn over(dir: TempDir) -> Self {
         let ours = engines(|builder| builder)
             .into_iter()
             .flat_map(|engine| [(engine.clone(), false), (engine, true)])
@@ -213,24 +218,28 @@ fn names() {
 
 #[test]
 fn without_permission() {
-    let stores = Stores::new();
-    let dir = stores.dir.path();
-    std::fs::create_dir(dir.join("closed")).unwrap();
-    write(&dir.join("closed/file"), b"text");
-    let closed = |mode| std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(dir.join("10"), closed(0)).unwrap();
-    std::fs::set_permissions(dir.join("closed"), closed(0)).unwrap();
-    if std::fs::File::open(dir.join("10")).is_ok() {
-        println!("skipped: this user may open every file");
-    } else {
-        for name in ["10", "closed/file", "closed/missing"] {
-            for read in reads_of_names() {
-                let outcome = stores.compare(&read, &Path::from(name));
-                assert!(matches!(outcome, Outcome::Failed(..)), "{outcome:?}");
+    in_child(
+        &format!("{RELEASE}::parity::without_permission"),
+        |_| {},
+        || {
+            become_ordinary();
+            let stores = Stores::over(tempfile::tempdir().unwrap());
+            let dir = stores.dir.path();
+            std::fs::create_dir(dir.join("closed")).unwrap();
+            write(&dir.join("closed/file"), b"text");
+            let mode = std::fs::Permissions::from_mode;
+            std::fs::set_permissions(dir.join("10"), mode(0o000)).unwrap();
+            std::fs::set_permissions(dir.join("closed"), mode(0o000)).unwrap();
+            for name in ["10", "closed/file", "closed/missing"] {
+                for read in reads_of_names() {
+                    let outcome = stores.compare(&read, &Path::from(name));
+                    let Outcome::Failed(_, texts) = outcome else { panic!("{outcome:?}") };
+                    assert!(texts.concat().contains("Permission denied"), "{texts:?}");
+                }
             }
-        }
-    }
-    std::fs::set_permissions(dir.join("closed"), closed(0o700)).unwrap();
+            std::fs::set_permissions(dir.join("closed"), mode(0o700)).unwrap();
+        },
+    );
 }
 
 /// Modification times before 1970, with parts of a microsecond, and far in the future.

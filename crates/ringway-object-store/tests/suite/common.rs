@@ -13,10 +13,16 @@ pub const BACKENDS: [BackendKind; 3] =
 /// Longer than any condition takes to come true.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Prints why something is not tested. Where `CI` is set, that is a failure.
+fn skip(why: &str) {
+    println!("skipped: {why}");
+    assert!(std::env::var_os("CI").is_none(), "skipped with CI set: {why}");
+}
+
 /// The engine, or `None` if this machine does not support its backend.
 pub fn build_or_skip(kind: BackendKind, builder: EngineBuilder) -> Option<Engine> {
     let built = builder.backend(kind).build();
-    built.inspect_err(|error| println!("skipped: {kind}: {error}")).ok()
+    built.inspect_err(|error| skip(&format!("{kind}: {error}"))).ok()
 }
 
 /// Engines of the backends that this machine supports.

@@ -184,8 +184,8 @@ fn waiting_appends_are_one_group() {
                 for (at, append) in appends.iter_mut().enumerate() {
                     assert_eq!(end(setup, append).unwrap(), at as u64 * 100);
                 }
-                // One group for the first record, which found nothing in progress, and one for all that
-                // came meanwhile.
+                // One group for the first record, which found nothing in progress, and one for all
+                // that came meanwhile.
                 assert_eq!(setup.counts().pushed, before + OPERATIONS);
                 assert_eq!(content(setup), records.concat());
             },

@@ -27,8 +27,8 @@ struct Options {
     /// /readyz answers 200 when as many executors are registered
     #[arg(long, default_value_t = 1)]
     min_executors: usize,
-    /// Seconds without a sign of life after which an executor is given up
-    #[arg(long, default_value_t = 180)]
+    /// Seconds without a sign of life after which an executor is given up; they send one every 60
+    #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(61..))]
     executor_timeout: u64,
     /// End when standard input ends
     #[arg(long)]

@@ -107,7 +107,11 @@ async fn compare(options: &Options) -> anyhow::Result<()> {
         let session = client::session(&scheduler, config, engine)?;
         let results = tokio::select! {
             results = run(&queries, &session, &options.tables, options.runs) => {
-                results.with_context(|| format!("{store:?}{}", cluster.logs()))?
+                if results.is_err() {
+                    // This may be why.
+                    cluster.check()?;
+                }
+                results.with_context(|| format!("on the cluster, {store:?}{}", cluster.logs()))?
             }
             // Its queries would wait until the scheduler gives it up.
             error = cluster.ended() => return Err(error),

@@ -119,7 +119,7 @@ impl Cluster {
     }
 
     /// Fails if a process has ended.
-    fn check(&mut self) -> anyhow::Result<()> {
+    pub fn check(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.child.try_wait()? {
                 let name = process.name.clone();
