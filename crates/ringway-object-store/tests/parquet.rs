@@ -367,6 +367,16 @@ async fn errors_name_the_file() {
         let error = reader.clone().get_byte_ranges(vec![0..5, range]).await.unwrap_err();
         assert_eq!(io_error(&error).kind(), std::io::ErrorKind::InvalidInput);
     }
+    // As damaged metadata may want it.
+    for end in [1 << 40, 1 << 47, i64::MAX as u64] {
+        for error in [
+            reader.clone().get_bytes(5..end).await.unwrap_err(),
+            reader.clone().get_byte_ranges(vec![0..5, 5..end]).await.unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(&format!("of {name}: ")), "{text}");
+        }
+    }
     // The errno is that of the source.
     let write_only = ringway::fs::File::from_std(file).unwrap();
     let error = ParquetReader::new(write_only).get_bytes(0..5).await.unwrap_err();

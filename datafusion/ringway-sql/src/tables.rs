@@ -220,13 +220,29 @@ mod tests {
         std::fs::create_dir(&closed).unwrap();
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
         if closed.read_dir().is_ok() {
-            println!("skipped: this user may read any folder");
-            return;
+            return as_other_user("tables::tests::a_folder_that_cannot_be_read_is_no_table");
         }
         let tables = find(&[folder.path().to_owned()]);
         let asked_for = find(std::slice::from_ref(&closed));
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(tables.unwrap().keys().collect::<Vec<_>>(), ["a"]);
         assert!(asked_for.is_err());
+    }
+
+    /// Runs a test as a user to whom permissions apply.
+    fn as_other_user(test: &str) {
+        use std::os::unix::process::CommandExt;
+        const CHILD: &str = "RINGWAY_TEST_CHILD";
+        assert!(std::env::var_os(CHILD).is_none(), "that user may read any folder, too");
+        // The link, since that user may not be allowed to search the path.
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.args([test, "--exact"]).env(CHILD, "1").uid(65534).gid(65534);
+        match command.output() {
+            Err(error) => println!("skipped: no process of another user: {error}"),
+            Ok(output) => {
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success() && text.contains("1 passed"), "{text}");
+            }
+        }
     }
 }
