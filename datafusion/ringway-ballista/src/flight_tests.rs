@@ -154,9 +154,10 @@ async fn an_executor_that_sends_too_little_is_named() {
     let engine = Engine::global().unwrap();
     let mut locations = Vec::new();
     let mut jobs = Vec::new();
-    for executor in ["first", "second", "third"] {
+    for (task, executor) in ["first", "second", "third"].into_iter().enumerate() {
         let job = Job::run(engine, false, "lz4").await;
         let mut location = job.locations()[1][0].clone();
+        location.map_partition_id = task;
         location.executor_meta.id = executor.to_owned();
         location.executor_meta.port = serve(BallistaFlightService::new(job.work_dir().to_owned()));
         locations.push(location);

@@ -30,6 +30,7 @@ use datafusion::physical_plan::{
 use futures::future::ready;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use ringway::Engine;
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -186,6 +187,7 @@ impl ExecutionPlan for ShuffleReader {
             let text = format!("no partition {source} of stage {}", self.original.stage_id);
             return Err(DataFusionError::Internal(text));
         };
+        check_unique(&locations)?;
         let local_rows = MetricBuilder::new(&self.metrics).output_rows(partition);
         let local_files = MetricBuilder::new(&self.metrics).counter("local_partitions", partition);
         let batch_size = config.batch_size();
@@ -231,6 +233,25 @@ impl ExecutionPlan for ShuffleReader {
     ) -> Result<Arc<Statistics>> {
         self.original.statistics_from_inputs(inputs, args)
     }
+}
+
+/// Checks that each task has written each partition once. When Ballista's scheduler repeats a stage
+/// of which some tasks have ended, it may keep their output next to that of their repetition: rows
+/// would count twice.
+fn check_unique(locations: &[PartitionLocation]) -> Result<()> {
+    let mut seen = HashSet::new();
+    for location in locations {
+        // Despite its name, this is the number of the task.
+        let (partition, task) = (&location.partition_id, location.map_partition_id);
+        if !seen.insert((partition.partition_id, task)) {
+            return Err(DataFusionError::Execution(format!(
+                "stage {} was repeated, and the output of its task {task} is there twice: \
+                 run the query again",
+                partition.stage_id
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Separates the locations whose files exist in the work directory, with their paths, from others.

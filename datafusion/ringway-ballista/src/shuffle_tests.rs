@@ -427,6 +427,22 @@ async fn damaged_files_are_errors() {
     }
 }
 
+/// The scheduler lists the output of a task twice when it has repeated the stage.
+#[tokio::test]
+async fn no_rows_are_read_twice() {
+    let job = Job::run(Engine::global().unwrap(), true, "lz4").await;
+    let mut locations = job.locations();
+    let again = locations[1][0].clone();
+    locations[1].push(again);
+    let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
+    let reader =
+        ShuffleReaderExec::try_new(STAGE, locations, job.schema.clone(), partitioning).unwrap();
+    let reader = ShuffleReader::new(&reader, &job.engine, job.work_dir(), None);
+    assert!(!job.keys(&reader, 0).await.unwrap().is_empty());
+    let error = job.keys(&reader, 1).await.unwrap_err().to_string();
+    assert!(error.contains("stage 7 was repeated"), "{error}");
+}
+
 /// A file that is not here is asked for at its executor, which nobody is.
 #[tokio::test]
 async fn a_removed_file_is_an_error() {
