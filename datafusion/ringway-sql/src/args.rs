@@ -7,12 +7,15 @@ use std::path::PathBuf;
 /// SQL over folders of Parquet, CSV and JSON files, through ringway or DataFusion's own store.
 ///
 /// Each folder and each file in the given folders becomes a table, named after it without its
-/// extension. A folder's tables are Parquet (.parquet), CSV with a header (.csv) or JSON with one
+/// extension. A table's files are Parquet (.parquet), CSV with a header (.csv) or JSON with one
 /// object per line (.json, .jsonl, .ndjson); .gz, .bz2, .xz and .zst may follow, except for
-/// Parquet. Sub-folders such as year=2026 become columns of their table.
+/// Parquet. A folder may mix the extensions of one format. Sub-folders such as year=2026 become
+/// columns of their table. What cannot be a table is reported on standard error, with the reason;
+/// the other tables work.
 ///
 /// Without -c and -f, statements are read from standard input: interactively on a terminal, where
-/// Ctrl-C cancels a query. Results go to standard output, everything else to standard error.
+/// Ctrl-C cancels a query. From a pipe, each statement runs when its semicolon has come; the first
+/// error ends the command. Results go to standard output, everything else to standard error.
 ///
 /// Exit status: 0 on success, 1 if a statement failed, 2 for a wrong command line, 130 if Ctrl-C
 /// cancelled a query (not interactively).
@@ -48,8 +51,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
 
-    /// After each statement, print its time and I/O to standard error: as text, or as one JSON
-    /// object per line.
+    /// Print the time and the I/O of registering the tables, and of each statement, to standard
+    /// error: as text, or as one JSON object per line.
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true,
           default_missing_value = "text")]
     pub stats: Option<StatsForm>,
@@ -59,7 +62,7 @@ pub struct Args {
     #[arg(short = 'c', value_name = "SQL", conflicts_with = "file", allow_hyphen_values = true)]
     pub command: Vec<String>,
 
-    /// Run the statements of this file.
+    /// Run the statements of this file; - is standard input.
     #[arg(short = 'f', value_name = "FILE")]
     pub file: Option<PathBuf>,
 }

@@ -1,15 +1,17 @@
-//! What a statement cost: time, memory, and the I/O that the kernel and ringway's engine counted.
+//! What a statement cost, or registering the tables: time, memory, and the I/O that the kernel and
+//! ringway's engine counted.
 
 use ringway_datafusion::ringway::{Engine, Stats};
 use ringway_measure::usage::{Snapshot, Usage};
 use serde::Serialize;
 use std::fmt;
 
-/// The cost of one statement. Sizes are bytes and times are seconds.
+/// The cost of one statement, or of registering the tables. Sizes are bytes and times are seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
-    /// Rows of the result.
-    pub rows: u64,
+    /// What was done.
+    #[serde(flatten)]
+    pub work: Work,
     /// Wall time.
     pub wall: f64,
     /// CPU time in the program.
@@ -29,12 +31,22 @@ pub struct Cost {
     pub engine: Option<EngineCost>,
 }
 
-/// What ringway's engine did for one statement.
+/// What a cost was paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// A statement with a result of this many rows.
+    Rows(u64),
+    /// Finding and registering this many tables.
+    Tables(u64),
+}
+
+/// What ringway's engine did meanwhile.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineCost {
     /// Reads answered from the page cache, with one system call each.
     pub cached: u64,
-    /// Operations submitted.
+    /// Operations submitted: reads, but also opening, closing and advice to read ahead.
     pub operations: u64,
     /// System calls, except those of cached reads.
     pub system_calls: u64,
@@ -65,12 +77,12 @@ impl Start {
     }
 
     /// The cost since the start.
-    pub fn cost(&self, engine: Option<&Engine>, rows: u64) -> Cost {
+    pub fn cost(&self, engine: Option<&Engine>, work: Work) -> Cost {
         let Usage { real, user, system, voluntary_switches, involuntary_switches, .. } =
             Snapshot::of_process().since(&self.usage);
         let device_read = field("/proc/self/io", "read_bytes:");
         Cost {
-            rows,
+            work,
             wall: real.as_secs_f64(),
             user: user.as_secs_f64(),
             system: system.as_secs_f64(),
@@ -108,7 +120,7 @@ fn field(file: &str, name: &str) -> Option<u64> {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rows in {:.3} s", self.rows, self.wall)?;
+        write!(f, "{} in {:.3} s", self.work, self.wall)?;
         write!(f, ", CPU {:.3} s user, {:.3} s system", self.user, self.system)?;
         if let Some(peak) = self.peak_rss {
             write!(f, "; peak memory {}", mebibytes(peak))?;
@@ -127,6 +139,16 @@ impl fmt::Display for Cost {
     }
 }
 
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match self {
+            Self::Rows(rows) => (rows, "row"),
+            Self::Tables(tables) => (tables, "table"),
+        };
+        write!(f, "{number} {unit}{}", if *number == 1 { "" } else { "s" })
+    }
+}
+
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -138,8 +160,8 @@ mod tests {
     #[test]
     fn the_kernel_counts() {
         let start = Start::now(None);
-        let cost = start.cost(None, 7);
-        assert_eq!(cost.rows, 7);
+        let cost = start.cost(None, Work::Rows(7));
+        assert_eq!(serde_json::to_value(&cost).unwrap()["rows"], 7);
         assert!(cost.peak_rss.unwrap() > 1 << 20);
         assert!(cost.to_string().starts_with("7 rows in 0."), "{cost}");
         assert!(cost.engine.is_none());

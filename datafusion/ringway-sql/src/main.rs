@@ -2,9 +2,12 @@
 
 mod args;
 mod cost;
+mod folder;
+mod input;
 mod interrupts;
 mod output;
 mod runner;
+mod script;
 mod statements;
 mod tables;
 mod terminal;
@@ -15,7 +18,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use interrupts::interrupts;
 use runner::{End, Runner};
+use script::Script;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
 
@@ -42,28 +47,36 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<End> {
-    let script = script(&args)?;
+    let mut script = script(&args)?;
     let runtime = Runtime::new()?;
-    let (session, engine) = runtime.block_on(runner::open(&args))?;
+    let (first, opened) = runtime.block_on(async {
+        let first = match &mut script {
+            Some(script) => script.next().await?,
+            None => None,
+        };
+        anyhow::Ok((first, runner::open(&args).await?))
+    })?;
     // Until here, Ctrl-C ends the program.
-    let mut runner = Runner::new(args, script.is_none(), session, engine, interrupts()?)?;
+    let mut runner = Runner::new(args, script.is_none(), opened, interrupts()?)?;
     runtime.block_on(async {
         match script {
-            Some(script) => runner.run(&script).await,
+            Some(script) => script.run(first, &mut runner).await,
             None => terminal::run(&mut runner).await.map(|()| End::Done),
         }
     })
 }
 
 /// The statements to run; `None` if they are typed at a terminal.
-fn script(args: &Args) -> Result<Option<String>> {
+fn script(args: &Args) -> Result<Option<Script>> {
     Ok(match &args.file {
+        Some(file) if file == Path::new("-") => Some(Script::of_input()),
         Some(file) => {
-            Some(std::fs::read_to_string(file).with_context(|| file.display().to_string())?)
+            let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+            Some(Script::of_texts([text]))
         }
-        None if !args.command.is_empty() => Some(args.command.join(";\n")),
+        None if !args.command.is_empty() => Some(Script::of_texts(args.command.clone())),
         None if io::stdin().is_terminal() => None,
-        None => Some(io::read_to_string(io::stdin()).context("standard input")?),
+        None => Some(Script::of_input()),
     })
 }
 

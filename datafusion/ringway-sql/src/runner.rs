@@ -1,24 +1,26 @@
 //! Runs statements one after the other, with a way to cancel the one that runs.
 
 use crate::args::{Args, Format, StatsForm, Store};
-use crate::cost::{Cost, Start};
+use crate::cost::{Cost, Start, Work};
 use crate::output::Output;
-use crate::tables;
+use crate::{one_line, tables};
 use anyhow::Result;
+use datafusion::common::TableReference;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::Engine;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
 /// A session with its tables, and how its results are written.
 pub struct Runner {
-    session: SessionContext,
-    engine: Option<Engine>,
+    opened: Opened,
     args: Args,
     interactive: bool,
     interrupts: mpsc::Receiver<()>,
@@ -56,8 +58,19 @@ impl Drop for Threads {
     }
 }
 
-/// Opens the store and registers the tables of the folders.
-pub async fn open(args: &Args) -> Result<(SessionContext, Option<Engine>)> {
+/// A session with the tables of the folders.
+pub struct Opened {
+    session: SessionContext,
+    engine: Option<Engine>,
+    missing: Missing,
+}
+
+/// Names that the folders have and that are no tables, with the reasons.
+type Missing = Arc<BTreeMap<String, String>>;
+
+/// Opens the store and registers the tables of the folders. Those that cannot be registered are
+/// reported.
+pub async fn open(args: &Args) -> Result<Opened> {
     let mut config = SessionConfig::new().with_information_schema(true);
     if let Some(partitions) = args.partitions {
         config = config.with_target_partitions(partitions.get());
@@ -80,10 +93,27 @@ pub async fn open(args: &Args) -> Result<(SessionContext, Option<Engine>)> {
             Some(engine)
         }
     };
+    let start = Start::now(engine.as_ref());
+    let (mut registered, mut missing) = (0, BTreeMap::new());
     for (name, table) in tables::find(&args.folders)? {
-        table.register(&session, &name).await?;
+        let result = match table {
+            Ok(table) => table.register(&session, &name).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(()) => registered += 1,
+            Err(error) => {
+                let reason = format!("no table {name}: {}", one_line(&error));
+                // Not `eprintln!`, which panics if a pipe is closed.
+                writeln!(io::stderr(), "ringway-sql: {reason}")?;
+                missing.insert(name, reason);
+            }
+        }
     }
-    Ok((session, engine))
+    if args.stats.is_some() {
+        report(args, false, &start.cost(engine.as_ref(), Work::Tables(registered)))?;
+    }
+    Ok(Opened { session, engine, missing: Arc::new(missing) })
 }
 
 impl Runner {
@@ -91,12 +121,11 @@ impl Runner {
     pub fn new(
         args: Args,
         interactive: bool,
-        session: SessionContext,
-        engine: Option<Engine>,
+        opened: Opened,
         interrupts: mpsc::Receiver<()>,
     ) -> Result<Self> {
         let threads = Threads::new()?;
-        Ok(Self { session, engine, args, interactive, interrupts, threads })
+        Ok(Self { opened, args, interactive, interrupts, threads })
     }
 
     /// Waits for Ctrl-C.
@@ -107,9 +136,10 @@ impl Runner {
     /// Runs all statements of a text; stops at the first that fails or is cancelled.
     pub async fn run(&mut self, sql: &str) -> Result<End> {
         for statement in DFParser::parse_sql(sql)? {
-            let start = Start::now(self.engine.as_ref());
+            let Opened { session, engine, missing } = &self.opened;
+            let start = Start::now(engine.as_ref());
             // A task, so that this one only waits, and notices Ctrl-C at once.
-            let query = execute(self.session.clone(), self.args.format, statement);
+            let query = execute(session.clone(), missing.clone(), self.args.format, statement);
             let mut query = self.threads.handle.spawn(query);
             let rows = tokio::select! {
                 rows = &mut query => rows??,
@@ -121,30 +151,44 @@ impl Runner {
                     return Ok(End::Cancelled);
                 }
             };
-            let cost = start.cost(self.engine.as_ref(), rows);
-            self.report(&cost)?;
+            let cost = start.cost(engine.as_ref(), Work::Rows(rows));
+            report(&self.args, self.interactive, &cost)?;
         }
         Ok(End::Done)
     }
+}
 
-    fn report(&self, cost: &Cost) -> Result<()> {
-        // Not `eprintln!`, which panics if a pipe is closed.
-        let mut to = io::stderr();
-        match self.args.stats {
-            Some(StatsForm::Text) => writeln!(to, "{cost}")?,
-            Some(StatsForm::Json) => writeln!(to, "{}", serde_json::to_string(cost)?)?,
-            None if self.interactive => {
-                writeln!(to, "{} rows in {:.3} s", cost.rows, cost.wall)?;
-            }
-            None => {}
-        }
-        Ok(())
+fn report(args: &Args, interactive: bool, cost: &Cost) -> Result<()> {
+    // Not `eprintln!`, which panics if a pipe is closed.
+    let mut to = io::stderr();
+    match args.stats {
+        Some(StatsForm::Text) => writeln!(to, "{cost}")?,
+        Some(StatsForm::Json) => writeln!(to, "{}", serde_json::to_string(cost)?)?,
+        None if interactive => writeln!(to, "{} in {:.3} s", cost.work, cost.wall)?,
+        None => {}
     }
+    Ok(())
 }
 
 /// Runs one statement and writes its result; returns its number of rows.
-async fn execute(session: SessionContext, format: Format, statement: Statement) -> Result<u64> {
-    let plan = session.state().statement_to_plan(statement).await?;
+async fn execute(
+    session: SessionContext,
+    missing: Missing,
+    format: Format,
+    statement: Statement,
+) -> Result<u64> {
+    let state = session.state();
+    let names = state.resolve_table_references(&statement)?;
+    let plan = state.statement_to_plan(statement).await.map_err(|error| {
+        let error = anyhow::Error::from(error);
+        let is_missing =
+            |name: &&TableReference| !session.table_exist((*name).clone()).unwrap_or(true);
+        let reason = names.iter().filter(is_missing).find_map(|name| missing.get(name.table()));
+        match reason {
+            Some(reason) => error.context(reason.clone()),
+            None => error,
+        }
+    })?;
     let frame = session.execute_logical_plan(plan).await?;
     let mut stream = frame.execute_stream().await?;
     let stdout = io::BufWriter::new(io::stdout());

@@ -1,6 +1,10 @@
 //! Finds the tables in folders: which files belong together, under which name, in which format.
 
-use anyhow::{Context, Result, bail};
+use crate::folder::{self, Kind};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::catalog::TableProvider;
+use datafusion::common::TableReference;
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::csv::CsvFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -9,8 +13,12 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
-use datafusion::prelude::SessionContext;
-use std::collections::BTreeMap;
+use datafusion::execution::SessionState;
+use datafusion::prelude::{DataFrame, SessionContext};
+use futures::TryStreamExt;
+use futures::future::ready;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,96 +29,107 @@ use url::Url;
 pub struct Table {
     /// Its path, absolute.
     pub path: PathBuf,
-    /// The extension of its files, with the leading dot: `.parquet`, `.csv.gz`.
-    pub extension: String,
+    /// The extensions of its files as they are written, with the leading dot: `.parquet`,
+    /// `.csv.gz`. All are of one format.
+    pub extensions: BTreeSet<String>,
 }
 
+/// What the folders have under one name: a table, or the reason why there is none.
+pub type Found = BTreeMap<String, Result<Table>>;
+
 /// Finds the tables in these folders; a path may also be a single file. Hidden files, files whose
-/// names start with `_` and files of other formats are no tables.
-pub fn find(paths: &[PathBuf]) -> Result<BTreeMap<String, Table>> {
-    let mut tables = BTreeMap::new();
+/// names start with `_` and files of other formats are no tables. An error if one of `paths` itself
+/// cannot be read.
+pub fn find(paths: &[PathBuf]) -> Result<Found> {
+    let mut found: BTreeMap<String, Vec<(PathBuf, Result<Table>)>> = BTreeMap::new();
     for path in paths {
         let path = path.canonicalize().with_context(|| path.display().to_string())?;
         if path.is_dir() {
-            for entry in sorted(&path)? {
-                add(&mut tables, entry)?;
+            let mut is_empty = true;
+            for (path, kind) in entries(&path)? {
+                let Some((name, table)) = table(&path, kind) else { continue };
+                found.entry(name).or_default().push((path, table));
+                is_empty = false;
+            }
+            if is_empty {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let error = anyhow!("{}: no Parquet, CSV or JSON files", path.display());
+                found.entry(name).or_default().push((path, Err(error)));
             }
         } else {
-            let file = path.clone();
-            if !add(&mut tables, file)? {
+            let kind = path.metadata().map(|metadata| metadata.file_type());
+            let Some((name, table)) = table(&path, kind.map_err(anyhow::Error::from)) else {
                 bail!("{}: neither Parquet nor CSV nor JSON by its extension", path.display());
-            }
+            };
+            found.entry(name).or_default().push((path, table));
         }
     }
-    Ok(tables)
+    Ok(found.into_iter().map(|(name, found)| (name, only(found))).collect())
 }
 
-/// Adds the table at this path, if there is one.
-fn add(tables: &mut BTreeMap<String, Table>, path: PathBuf) -> Result<bool> {
-    let Some(name) = visible_name(&path) else { return Ok(false) };
-    let (name, extension) = if path.is_dir() {
-        let Some(extension) = first_extension(&path)? else { return Ok(false) };
-        (name, extension)
-    } else {
-        let Some((stem, extension)) = split_extension(&name) else { return Ok(false) };
-        (stem.to_owned(), extension.to_owned())
+/// The table of a name, if only one path has the name.
+fn only(mut found: Vec<(PathBuf, Result<Table>)>) -> Result<Table> {
+    if found.len() > 1 {
+        let paths: Vec<_> = found.iter().map(|(path, _)| path.display().to_string()).collect();
+        bail!("{} have the same name", paths.join(" and "));
+    }
+    found.remove(0).1
+}
+
+/// The name of an entry of a folder, and its table; `None` if the entry is neither a folder nor
+/// named like a file of a table.
+fn table(path: &Path, kind: Result<FileType>) -> Option<(String, Result<Table>)> {
+    let name = visible_name(path)?;
+    let file = split_extension(&name);
+    let extensions = match (kind, file) {
+        (Ok(kind), _) if kind.is_dir() => {
+            let table = folder::extensions(path)
+                .map(|extensions| Table { path: path.to_owned(), extensions });
+            return Some((name, table));
+        }
+        (Ok(kind), Some((_, extension))) if kind.is_file() => {
+            Ok(BTreeSet::from([extension.to_owned()]))
+        }
+        (Ok(_), Some(_)) => Err(anyhow!("{}: not a regular file", path.display())),
+        (Ok(_), None) => return None,
+        (Err(error), _) => Err(error),
     };
-    let table = Table { path, extension };
-    if let Some(other) = tables.get(&name) {
-        bail!("{} and {} are both named {name}", other.path.display(), table.path.display());
-    }
-    tables.insert(name, table);
-    Ok(true)
+    let name = file.map_or(name.as_str(), |(stem, _)| stem).to_owned();
+    Some((name, extensions.map(|extensions| Table { path: path.to_owned(), extensions })))
 }
 
-/// The extension of the first file, in the order of names, that has one of ours; sub-folders come
-/// after files. Folders that this user may not read, such as `lost+found`, are reported and have
-/// none.
-fn first_extension(folder: &Path) -> Result<Option<String>> {
-    let entries = match sorted(folder) {
-        Err(error) if is_permission_denied(&error) => {
-            eprintln!("ringway-sql: {error:#}: no table");
-            return Ok(None);
-        }
-        entries => entries?,
-    };
-    let (folders, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|path| path.is_dir());
-    for file in files {
-        let name = visible_name(&file);
-        if let Some((_, extension)) = name.as_deref().and_then(split_extension) {
-            return Ok(Some(extension.to_owned()));
-        }
-    }
-    for folder in folders.iter().filter(|folder| visible_name(folder).is_some()) {
-        if let Some(extension) = first_extension(folder)? {
-            return Ok(Some(extension));
-        }
-    }
-    Ok(None)
-}
-
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The entries of a folder in the order of their names, with the type of what they link to.
+pub fn entries(folder: &Path) -> Result<Vec<(PathBuf, Result<FileType>)>> {
     let entries = folder.read_dir().and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
+        // Not one `stat` for each: only links need it.
+        entries
+            .map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))))
+            .collect::<io::Result<Vec<_>>>()
     });
     let mut entries = entries.with_context(|| folder.display().to_string())?;
-    entries.sort();
-    Ok(entries)
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(entries.into_iter().map(|(path, kind)| target(path, kind)).collect())
 }
 
-fn is_permission_denied(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+fn target(path: PathBuf, kind: FileType) -> (PathBuf, Result<FileType>) {
+    if !kind.is_symlink() {
+        return (path, Ok(kind));
+    }
+    let kind = path.metadata().map(|metadata| metadata.file_type()).with_context(|| {
+        let target = path.read_link().unwrap_or_default();
+        format!("{}: a link to {}", path.display(), target.display())
+    });
+    (path, kind)
 }
 
 /// The last component of a path, unless it is hidden, starts with `_` or is not UTF-8.
-fn visible_name(path: &Path) -> Option<String> {
+pub fn visible_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     (!name.starts_with(['.', '_'])).then(|| name.to_owned())
 }
 
 /// Splits a file's name before its format: `orders.csv.gz` into `orders` and `.csv.gz`.
-fn split_extension(name: &str) -> Option<(&str, &str)> {
+pub fn split_extension(name: &str) -> Option<(&str, &str)> {
     let lower = name.to_ascii_lowercase();
     let plain = [".gz", ".bz2", ".xz", ".zst"].iter().find_map(|suffix| lower.strip_suffix(suffix));
     let stem = match plain {
@@ -128,50 +147,103 @@ fn strip_format<'a>(name: &'a str, formats: &[&str]) -> Option<&'a str> {
 impl Table {
     /// Registers the table in a session.
     pub async fn register(&self, session: &SessionContext, name: &str) -> Result<()> {
+        let mut tables = Vec::new();
+        for extension in &self.extensions {
+            let table = self.listing(session, extension).await;
+            tables.push(table.with_context(|| self.path.display().to_string())?);
+        }
+        // Files without a byte have no columns.
+        tables.retain(|table| !table.schema().fields().is_empty());
+        let table = match tables.len() {
+            0 => bail!("{}: it has no columns, since it is empty", self.path.display()),
+            1 => tables.remove(0),
+            _ => union(session, tables).with_context(|| self.path.display().to_string())?,
+        };
+        // A reference of one part, so that a dot or upper case in the name means itself.
+        session.register_table(TableReference::bare(name), table)?;
+        Ok(())
+    }
+
+    /// The files of one extension: a `ListingTable` has one, and one compression.
+    async fn listing(
+        &self,
+        session: &SessionContext,
+        extension: &str,
+    ) -> Result<Arc<dyn TableProvider>> {
         let state = session.state();
         let url = if self.path.is_dir() {
             Url::from_directory_path(&self.path)
         } else {
             Url::from_file_path(&self.path)
         };
-        let url = url.ok().with_context(|| format!("{}: not a path", self.path.display()))?;
+        let url = url.ok().context("not a path")?;
         let url = ListingTableUrl::try_new(url, None)?;
-        let mut options =
-            ListingOptions::new(self.format()).with_file_extension(self.extension.clone());
+        let mut options = ListingOptions::new(format(extension)).with_file_extension(extension);
         if self.path.is_dir() {
             let columns = options.infer_partitions(&state, &url).await?;
-            let text = datafusion::arrow::datatypes::DataType::Utf8;
-            options = options.with_table_partition_cols(
-                columns.into_iter().map(|column| (column, text.clone())).collect(),
-            );
+            let columns = columns.into_iter().map(|column| (column, DataType::Utf8)).collect();
+            options = options.with_table_partition_cols(columns);
         }
-        let config = ListingTableConfig::new(url).with_listing_options(options);
-        let config = config.infer_schema(&state).await;
-        let table = config.and_then(ListingTable::try_new);
-        let table = table.with_context(|| self.path.display().to_string())?;
-        // A reference of one part, so that a dot or upper case in the name means itself.
-        let name = datafusion::common::TableReference::bare(name);
-        session.register_table(name, Arc::new(table))?;
-        Ok(())
+        let config = ListingTableConfig::new(url.clone()).with_listing_options(options.clone());
+        match config.infer_schema(&state).await {
+            Ok(config) => Ok(Arc::new(ListingTable::try_new(config)?)),
+            Err(error) => Err(blame(&state, &options, &url).await.unwrap_or(error.into())),
+        }
     }
+}
 
-    fn format(&self) -> Arc<dyn FileFormat> {
-        let extension = self.extension.to_ascii_lowercase();
-        let compression = match extension.rsplit('.').next() {
-            Some("gz") => FileCompressionType::GZIP,
-            Some("bz2") => FileCompressionType::BZIP2,
-            Some("xz") => FileCompressionType::XZ,
-            Some("zst") => FileCompressionType::ZSTD,
-            _ => FileCompressionType::UNCOMPRESSED,
-        };
-        if extension.starts_with(".parquet") {
-            Arc::new(ParquetFormat::default())
-        } else if extension.starts_with(".csv") {
+/// The error of the first file of a table that has no schema by itself. DataFusion's error does not
+/// name the file.
+async fn blame(
+    state: &SessionState,
+    options: &ListingOptions,
+    url: &ListingTableUrl,
+) -> Option<Error> {
+    let store = state.runtime_env().object_store(url).ok()?;
+    let files = url.list_all_files(state, &store, &options.file_extension).await.ok()?;
+    let mut files = files.try_filter(|file| ready(file.size > 0));
+    while let Some(file) = files.try_next().await.ok()? {
+        let name = format!("/{}", file.location);
+        if let Err(error) = options.format.infer_schema(state, &store, &[file]).await {
+            return Some(Error::from(error).context(name));
+        }
+    }
+    None
+}
+
+/// One table of several. Columns that some do not have are null there; columns of one name must
+/// have one type.
+fn union(
+    session: &SessionContext,
+    tables: Vec<Arc<dyn TableProvider>>,
+) -> Result<Arc<dyn TableProvider>> {
+    Schema::try_merge(tables.iter().map(|table| table.schema().as_ref().clone()))?;
+    let mut all: Option<DataFrame> = None;
+    for table in tables {
+        let table = session.read_table(table)?;
+        all = Some(match all {
+            Some(all) => all.union_by_name(table)?,
+            None => table,
+        });
+    }
+    Ok(all.context("no tables")?.into_view())
+}
+
+fn format(extension: &str) -> Arc<dyn FileFormat> {
+    let compression = match extension.to_ascii_lowercase().rsplit('.').next() {
+        Some("gz") => FileCompressionType::GZIP,
+        Some("bz2") => FileCompressionType::BZIP2,
+        Some("xz") => FileCompressionType::XZ,
+        Some("zst") => FileCompressionType::ZSTD,
+        _ => FileCompressionType::UNCOMPRESSED,
+    };
+    match Kind::of(extension) {
+        Kind::Parquet => Arc::new(ParquetFormat::default()),
+        Kind::Csv => {
             let format = CsvFormat::default().with_has_header(true);
             Arc::new(format.with_file_compression_type(compression))
-        } else {
-            Arc::new(JsonFormat::default().with_file_compression_type(compression))
         }
+        Kind::Json => Arc::new(JsonFormat::default().with_file_compression_type(compression)),
     }
 }
 
@@ -197,14 +269,24 @@ mod tests {
             std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
             std::fs::write(root.join(file), "").unwrap();
         }
-        let tables = find(std::slice::from_ref(&root)).unwrap();
-        let names: Vec<_> = tables.keys().collect();
-        assert_eq!(names, ["a", "b"]);
-        assert_eq!(tables["a"], Table { path: root.join("a"), extension: ".csv".into() });
+        let found = find(std::slice::from_ref(&root)).unwrap();
+        let names: Vec<_> = found.keys().collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let extensions = BTreeSet::from([".csv".to_owned()]);
+        assert_eq!(found["a"].as_ref().unwrap(), &Table { path: root.join("a"), extensions });
+        assert!(found["b"].is_ok());
+        let error = found["c"].as_ref().unwrap_err().to_string();
+        assert!(error.ends_with("c: no Parquet, CSV or JSON files"), "{error}");
 
         std::fs::write(root.join("b.csv"), "").unwrap();
-        let error = find(std::slice::from_ref(&root)).unwrap_err().to_string();
-        assert!(error.ends_with("b.json are both named b"), "{error}");
+        std::os::unix::fs::symlink("nowhere", root.join("d.csv")).unwrap();
+        let found = find(std::slice::from_ref(&root)).unwrap();
+        assert!(found["a"].is_ok());
+        let error = found["b"].as_ref().unwrap_err().to_string();
+        assert!(error.ends_with("b.json have the same name"), "{error}");
+        let error = format!("{:#}", found["d"].as_ref().unwrap_err());
+        assert!(error.contains("d.csv: a link to nowhere: No such file"), "{error}");
+
         let error = find(&[root.join("readme.txt")]).unwrap_err().to_string();
         assert!(error.contains("readme.txt: neither Parquet"), "{error}");
         let error = format!("{:#}", find(&[root.join("missing")]).unwrap_err());
@@ -225,7 +307,10 @@ mod tests {
         let tables = find(&[folder.path().to_owned()]);
         let asked_for = find(std::slice::from_ref(&closed));
         std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(tables.unwrap().keys().collect::<Vec<_>>(), ["a"]);
+        let tables = tables.unwrap();
+        assert!(tables["a"].is_ok());
+        let error = format!("{:#}", tables["lost+found"].as_ref().unwrap_err());
+        assert!(error.contains("lost+found: Permission denied"), "{error}");
         assert!(asked_for.is_err());
     }
 

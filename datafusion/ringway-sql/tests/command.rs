@@ -1,7 +1,7 @@
 //! The command as a user runs it: tables, formats, statistics, errors, exit status, Ctrl-C.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -101,9 +101,146 @@ fn statements_come_from_arguments_files_and_standard_input() {
     assert_eq!(stdout(&run(&args, folder.path())), expected);
     let args = ["--format", "csv", "-f", script.to_str().unwrap()];
     assert_eq!(stdout(&run(&args, folder.path())), expected);
+    for args in [&["--format", "csv"][..], &["--format", "csv", "-f", "-"]] {
+        let mut command = command(args, folder.path());
+        let input = fs::File::open(&script).unwrap();
+        assert_eq!(stdout(&command.stdin(input).output().unwrap()), expected);
+    }
+    // With a byte order mark.
+    fs::write(&script, "\u{feff}SELECT 1 AS a; -- one\nSELECT ';' AS b\n").unwrap();
+    let args = ["--format", "csv", "-f", script.to_str().unwrap()];
+    assert_eq!(stdout(&run(&args, folder.path())), expected);
+}
+
+/// Each statement from a pipe is answered while the pipe stays open.
+#[test]
+fn a_statement_from_a_pipe_runs_when_its_semicolon_has_come() {
+    let folder = tables();
     let mut command = command(&["--format", "csv"], folder.path());
-    let input = fs::File::open(&script).unwrap();
-    assert_eq!(stdout(&command.stdin(input).output().unwrap()), expected);
+    let mut child = Ended(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut input = child.0.stdin.take().unwrap();
+    let mut output = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    for name in ["a", "b"] {
+        writeln!(input, "SELECT 1 AS {name}; -- {name}").unwrap();
+        assert_eq!(output.next().unwrap().unwrap(), name);
+        assert_eq!(output.next().unwrap().unwrap(), "1");
+    }
+    input.write_all(b"SELECT 2 AS c").unwrap();
+    drop(input);
+    assert_eq!(output.map(Result::unwrap).collect::<Vec<_>>(), ["c", "2"]);
+    assert!(child.0.wait().unwrap().success());
+}
+
+/// Ctrl-C while the command waits for the statement after the first.
+#[test]
+fn ctrl_c_between_statements_cancels() {
+    let folder = tables();
+    let mut command = command(&["--format", "csv"], folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Ended(command.spawn().unwrap());
+    let mut input = child.0.stdin.take().unwrap();
+    writeln!(input, "SELECT 1 AS a;").unwrap();
+    let mut output = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert_eq!(output.next().unwrap().unwrap(), "a");
+    let status = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
+}
+
+/// All files of a folder are read, also if their extensions differ.
+#[test]
+fn a_folder_of_several_extensions_is_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("j"), folder.path().join("c"));
+    for name in ["j/1.json", "j/2.ndjson", "j/3.jsonl", "p/y=1/1.json", "p/y=2/2.ndjson"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "{\"id\":1}\n{\"id\":2,\"name\":\"x\"}\n").unwrap();
+    }
+    fs::create_dir(&csv).unwrap();
+    fs::write(csv.join("1.csv"), "id,name\n1,x\n2,y\n").unwrap();
+    fs::write(csv.join("0.csv.zst"), "").unwrap();
+    let copy = format!(
+        "COPY (SELECT 3 AS id, 'z' AS name) TO '{}' STORED AS CSV \
+         OPTIONS ('format.compression' 'gzip')",
+        csv.join("2.csv.gz").display()
+    );
+    stdout(&run(&["-c", &copy], &json));
+    let query = "SELECT count(*) AS n, sum(id) AS s, count(name) AS m FROM j; \
+                 SELECT count(*) AS n, sum(id) AS s, max(name) AS m FROM c; \
+                 SELECT y, count(*) AS n FROM p WHERE id = 2 GROUP BY y ORDER BY y";
+    for store in ["local", "ringway"] {
+        let output = run(&["--store", store, "--format", "csv", "-c", query], folder.path());
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(stdout(&output), "n,s,m\n6,9,3\nn,s,m\n3,6,z\ny,n\n1,1\n2,1\n", "{store}");
+    }
+}
+
+/// What is no table is reported, and the other tables work. A query of it says why.
+#[test]
+fn an_entry_that_is_no_table_is_reported() {
+    let folder = tables();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("broken/1.parquet", "");
+    write("broken/2.parquet", "no Parquet file");
+    write("deep/sub/1.csv", "id\n1\n");
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    write("fruit.json", "{\"id\":1}");
+    write("mixed/1.csv", "id\n1\n");
+    write("mixed/1.parquet", "");
+    write("nothing.parquet", "");
+    write("types/1.csv", "id\n1\n");
+    write("types/2.CSV", "id\nx\n");
+    std::os::unix::fs::symlink("nowhere", folder.path().join("link.csv")).unwrap();
+    let reasons = [
+        ("broken", "broken/2.parquet: Parquet error"),
+        ("deep", "deep/sub/1.csv: sub is no partition"),
+        ("empty", "empty: no Parquet, CSV or JSON files"),
+        ("fruit", "fruit.json have the same name"),
+        ("link", "link.csv: a link to nowhere: No such file or directory"),
+        ("mixed", "mixed/1.parquet have different formats"),
+        ("nothing", "nothing.parquet: it has no columns, since it is empty"),
+        ("types", "types: "),
+    ];
+    for store in ["local", "ringway"] {
+        let args = ["--store", store, "--format", "csv", "-c", "SELECT count(*) AS n FROM sales"];
+        let output = run(&args, folder.path());
+        assert_eq!(stdout(&output), "n\n3\n");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr.lines().count(), reasons.len(), "{stderr}");
+        for (line, (name, reason)) in stderr.lines().zip(reasons) {
+            assert!(line.starts_with(&format!("ringway-sql: no table {name}: /")), "{line}");
+            assert!(line.contains(reason), "{line}");
+        }
+        let query = "SELECT * FROM sales JOIN \"deep\" USING (id)";
+        let output = run(&["--store", store, "-c", query], folder.path());
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let error = stderr.lines().last().unwrap();
+        assert!(error.contains("no table deep: /") && error.contains("not found"), "{error}");
+    }
+}
+
+/// A statement runs even if one after it cannot be parsed.
+#[test]
+fn a_syntax_error_stops_no_earlier_statement() {
+    let folder = tables();
+    let script = folder.path().join("_script.sql");
+    fs::write(&script, "SELECT 1 AS a;\n-- two\n SELEC 2; SELECT 3 AS b").unwrap();
+    for args in [
+        &["--format", "csv", "-f", script.to_str().unwrap()][..],
+        &["--format", "csv", "-c", "SELECT 1 AS a;\n\n SELEC 2; SELECT 3 AS b"],
+    ] {
+        let output = run(args, folder.path());
+        assert_eq!(output.stdout, b"a\n1\n");
+        let (error, status) = failure(&output);
+        assert!(error.contains("found: SELEC at Line: 3, Column: 2"), "{error}");
+        assert_eq!(status, 1);
+    }
 }
 
 #[test]
@@ -116,18 +253,29 @@ fn statistics_are_comparable() {
         let stats = String::from_utf8(output.stderr).unwrap();
         let stats: Vec<serde_json::Value> =
             stats.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(stats.len(), 2);
-        assert_eq!(stats[0]["rows"], 2);
-        assert!(stats[0]["wall"].as_f64().unwrap() > 0.0);
-        assert!(stats[0]["peak_rss"].as_u64().unwrap() > 0);
-        assert_eq!(stats[0]["engine"].is_null(), store == "local");
+        assert_eq!(stats.len(), 3);
+        assert_eq!(stats[0]["tables"], 3);
+        assert_eq!(stats[1]["rows"], 2);
+        for stats in &stats {
+            assert!(stats["wall"].as_f64().unwrap() > 0.0);
+            assert!(stats["peak_rss"].as_u64().unwrap() > 0);
+            assert_eq!(stats["engine"].is_null(), store == "local");
+        }
         if store == "ringway" {
-            assert_eq!(stats[1]["engine"]["in_flight"], 0);
+            // Both read: to infer the columns, and for the statement.
+            for stats in &stats[..2] {
+                let engine = &stats["engine"];
+                let done = ["cached", "operations"].map(|key| engine[key].as_u64().unwrap());
+                assert!(done.iter().sum::<u64>() > 0, "{engine}");
+            }
+            assert_eq!(stats[2]["engine"]["in_flight"], 0);
         }
     }
     let output = run(&["--stats", "-c", "SELECT * FROM fruit"], folder.path());
     stdout(&output);
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("2 rows in "));
+    let stats = String::from_utf8(output.stderr).unwrap();
+    assert!(stats.starts_with("3 tables in "), "{stats}");
+    assert!(stats.contains("\n2 rows in "), "{stats}");
 }
 
 #[test]
@@ -156,10 +304,6 @@ fn errors_are_one_line() {
     let args = ["--store", "local", "--direct", "-c", "SELECT 1"];
     let output = run(&args, folder.path());
     assert_eq!(output.status.code(), Some(2));
-
-    fs::write(folder.path().join("fruit.json"), "{}").unwrap();
-    let (error, _) = failure(&run(&["-c", "SELECT 1"], folder.path()));
-    assert!(error.contains("are both named fruit"), "{error}");
 }
 
 #[test]
@@ -308,7 +452,7 @@ fn the_next_statement_is_answered_after_ctrl_c() {
     assert!(child.0.wait().unwrap().success());
 }
 
-/// What is not a terminal is read whole; an error in it ends the command.
+/// Where statements do not come from a terminal, an error ends the command.
 #[test]
 fn a_script_ends_at_its_first_error() {
     let folder = tables();
