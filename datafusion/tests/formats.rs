@@ -122,6 +122,26 @@ async fn copies_can_be_read_back() {
     }
 }
 
+/// DataFusion infers the schema of each format from what it wrote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schemas_are_inferred() {
+    for format in ["PARQUET", "CSV", "JSON", "ARROW"] {
+        let folder = tempfile::tempdir().unwrap();
+        let name = format!("rows.{}", format.to_lowercase());
+        let file = folder.path().join(name).display().to_string();
+        let (ours, theirs) = sessions();
+        let options = if format == "CSV" { "OPTIONS ('format.has_header' 'true')" } else { "" };
+        let copy = format!("COPY (SELECT value FROM generate_series(1, 100)) TO '{file}'");
+        run(&ours, &format!("{copy} STORED AS {format} {options}")).await;
+        for session in [&ours, &theirs] {
+            let create = format!("CREATE EXTERNAL TABLE rows STORED AS {format}");
+            run(session, &format!("{create} LOCATION '{file}' {options}")).await;
+            let answer = Answer::of(session, "SELECT sum(value) AS sum FROM rows").await.unwrap();
+            assert_eq!(answer.rows, [["5050"]], "{format}");
+        }
+    }
+}
+
 /// Names below a folder that are neither folders nor whole files.
 fn staged(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();

@@ -34,7 +34,7 @@
 //! | | `LocalFileSystem` | `RingwayFileSystem` |
 //! |---|---|---|
 //! | the store's name in errors | `LocalFileSystem` | `RingwayFileSystem` |
-//! | payload of `get` | `GetResultPayload::File` | `Stream`; `File` with [`with_file_payload`] |
+//! | payload of `get` | `GetResultPayload::File` | `Stream`; `File` of some [`with_file_payload`] |
 //! | chunks of a stream | 8 KiB | one up to 8 MiB, above that 256 KiB read ahead: [`ReadAhead`] |
 //! | `get_ranges` | one range after the other | one submission, coalesced: `with_coalesce` |
 //! | a file shortened while it is streamed | endless empty chunks | the error of `bytes` |
@@ -43,7 +43,10 @@
 //! | a modification time that `DateTime` cannot hold | panics | the nearest that it can |
 //! | `complete` after a part that failed or was dropped | an object with a hole | an error |
 //! | modification time of an object that is put | of the kernel's last tick | of a precise clock |
+//! | `put_part` after `abort` | writes to the staged file | an error |
 //! | a put where no file can be created, as in `/proc` | never ends | an error |
+//! | a put that cannot be renamed, as onto a directory | leaves its staged file | removes it |
+//! | `Unable to copy data` and `Unable to rename file` | | name the file |
 //! | `PutMode::Update` | not implemented | compares the ETag; atomic against other updates |
 //! | `with_fsync` | since 0.14 | with both releases |
 //! | outside tokio | blocks the thread | does not block |
@@ -78,6 +81,9 @@ pub mod object_store_0_14;
 pub mod parquet_59;
 #[cfg(feature = "parquet_60")]
 pub mod parquet_60;
+
+/// For the options that take its types, and for its statistics.
+pub use ringway;
 
 #[cfg(any(feature = "object_store_0_13", feature = "object_store_0_14"))]
 pub use local::ranges::read_ranges;

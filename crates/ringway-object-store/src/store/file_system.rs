@@ -155,12 +155,14 @@ impl RingwayFileSystem {
 
     /// Whether a `get` of a whole object returns its file (`GetResultPayload::File`), as
     /// `LocalFileSystem` does, instead of a stream, if the object is longer than
-    /// [`ReadAhead::one_chunk`], or its name ends in `.bz2`, `.xz` or `.zst`. Default false.
+    /// [`ReadAhead::one_chunk`], or its name ends in `.arrow`, `.bz2`, `.xz` or `.zst`. Default
+    /// false.
     ///
     /// Some programs collect a stream in memory, but read from a file only what they need:
-    /// DataFusion does, where it infers the schema of JSON. And of the formats with these names,
-    /// where a file may have several compressed members, DataFusion decompresses only the first
-    /// one of a stream. What is read from the file goes through neither the engine nor direct I/O.
+    /// DataFusion does, where it infers the schema of JSON. And DataFusion reads files with these
+    /// names rightly from a file only: it decompresses the first of several compressed members of
+    /// a stream, and infers no schema from the stream of an Arrow file that it wrote itself. What
+    /// is read from the file goes through neither the engine nor direct I/O.
     pub fn with_file_payload(mut self, file_payload: bool) -> Self {
         self.file_payload = file_payload;
         self

@@ -65,7 +65,7 @@ impl RingwayFileSystem {
                 .map_err(|source| Error::InvalidRange { source: Box::new(source) })?,
             None => 0..meta.size,
         };
-        let is_for_files = meta.size > self.read_ahead.one_chunk || may_have_members(location);
+        let is_for_files = meta.size > self.read_ahead.one_chunk || needs_file(location);
         let gives_file = self.file_payload && options.range.is_none() && is_for_files;
         let payload = if gives_file {
             GetResultPayload::File(open::into_std(file, &path).await?, path)
@@ -90,9 +90,11 @@ impl RingwayFileSystem {
     }
 }
 
-/// Whether an object is compressed in a format that may have several members, by its name. From a
-/// stream of these formats, DataFusion decompresses only the first member.
-fn may_have_members(location: &Path) -> bool {
-    let is = |extension| ["bz2", "xz", "zst"].iter().any(|of| of.eq_ignore_ascii_case(extension));
+/// Whether an object is of a format that DataFusion reads wrongly from a stream, by its name: of
+/// files with several compressed members it decompresses only the first, and it does not recognise
+/// every Arrow file.
+fn needs_file(location: &Path) -> bool {
+    let formats = ["arrow", "bz2", "xz", "zst"];
+    let is = |extension| formats.iter().any(|format| format.eq_ignore_ascii_case(extension));
     location.extension().is_some_and(is)
 }
