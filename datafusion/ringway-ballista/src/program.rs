@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ringway::Engine;
+use ringway_measure::units::parse_size;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -82,6 +83,29 @@ pub fn check_address(host: &str, port: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parses a size of memory, such as `512m` or `4g`, for the command line.
+///
+/// # Errors
+///
+/// It is no size, or 0.
+pub fn memory_size(text: &str) -> Result<u64, &'static str> {
+    parse_size(text).filter(|size| *size > 0).ok_or("give a size such as 512m or 4g")
+}
+
+/// Parses `HOST:PORT`, for the command line.
+///
+/// # Errors
+///
+/// One of the two is missing, or the port is no number of a port.
+pub fn host_and_port(text: &str) -> Result<String, &'static str> {
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    match parts {
+        Some((_, port)) if is_port(port) => Ok(text.to_owned()),
+        _ => Err("give HOST:PORT, such as 127.0.0.1:50050"),
+    }
+}
+
 /// Waits until standard input ends, which happens when the process at the other end of the pipe
 /// does, in whatever way. Call it once.
 pub async fn stdin_closed() {
@@ -151,6 +175,16 @@ mod tests {
         assert_eq!(names, ["nation", "orders.2024", "region"]);
         let target = path("part-0.parquet").canonicalize().unwrap();
         assert_eq!(tables[2].1, target.to_str().unwrap());
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert_eq!(memory_size("512m"), Ok(512 << 20));
+        assert!(["", "0", "-1", "m"].iter().all(|text| memory_size(text).is_err()));
+        assert_eq!(host_and_port("[::1]:50050"), Ok("[::1]:50050".to_owned()));
+        for text in ["127.0.0.1", "host:", ":50050", "host:0", "host:65536", "host:http"] {
+            assert!(host_and_port(text).is_err(), "{text}");
+        }
     }
 
     #[test]

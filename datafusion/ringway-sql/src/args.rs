@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use ringway_datafusion::ringway::BackendKind;
+use ringway_measure::units::parse_size;
 use std::path::PathBuf;
 
 /// SQL over folders of Parquet, CSV and JSON files, through ringway or DataFusion's own store.
@@ -117,16 +118,9 @@ pub enum StatsForm {
     Json,
 }
 
-/// Parses a number of bytes, or of KiB, MiB or GiB.
-fn size(text: &str) -> Result<usize, String> {
-    let (number, unit) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1usize << 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let bytes = number.parse().ok().and_then(|number: usize| number.checked_mul(unit));
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| "expected a size, such as 512m or 4g".to_owned())
+fn size(text: &str) -> Result<usize, &'static str> {
+    let size = parse_size(text).and_then(|bytes| bytes.try_into().ok());
+    size.filter(|bytes| *bytes > 0).ok_or("give a size such as 512m or 4g")
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! `ringway-ballista-executor`: Ballista's executor, which reads tables and shuffle files with
 //! ringway.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_process};
 use clap::Parser;
 use ringway_ballista::executor;
-use ringway_ballista::program::{Store, check_address, log_to_stderr, stdin_closed};
+use ringway_ballista::program::{
+    Store, check_address, host_and_port, log_to_stderr, memory_size, stdin_closed,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 #[command(version)]
 struct Options {
     /// The scheduler, as HOST:PORT
-    #[arg(long, default_value = "127.0.0.1:50050")]
+    #[arg(long, default_value = "127.0.0.1:50050", value_parser = host_and_port)]
     scheduler: String,
     /// The folder for shuffle files and for what queries spill; this executor's alone
     #[arg(long)]
@@ -34,8 +36,8 @@ struct Options {
     /// How many partitions are computed at the same time; 0 for one per processor
     #[arg(long, default_value_t = 0)]
     vcores: usize,
-    /// Bytes that operators may use together before they spill; otherwise 70 % of the memory
-    #[arg(long)]
+    /// What operators may use together before they spill, such as 4g; otherwise 70 % of the memory
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
     memory: Option<u64>,
     /// What reads and writes local files
     #[arg(long, value_enum, default_value_t = Store::Ringway)]
@@ -50,7 +52,6 @@ async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log_to_stderr()?;
     let (host, port) = options.scheduler.rsplit_once(':').context("--scheduler is no HOST:PORT")?;
-    ensure!(options.memory != Some(0), "--memory is 0");
     for port in [options.port, options.grpc_port] {
         check_address(&options.bind_host, port)?;
     }

@@ -6,7 +6,8 @@ use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::sql::parser::DFParser;
 use ringway_ballista::client;
-use ringway_ballista::program::{Store, log_to_stderr, register_tables};
+use ringway_ballista::program::{Store, host_and_port, log_to_stderr, register_tables};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,7 +17,7 @@ use std::time::Instant;
 #[command(version)]
 struct Options {
     /// The scheduler, as HOST:PORT
-    #[arg(long, default_value = "127.0.0.1:50050")]
+    #[arg(long, default_value = "127.0.0.1:50050", value_parser = host_and_port)]
     scheduler: String,
     /// A folder whose folders and *.parquet files are tables; all machines must have it
     #[arg(long)]
@@ -31,6 +32,7 @@ struct Options {
     #[arg(short, long)]
     command: Vec<String>,
     /// Files of SQL; statements end with a semicolon
+    #[arg(required_unless_present = "command")]
     files: Vec<PathBuf>,
 }
 
@@ -59,8 +61,13 @@ async fn main() -> anyhow::Result<()> {
             *lock(&running) = Some(plan.clone());
             let batches = collect(plan, session.task_ctx()).await?;
             *lock(&running) = None;
-            println!("{}", pretty_format_batches(&batches)?);
-            println!("{:.3} s", start.elapsed().as_secs_f64());
+            let table = pretty_format_batches(&batches)?;
+            let seconds = start.elapsed().as_secs_f64();
+            match writeln!(io::stdout(), "{table}\n{seconds:.3} s") {
+                // Whoever reads the answers has enough.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written.context("print the answer")?,
+            }
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use processes::{Cluster, Setup};
 use queries::{Answer, Query};
 use ringway_ballista::client;
-use ringway_ballista::program::{Store, log_to_stderr, register_tables};
+use ringway_ballista::program::{Store, log_to_stderr, memory_size, register_tables};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,8 +44,8 @@ struct Options {
     /// Partitions of each stage; 0 for as many as all executors compute at the same time
     #[arg(long, default_value_t = 0)]
     partitions: usize,
-    /// MiB that each executor's operators may use before they spill
-    #[arg(long, default_value_t = 2048)]
+    /// What each executor's operators may use before they spill
+    #[arg(long, value_name = "SIZE", default_value = "2g", value_parser = memory_size)]
     memory: u64,
     /// How often each query runs; the shortest time counts
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -97,7 +97,7 @@ async fn compare(options: &Options) -> anyhow::Result<()> {
             port: options.port,
             executors: options.executors,
             vcores,
-            memory: options.memory << 20,
+            memory: options.memory,
             store,
         };
         let mut cluster = Cluster::start(&setup, &options.work_dir).await?;
