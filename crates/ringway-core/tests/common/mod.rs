@@ -15,7 +15,9 @@ fn is_child() -> bool {
 /// Runs `body` in a child process, whose output it prints. `prepare` changes the command of that
 /// process.
 pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
+    let begun = format!("{CHILD}: {test}");
     if is_child() {
+        println!("{begun}");
         return body();
     }
     // One at a time, because ordinary users share the lockable memory of all their processes.
@@ -25,9 +27,12 @@ pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnc
     command.args([test, "--exact", "--nocapture"]).env(CHILD, "1");
     prepare(&mut command);
     let output = command.output().unwrap();
-    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    println!("{printed}");
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{test}: {}", output.status);
+    // A name that is no test's would run nothing, and succeed.
+    assert!(printed.contains(&begun), "{test} did not run in the child");
 }
 
 pub fn is_root() -> bool {
