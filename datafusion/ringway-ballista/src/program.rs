@@ -97,13 +97,12 @@ pub fn memory_size(text: &str) -> Result<u64, &'static str> {
 /// # Errors
 ///
 /// One of the two is missing, or the port is no number of a port.
-pub fn host_and_port(text: &str) -> Result<String, &'static str> {
-    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    match parts {
-        Some((_, port)) if is_port(port) => Ok(text.to_owned()),
-        _ => Err("give HOST:PORT, such as 127.0.0.1:50050"),
-    }
+pub fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let parts = parts.filter(|(host, port)| !host.is_empty() && *port > 0);
+    parts
+        .map(|(host, port)| (host.to_owned(), port))
+        .ok_or("give HOST:PORT, such as 127.0.0.1:50050")
 }
 
 /// Waits until standard input ends, which happens when the process at the other end of the pipe
@@ -181,7 +180,7 @@ mod tests {
     fn options_are_checked() {
         assert_eq!(memory_size("512m"), Ok(512 << 20));
         assert!(["", "0", "-1", "m"].iter().all(|text| memory_size(text).is_err()));
-        assert_eq!(host_and_port("[::1]:50050"), Ok("[::1]:50050".to_owned()));
+        assert_eq!(host_and_port("[::1]:50050"), Ok(("[::1]".to_owned(), 50050)));
         for text in ["127.0.0.1", "host:", ":50050", "host:0", "host:65536", "host:http"] {
             assert!(host_and_port(text).is_err(), "{text}");
         }

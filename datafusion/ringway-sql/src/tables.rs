@@ -250,6 +250,9 @@ fn format(extension: &str) -> Arc<dyn FileFormat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringway_datafusion_tests::user::as_ordinary;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn formats_are_known_by_extension() {
@@ -295,39 +298,20 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_read_is_no_table() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let (file, closed) = (folder.path().join("a.csv"), folder.path().join("lost+found"));
-        std::fs::write(file, "").unwrap();
-        std::fs::create_dir(&closed).unwrap();
-        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).unwrap();
-        if closed.read_dir().is_ok() {
-            return as_other_user("tables::tests::a_folder_that_cannot_be_read_is_no_table");
-        }
-        let tables = find(&[folder.path().to_owned()]);
-        let asked_for = find(std::slice::from_ref(&closed));
-        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
-        let tables = tables.unwrap();
-        assert!(tables["a"].is_ok());
-        let error = format!("{:#}", tables["lost+found"].as_ref().unwrap_err());
-        assert!(error.contains("lost+found: Permission denied"), "{error}");
-        assert!(asked_for.is_err());
-    }
-
-    /// Runs a test as a user to whom permissions apply.
-    fn as_other_user(test: &str) {
-        use std::os::unix::process::CommandExt;
-        const CHILD: &str = "RINGWAY_TEST_CHILD";
-        assert!(std::env::var_os(CHILD).is_none(), "that user may read any folder, too");
-        // The link, since that user may not be allowed to search the path.
-        let mut command = std::process::Command::new("/proc/self/exe");
-        command.args([test, "--exact"]).env(CHILD, "1").uid(65534).gid(65534);
-        match command.output() {
-            Err(error) => println!("skipped: no process of another user: {error}"),
-            Ok(output) => {
-                let text = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success() && text.contains("1 passed"), "{text}");
-            }
-        }
+        as_ordinary("tables::tests::a_folder_that_cannot_be_read_is_no_table", || {
+            let folder = tempfile::tempdir().unwrap();
+            let (file, closed) = (folder.path().join("a.csv"), folder.path().join("lost+found"));
+            std::fs::write(file, "").unwrap();
+            std::fs::create_dir(&closed).unwrap();
+            std::fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
+            let tables = find(&[folder.path().to_owned()]);
+            let asked_for = find(std::slice::from_ref(&closed));
+            std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+            let tables = tables.unwrap();
+            assert!(tables["a"].is_ok());
+            let error = format!("{:#}", tables["lost+found"].as_ref().unwrap_err());
+            assert!(error.contains("lost+found: Permission denied"), "{error}");
+            assert!(asked_for.is_err());
+        });
     }
 }

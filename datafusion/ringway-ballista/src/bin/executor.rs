@@ -17,7 +17,7 @@ use std::sync::Arc;
 struct Options {
     /// The scheduler, as HOST:PORT
     #[arg(long, default_value = "127.0.0.1:50050", value_parser = host_and_port)]
-    scheduler: String,
+    scheduler: (String, u16),
     /// The folder for shuffle files and for what queries spill; this executor's alone
     #[arg(long)]
     work_dir: PathBuf,
@@ -51,7 +51,7 @@ struct Options {
 async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log_to_stderr()?;
-    let (host, port) = options.scheduler.rsplit_once(':').context("--scheduler is no HOST:PORT")?;
+    let (scheduler_host, scheduler_port) = options.scheduler;
     for port in [options.port, options.grpc_port] {
         check_address(&options.bind_host, port)?;
     }
@@ -59,8 +59,8 @@ async fn main() -> anyhow::Result<()> {
         .with_context(|| format!("create {}", options.work_dir.display()))?;
     let work_dir = options.work_dir.to_str().context("--work-dir is not UTF-8")?;
     let mut config = ExecutorProcessConfig {
-        scheduler_host: host.to_owned(),
-        scheduler_port: port.parse().context("--scheduler has no port")?,
+        scheduler_host,
+        scheduler_port,
         scheduler_connect_timeout_seconds: 30,
         bind_host: options.bind_host,
         external_host: options.external_host,

@@ -18,7 +18,7 @@ use std::time::Instant;
 struct Options {
     /// The scheduler, as HOST:PORT
     #[arg(long, default_value = "127.0.0.1:50050", value_parser = host_and_port)]
-    scheduler: String,
+    scheduler: (String, u16),
     /// A folder whose folders and *.parquet files are tables; all machines must have it
     #[arg(long)]
     tables: Option<PathBuf>,
@@ -41,7 +41,9 @@ async fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log_to_stderr()?;
     let config = client::config().with_target_partitions(options.partitions);
-    let session = client::session(&options.scheduler, config, options.store.engine()?)?;
+    let (host, port) = options.scheduler;
+    let scheduler = format!("{host}:{port}");
+    let session = client::session(&scheduler, config, options.store.engine()?)?;
     if let Some(folder) = &options.tables {
         register_tables(&session, folder).await?;
     }
@@ -51,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
         texts.push(text.with_context(|| format!("read {}", file.display()))?);
     }
     let running = Arc::new(Mutex::new(None));
-    tokio::spawn(interrupted(options.scheduler, running.clone()));
+    tokio::spawn(interrupted(scheduler, running.clone()));
     for text in &texts {
         for statement in DFParser::parse_sql(text)? {
             let start = Instant::now();
