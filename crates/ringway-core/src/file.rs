@@ -192,6 +192,12 @@ impl File {
         *self.inner.traits.get_or_init(|| Traits::of(self.as_raw_fd()))
     }
 
+    /// The traits, if they were looked up or set before.
+    #[inline]
+    pub(crate) fn known_traits(&self) -> Option<Traits> {
+        self.inner.traits.get().copied()
+    }
+
     /// Sets what is known about the file, if it was not looked up yet.
     pub(crate) fn set_traits(&self, traits: Traits) {
         self.inner.traits.get_or_init(|| traits);

@@ -16,15 +16,17 @@ mod in_flight;
 mod model_tests;
 mod options;
 mod ordering;
+mod routing;
 mod submit;
 mod table;
 
 pub use backends::Backends;
 pub use completion::Completion;
+use options::ChosenBackend;
 pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
 pub use table::{Abandoned, Orphan, Table};
 
-use crate::backend::{Backend, Wait};
+use crate::backend::Wait;
 use crate::error::{PushError, Reason};
 use crate::op::Operation;
 use crate::slots::{Counts, Key, State};
@@ -109,16 +111,17 @@ pub struct QueueStats {
     pub to_threads: u64,
     /// Stale completions: their operation had already ended.
     pub late: u64,
+    /// Direct transfers that io_uring would have passed to an io-wq worker, because they could not
+    /// start without waiting. (Of writes, only some are checked.)
+    /// [`explain`](Queue::explain) gives the cause and the fix.
+    pub punted: u64,
+    /// Direct reads that went to Linux AIO instead, with a backend that was not forced.
+    pub routed: u64,
 }
 
 impl Queue {
-    fn assemble(
-        main: Box<dyn Backend>,
-        ring_fd: Option<RawFd>,
-        options: &Options,
-        explanation: Explanation,
-    ) -> Self {
-        let (table, backends) = build_parts(main, ring_fd, options, explanation, options.cap());
+    fn assemble(chosen: ChosenBackend, options: &Options) -> Self {
+        let (table, backends) = build_parts(chosen, options, options.cap());
         Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
@@ -304,7 +307,9 @@ impl Queue {
             // Wait for several completions at once only if no completion can cause another
             // submission: the others may depend on it.
             let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
-            let wait_for = if next == 0 { missing } else { missing.min(1) };
+            let is_wary = backends.wary > 0;
+            backends.wary -= u32::from(is_wary);
+            let wait_for = if next == 0 && !is_wary { missing } else { missing.min(1) };
             let entered = backends.enter(wait_for, until);
             let progressed = table.process_events(backends);
             table.clear();
@@ -312,13 +317,10 @@ impl Queue {
             let enough = table.ready >= want;
             // If the backend is full and the caller does not wait, the pending operations stay
             // pending.
-            if enough && (table.pending.is_empty() || !progressed) {
+            if enough && !backends.resubmitted && (table.pending.is_empty() || !progressed) {
                 return Ok(());
             }
-            if !progressed
-                && backends.main_in_flight + backends.fallback_in_flight() == 0
-                && table.pending.is_empty()
-            {
+            if !progressed && backends.in_flight() == 0 && table.pending.is_empty() {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
@@ -450,7 +452,7 @@ impl Queue {
 
     /// Statistics since the queue was built.
     pub fn stats(&self) -> QueueStats {
-        QueueStats { system_calls: self.backends.system_calls(), ..self.table.stats() }
+        self.backends.complete_stats(self.table.stats())
     }
 
     /// The ring, for another queue to attach to.
@@ -468,13 +470,11 @@ impl Drop for Queue {
 
 /// A table for at most `cap` operations, and its backends.
 fn build_parts<T: Default>(
-    main: Box<dyn Backend>,
-    ring_fd: Option<RawFd>,
+    chosen: ChosenBackend,
     options: &Options,
-    explanation: Explanation,
     cap: u32,
 ) -> (Table<T>, Backends) {
-    let backends = Backends::new(main, ring_fd, options, explanation, Table::<T>::new_pair());
+    let backends = Backends::new(chosen, options, Table::<T>::new_pair());
     (Table::new(&backends, cap), backends)
 }
 

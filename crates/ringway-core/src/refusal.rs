@@ -80,6 +80,9 @@ pub enum Feature {
     KaioFsync,
     /// Opening a file with `O_DIRECT`.
     DirectIo,
+    /// Direct transfers that start without waiting. Refused while io_uring would pass them to io-wq
+    /// workers.
+    AsyncDirect,
 }
 
 impl Feature {
@@ -112,6 +115,7 @@ impl Feature {
             Self::KaioResFd => ("KAIO eventfd", Some((2, 6))),
             Self::KaioFsync => ("KAIO fsync", Some((4, 18))),
             Self::DirectIo => ("direct I/O", None),
+            Self::AsyncDirect => ("asynchronous direct I/O", None),
         }
     }
 
@@ -131,7 +135,7 @@ impl Feature {
 
     /// True for parts of io_uring, which are refused together with it.
     fn is_uring(self) -> bool {
-        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo)
+        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo | Self::AsyncDirect)
     }
 
     /// True for bits of `io_uring_params.flags`.

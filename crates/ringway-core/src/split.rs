@@ -127,6 +127,20 @@ impl Progress {
         Some(Piece { number, start: self.base + start, len })
     }
 
+    /// The piece in flight with this number.
+    pub fn in_flight_piece(&self, number: u8) -> Option<Piece> {
+        let behind = self.distance(number);
+        if self.in_flight & 1u32.checked_shl(behind).unwrap_or(0) == 0 {
+            return None;
+        }
+        let start = self.base + u64::from(self.issued - 1 - behind) * self.limit;
+        let len = match self.is_single() {
+            true => self.total - self.base,
+            false => self.limit.min(self.total - start),
+        };
+        Some(Piece { number, start, len })
+    }
+
     /// Undoes the last `next_piece`: the backend was full.
     pub fn unissue(&mut self) {
         self.issued -= 1;

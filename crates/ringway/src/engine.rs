@@ -290,6 +290,8 @@ impl Inner {
             retries: 0,
             continued: 0,
             to_threads: 0,
+            punted: 0,
+            routed: 0,
             failures: 0,
             refusals: 0,
             pool: PoolStats::default(),
@@ -309,6 +311,8 @@ impl Inner {
                 stats.retries += queue.retries;
                 stats.continued += queue.continued;
                 stats.to_threads += queue.to_threads;
+                stats.punted += queue.punted;
+                stats.routed += queue.routed;
                 stats.failures += recorder.failures;
                 stats.batches.add(recorder.batches);
                 stats.latency.add(&recorder.latency);

@@ -47,6 +47,8 @@ pub(crate) struct Kaio {
     ready_events: Vec<Event>,
     /// Signalled at every completion, except of iocbs without an eventfd.
     eventfd: Arc<EventFd>,
+    /// Every iocb names the eventfd.
+    signal_all: bool,
     /// `poll_fd` was called.
     polled: bool,
     /// Also waited for, in addition to completions.
@@ -157,18 +159,42 @@ impl Kaio {
         Self::with_context(context, requests)
     }
 
+    /// As [`new`](Self::new), with a copy of an eventfd that another backend drains.
+    pub fn signalling(requests: u32, eventfd: RawFd) -> Result<Self, i32> {
+        let eventfd = EventFd::copy(eventfd).map_err(|error| errno_of(&error))?;
+        let (context, requests) =
+            with_fewer_requests(requests.clamp(1, MAX_REQUESTS), Context::new)?;
+        Ok(Self::with_eventfd(context, requests, eventfd))
+    }
+
     fn with_context(context: Context, requests: u32) -> Result<Self, i32> {
         let eventfd = EventFd::new().map_err(|error| errno_of(&error))?;
-        Ok(Self {
+        Ok(Self::with_eventfd(context, requests, eventfd))
+    }
+
+    fn with_eventfd(context: Context, requests: u32, eventfd: EventFd) -> Self {
+        Self {
             context,
             slab: Slab::new(requests as usize),
             queued: Vec::with_capacity(requests as usize),
             ready_events: Vec::new(),
             eventfd: Arc::new(eventfd),
+            signal_all: false,
             polled: false,
             watched: None,
             system_calls: 0,
-        })
+        }
+    }
+
+    /// Makes the completions of all jobs pushed from now on signal the eventfd, or only those that
+    /// must.
+    pub fn signal_all(&mut self, yes: bool) {
+        self.signal_all = yes;
+    }
+
+    /// True if there are jobs whose completion signals nothing.
+    pub fn has_silent_jobs(&self) -> bool {
+        self.slab.without_eventfd > 0
     }
 
     /// True if completions are reaped without a system call.
@@ -296,7 +322,7 @@ impl Backend for Kaio {
         };
         let mut iocb = iocb.data(job.token.0);
         // Polls always signal: waiting for them alternately could go on forever.
-        if self.polled || self.watched.is_some() || !job.raw.is_transfer() {
+        if self.signal_all || self.polled || self.watched.is_some() || !job.raw.is_transfer() {
             iocb = iocb.resfd(self.eventfd.as_raw_fd());
         }
         self.queued.push(self.slab.take(iocb).ok_or(BackendFull)?);

@@ -39,6 +39,9 @@ pub(crate) struct Job {
     pub socket: bool,
     /// The kernel starts the next job only if this one succeeds (uring only).
     pub link: bool,
+    /// A transfer that would wait fails with EAGAIN instead of being punted to an io-wq worker
+    /// (uring only).
+    pub nowait: bool,
     /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
     /// backends).
     pub deadline: Option<Instant>,
@@ -56,6 +59,7 @@ impl Job {
             fixed_buffer: None,
             socket: false,
             link: false,
+            nowait: false,
             deadline: None,
         }
     }

@@ -539,6 +539,7 @@ impl Backend for Uring {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
             socket: job.socket,
+            rw_flags: if job.nowait { libc::RWF_NOWAIT } else { 0 },
             data,
         };
         self.in_flight += 1;
@@ -732,6 +733,7 @@ impl Backend for Uring {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
             socket: job.socket,
+            rw_flags: 0,
             data: &raw mut data,
         };
         job.deadline.is_none()

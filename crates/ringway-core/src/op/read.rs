@@ -188,9 +188,14 @@ impl SubmissionForms for Read {
         let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
         Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
             _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
-            Some(index) =>
-                opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
-            None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),
+            Some(index) => opcode::ReadFixed::new(file, self.buf, len, index)
+                .offset(self.offset)
+                .rw_flags(context.rw_flags)
+                .build(),
+            None => opcode::Read::new(file, self.buf, len)
+                .offset(self.offset)
+                .rw_flags(context.rw_flags)
+                .build(),
         }))
     }
 

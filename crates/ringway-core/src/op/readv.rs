@@ -78,6 +78,7 @@ impl SubmissionForms for Readv {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         Some(on_file!(context, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
             .offset(self.offset)
+            .rw_flags(context.rw_flags)
             .build()))
     }
 

@@ -1,6 +1,7 @@
 //! Cancelling operations, and closing, failing and shutting down the queue.
 
 use super::in_flight::{CancelCause, InFlight};
+use super::routing::Route;
 use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
@@ -70,6 +71,7 @@ impl<T: Default> Table<T> {
                 }
                 let mixed = !flight.progress.is_single();
                 let use_fallback = flight.use_fallback;
+                let by_kaio = flight.route == Route::Kaio;
                 for number in flight.progress.in_flight_numbers() {
                     let token = Token::new(key, number);
                     let fallback = backends.fallback.as_mut().filter(|_| use_fallback);
@@ -77,6 +79,9 @@ impl<T: Default> Table<T> {
                     // main backend.
                     if fallback.is_none() || mixed {
                         backends.main.cancel(token);
+                    }
+                    if let Some(kaio) = backends.kaio.as_mut().filter(|_| by_kaio) {
+                        kaio.cancel(token);
                     }
                     if let Some(fallback) = fallback {
                         fallback.cancel(token);
@@ -181,6 +186,12 @@ impl<T: Default> Table<T> {
         backends.ring_fd = None;
         backends.main_in_flight = 0;
         self.process_events(backends);
+        while backends.kaio_in_flight > 0
+            && Instant::now() < until
+            && backends.enter_kaio(1, Some(until)).is_ok()
+        {
+            self.process_events(backends);
+        }
         while backends.fallback_in_flight() > 0
             && Instant::now() < until
             && backends.enter_fallback(1, Some(until)).is_ok()
@@ -192,8 +203,10 @@ impl<T: Default> Table<T> {
         }
         for key in self.slots.keys().collect::<Vec<_>>() {
             let threads_have_it = backends.fallback_in_flight() > 0;
+            let kaio_has_it = backends.kaio_in_flight > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            let is_theirs = flight.use_fallback && threads_have_it;
+            let is_theirs = flight.use_fallback && threads_have_it
+                || flight.route == Route::Kaio && kaio_has_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
                 // It is unknown whether a close took place: closing the number again might close
                 // another file.
@@ -231,8 +244,8 @@ impl<T: Default> Table<T> {
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
         self.is_shut_down = left == 0 && !self.has_leaked;
         // Destroying a KAIO context waits for its requests without a bound.
-        backends.is_shut_down =
-            self.is_shut_down || backends.explanation.backend != BackendKind::Kaio;
+        backends.is_shut_down = self.is_shut_down
+            || backends.explanation.backend != BackendKind::Kaio && backends.kaio_in_flight == 0;
         if self.is_shut_down {
             for key in self.slots.keys().collect::<Vec<_>>() {
                 match self.slots.state(key) {

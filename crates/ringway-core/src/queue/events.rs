@@ -55,6 +55,13 @@ impl<T: Default> Table<T> {
             }
             flight.leave_fast_path(true);
         }
+        if flight.was_asked(event.token.piece())
+            && event.kind != EventKind::TimerExpired
+            && self.note_nowait_result(key, event, backends)
+        {
+            return;
+        }
+        let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
             EventKind::Result(result) => result,
             EventKind::Unsupported => {
@@ -112,7 +119,10 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let total = flight.progress.total();
         if attempt.errno == 0 {
-            let exact = flight.operation.exact;
+            // With `RWF_NOWAIT` a transfer may be shorter than without.
+            let exact = std::mem::take(&mut flight.nowait_was_short)
+                && flight.cancel_cause == CancelCause::None
+                || flight.operation.exact;
             let complete = attempt.done == total || !exact || flight.is_end_of_file(attempt);
             if !complete && flight.cancel_cause != CancelCause::None {
                 return self.finish(key, -i64::from(libc::ECANCELED));

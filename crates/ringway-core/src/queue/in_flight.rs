@@ -2,6 +2,7 @@
 //! except to close a descriptor that nobody else knows.
 
 use super::events::MAX_RETRIES;
+use super::routing::Route;
 use super::{Completion, OpId, Orphan};
 use crate::error::Error;
 use crate::file::File;
@@ -36,6 +37,13 @@ pub(super) struct InFlight<T = ()> {
     pub(super) cancel_cause: CancelCause,
     /// Runs on the fallback pool, since the main backend does not support it.
     pub(super) use_fallback: bool,
+    /// How it is submitted.
+    pub(super) route: Route,
+    /// The pieces in flight that were submitted with `RWF_NOWAIT`: a bit for each, at its number
+    /// modulo 32, which no two pieces in flight have in common.
+    asked: u32,
+    /// A piece was short that was submitted with `RWF_NOWAIT`, which may be why.
+    pub(super) nowait_was_short: bool,
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
@@ -71,6 +79,9 @@ impl<T: Default> Default for InFlight<T> {
             fast_path: false,
             cancel_cause: CancelCause::None,
             use_fallback: false,
+            route: Route::Undecided,
+            asked: 0,
+            nowait_was_short: false,
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
@@ -97,6 +108,9 @@ impl<T: Default> InFlight<T> {
         self.counted_resubmittable = false;
         self.cancel_cause = CancelCause::None;
         self.use_fallback = false;
+        self.route = Route::Undecided;
+        self.asked = 0;
+        self.nowait_was_short = false;
         self.abandoned = false;
         self.owns_descriptor = false;
         self.retries = 0;
@@ -125,7 +139,21 @@ impl<T: Default> InFlight<T> {
     /// True if this result completes an operation on the fast path.
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
-        result >= 0 && (!self.operation.exact || result as u64 == self.progress.total())
+        result >= 0
+            && (result as u64 == self.progress.total()
+                || !self.operation.exact && (self.asked == 0 || result == 0))
+    }
+
+    /// Records whether a piece is submitted with `RWF_NOWAIT`.
+    #[inline]
+    pub(super) fn set_asked(&mut self, piece: u8, asked: bool) {
+        let bit = 1 << (piece % 32);
+        self.asked = if asked { self.asked | bit } else { self.asked & !bit };
+    }
+
+    /// Whether a piece was submitted with `RWF_NOWAIT`.
+    pub(super) fn was_asked(&self, piece: u8) -> bool {
+        self.asked >> (piece % 32) & 1 != 0
     }
 
     /// The operation, or the part of it, that one piece covers.

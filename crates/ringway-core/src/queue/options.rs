@@ -1,5 +1,6 @@
 //! The options of a queue, and how they choose a backend.
 
+use super::routing::Routing;
 use super::{Backends, Queue, Table, build_parts};
 #[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
@@ -326,7 +327,7 @@ impl Options {
     /// range and for an unknown name in `RINGWAY_BACKEND`.
     pub fn build(&self) -> Result<Queue, BuildError> {
         let built = self.choose_backend()?;
-        Ok(Queue::assemble(built.backend, built.ring_fd, self, built.explanation))
+        Ok(Queue::assemble(built, self))
     }
 
     /// Builds the two parts of a queue, for an engine that shares it among threads. The table holds
@@ -336,7 +337,7 @@ impl Options {
     /// Blocks and fails as [`build`](Self::build) does.
     pub fn build_parts<T: Default>(&self) -> Result<(Table<T>, Backends), BuildError> {
         let built = self.choose_backend()?;
-        Ok(build_parts(built.backend, built.ring_fd, self, built.explanation, MAX_SLOTS))
+        Ok(build_parts(built, self, MAX_SLOTS))
     }
 
     /// Builds the best available backend.
@@ -372,6 +373,7 @@ impl Options {
                     return Ok(ChosenBackend {
                         backend: built.backend,
                         ring_fd: built.ring_fd,
+                        routing: self.routing(*kind, &explanation.available, forced.is_some()),
                         explanation,
                     });
                 }
@@ -406,6 +408,26 @@ impl Options {
         }
     }
 
+    /// Requests that a KAIO context takes. All contexts of the machine share `fs.aio-max-nr`, so no
+    /// more are reserved than can be used at once.
+    pub(super) fn kaio_requests(&self) -> u32 {
+        self.in_flight.min(self.entries.saturating_mul(4))
+    }
+
+    /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
+    fn routing(&self, kind: BackendKind, available: &[Feature], forced: bool) -> Routing {
+        // A ring that polls for completions punts nothing. With SQPOLL, the kernel's thread
+        // submits, and a refusal may come long after.
+        let is_asked = |feature: &Feature| matches!(feature, Feature::IoPoll | Feature::SqPoll);
+        let knows_nowait = kind == BackendKind::Uring && !available.iter().any(is_asked);
+        #[cfg(feature = "testing")]
+        let knows_nowait = match &self.faults {
+            Some(plan) => plan.has_punts(),
+            None => knows_nowait,
+        };
+        Routing::new(knows_nowait, !forced)
+    }
+
     fn check(&self) -> Result<(), BuildError> {
         let invalid = |text: String| Err(BuildError::Invalid(text));
         if self.entries == 0 || self.entries > Self::MAX_ENTRIES {
@@ -432,11 +454,8 @@ impl Options {
         let mut built = match kind {
             BackendKind::Uring => self.build_uring()?,
             BackendKind::Kaio => {
-                // All contexts of the machine share `fs.aio-max-nr`: reserve no more than can be
-                // used at once.
-                let requests = self.in_flight.min(self.entries.saturating_mul(4));
-                let kaio =
-                    Kaio::new(requests).map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
+                let kaio = Kaio::new(self.kaio_requests())
+                    .map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
                 let user_ring = kaio.has_user_ring();
                 let mut built = BuiltBackend::new(Box::new(kaio));
                 if user_ring {
@@ -531,10 +550,11 @@ impl Options {
 }
 
 /// The chosen backend, and the explanation of the choice.
-struct ChosenBackend {
-    backend: Box<dyn Backend>,
-    ring_fd: Option<i32>,
-    explanation: Explanation,
+pub(super) struct ChosenBackend {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) ring_fd: Option<i32>,
+    pub(super) routing: Routing,
+    pub(super) explanation: Explanation,
 }
 
 struct BuiltBackend {
@@ -583,7 +603,7 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
 /// nothing: some sandboxes allow that and then refuse every operation.
-fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
+pub(super) fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if no result comes: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));

@@ -1,8 +1,10 @@
 //! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
 //! pool.
 
+use super::backends::WARY_ENTERS;
 use super::fixed::Fixed;
 use super::in_flight::{CancelCause, InFlight};
+use super::routing::Route;
 use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
@@ -14,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// The traits of a file that was not checked.
 const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
+
+/// The smallest block of direct I/O.
+const MIN_BLOCK: i64 = 512;
+
 /// Which files are checked before a job on them is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraitLookup {
@@ -85,10 +91,22 @@ impl<T: Default> Table<T> {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
+            let mut route = Route::Plain;
+            if flight.fast_path && backends.routing.is_on() {
+                route = backends.routing.route(&flight.operation);
+                flight.route = route;
+                if matches!(route, Route::Check | Route::Kaio) {
+                    flight.leave_fast_path(false);
+                }
+            }
             let pushed = if flight.fast_path {
-                let job =
+                let mut job =
                     job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
                 if backends.main.supports(&job) {
+                    if route == Route::Nowait {
+                        job.nowait = true;
+                        flight.set_asked(0, true);
+                    }
                     // SAFETY: the operation owns what the job points at, or its maker promised to
                     // keep it valid. It stays in its slot until the job has completed; if the queue
                     // goes first, slots are leaked, not freed.
@@ -135,6 +153,20 @@ impl<T: Default> Table<T> {
         {
             self.resubmittable += 1;
         }
+        if let Some(flight) = self.slots.get_mut(key)
+            && flight.route == Route::Undecided
+            && backends.routing.is_on()
+        {
+            flight.route = backends.routing.route(&flight.operation);
+        }
+        // A write that is submitted again may be what another operation waits for.
+        if let Some(flight) = self.slots.get_mut(key)
+            && flight.route == Route::Check
+            && flight.operation.raw.is_write()
+            && !std::mem::replace(&mut flight.counted_resubmittable, true)
+        {
+            self.resubmittable += 1;
+        }
         loop {
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             let Some(piece) = flight.progress.next_piece() else { break };
@@ -145,6 +177,13 @@ impl<T: Default> Table<T> {
             let raw = flight.piece(piece);
             let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
             let use_fallback = flight.use_fallback || !backends.main.supports(&job);
+            let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
+            job.nowait = !use_fallback && matches!(flight.route, Route::Nowait | Route::Check);
+            flight.set_asked(piece.number, job.nowait);
+            let by_kaio = !use_fallback && flight.route == Route::Kaio;
+            if by_kaio && backends.push_to_kaio(&job) {
+                continue;
+            }
             let pushed = if use_fallback {
                 let ring = self.backend == BackendKind::Uring;
                 if let (Some(at), Some(fallback), 0) =
@@ -174,6 +213,44 @@ impl<T: Default> Table<T> {
         }
         self.slots.set_state(key, State::Pending, State::Submitted);
         Ok(())
+    }
+
+    /// A piece that was submitted with `RWF_NOWAIT` has completed. If the kernel would have punted
+    /// it, submits it again and returns true: it is still in flight.
+    #[cold]
+    pub(super) fn note_nowait_result(
+        &mut self,
+        key: Key,
+        event: Event,
+        backends: &mut Backends,
+    ) -> bool {
+        let number = event.token.piece();
+        let Some(flight) = self.slots.get_mut(key) else { return false };
+        let Some(piece) = flight.progress.in_flight_piece(number) else { return false };
+        flight.set_asked(number, false);
+        let refused = |errno: i32| event.kind == EventKind::Result(-i64::from(errno));
+        let is_supported = !refused(libc::EOPNOTSUPP);
+        if flight.cancel_cause == CancelCause::None && (refused(libc::EAGAIN) || !is_supported) {
+            let route = backends.routing.note_punted(&flight.operation, flight.route, is_supported);
+            if std::mem::replace(&mut flight.route, route) == Route::Nowait {
+                backends.wary = WARY_ENTERS;
+            }
+            let raw = flight.piece(piece);
+            let job = job(self.trait_lookup, &backends.fixed, key, flight, raw, number);
+            if !backends.resubmit(&job, route) {
+                flight.use_fallback = true;
+                self.to_threads += 1;
+            }
+            return true;
+        }
+        if flight.route == Route::Check {
+            flight.route = Route::Plain;
+            backends.routing.note_not_punted(&flight.operation.raw);
+        }
+        // A direct transfer that stops within a block has reached the end of the file.
+        flight.nowait_was_short |= matches!(event.kind, EventKind::Result(done)
+            if (1..piece.len as i64).contains(&done) && done % MIN_BLOCK == 0);
+        false
     }
 
     /// Submits a whole chain, linked. Returns false if its operations must be submitted one by one.
@@ -283,7 +360,7 @@ impl<T: Default> Table<T> {
     }
 }
 
-fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
+pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
     match backends.fallback() {
         // SAFETY: as for the main backend.
         Some(fallback) => unsafe { fallback.push(job) },

@@ -337,7 +337,7 @@ impl<T: Default> Table<T> {
         self.slots.get(id.0).and_then(|flight| flight.next).map(OpId)
     }
 
-    /// Statistics so far. `system_calls` is 0: see [`Backends::system_calls`].
+    /// Statistics so far, without those of the backends: see [`Backends::complete_stats`].
     pub fn stats(&self) -> super::QueueStats {
         super::QueueStats {
             counts: self.slots.counts(),
@@ -346,6 +346,8 @@ impl<T: Default> Table<T> {
             continued: self.continued,
             to_threads: self.to_threads,
             late: self.late,
+            punted: 0,
+            routed: 0,
         }
     }
 }

@@ -23,6 +23,19 @@ impl EventFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// A copy of the descriptor of an eventfd.
+    ///
+    /// Errors: those of `dup(2)`.
+    pub fn copy(eventfd: RawFd) -> io::Result<Self> {
+        // SAFETY: the call takes numbers only.
+        let fd = unsafe { libc::fcntl(eventfd, libc::F_DUPFD_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
     /// Makes it readable; if it is readable already, this has no effect.
     pub fn signal(&self) {
         let one = 1u64;

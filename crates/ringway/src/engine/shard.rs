@@ -454,8 +454,9 @@ impl Shard {
                     break self.state();
                 }
             }
-            // A retry, the next piece of a split, or the next of a chain is pending.
-            if !moved || !state.table.has_pending() {
+            // A retry, the next piece of a split, or the next of a chain is pending, or a transfer
+            // was submitted again.
+            if !moved || !(state.table.has_pending() || ring.backends.has_resubmitted()) {
                 break state;
             }
             state.table.submit_pending(&mut ring.backends);
@@ -594,10 +595,9 @@ impl Shard {
         look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
     ) -> R {
         // One lock after the other, because a combiner locks the state while it holds the ring.
-        let mut stats = self.state().table.stats();
+        let stats = self.state().table.stats();
         let ring = lock(&self.ring);
-        stats.system_calls = ring.backends.system_calls();
-        look(stats, &ring.recorder)
+        look(ring.backends.complete_stats(stats), &ring.recorder)
     }
 
     /// The queue's own explanation.

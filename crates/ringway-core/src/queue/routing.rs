@@ -1,0 +1,318 @@
+//! Finds direct transfers that io_uring cannot start asynchronously, and decides how they are
+//! submitted instead. It submits nothing itself.
+//!
+//! io_uring passes ("punts") a transfer that would wait to an io-wq worker, which costs several
+//! times as much as the transfer. So direct reads are submitted with `RWF_NOWAIT`: the kernel then
+//! fails them with EAGAIN instead of punting them, and they are submitted again, to KAIO or without
+//! the flag. The reads of such a file that follow go to KAIO, while that lasts: after a run of them
+//! one read is submitted to io_uring again, as a check. If it is not punted, the file returns to
+//! io_uring; otherwise the next run is twice as long.
+//!
+//! Writes are never routed, since KAIO waits for those that allocate space too. One of them is
+//! checked now and then, so that punted writes show in the statistics.
+
+use crate::file::{File, FileKind, Traits};
+use crate::op::{CURRENT_POSITION, Operation, Raw};
+use crate::refusal::{Feature, Refusal};
+use std::os::fd::RawFd;
+
+/// Transfers from one check of a file to the next.
+const SHORTEST_RUN: u16 = 64;
+const LONGEST_RUN: u16 = 1024;
+
+/// Files that are remembered. Two whose descriptors are equal modulo this number take turns.
+const FILES: usize = 64;
+
+/// What is remembered of a descriptor is looked up again after this many transfers, since it may be
+/// another file's by then.
+const LOOK_UP_AFTER: u16 = 64;
+
+/// How a transfer is submitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Not decided yet.
+    #[default]
+    Undecided,
+    /// To the main backend, which may punt it.
+    Plain,
+    /// To the main backend, which fails it with EAGAIN instead of punting it.
+    Nowait,
+    /// As `Nowait`; the result decides how the next transfers of the file are submitted.
+    Check,
+    /// To KAIO.
+    Kaio,
+}
+
+/// How the transfers of a file in one direction are submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Each with `RWF_NOWAIT`.
+    Nowait,
+    /// To KAIO, or without the flag: so many until the next check.
+    Away(u16),
+    /// As `Away`, while a check is in flight.
+    Checking,
+    /// The file system does not support `RWF_NOWAIT`; io_uring punts all transfers.
+    Unsupported,
+}
+
+/// One direction of a file.
+#[derive(Clone, Copy, Debug)]
+struct Direction {
+    phase: Phase,
+    /// The length of the current or last run.
+    run: u16,
+}
+
+impl Direction {
+    const fn new(phase: Phase) -> Self {
+        Self { phase, run: SHORTEST_RUN }
+    }
+
+    /// The next transfer goes away, or is the check.
+    fn next_away(&mut self, away: Route) -> Route {
+        match &mut self.phase {
+            Phase::Away(0) => {
+                self.phase = Phase::Checking;
+                Route::Check
+            }
+            Phase::Away(left) => {
+                *left -= 1;
+                away
+            }
+            _ => away,
+        }
+    }
+
+    /// Starts a run; after a check one that is twice as long as the last.
+    fn start_run(&mut self, after_check: bool) {
+        self.run = if after_check { (self.run * 2).min(LONGEST_RUN) } else { SHORTEST_RUN };
+        self.phase = Phase::Away(self.run);
+    }
+}
+
+/// A file, as far as its descriptor identifies it. A descriptor may be reused for another file:
+/// then some transfers take a way that is not the best, with the same results.
+#[derive(Clone, Copy, Debug)]
+struct KnownFile {
+    fd: RawFd,
+    is_direct: bool,
+    /// Transfers until `is_direct` is looked up again.
+    valid_for: u16,
+    reads: Direction,
+    writes: Direction,
+}
+
+impl KnownFile {
+    const fn new(fd: RawFd) -> Self {
+        Self {
+            fd,
+            is_direct: false,
+            valid_for: 0,
+            reads: Direction::new(Phase::Nowait),
+            writes: Direction::new(Phase::Away(0)),
+        }
+    }
+
+    fn direction(&mut self, is_write: bool) -> &mut Direction {
+        if is_write { &mut self.writes } else { &mut self.reads }
+    }
+}
+
+/// The files of a queue and how their transfers are submitted.
+#[derive(Debug, Default)]
+pub(super) struct Routing {
+    /// The main backend knows `RWF_NOWAIT`.
+    is_on: bool,
+    /// Punted reads go to KAIO.
+    to_kaio: bool,
+    /// Empty until the first transfer.
+    files: Vec<KnownFile>,
+    punted_reads: u64,
+    punted_writes: u64,
+    /// Transfers on files without `RWF_NOWAIT`, which are among the punted ones.
+    unsupported: u64,
+    routed: u64,
+}
+
+impl Routing {
+    pub fn new(is_on: bool, to_kaio: bool) -> Self {
+        Self { is_on, to_kaio, ..Self::default() }
+    }
+
+    /// False if every transfer takes [`Route::Plain`].
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// True if KAIO takes punted reads.
+    pub fn goes_to_kaio(&self) -> bool {
+        self.to_kaio
+    }
+
+    /// KAIO is refused.
+    pub fn without_kaio(&mut self) {
+        self.to_kaio = false;
+    }
+
+    /// Transfers that were found to be punted.
+    pub fn punted(&self) -> u64 {
+        self.punted_reads + self.punted_writes
+    }
+
+    /// Transfers that KAIO took.
+    pub fn routed(&self) -> u64 {
+        self.routed
+    }
+
+    pub fn count_routed(&mut self) {
+        self.routed += 1;
+    }
+
+    /// How the next transfer is submitted.
+    #[inline]
+    pub fn route(&mut self, operation: &Operation) -> Route {
+        let raw = &operation.raw;
+        let is_write = match raw {
+            Raw::Read(_) | Raw::Readv(_) => false,
+            Raw::Write(_) | Raw::Writev(_) => true,
+            _ => return Route::Plain,
+        };
+        // KAIO keeps no time limits.
+        if raw.offset() == Some(CURRENT_POSITION) || operation.timeout.is_some() {
+            return Route::Plain;
+        }
+        let to_kaio = self.to_kaio;
+        let Some(file) = raw.fd().and_then(|fd| self.file(fd, operation.file.as_ref())) else {
+            return Route::Plain;
+        };
+        let direction = file.direction(is_write);
+        match direction.phase {
+            Phase::Unsupported => {
+                self.count_punted(is_write, true);
+                Route::Plain
+            }
+            _ if is_write => direction.next_away(Route::Plain),
+            Phase::Nowait => Route::Nowait,
+            _ if to_kaio => direction.next_away(Route::Kaio),
+            _ => Route::Nowait,
+        }
+    }
+
+    /// What is known of a file that is open for direct I/O; `None` for another file.
+    #[inline]
+    fn file(&mut self, fd: RawFd, file: Option<&File>) -> Option<&mut KnownFile> {
+        if self.files.is_empty() {
+            self.files = vec![KnownFile::new(-1); FILES];
+        }
+        let known = &mut self.files[usize::try_from(fd).ok()? % FILES];
+        if known.fd != fd {
+            *known = KnownFile::new(fd);
+        }
+        let is_direct = |traits: Traits| traits.direct && traits.kind == FileKind::Storage;
+        match file.and_then(File::known_traits) {
+            Some(traits) => known.is_direct = is_direct(traits),
+            None if known.valid_for == 0 => {
+                known.is_direct = is_direct(file.map_or_else(|| Traits::of(fd), File::traits));
+                known.valid_for = LOOK_UP_AFTER;
+            }
+            None => known.valid_for -= 1,
+        }
+        known.is_direct.then_some(known)
+    }
+
+    /// The direction of a transfer, if its file is still remembered.
+    fn direction(&mut self, raw: &Raw) -> Option<&mut Direction> {
+        let fd = raw.fd()?;
+        let known = self.files.get_mut(usize::try_from(fd).ok()? % FILES)?;
+        (known.fd == fd).then(|| known.direction(raw.is_write()))
+    }
+
+    /// A transfer that took `route` was refused with EAGAIN or, if not `is_supported`, with
+    /// EOPNOTSUPP. Returns how it is submitted again.
+    pub fn note_punted(
+        &mut self,
+        operation: &Operation,
+        route: Route,
+        is_supported: bool,
+    ) -> Route {
+        let (raw, to_kaio) = (&operation.raw, self.to_kaio);
+        let is_write = raw.is_write();
+        let traits = operation.file.as_ref().map(File::traits);
+        if !traits.or_else(|| raw.fd().map(Traits::of)).is_some_and(|traits| traits.direct) {
+            // The descriptor is another file's by now. A buffered transfer that waits is no punt.
+            if let Some(at) = raw.fd().and_then(|fd| usize::try_from(fd).ok()) {
+                self.files[at % FILES] = KnownFile::new(-1);
+            }
+            return Route::Plain;
+        }
+        self.count_punted(is_write, !is_supported);
+        let Some(direction) = self.direction(raw) else { return Route::Plain };
+        if !is_supported {
+            direction.phase = Phase::Unsupported;
+            return Route::Plain;
+        }
+        match (direction.phase, route) {
+            (Phase::Checking, Route::Check) => direction.start_run(true),
+            (Phase::Nowait, _) if to_kaio => direction.start_run(false),
+            _ => {}
+        }
+        if to_kaio && !is_write { Route::Kaio } else { Route::Plain }
+    }
+
+    /// A check was not punted.
+    pub fn note_not_punted(&mut self, raw: &Raw) {
+        let is_write = raw.is_write();
+        if let Some(direction) = self.direction(raw)
+            && direction.phase == Phase::Checking
+        {
+            match is_write {
+                true => direction.start_run(true),
+                false => *direction = Direction::new(Phase::Nowait),
+            }
+        }
+    }
+
+    fn count_punted(&mut self, is_write: bool, is_unsupported: bool) {
+        self.punted_reads += u64::from(!is_write);
+        self.punted_writes += u64::from(is_write);
+        self.unsupported += u64::from(is_unsupported);
+    }
+
+    /// What was not asynchronous, why, and what makes it so; `None` if nothing was found.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let mut found = Vec::new();
+        let mut fixes = Vec::new();
+        let reads = self.punted_reads;
+        if reads > 0 {
+            found.push(format!("{reads} direct reads would have waited"));
+            fixes.push("do not read the file through the page cache too, or drop its pages");
+        }
+        if self.punted_writes > 0 {
+            found.push(format!("of the direct writes checked, {} waited", self.punted_writes));
+            fixes.push("allocate the file before writing it (fallocate, or one write of zeroes)");
+        }
+        if found.is_empty() {
+            return None;
+        }
+        let why = match (self.unsupported > 0, reads > 0) {
+            (true, _) => "the file system does not support RWF_NOWAIT",
+            (_, true) => {
+                "pages of the file are in the page cache (kernels before 5.13) or dirty there, \
+                 or the device's queue is full"
+            }
+            (_, false) => "they allocate space or extend the file",
+        };
+        let then = match self.routed {
+            0 => "io-wq workers did them".to_owned(),
+            routed => format!("KAIO did {routed} transfers"),
+        };
+        Some(Refusal {
+            feature: Feature::AsyncDirect,
+            errno: if self.unsupported > 0 { libc::EOPNOTSUPP } else { libc::EAGAIN },
+            meaning: format!("{}: {why}; {then}", found.join(", ")).into(),
+            fix: fixes.join("; ").into(),
+        })
+    }
+}
