@@ -59,6 +59,9 @@ for command in /commands/*; do
     echo "@$mark begin $name" >&3
     cat /run/output >&3 &
     copy=$!
+    # A command before may have been stopped in the middle.
+    test ! -e /proc/sys/kernel/io_uring_disabled || echo 0 >/proc/sys/kernel/io_uring_disabled
+    echo 65536 >/proc/sys/fs/aio-max-nr
     cd /disk
     "$command" >/run/output 2>&1 3>&- </dev/null
     status=$?
@@ -114,6 +117,11 @@ class Archive:
             for library in libraries(source):
                 if library not in self.entries:
                     self.file(library, pathlib.Path(library).read_bytes(), 0o755)
+
+    def add_all(self, sources: set[pathlib.Path]) -> None:
+        """Adds files and directories at the paths that they have here."""
+        for source in sorted(sources):
+            self.add(source, str(source))
 
     def write(self, path: pathlib.Path) -> None:
         """Writes the archive."""
