@@ -1,4 +1,5 @@
-/* Runs a program to which the kernel refuses io_uring, as containers do: refuse PROGRAM [ARGUMENT...]
+/* Runs a program to which the kernel refuses io_uring, as containers do:
+   refuse PROGRAM [ARGUMENT...]
    For kernels without the sysctl kernel.io_uring_disabled (before 6.6). */
 #include <errno.h>
 #include <linux/filter.h>
