@@ -7,9 +7,9 @@ use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event, EventKind, Wait};
 use crate::fork::OwnerProcess;
+use crate::sys::{self, BorrowedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
@@ -113,7 +113,7 @@ impl Backends {
         self.polled = true;
         self.forward_fallback_signal();
         // SAFETY: the backend owns the descriptor and lives at least as long as this borrow.
-        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+        Ok(unsafe { sys::borrowed(fd) })
     }
 
     pub(super) fn fallback(&mut self) -> Option<&mut Threads> {
