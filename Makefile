@@ -49,6 +49,7 @@ needs.install-rocksdb := $(needs.rocksdb)
 needs.install-ocaml := $(needs.ocaml)
 needs.check := $(CHECK_NEEDS)
 needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
+needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
@@ -169,6 +170,7 @@ test: ## formatting, lints and every test: what CI runs
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh
+	tests/kernels/test_kernels.py
 	$(MAKE) -j2 test-while-compiling
 	$(MAKE) test-data-engines
 
@@ -251,6 +253,13 @@ doc: ## the documentation of the library crates, in target/doc
 soak: ## random operations, faults and cancels on every backend, checked; SOAK=10m
 	@$(NEED) $(needs.soak)
 	$(CARGO) run --release -p ringway-torture --bin soak -- $(SOAK)
+
+# The suites of tests/kernels/suites.py in guests with Debian's kernels. SOAK is the soak's time.
+test-kernels: SOAK = 2m
+test-kernels: ## the tests on Debian's kernels, in QEMU; SUITES="bookworm" TESTS="core c" WRITE=1
+	@$(NEED) $(needs.test-kernels)
+	tests/kernels/run.py --kernels "$(SUITES)" --tests "$(TESTS)" --soak $(SOAK) \
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(REFRESH),--refresh) $(if $(WRITE),--write)
 
 storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
 	@$(NEED) $(needs.storm)

@@ -137,6 +137,15 @@ for need in "$@"; do
         services) getent services http >/dev/null 2>&1 || package /etc/services netbase ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
+        # For the guests of tests/kernels: their programs are this machine's.
+        guests)
+            has qemu-system-x86_64 || package QEMU qemu-system-x86
+            has busybox || package busybox busybox-static
+            has setpriv || package setpriv util-linux
+            has_mkfs || package mkfs.ext4 e2fsprogs
+            PATH=$PATH:/usr/sbin:/sbin has mkfs.xfs || package mkfs.xfs xfsprogs
+            has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
+            ;;
         dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;
         deb) has dpkg-buildpackage && has dh || package dpkg-buildpackage dpkg-dev debhelper ;;
         *)

@@ -515,6 +515,7 @@ int ringway_fd(struct ringway_queue *queue);
  *   -ENOMEM      more than RLIMIT_MEMLOCK allows
  *   -ENOSPC      more than 64 registrations
  *   -EINVAL      no elements, or an element without memory or longer than 1 GiB
+ *   -EBUSY       operations are in flight, and the kernel is older than 5.19
  *   -EEXIST, -ECHILD as ringway_submit()
  * The queue works without a registration, too.
  */

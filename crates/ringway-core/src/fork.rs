@@ -75,14 +75,17 @@ fn set(page: &AtomicU32) -> u32 {
 /// while it is held could never take it.
 #[cold]
 fn make_page() -> &'static AtomicU32 {
-    let new_page = ptr::from_ref(wiped_page().unwrap_or_else(|| {
-        // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
-        #[cfg(unix)]
-        unsafe {
-            libc::pthread_atfork(None, None, Some(clear_unwiped))
-        };
-        &UNWIPED
-    }));
+    let new_page = ptr::from_ref(match wiped_page() {
+        Some(page) => page,
+        None => {
+            // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
+            #[cfg(unix)]
+            unsafe {
+                libc::pthread_atfork(None, None, Some(clear_unwiped))
+            };
+            &UNWIPED
+        }
+    });
     let other = PAGE.compare_exchange(
         ptr::null_mut(),
         new_page.cast_mut(),

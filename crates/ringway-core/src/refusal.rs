@@ -320,8 +320,8 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
         ),
         (libc::EINVAL, FixedBuffers) => text(
-            "a registered buffer is larger than 1 GiB or there are more than the kernel takes at \
-             once (16384)",
+            "a registered buffer is empty or larger than 1 GiB, or there are more than the kernel \
+             takes at once (16384; before kernel 5.13, 1024)",
             "register fewer or smaller buffers",
         ),
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
@@ -393,9 +393,16 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "make the queue on the thread that uses it",
         ),
 
-        (libc::EBUSY, FixedBuffers | FixedFiles | EventFd) => (
-            format!("the ring already has {feature} registered"),
-            "unregister the earlier ones first".to_owned(),
+        (libc::EBUSY, FixedBuffers | FixedFiles) => text(
+            "this kernel (before 5.19) registers them only while no operation is in flight",
+            "register before the first operation, or when all have completed",
+        ),
+        (libc::EBUSY, EventFd) => {
+            text("the ring already has an eventfd registered", "unregister the earlier one first")
+        }
+        (libc::ENOSPC, FixedBuffers | FixedFiles) => text(
+            "a queue registers at most 64",
+            "register fewer and larger buffers, or the most used files only",
         ),
         (libc::EBUSY, RingFd) => text(
             "a thread can register at most 16 ring descriptors",

@@ -6,10 +6,13 @@
 
 mod common;
 
-use common::{KAIO, URING, become_ordinary, is_root, limit_memlock, refuse};
+use common::{
+    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, is_root, limit_memlock, refuse,
+    refuse_registration,
+};
 use ringway_core::probe::{self, Machine, UringSupport};
 use ringway_core::refusal::{Feature, Refusal};
-use ringway_core::{BackendKind, Options};
+use ringway_core::{Arena, BackendKind, Options};
 use std::env;
 use std::fs::{self, File};
 use std::io;
@@ -265,6 +268,23 @@ fn a_filter_against_registering() {
         }
         let facts = probe::path(env::temp_dir()).unwrap().facts;
         assert!(facts.direct.offset_align.is_power_of_two());
+    });
+}
+
+/// A kernel before 5.19 registers the buffers that the probe says it does.
+#[test]
+fn fixed_buffers_without_sparse_tables() {
+    in_child("fixed_buffers_without_sparse_tables", || {
+        refuse_registration(REGISTER_BUFFERS2);
+        let machine = machine();
+        let Some(uring) = uring_of(&machine) else {
+            return;
+        };
+        let (size, support) = &uring.fixed_buffers[0];
+        let mut queue = Options::new().backend(BackendKind::Uring).build().unwrap();
+        let registered = queue.register_arena(&Arena::new(usize::try_from(*size).unwrap(), 1));
+        assert_eq!(registered.as_ref().err(), support.as_ref().err());
+        assert_eq!(registered.is_ok(), queue.explain().available.contains(&Feature::FixedBuffers));
     });
 }
 

@@ -25,7 +25,8 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use ringway::{BackendKind, Engine};
+use ringway::Engine;
+use ringway_datafusion_tests::session;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -303,11 +304,7 @@ async fn a_recursive_query_reads_its_tables_again() {
 }
 
 fn backends() -> impl Iterator<Item = Engine> {
-    let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
-    backends.into_iter().filter_map(|backend| {
-        let engine = Engine::builder().backend(backend).build();
-        engine.inspect_err(|error| println!("skipped: {backend:?}: {error}")).ok()
-    })
+    session::BACKENDS.into_iter().filter_map(session::engine)
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The command as a user runs it: tables, formats, statistics, errors, exit status, Ctrl-C.
 
+use ringway_datafusion_tests::session::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -415,7 +416,7 @@ fn the_next_statement_is_answered_after_ctrl_c() {
     let mut child = match script.spawn() {
         Ok(child) => Ended(child),
         Err(error) => {
-            println!("skipped: script: {error}");
+            skip(&format!("script: {error}"));
             return;
         }
     };

@@ -84,7 +84,7 @@ pub(crate) struct Uring {
     /// `poll_fd` returns an eventfd. It is made by that call: before, signalling and draining it
     /// for each completion would be wasted.
     wants_eventfd: bool,
-    buffers: Option<u16>,
+    buffers: Buffers,
     files: Option<Vec<u32>>,
     /// Hangs up when the kernel has released the ring, and so everything that was in flight on it:
     /// see [`register_release_pipe`].
@@ -94,6 +94,18 @@ pub(crate) struct Uring {
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+}
+
+/// The registered buffers.
+#[derive(Default)]
+struct Buffers {
+    /// The memory under each index.
+    memory: Vec<libc::iovec>,
+    /// How many of them the kernel has: all, unless registering failed and could not be undone.
+    usable: usize,
+    /// Whether the kernel has a table with free entries (5.19), to which buffers can be added at
+    /// any time. `None`: nothing was registered yet.
+    sparse: Option<bool>,
 }
 
 // SAFETY: this value owns the ring's mappings and the `SqeData`. Only a ring with a single issuer
@@ -250,7 +262,7 @@ impl Uring {
             fallback_ready: false,
             eventfd: None,
             wants_eventfd: settings.eventfd,
-            buffers: None,
+            buffers: Buffers::default(),
             files: None,
             release_pipe: None,
             unsubmitted: (0, 0),
@@ -537,7 +549,9 @@ impl Backend for Uring {
         };
         let context = SqeContext {
             fixed_file: job.fixed_file,
-            fixed_buffer: job.fixed_buffer,
+            fixed_buffer: job
+                .fixed_buffer
+                .filter(|index| usize::from(*index) < self.buffers.usable),
             socket: job.socket,
             data,
         };
@@ -751,30 +765,32 @@ impl Backend for Uring {
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
-        let errno = |error: io::Error| errno_of(&error);
-        let submitter = self.ring.submitter();
-        let first = match self.buffers {
-            Some(next) => next,
-            None => {
-                submitter.register_buffers_sparse(MAX_FIXED).map_err(errno)?;
-                self.buffers = Some(0);
-                0
-            }
-        };
-        if first as usize + memory.len() > MAX_FIXED as usize {
+        let first = self.buffers.memory.len();
+        if first + memory.len() > MAX_FIXED as usize {
             return Err(libc::ENOSPC);
         }
+        let sparse = match self.buffers.sparse {
+            Some(sparse) => sparse,
+            None => *self.buffers.sparse.insert(make_sparse_table(&self.ring)?),
+        };
+        self.buffers.memory.extend_from_slice(memory);
         // SAFETY: the caller keeps the memory valid until this backend is dropped.
-        unsafe { submitter.register_buffers_update(u32::from(first), memory, None) }
-            .map_err(errno)?;
-        self.buffers = Some(first + memory.len() as u16);
-        Ok(first)
+        let registered = unsafe {
+            if sparse { self.add_buffers(first) } else { self.register_all_buffers(first) }
+        };
+        match registered {
+            Ok(()) => self.buffers.usable = self.buffers.memory.len(),
+            Err(_) => self.buffers.memory.truncate(first),
+        }
+        registered.map(|()| first as u16)
     }
 
     fn register_file(&mut self, fd: RawFd) -> Result<u32, i32> {
         let errno = |error: io::Error| errno_of(&error);
         if self.files.is_none() {
-            self.ring.submitter().register_files_sparse(MAX_FIXED).map_err(errno)?;
+            self.end_internal_entries()?;
+            // Not by the request for a sparse table, which kernels before 5.19 do not know.
+            self.ring.submitter().register_files(&[-1; MAX_FIXED as usize]).map_err(errno)?;
             self.files = Some((0..MAX_FIXED).rev().collect());
         }
         let index = self.files.as_mut().and_then(Vec::pop).ok_or(libc::ENOSPC)?;
@@ -866,6 +882,78 @@ impl Uring {
         }
     }
 
+    /// Adds the buffers from index `first` on to the sparse table.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay valid until this backend is dropped.
+    unsafe fn add_buffers(&mut self, first: usize) -> Result<(), i32> {
+        let submitter = self.ring.submitter();
+        // One at a time: of several, the kernel may take some and report no error.
+        let mut added = first;
+        let update = |index: usize, memory: libc::iovec| {
+            // SAFETY: the caller keeps the memory valid.
+            unsafe { submitter.register_buffers_update(index as u32, &[memory], None) }
+        };
+        while let Some(memory) = self.buffers.memory.get(added) {
+            if let Err(error) = update(added, *memory) {
+                let free = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+                (first..added).for_each(|index| _ = update(index, free));
+                return Err(errno_of(&error));
+            }
+            added += 1;
+        }
+        Ok(())
+    }
+
+    /// Registers all buffers anew, of which the kernel may have `registered` now. If that fails,
+    /// registers these again.
+    ///
+    /// Errors: EBUSY while jobs are in flight, for whose end the kernel would wait.
+    ///
+    /// # Safety
+    ///
+    /// The memory must stay valid until this backend is dropped.
+    unsafe fn register_all_buffers(&mut self, registered: usize) -> Result<(), i32> {
+        self.end_internal_entries()?;
+        let submitter = self.ring.submitter();
+        if self.buffers.usable > 0 {
+            submitter.unregister_buffers().map_err(|error| errno_of(&error))?;
+            self.buffers.usable = 0;
+        }
+        let memory = &self.buffers.memory;
+        // SAFETY: the caller keeps the memory valid.
+        let register = |count: usize| unsafe { submitter.register_buffers(&memory[..count]) };
+        let done = register(memory.len()).map_err(|error| errno_of(&error));
+        if done.is_err() && registered > 0 && register(registered).is_ok() {
+            self.buffers.usable = registered;
+        }
+        done
+    }
+
+    /// Ends everything that is in flight on the ring without jobs, for a registration that waits in
+    /// the kernel until nothing is. Errors: EBUSY if there are jobs.
+    fn end_internal_entries(&mut self) -> Result<(), i32> {
+        if self.in_flight > 0 {
+            return Err(libc::EBUSY);
+        }
+        // The other internal entries end by themselves.
+        if self.watch_armed {
+            self.push_internal(Cancel { user_data: WATCH.0 }.sqe(), CANCEL);
+        }
+        while self.watch_armed {
+            self.system_calls += 1;
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
+                    return Err(errno_of(&error));
+                }
+                // Only jobs have events.
+                _ => _ = self.reap(&mut Vec::new()),
+            }
+        }
+        Ok(())
+    }
+
     fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
         self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
     }
@@ -901,6 +989,20 @@ fn register_release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
     files[0] = write.as_raw_fd();
     ring.submitter().register_files(&files)?;
     Ok(read)
+}
+
+/// Registers a table of buffers whose entries are free. Returns false if the kernel does not
+/// support that (before 5.19).
+fn make_sparse_table(ring: &IoUring) -> Result<bool, i32> {
+    // A kernel without this feature (before 5.13) first waits until nothing is in flight.
+    if !ring.params().is_feature_resource_tagging() {
+        return Ok(false);
+    }
+    match ring.submitter().register_buffers_sparse(MAX_FIXED) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(errno_of(&error)),
+    }
 }
 
 /// Whether the kernel ends a chain when this operation fails. It does not for fsync, rename and

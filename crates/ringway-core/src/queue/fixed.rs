@@ -193,7 +193,8 @@ impl Queue {
     ///
     /// Errors: why it was refused, which [`explain`](Queue::explain) also includes; the blocks then
     /// work as ordinary buffers. EOPNOTSUPP on backends other than uring; ECHILD in a forked child;
-    /// ENOMEM if `RLIMIT_MEMLOCK` is too low; ENOSPC after 64 registrations.
+    /// ENOMEM if `RLIMIT_MEMLOCK` is too low; ENOSPC after 64 registrations; before kernel 5.19,
+    /// EBUSY while operations are in flight.
     pub fn register_arena(&mut self, arena: &Arena) -> Result<(), Refusal> {
         self.backends.register_arena(arena)
     }

@@ -3,7 +3,7 @@
 //! replacement for fails with ENOSYS.
 
 // The names are those of C.
-#![allow(non_camel_case_types)]
+#![allow(non_camel_case_types, clippy::useless_conversion)]
 
 pub use ::libc::{fstat as fstat64, stat as stat64, *};
 use std::ffi::{CStr, c_int, c_uint};

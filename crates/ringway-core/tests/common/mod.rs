@@ -78,6 +78,10 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) {
         ));
     }
     filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    install(&mut filter);
+}
+
+fn install(filter: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program and its statements live through the call, which copies them.
     unsafe {
@@ -90,6 +94,36 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) {
         );
     }
 }
+
+/// Makes `io_uring_register(2)` with this opcode fail with EINVAL, as on a kernel that does not
+/// know it, on this thread and all that it starts from now on.
+pub fn refuse_registration(opcode: u32) {
+    let load = |at: usize| {
+        let code = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: at as u32 }
+    };
+    let unless = |skip: u8, k: u32| {
+        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        libc::sock_filter { code: code as u16, jt: 0, jf: skip, k }
+    };
+    let end =
+        |k: u32| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k };
+    // The second argument, its lower half.
+    let argument = std::mem::offset_of!(libc::seccomp_data, args)
+        + size_of::<u64>()
+        + if cfg!(target_endian = "big") { 4 } else { 0 };
+    install(&mut [
+        load(std::mem::offset_of!(libc::seccomp_data, nr)),
+        unless(3, libc::SYS_io_uring_register as u32),
+        load(argument),
+        unless(1, opcode),
+        end(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        end(libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
+/// `IORING_REGISTER_BUFFERS2`, which a sparse table of buffers needs.
+pub const REGISTER_BUFFERS2: u32 = 15;
 
 pub const URING: [libc::c_long; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];

@@ -111,6 +111,82 @@ pub fn buffers(world: &World) {
     assert_eq!(bytes(done), pattern(0, 10 << 20));
 }
 
+/// Whether this kernel has tables of buffers with free entries, to which buffers can be added at
+/// any time (5.19).
+fn has_sparse_tables() -> bool {
+    io_uring::IoUring::new(2).unwrap().submitter().register_buffers_sparse(1).is_ok()
+}
+
+pub fn buffers_while_operations_are_in_flight(world: &World) {
+    if world.kind != BackendKind::Uring || world.little_memory {
+        return println!("left out: the case `buffers` tests that nothing is registered here");
+    }
+    let arenas = [4096, 8192, 4096].map(|block| Arena::new(block, 4));
+    let file = world.direct(&pattern(0, 16384));
+    let (reader, writer) = pipe();
+    let mut queue = world.queue();
+    // The ring polls for the threads now.
+    assert_eq!(queue.one(op::blocking(|| {})).result, Ok(0));
+    queue.register_arena(&arenas[0]).unwrap();
+    queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1)).unwrap();
+    queue.submit().unwrap();
+    match queue.register_arena(&arenas[1]) {
+        Ok(()) => assert!(has_sparse_tables()),
+        Err(refusal) => {
+            assert!(!has_sparse_tables(), "{refusal}");
+            assert_eq!((refusal.feature, refusal.errno), (Feature::FixedBuffers, libc::EBUSY));
+            assert!(refusal.meaning.contains("5.19"), "{refusal}");
+        }
+    }
+    let read = |arena: &Arena, at: u64| op::read(&file, arena.take().unwrap(), at);
+    let check = |queue: &mut crate::world::Checked, others: u64| {
+        for (number, arena) in (10u64..).zip(&arenas) {
+            queue.push(read(arena, (number - 10) * 4096).user_data(number)).unwrap();
+        }
+        let mut done = 0;
+        while done < 3 {
+            for completion in queue.reap(1).unwrap() {
+                let at = (completion.user_data - 10) * 4096;
+                let len = completion.result.unwrap() as usize;
+                assert_eq!(bytes(completion), pattern(at, len));
+                done += 1;
+            }
+        }
+        assert_eq!(queue.in_flight() as u64, others);
+    };
+    check(&mut queue, 1);
+    crate::world::write_all(&writer, b"1");
+    assert_eq!(queue.rest()[&1], Ok(1));
+    // Nothing is in flight: the other arenas are registered next to the first.
+    queue.register_arena(&arenas[1]).unwrap();
+    queue.register_arena(&arenas[2]).unwrap();
+    check(&mut queue, 0);
+}
+
+pub fn sixty_four_buffers(world: &World) {
+    if world.kind != BackendKind::Uring || world.little_memory {
+        return println!("left out: the case `buffers` tests that nothing is registered here");
+    }
+    let mut queue = world.queue();
+    let arenas: Vec<Arena> = (0..65).map(|_| Arena::new(4096, 1)).collect();
+    for arena in &arenas[..64] {
+        queue.register_arena(arena).unwrap();
+    }
+    let refusal = queue.register_arena(&arenas[64]).unwrap_err();
+    assert_eq!((refusal.feature, refusal.errno), (Feature::FixedBuffers, libc::ENOSPC));
+    assert!(refusal.meaning.contains("64"), "{refusal}");
+    // A refusal leaves the others as they are.
+    let file = world.direct(&pattern(0, 65 * 4096));
+    for (number, arena) in (0u64..).zip(&arenas) {
+        let read = op::read(&file, arena.take().unwrap(), number * 4096);
+        queue.push(read.user_data(number)).unwrap();
+    }
+    for (number, done) in queue.completions() {
+        assert_eq!(bytes(done), pattern(number * 4096, 4096));
+    }
+    assert_eq!(queue.stats().retries, 0, "every buffer is registered");
+}
+
 pub fn files(world: &World) {
     let mut queue = world.queue();
     for file in world.files("registered", &pattern(0, 8192)) {

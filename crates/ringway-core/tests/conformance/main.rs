@@ -29,7 +29,10 @@ mod transfers;
 mod waiting;
 mod world;
 
-use common::{KAIO, URING, become_ordinary, in_child, is_root, limit_memlock, refuse};
+use common::{
+    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, in_child, is_root, limit_memlock, refuse,
+    refuse_registration,
+};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
 use ringway_torture::watchdog;
@@ -113,6 +116,8 @@ const CASES: &[Case] = cases! {
         waiting::readable_for_undelivered_completions,
         waiting::readable_for_cancels,
         fixed::buffers,
+        fixed::buffers_while_operations_are_in_flight,
+        fixed::sixty_four_buffers,
         fixed::files,
         fixed::sixty_four_files,
         options::refused_options_are_explained,
@@ -448,6 +453,23 @@ fn a_filter_that_leaves_threads_only() {
     Leg { refused, ..Leg::new("a_filter_that_leaves_threads_only") }.run(|| {
         refuse(&[URING.as_slice(), &KAIO].concat(), libc::EPERM);
     });
+}
+
+/// A kernel before 5.19, as far as registering is concerned.
+#[test]
+fn a_kernel_without_sparse_tables() {
+    let only = Some(
+        &[
+            "fixed::buffers",
+            "fixed::buffers_while_operations_are_in_flight",
+            "fixed::sixty_four_buffers",
+            "fixed::files",
+            "fixed::sixty_four_files",
+            "raw::registered_memory",
+        ][..],
+    );
+    Leg { only, ..Leg::new("a_kernel_without_sparse_tables") }
+        .run(|| refuse_registration(REGISTER_BUFFERS2));
 }
 
 /// Restores a sysctl when dropped.

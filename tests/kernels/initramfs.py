@@ -1,0 +1,182 @@
+"""Initramfs images for the guests, written in the kernel's newc format, and their first program."""
+
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+
+import packages
+
+# Programs of the machine that guests run too, if they are there. The first ones are required.
+REQUIRED = ["busybox", "mkfs.ext4"]
+TOOLS = ["mkfs.xfs", "losetup", "setpriv", "unshare", "fsfreeze", "mount", "umount", "dmsetup",
+         "prlimit", "taskset", "blockdev"]
+# The program interpreter and libraries of programs for another architecture.
+CROSS_LIBRARIES = {"arm64": pathlib.Path("/usr/aarch64-linux-gnu/lib")}
+HOST = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+
+PASSWD = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n" \
+    "nobody:x:65534:65534:nobody:/:/bin/sh\n"
+GROUP = "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"
+
+# Prepares the guest, and runs the commands in /commands one after the other. What they print goes
+# to the channel between two lines that start with the boot's own word.
+INIT = r"""#!/bin/busybox sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/pts /dev/shm /tmp /run /disk /virtio
+mount -t devpts pts /dev/pts
+mount -t tmpfs -o mode=1777 shm /dev/shm
+mount -t tmpfs -o mode=1777 tmp /tmp
+ln -sf /proc/self/fd /dev/fd
+ip link set lo up
+for word in $(cat /proc/cmdline); do
+    case $word in ringway.*=*) eval "${word%%=*}"= 2>/dev/null
+        case $word in
+            ringway.channel=*) channel=/dev/${word#*=} ;;
+            ringway.mark=*) mark=${word#*=} ;;
+        esac ;;
+    esac
+done
+for module in /modules/*; do
+    test ! -e "$module" || insmod "$module" || echo "cannot load $module"
+done
+stty raw -echo <"$channel"
+exec 3>"$channel"
+echo "@$mark boot $(uname -r)" >&3
+mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /disk && chmod 1777 /disk ||
+    echo "no NVMe disk"
+test ! -e /dev/vda || { mkfs.ext4 -q -F /dev/vda && mount /dev/vda /virtio && chmod 1777 /virtio; }
+export TMPDIR=/disk
+mkfifo /run/output
+for command in /commands/*; do
+    name=${command#/commands/}
+    echo "@$mark begin $name" >&3
+    cat /run/output >&3 &
+    copy=$!
+    # A command before may have been stopped in the middle.
+    test ! -e /proc/sys/kernel/io_uring_disabled || echo 0 >/proc/sys/kernel/io_uring_disabled
+    echo 65536 >/proc/sys/fs/aio-max-nr
+    cd /disk
+    "$command" >/run/output 2>&1 3>&- </dev/null
+    status=$?
+    # Something that was left running may hold the pipe open.
+    (sleep 10; kill $copy) 2>/dev/null 3>&- &
+    watch=$!
+    wait $copy 2>/dev/null
+    kill $watch 2>/dev/null
+    echo >&3
+    echo "@$mark end $name $status" >&3
+done
+echo "@$mark done" >&3
+sync
+reboot -f
+"""
+
+
+class Archive:
+    """Files of an initramfs."""
+
+    def __init__(self, arch: str):
+        self.arch = arch
+        self.entries: dict[str, tuple[int, bytes]] = {}
+
+    def directory(self, path: str, mode: int = 0o755) -> None:
+        """Adds a directory, and those above it."""
+        above = os.path.dirname(path)
+        if above != "/":
+            self.directory(above)
+        self.entries.setdefault(path, (stat.S_IFDIR | mode, b""))
+
+    def file(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Adds a file."""
+        self.directory(os.path.dirname(path))
+        self.entries[path] = (stat.S_IFREG | mode, data)
+
+    def link(self, path: str, to: str) -> None:
+        """Adds a symbolic link."""
+        self.directory(os.path.dirname(path))
+        self.entries[path] = (stat.S_IFLNK | 0o777, to.encode())
+
+    def add(self, source: pathlib.Path, path: str) -> None:
+        """Adds a file, a directory, or a program with the libraries that it needs."""
+        if source.is_dir():
+            self.directory(path)
+            for entry in sorted(source.iterdir()):
+                if entry.name not in (".git", "target"):
+                    self.add(entry, f"{path}/{entry.name}")
+            return
+        data = source.read_bytes()
+        self.file(path, data, stat.S_IMODE(source.stat().st_mode))
+        if data[:4] == b"\x7fELF" and self.arch == HOST:
+            for library in libraries(source):
+                if library not in self.entries:
+                    self.file(library, pathlib.Path(library).read_bytes(), 0o755)
+
+    def add_all(self, sources: set[pathlib.Path]) -> None:
+        """Adds files and directories at the paths that they have here."""
+        for source in sorted(sources):
+            self.add(source, str(source))
+
+    def write(self, path: pathlib.Path) -> None:
+        """Writes the archive."""
+        with open(path, "wb") as out:
+            for number, (name, (mode, data)) in enumerate(self.entries.items(), 1):
+                out.write(header(number, name[1:], mode, len(data)))
+                out.write(data + bytes(-len(data) % 4))
+            out.write(header(0, "TRAILER!!!", 0, 0))
+
+
+def header(number: int, name: str, mode: int, length: int) -> bytes:
+    """The header of an entry in the newc format, with its name, padded to four bytes."""
+    encoded = name.encode() + b"\0"
+    fields = [number, mode, 0, 0, 1, 0, length, 0, 0, 0, 0, len(encoded), 0]
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + encoded
+    return head + bytes(-len(head) % 4)
+
+
+def libraries(program: pathlib.Path) -> list[str]:
+    """The paths of the shared libraries and of the interpreter of a program of this machine."""
+    result = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    return re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", result.stdout, re.MULTILINE)
+
+
+def find_tool(name: str) -> pathlib.Path | None:
+    """A program of this machine, also of the administrator's."""
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    return pathlib.Path(path) if path else None
+
+
+def base(kernel: packages.Kernel, tools: pathlib.Path | None = None) -> Archive:
+    """What each guest of a kernel has: busybox, tools, users, modules and the first program.
+
+    A guest of another architecture has the tools in a directory with an unpacked Debian.
+    """
+    archive = Archive(kernel.arch)
+    for directory in ("/proc", "/sys", "/dev", "/tmp", "/root", "/commands", "/modules"):
+        archive.directory(directory)
+    archive.link("/bin/sh", "busybox")
+    if tools is None:
+        for name in REQUIRED + TOOLS:
+            found = find_tool(name)
+            if found is not None:
+                archive.add(found.resolve(), f"/usr/sbin/{name}" if name != "busybox"
+                            else "/bin/busybox")
+            elif name in REQUIRED:
+                raise packages.FetchError(f"{name} is missing: install busybox-static, e2fsprogs")
+    else:
+        archive.add(tools, "")
+    archive.file("/init", INIT.encode(), 0o755)
+    archive.file("/etc/passwd", PASSWD.encode())
+    archive.file("/etc/group", GROUP.encode())
+    archive.file("/etc/hosts", b"127.0.0.1 localhost\n")
+    archive.file("/etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
+    for number, module in enumerate(kernel.modules):
+        name = f"/modules/{number:02}-{packages.module_name(module)}"
+        archive.file(name, packages.module_bytes(module))
+    return archive
