@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom up. Modules on one line do not use each other.
 const LAYERS: &[&[&str]] = &[
-    &["sys", "signals", "slots", "split", "fork", "cache_hint"],
-    &["refusal", "errno", "wait"],
+    &["sys", "signals", "slots", "fork", "cache_hint"],
+    &["refusal", "errno", "wait", "split"],
     &["device"],
     &["buffer", "file"],
     &["op"],
