@@ -1,5 +1,5 @@
-//! The part of Linux's C interface that this crate uses, for macOS, FreeBSD and other systems of the
-//! Unix family: their own C library, and what replaces Linux's calls. A call that they have no
+//! The part of Linux's C interface that this crate uses, for macOS, FreeBSD and other systems of
+//! the Unix family: their own C library, and what replaces Linux's calls. A call that they have no
 //! replacement for fails with ENOSYS.
 
 // The names are those of C.
