@@ -46,6 +46,38 @@
 // [Ring.Close] cancels requests in flight and waits for them, for a bounded time. Memory that the
 // kernel may still access after that stays pinned: it is leaked, never freed.
 //
+// # Memory ordering
+//
+// The kernel and the program share the heads and tails of the queues without a lock, and machines
+// such as arm64 and riscv64 reorder plain loads and stores. The package accesses the words that the
+// kernel writes, and those that it reads while the program runs, with sync/atomic, which is
+// sequentially consistent on every architecture. Entries are plain memory that a head or a tail
+// publishes. It relies on this:
+//
+//   - A request is stored before the tail of the submission queue (a release), so the kernel never
+//     takes an entry that is half written. Its head is loaded (an acquire) before an entry is used
+//     again, so the kernel has read the old one.
+//   - With SQPOLL, the tail is stored before the flag NEED_WAKEUP is loaded. The kernel thread sets
+//     the flag before it looks at the tail a last time. Of the two, one sees the other, which takes
+//     more than acquire and release: both accesses are sequentially consistent.
+//   - The tail of the completion queue is loaded before its entries are read, and its head is
+//     stored after that, so the kernel overwrites no entry that is still being read.
+//   - The buffers of a [BufferRing] are stored before its tail. The tail has 16 bits; it is stored
+//     together with its neighbor in one aligned word, which only the program writes.
+//   - What the kernel wrote to a buffer is visible after its completion was reaped. Another
+//     goroutine needs an ordinary synchronization with the one that reaped it.
+//
+// Only words that the program alone writes are read plainly: its own tail and head. Without SQPOLL
+// the kernel takes entries within the system call of the submission.
+//
+// # Page size
+//
+// Pages may have 4, 16 or 64 KiB. The sizes of the mappings come from io_uring_setup, and the
+// kernel rounds them up; the offsets of the mappings are constants of the ABI, multiples of 64 KiB.
+// A [BufferRing] begins on a page of the machine ([os.Getpagesize]), as the kernel demands. The
+// largest transfer is a little below 2 GiB; with pages larger than 4 KiB the kernel shortens it
+// further, as a short transfer.
+//
 // # Kernels
 //
 // The package requires Linux 5.6. From 5.11 on, waiting with a timeout is cheap. Methods that

@@ -328,6 +328,28 @@ func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
 	equal(t, one(t, r, nop), 0)
 }
 
+// The descriptor of a ring with IOPOLL does not become readable: the wait polls the device itself.
+func TestSubmitAndWaitWithIOPollBeforeLinux511(t *testing.T) {
+	f := newFake(4, 8, 0)
+	f.params.features &^= featExtArg
+	f.params.flags |= setupIOPoll
+	calls := 0
+	f.kernel = func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+		if flags&enterGetEvents == 0 || arg != nil {
+			t.Error(flags, arg)
+		}
+		if calls++; calls < 4 {
+			return 0, 0
+		}
+		return f.enter(submit, wait, flags, arg)
+	}
+	push(t, f.Ring, new(Request))
+	n, err := f.SubmitAndWait(1, 2*time.Second)
+	equal(t, n, 1)
+	equal(t, err, nil)
+	equal(t, f.Ready(), 1)
+}
+
 // Signals interrupt the wait in the kernel. It continues, and keeps its timeout.
 func TestSubmitAndWaitWithSignals(t *testing.T) {
 	r := newRing(t, Options{})

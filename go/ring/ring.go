@@ -217,6 +217,11 @@ func (r *Ring) poll(timeout time.Duration) (int, error) {
 	if err != nil {
 		return n, err
 	}
+	if r.params.flags&setupIOPoll != 0 {
+		// The descriptor does not become readable, because nobody but this thread polls the device.
+		// enter has polled it once.
+		return n, nil
+	}
 	if r.Ready() > 0 {
 		time.Sleep(min(timeout, time.Millisecond))
 		return n, nil

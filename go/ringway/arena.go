@@ -8,7 +8,10 @@ import (
 	"unsafe"
 )
 
-// pageSize is an alignment that direct I/O accepts on every device.
+// pageSize is the unit of pooled memory, and the alignment that is assumed of direct I/O where the
+// kernel does not report it (before 6.1): devices had blocks of 512 or 4096 bytes then. It is not
+// the page size of the machine, which may be 16 or 64 KiB. Only mapped regions depend on that one,
+// and the kernel rounds their lengths up.
 const pageSize = 4096
 
 // arena allocates blocks of 4 KiB, 8 KiB, and so on up to 8 MiB. Released blocks are reused.

@@ -19,7 +19,7 @@ func (f *File) directLimits() directLimits {
 	f.device.Do(func() {
 		f.limits = deviceLimits(f.fd)
 		if f.limits.memory == 0 || f.limits.offset == 0 {
-			// Unknown: a page suits all devices.
+			// Unknown: this suits all devices of such kernels.
 			f.limits.memory, f.limits.offset = pageSize, pageSize
 		}
 		f.limits.largest &^= f.limits.offset - 1

@@ -148,7 +148,7 @@ class Guest:
     """A running guest. Iterating yields its commands as they end."""
 
     def __init__(self, kernel: packages.Kernel, archive: initramfs.Archive,
-                 commands: list[Command], *, memory: int = 3072, append: str = "",
+                 commands: list[Command], *, memory: int = 6144, append: str = "",
                  environment: dict[str, str] | None = None):
         self.kernel, self.archive, self.commands = kernel, archive, commands
         self.memory, self.append = memory, append
@@ -229,7 +229,7 @@ def main() -> int:
     parser.add_argument("--arch", default="amd64", choices=QEMU)
     parser.add_argument("--add", action="append", default=[], metavar="FILE[:PATH]",
                         help="a file or directory for the guest, in /bin if no PATH is given")
-    parser.add_argument("--memory", type=int, default=3072, help="in MiB")
+    parser.add_argument("--memory", type=int, default=6144, help="in MiB")
     parser.add_argument("--seconds", type=int, default=600, help="the command's time limit")
     parser.add_argument("--append", default="", help="more words for the kernel's command line")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")

@@ -1,6 +1,5 @@
 //! The command as a user runs it: tables, formats, statistics, errors, exit status, Ctrl-C.
 
-use ringway_datafusion_tests::session::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -416,7 +415,7 @@ fn the_next_statement_is_answered_after_ctrl_c() {
     let mut child = match script.spawn() {
         Ok(child) => Ended(child),
         Err(error) => {
-            skip(&format!("script: {error}"));
+            println!("skipped: script: {error}");
             return;
         }
     };

@@ -89,6 +89,8 @@ pub(crate) struct Uring {
     /// Hangs up when the kernel has released the ring, and so everything that was in flight on it:
     /// see [`register_release_pipe`].
     release_pipe: Option<OwnedFd>,
+    /// Enters of a ring that polls for completions, one after the other, that found none.
+    fruitless: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
     unsubmitted: (usize, usize),
     system_calls: u64,
@@ -265,6 +267,7 @@ impl Uring {
             buffers: Buffers::default(),
             files: None,
             release_pipe: None,
+            fruitless: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
             available: setup.available(),
@@ -475,6 +478,19 @@ impl Uring {
         );
     }
 
+    /// Called after an enter of a ring that polls for completions.
+    ///
+    /// The kernel polls until one is there. But while no job has reached the device it returns at
+    /// once: all of them are with io-wq workers, as before kernel 5.16 those on cached pages are.
+    /// Sleeping leaves the processor to the workers, where entering again and again would not.
+    fn back_off(&mut self, fruitless: bool) {
+        self.fruitless = if fruitless { self.fruitless.saturating_add(1) } else { 0 };
+        // (A poll may also end early because the scheduler wants the processor.)
+        if let Some(doublings) = self.fruitless.checked_sub(2) {
+            std::thread::sleep(SHORTEST_BACK_OFF * (1 << doublings.min(MOST_DOUBLINGS)));
+        }
+    }
+
     /// Called before reaping, so that later completions make the eventfd readable again.
     ///
     /// A ring with deferred task work signals the eventfd where the work is queued. If that happens
@@ -501,7 +517,8 @@ impl Uring {
         let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         let waiting = self.ring.submission().len();
         let submitted = match until {
-            Some(until) if want > 0 => {
+            // (To such a ring, poll(2) never shows a completion.)
+            Some(until) if want > 0 && !self.ring.params().is_setup_iopoll() => {
                 if self.ring.params().is_feature_ext_arg() {
                     let timespec =
                         types::Timespec::from(until.saturating_duration_since(Instant::now()));
@@ -662,6 +679,7 @@ impl Backend for Uring {
                 break;
             }
             if self.ring.params().is_setup_iopoll() {
+                self.back_off(missing > 0 && taken == 0);
                 break;
             }
         }
@@ -968,6 +986,10 @@ impl Drop for Uring {
         }
     }
 }
+
+/// How long [`Uring::back_off`] sleeps at first, and how often it doubles that.
+const SHORTEST_BACK_OFF: Duration = Duration::from_micros(20);
+const MOST_DOUBLINGS: u32 = 5;
 
 /// How long jobs of a ring that cannot be entered are cancelled and reaped before it is dropped.
 const CANCEL_WAIT: Duration = Duration::from_millis(500);
