@@ -11,11 +11,14 @@
 //! # Ok(()) }
 //! ```
 
+mod alignment;
 mod block;
 mod local;
 mod mounts;
 mod shared;
 
+use alignment::ASSUMED_ALIGNMENT;
+pub use alignment::{AlignmentSource, DirectIo};
 pub use block::{DeviceFacts, block_device_in_use};
 pub use local::LocalMounts;
 use mounts::Mounts;
@@ -76,50 +79,6 @@ impl fmt::Display for StorageKind {
             Self::Directory => "directory",
             Self::Other => "other",
         })
-    }
-}
-
-/// Where an alignment comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AlignmentSource {
-    /// The kernel reports it for this file: `STATX_DIOALIGN`, kernel 6.1 with a file system that
-    /// supports it.
-    Statx,
-    /// The block size of the device.
-    BlockDevice,
-    /// Unknown: a page is assumed, which is right everywhere.
-    Assumed,
-}
-
-impl fmt::Display for AlignmentSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Statx => "statx",
-            Self::BlockDevice => "block device",
-            Self::Assumed => "assumed",
-        })
-    }
-}
-
-/// The requirements of direct I/O (`O_DIRECT`) on a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
-pub struct DirectIo {
-    /// Whether the file supports direct I/O. For a directory: whether files in it are likely to.
-    pub supported: bool,
-    /// The alignment of buffer addresses, in bytes.
-    pub memory_align: u32,
-    /// The alignment of offsets and lengths, in bytes.
-    pub offset_align: u32,
-    /// Where the alignment comes from.
-    pub source: AlignmentSource,
-}
-
-impl DirectIo {
-    /// Supported direct I/O with these alignments, each a power of two.
-    pub const fn new(memory_align: u32, offset_align: u32) -> Self {
-        Self { supported: true, memory_align, offset_align, source: AlignmentSource::Assumed }
     }
 }
 
@@ -225,9 +184,6 @@ impl FileFacts {
         Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory) }
     }
 }
-
-/// A multiple of every block size in use.
-const ASSUMED_ALIGNMENT: DirectIo = DirectIo::new(4096, 4096);
 
 /// The alignment that the kernel reports for this file.
 fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {

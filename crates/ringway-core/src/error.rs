@@ -3,6 +3,7 @@
 use crate::Refusal;
 use crate::op::{Opcode, Operation};
 use crate::refusal::errno_name;
+use crate::sys::libc;
 use std::fmt;
 use std::io;
 

@@ -1,8 +1,9 @@
 //! An open file that operations share and keep open. Reading and writing it is in `op`.
 
 use crate::device::{DirectIo, FileFacts};
+use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An open file. Clones share the descriptor, and each operation in flight holds a clone, so the
@@ -30,7 +31,7 @@ impl Drop for Inner {
         if self.owned {
             // SAFETY: `From<OwnedFd>` took the descriptor out of its only owner, and `Drop` runs
             // once.
-            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
+            drop(unsafe { sys::owned(self.fd) });
         }
     }
 }
@@ -75,7 +76,7 @@ pub(crate) enum FileKind {
 /// Errors: those of `close(2)`, after which the descriptor is closed nevertheless.
 pub fn close(fd: OwnedFd) -> io::Result<()> {
     // SAFETY: the descriptor was owned, and nothing uses it after this.
-    match unsafe { libc::close(fd.into_raw_fd()) } {
+    match unsafe { libc::close(sys::into_number(fd)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -89,6 +90,13 @@ pub(crate) struct Traits {
 }
 
 impl Traits {
+    /// A handle cannot be polled, so that its transfers are made like those of storage.
+    #[cfg(windows)]
+    pub fn of(_: RawFd) -> Self {
+        Self { kind: FileKind::Storage, direct: false }
+    }
+
+    #[cfg(unix)]
     pub fn of(fd: RawFd) -> Self {
         // SAFETY: `fcntl` with F_GETFL takes numbers only; for a descriptor that is not open it
         // returns EBADF.
@@ -98,7 +106,7 @@ impl Traits {
         let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
         // SAFETY: `stat` is valid for writes during the call.
         let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
-            0 => match stat.st_mode & libc::S_IFMT {
+            0 => match stat.st_mode as u32 & libc::S_IFMT {
                 libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
                 libc::S_IFCHR => FileKind::Device,
                 _ => FileKind::Stream,
@@ -148,7 +156,7 @@ impl File {
         inner.owned = false;
         // SAFETY: the file owned the descriptor, this was its last clone, and `inner` no longer
         // closes it.
-        Ok(unsafe { OwnedFd::from_raw_fd(inner.fd) })
+        Ok(unsafe { sys::owned(inner.fd) })
     }
 
     /// Drops this clone. Returns the descriptor if this was the last one: closing it may take long,
@@ -156,7 +164,7 @@ impl File {
     pub(crate) fn into_last_fd(self) -> Option<OwnedFd> {
         let mut inner = Arc::into_inner(self.inner)?;
         // SAFETY: as in `into_fd`.
-        std::mem::take(&mut inner.owned).then(|| unsafe { OwnedFd::from_raw_fd(inner.fd) })
+        std::mem::take(&mut inner.owned).then(|| unsafe { sys::owned(inner.fd) })
     }
 
     /// The alignment that direct I/O on this file needs: from `statx(2)` where the kernel reports
@@ -174,7 +182,7 @@ impl File {
     }
 
     fn facts(&self) -> &FileFacts {
-        self.inner.facts.get_or_init(|| FileFacts::of(self.as_fd()))
+        self.inner.facts.get_or_init(|| FileFacts::of(self.borrow()))
     }
 
     /// True if the file was opened with `O_DIRECT`.
@@ -189,7 +197,7 @@ impl File {
     }
 
     pub(crate) fn traits(&self) -> Traits {
-        *self.inner.traits.get_or_init(|| Traits::of(self.as_raw_fd()))
+        *self.inner.traits.get_or_init(|| Traits::of(self.fd()))
     }
 
     /// The traits, if they were looked up or set before.
@@ -203,6 +211,49 @@ impl File {
         self.inner.traits.get_or_init(|| traits);
     }
 
+    /// Calls `call` with the standard library's file for the same descriptor.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = ringway_core::File::open("/etc/passwd")?;
+    /// let len = file.with_std(|file| file.metadata())?.len();
+    /// # assert!(len > 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_std<R>(&self, call: impl FnOnce(&std::fs::File) -> R) -> R {
+        // SAFETY: the descriptor stays open while this value is borrowed, and `ManuallyDrop` keeps
+        // the second owner from closing it.
+        let file = ManuallyDrop::new(std::fs::File::from(unsafe { sys::owned(self.fd()) }));
+        call(&file)
+    }
+
+    /// Whether writes go to the end of the file, whatever their offset (`O_APPEND`). Takes one
+    /// system call. Errors: EBADF.
+    pub fn appends(&self) -> io::Result<bool> {
+        #[cfg(unix)]
+        {
+            // SAFETY: `fcntl` with F_GETFL takes numbers only.
+            match unsafe { libc::fcntl(self.fd(), libc::F_GETFL) } {
+                ..0 => Err(io::Error::last_os_error()),
+                flags => Ok(flags & libc::O_APPEND != 0),
+            }
+        }
+        #[cfg(windows)]
+        libc::appends(self.fd())
+    }
+
+    /// The number of the descriptor.
+    #[inline]
+    pub(crate) fn fd(&self) -> RawFd {
+        self.inner.fd
+    }
+
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: an owned descriptor stays open while its owner is borrowed; for a borrowed one,
+        // the caller of `borrow_raw` promised that it stays what it is. It is not negative.
+        unsafe { sys::borrowed(self.inner.fd) }
+    }
+
     /// A number that no other open file has.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
@@ -211,7 +262,7 @@ impl File {
 
 impl From<OwnedFd> for File {
     fn from(fd: OwnedFd) -> Self {
-        Self::make(fd.into_raw_fd(), true)
+        Self::make(sys::into_number(fd), true)
     }
 }
 
@@ -221,16 +272,30 @@ impl From<std::fs::File> for File {
     }
 }
 
-impl AsFd for File {
+#[cfg(unix)]
+impl std::os::fd::AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: an owned descriptor stays open while its owner is borrowed; for a borrowed one,
-        // the caller of `borrow_raw` promised that it stays what it is. It is not negative.
-        unsafe { BorrowedFd::borrow_raw(self.inner.fd) }
+        self.borrow()
     }
 }
 
-impl AsRawFd for File {
+#[cfg(unix)]
+impl std::os::fd::AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.inner.fd
+        self.fd()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsHandle for File {
+    fn as_handle(&self) -> BorrowedFd<'_> {
+        self.borrow()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsRawHandle for File {
+    fn as_raw_handle(&self) -> std::os::windows::io::RawHandle {
+        self.fd() as _
     }
 }

@@ -55,10 +55,11 @@ static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// The last mark that this process or an ancestor used; a child counts on from there.
 static LAST_MARK: AtomicU32 = AtomicU32::new(0);
 
-/// Replaces the page where the kernel cannot wipe one (gVisor). `fork(3)` clears it; a child made
-/// by the bare system call goes undetected there.
+/// Replaces the page where the kernel cannot wipe one (gVisor, other systems). `fork(3)` clears it;
+/// a child made by the bare system call goes undetected there.
 static UNWIPED: AtomicU32 = AtomicU32::new(0);
 
+#[cfg(unix)]
 extern "C" fn clear_unwiped() {
     UNWIPED.store(0, Ordering::Relaxed);
 }
@@ -74,11 +75,17 @@ fn set(page: &AtomicU32) -> u32 {
 /// while it is held could never take it.
 #[cold]
 fn make_page() -> &'static AtomicU32 {
-    let new_page = ptr::from_ref(wiped_page().unwrap_or_else(|| {
-        // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
-        unsafe { libc::pthread_atfork(None, None, Some(clear_unwiped)) };
-        &UNWIPED
-    }));
+    let new_page = ptr::from_ref(match wiped_page() {
+        Some(page) => page,
+        None => {
+            // SAFETY: the handler only stores to an atomic, which is safe in a forked child.
+            #[cfg(unix)]
+            unsafe {
+                libc::pthread_atfork(None, None, Some(clear_unwiped))
+            };
+            &UNWIPED
+        }
+    });
     let other = PAGE.compare_exchange(
         ptr::null_mut(),
         new_page.cast_mut(),
@@ -90,7 +97,14 @@ fn make_page() -> &'static AtomicU32 {
     unsafe { &*page }
 }
 
+/// Other systems have no such page.
+#[cfg(not(target_os = "linux"))]
+fn wiped_page() -> Option<&'static AtomicU32> {
+    None
+}
+
 /// A page that is zero in each new process. It is never unmapped.
+#[cfg(target_os = "linux")]
 fn wiped_page() -> Option<&'static AtomicU32> {
     const LEN: usize = 4096;
     // SAFETY: a new private mapping at an address that the kernel chooses touches no memory in use.

@@ -30,17 +30,24 @@
 //! [`Queue::explain`] shows why a backend or a flag is not available and how to fix that. The
 //! [`probe`] module shows what the machine supports.
 
-#![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// The queue has parts that only the backends of Linux use, and C types differ between systems.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, clippy::unnecessary_cast))]
 
 mod backend;
 mod buffer;
 mod cache_hint;
+#[cfg(target_os = "linux")]
 pub mod device;
+#[cfg(not(target_os = "linux"))]
+#[path = "device/elsewhere.rs"]
+pub mod device;
+pub mod errno;
 mod error;
 mod file;
 mod fork;
 pub mod op;
+#[cfg(target_os = "linux")]
 pub mod probe;
 mod queue;
 pub mod refusal;
@@ -48,8 +55,9 @@ mod signals;
 mod slots;
 mod split;
 mod sys;
+pub mod wait;
 
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", target_os = "linux"))]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{
     AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, MemoryGauge, SpareCapacity,
@@ -66,6 +74,7 @@ pub use queue::{
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
+pub use sys::{BorrowedFd, OwnedFd, RawFd};
 
 /// The program in the README compiles and runs.
 #[cfg(doctest)]

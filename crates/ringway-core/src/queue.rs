@@ -30,10 +30,10 @@ use crate::backend::Wait;
 use crate::error::{PushError, Reason};
 use crate::op::Operation;
 use crate::slots::{Counts, Key, State};
+use crate::sys::{BorrowedFd, RawFd, libc};
 use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Identifies an operation in flight. No other operation has the same id while it is in flight.

@@ -17,7 +17,8 @@
 mod errno;
 pub mod limits;
 
-#[cfg(feature = "testing")]
+use crate::sys::libc;
+#[cfg(all(feature = "testing", target_os = "linux"))]
 pub(crate) use errno::errno_from_name;
 pub use errno::errno_name;
 pub(crate) use errno::errno_of;
@@ -191,7 +192,10 @@ impl Refusal {
 
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, fix) = explain(feature, errno, limits);
+        let (meaning, fix) = match cfg!(target_os = "linux") {
+            true => explain(feature, errno, limits),
+            false => explain_elsewhere(feature),
+        };
         Self { feature, errno, meaning, fix }
     }
 }
@@ -231,6 +235,15 @@ pub fn bytes_text(bytes: u64) -> String {
         }
     }
     format!("{bytes} bytes")
+}
+
+/// The meaning of a refusal on a system other than Linux.
+fn explain_elsewhere(feature: Feature) -> (String, String) {
+    let meaning = match feature {
+        Feature::Threads => "the system refuses another thread".to_owned(),
+        _ => format!("{feature} is a part of Linux, and this is {}", std::env::consts::OS),
+    };
+    (meaning, String::new())
 }
 
 const RAISE_MEMLOCK: &str =

@@ -1,7 +1,7 @@
 //! Starting threads that take no signals: signals are for the program's own threads.
 
-use std::mem;
-use std::ptr;
+#[cfg(unix)]
+use std::{mem, ptr};
 
 /// Runs `start`, which should start a thread, with all signals blocked, since a thread inherits the
 /// signal mask of the thread that starts it. The caller's own mask is restored before this returns.
@@ -11,6 +11,14 @@ use std::ptr;
 /// assert_eq!(thread.join().unwrap(), 1);
 /// ```
 pub fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    #[cfg(unix)]
+    let _restore = block_all();
+    start()
+}
+
+/// Blocks all signals until the result is dropped.
+#[cfg(unix)]
+fn block_all() -> impl Drop {
     /// Restores the mask, even if `start` panics.
     struct Restore(libc::sigset_t);
     impl Drop for Restore {
@@ -27,6 +35,5 @@ pub fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
     }
-    let _restore = Restore(before);
-    start()
+    Restore(before)
 }

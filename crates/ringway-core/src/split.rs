@@ -10,6 +10,8 @@
 //! number has 8 bits and wraps around at 256, so the distance between the oldest and the newest
 //! piece in flight is bounded too.
 
+use crate::sys::libc;
+
 /// The most pieces of one transfer in flight at a time.
 const WINDOW: u8 = 8;
 

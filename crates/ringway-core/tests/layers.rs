@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom up. Modules on one line do not use each other.
 const LAYERS: &[&[&str]] = &[
-    &["refusal", "signals", "slots", "split", "fork", "cache_hint"],
-    &["sys", "device"],
+    &["sys", "signals", "slots", "fork", "cache_hint"],
+    &["refusal", "errno", "wait", "split"],
+    &["device"],
     &["buffer", "file"],
     &["op"],
     &["error", "backend"],
@@ -15,11 +16,14 @@ const LAYERS: &[&[&str]] = &[
     &["queue"],
 ];
 
+/// What the tests of a file begin with.
+const TESTS: [&str; 2] = ["#[cfg(test)]", "#[cfg(all(test"];
+
 /// The lines of a file without comments and tests. (The tests of a file come last, and may use
 /// anything.)
 fn code(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
-    let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
+    let lines = text.lines().take_while(|line| !TESTS.iter().any(|tests| line.starts_with(tests)));
     lines.map(|line| line.split("//").next().unwrap_or_default().to_owned()).collect()
 }
 

@@ -4,8 +4,8 @@
 use super::{Backend, BackendFull, Event, Job, Wait};
 use crate::slots::Token;
 use crate::sys::eventfd::{self, EventFd, wait_readable};
+use crate::sys::{Number, RawFd};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Backend for Idle {
             Some(eventfd) => eventfd,
             None => EventFd::new()?,
         };
-        Ok(self.eventfd.insert(eventfd).as_raw_fd())
+        Ok(self.eventfd.insert(eventfd).number())
     }
 
     #[inline]
@@ -85,7 +85,7 @@ impl Backend for Idle {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.eventfd.iter().map(AsRawFd::as_raw_fd).collect()
+        self.eventfd.iter().map(Number::number).collect()
     }
 
     /// System calls for `poll_fd` do not count: they belong to no operation.
@@ -107,7 +107,7 @@ mod tests {
         idle.enter(1, Some(start + Duration::from_millis(5)), &mut events).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(5));
         let eventfd = EventFd::new().unwrap();
-        idle.watch(eventfd.as_raw_fd(), true);
+        idle.watch(eventfd.number(), true);
         eventfd.signal();
         idle.enter(1, None, &mut events).unwrap();
         assert!(!eventfd.drain(), "it has been drained");

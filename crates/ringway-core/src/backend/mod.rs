@@ -1,13 +1,18 @@
 //! Backends: how jobs reach the kernel and their results return. What an operation is, is in
 //! [`crate::op`]; its state is kept by the queue ([`crate::slots`]).
 
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", target_os = "linux"))]
 pub(crate) mod faulty;
 pub(crate) mod idle;
+#[cfg(target_os = "linux")]
+pub(crate) mod kaio;
+#[cfg(not(target_os = "linux"))]
+#[path = "kaio/absent.rs"]
 pub(crate) mod kaio;
 #[cfg(feature = "testing")]
 pub(crate) mod null;
 pub(crate) mod threads;
+#[cfg(target_os = "linux")]
 pub(crate) mod uring;
 
 use crate::file::FileKind;
@@ -15,8 +20,8 @@ use crate::op::Raw;
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
+use crate::sys::{RawFd, libc};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 

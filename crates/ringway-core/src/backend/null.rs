@@ -5,8 +5,8 @@ use super::idle::Idle;
 use super::{Backend, BackendFull, Event, EventKind, Job, Wait};
 use crate::op::{Raw, Transfer};
 use crate::slots::Token;
+use crate::sys::RawFd;
 use std::io;
-use std::os::fd::RawFd;
 use std::time::Instant;
 
 #[derive(Default)]

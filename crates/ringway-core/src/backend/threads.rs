@@ -25,11 +25,11 @@ use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
+use crate::sys::RawFd;
 use crate::sys::eventfd::EventFd;
 use nowait::{CachedReads, TryResult};
 use pool::{CANCELED, Deferred, Route, Shared, State, Task, run_deferred};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 

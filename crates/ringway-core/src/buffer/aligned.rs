@@ -129,7 +129,7 @@ impl Drop for AlignedBuffer {
             if is_mapped(self.layout) {
                 // SAFETY: `map` returned `first` for this size, no reference to it is left, and it
                 // is unmapped once.
-                unsafe { libc::munmap(self.first.as_ptr().cast(), self.layout.size()) };
+                unsafe { unmap(self.first.as_ptr(), self.layout.size()) };
             } else {
                 // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
                 unsafe { dealloc(self.first.as_ptr(), self.layout) }
@@ -148,10 +148,11 @@ const MAPPED: usize = 128 << 10;
 const PAGE: usize = 4096;
 
 fn is_mapped(layout: Layout) -> bool {
-    layout.size() >= MAPPED && layout.align() <= PAGE
+    cfg!(unix) && layout.size() >= MAPPED && layout.align() <= PAGE
 }
 
 /// Fresh pages, or `None`.
+#[cfg(unix)]
 fn map(len: usize) -> Option<*mut u8> {
     let (access, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -159,6 +160,24 @@ fn map(len: usize) -> Option<*mut u8> {
     let first = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
     (first != libc::MAP_FAILED).then_some(first.cast())
 }
+
+/// # Safety
+///
+/// [`map`] returned `first` for this length, and no reference to the memory is left.
+#[cfg(unix)]
+unsafe fn unmap(first: *mut u8, len: usize) {
+    // SAFETY: the caller promised it.
+    unsafe { libc::munmap(first.cast(), len) };
+}
+
+/// There is only the allocator.
+#[cfg(not(unix))]
+fn map(_: usize) -> Option<*mut u8> {
+    None
+}
+
+#[cfg(not(unix))]
+unsafe fn unmap(_: *mut u8, _: usize) {}
 
 impl fmt::Debug for AlignedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

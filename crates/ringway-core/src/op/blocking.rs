@@ -1,8 +1,7 @@
 //! Runs a closure on a thread, for work that neither io_uring nor Linux AIO has an operation for.
 
-use super::{Operation, Resources, SqeContext, SubmissionForms};
-use crate::sys::kaio::Iocb;
-use io_uring::squeue;
+use super::{Operation, Resources, SubmissionForms};
+use crate::sys::libc;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,14 +49,6 @@ pub struct Blocking {
 }
 
 impl SubmissionForms for Blocking {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        None
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: only `blocking` makes a `Blocking`, and its operation owns the `Work` until the
         // completion; the call is made before that.
@@ -68,6 +59,25 @@ impl SubmissionForms for Blocking {
         match work.map(|work| catch_unwind(AssertUnwindSafe(work))) {
             Some(Ok(())) => 0,
             Some(Err(_)) | None => -i64::from(libc::EIO),
+        }
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::squeue;
+
+    impl LinuxForms for Blocking {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            None
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
         }
     }
 }

@@ -1,10 +1,8 @@
 //! Closes a file: `close(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Closes `file` and reports the result of `close(2)` (a network file system may report a failed
 /// write).
@@ -26,7 +24,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn close(file: File) -> Operation {
-    let mut operation = Operation::new(Close { fd: file.as_raw_fd() });
+    let mut operation = Operation::new(Close { fd: file.fd() });
     operation.file = Some(file);
     operation
 }
@@ -39,19 +37,30 @@ pub struct Close {
 }
 
 impl SubmissionForms for Close {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // A registered file is closed by its descriptor too: the queue ends the registration.
-        let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, ..*context };
-        Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the descriptor was given away with the operation: a safe operation was its last
         // holder, and the caller of `from_raw` promised it.
         syscall_result(i64::from(unsafe { libc::close(self.fd) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Close {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            // A registered file is closed by its descriptor too: the queue ends the registration.
+            let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, ..*context };
+            Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Tells the kernel how a file will be read: `posix_fadvise(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file};
+use super::{Operation, SubmissionForms};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Advice about a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ pub enum Advice {
 /// # Ok(()) }
 /// ```
 pub fn fadvise(file: &File, offset: u64, len: u64, advice: Advice) -> Operation {
-    Operation::on(Fadvise { fd: file.as_raw_fd(), offset, len, advice: advice as i32 }, file)
+    Operation::on(Fadvise { fd: file.fd(), offset, len, advice: advice as i32 }, file)
 }
 
 /// `posix_fadvise(2)`.
@@ -55,21 +53,32 @@ pub struct Fadvise {
 }
 
 impl SubmissionForms for Fadvise {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let len = i64::from(u32::try_from(self.len).ok()?); // The SQE has 32 bits for it.
-        Some(on_file!(context, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
-            .offset(self.offset)
-            .build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only. It returns the errno instead of setting it.
         -i64::from(unsafe {
             libc::posix_fadvise64(self.fd, self.offset as i64, self.len as i64, self.advice)
         })
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Fadvise {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let len = i64::from(u32::try_from(self.len).ok()?); // The SQE has 32 bits for it.
+            Some(on_file!(context, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
+                .offset(self.offset)
+                .build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Reserves, punches or zeroes a part of a file: `fallocate(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Changes the allocation of `len` bytes from `offset` on. `mode` is that of `fallocate(2)`: 0
 /// reserves them and extends the file; `FALLOC_FL_KEEP_SIZE`, `FALLOC_FL_PUNCH_HOLE` and so on.
@@ -22,7 +20,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> Operation {
-    Operation::on(Fallocate { fd: file.as_raw_fd(), mode, offset, len }, file)
+    Operation::on(Fallocate { fd: file.fd(), mode, offset, len }, file)
 }
 
 /// `fallocate(2)`.
@@ -39,21 +37,32 @@ pub struct Fallocate {
 }
 
 impl SubmissionForms for Fallocate {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        Some(on_file!(context, self.fd, |file| opcode::Fallocate::new(file, self.len)
-            .offset(self.offset)
-            .mode(self.mode)
-            .build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe {
             libc::fallocate64(self.fd, self.mode, self.offset as i64, self.len as i64)
         }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Fallocate {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            Some(on_file!(context, self.fd, |file| opcode::Fallocate::new(file, self.len)
+                .offset(self.offset)
+                .mode(self.mode)
+                .build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

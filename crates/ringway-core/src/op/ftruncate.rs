@@ -1,10 +1,8 @@
 //! Sets a file's length: `ftruncate(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Truncates or extends `file` to `len` bytes. Errors: those of `ftruncate(2)`.
 ///
@@ -21,7 +19,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn ftruncate(file: &File, len: u64) -> Operation {
-    Operation::on(Ftruncate { fd: file.as_raw_fd(), len }, file)
+    Operation::on(Ftruncate { fd: file.fd(), len }, file)
 }
 
 /// `ftruncate(2)`.
@@ -34,16 +32,27 @@ pub struct Ftruncate {
 }
 
 impl SubmissionForms for Ftruncate {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        Some(on_file!(context, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe { libc::ftruncate64(self.fd, self.len as i64) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Ftruncate {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            Some(on_file!(context, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

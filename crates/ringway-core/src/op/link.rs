@@ -1,10 +1,8 @@
 //! Gives a file another name: `linkat(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 use std::path::Path;
 
 /// Makes `new` another name of the file `old`, both relative to the working directory. Errors:
@@ -43,7 +41,7 @@ fn make(
     new: &Path,
     flags: i32,
 ) -> Operation {
-    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     Operation::with_paths((old_dir, old), (new_dir, new), |old, new| Link {
         old_dir: fd(old_dir),
         old,
@@ -69,28 +67,39 @@ pub struct Link {
 }
 
 impl SubmissionForms for Link {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(
-            opcode::LinkAt::new(
-                types::Fd(self.old_dir),
-                self.old,
-                types::Fd(self.new_dir),
-                self.new,
-            )
-            .flags(self.flags)
-            .build(),
-        )
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
         syscall_result(i64::from(unsafe {
             libc::linkat(self.old_dir, self.old, self.new_dir, self.new, self.flags)
         }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Link {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(
+                opcode::LinkAt::new(
+                    types::Fd(self.old_dir),
+                    self.old,
+                    types::Fd(self.new_dir),
+                    self.new,
+                )
+                .flags(self.flags)
+                .build(),
+            )
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

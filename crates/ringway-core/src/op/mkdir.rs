@@ -1,10 +1,8 @@
 //! Makes a directory: `mkdirat(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 use std::path::Path;
 
 /// Makes the directory `path` with the permissions `mode` (before the umask), relative to the
@@ -29,7 +27,7 @@ pub fn mkdir_at(dir: &File, path: impl AsRef<Path>, mode: u32) -> Operation {
 }
 
 fn make(dir: Option<&File>, path: &Path, mode: u32) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     Operation::with_path(path, dir, |path| Mkdir { dir: dir_fd, path, mode })
 }
 
@@ -45,17 +43,28 @@ pub struct Mkdir {
 }
 
 impl SubmissionForms for Mkdir {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(opcode::MkDirAt::new(types::Fd(self.dir), self.path).mode(self.mode).build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion.
         syscall_result(i64::from(unsafe { libc::mkdirat(self.dir, self.path, self.mode) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Mkdir {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(opcode::MkDirAt::new(types::Fd(self.dir), self.path).mode(self.mode).build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

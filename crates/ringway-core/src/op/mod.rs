@@ -28,12 +28,15 @@
 // To add an operation, add a file here and a line to the list below; no backend changes.
 
 mod blocking;
+#[cfg(target_os = "linux")]
 mod cancel;
 mod close;
 mod fadvise;
 mod fallocate;
 mod ftruncate;
 mod link;
+#[cfg(target_os = "linux")]
+mod linux;
 mod mkdir;
 mod nop;
 mod open;
@@ -77,11 +80,13 @@ pub use write::{Write, write};
 pub use write_dsync::{WriteDsync, write_dsync};
 pub use writev::{Writev, writev};
 
+#[cfg(target_os = "linux")]
 pub(crate) use cancel::Cancel;
 pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
-use crate::sys::kaio::Iocb;
-use io_uring::squeue;
+use crate::sys::{RawFd, libc};
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{LinuxForms, SqeContext, SqeData, on_file};
 
 /// The position at which a read or a write starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,40 +143,9 @@ fn call_at(
     }
 }
 
-/// What an SQE needs in addition to the operation: registrations of the ring, and memory that stays
-/// valid while the operation is in flight.
-pub(crate) struct SqeContext {
-    /// The index of the registered file.
-    pub fixed_file: Option<u32>,
-    /// The index of the registered buffer.
-    pub fixed_buffer: Option<u16>,
-    /// The file is a socket.
-    pub socket: bool,
-    /// The flags of a transfer (`RWF_NOWAIT`).
-    pub rw_flags: i32,
-    /// Memory of this operation that the kernel reads.
-    pub data: *mut SqeData,
-}
-
-/// Structures that the kernel reads when it takes an SQE.
-#[derive(Default)]
-pub(crate) struct SqeData {
-    pub timespec: io_uring::types::Timespec,
-    pub link_timespec: io_uring::types::Timespec,
-    /// The operation with the time limit, and its deadline.
-    pub limited: Option<(crate::slots::Token, std::time::Instant)>,
-    pub open_how: Option<io_uring::types::OpenHow>,
-}
-
 /// The submission forms of an operation. A form holds only numbers and addresses; [`Operation`] and
 /// the queue keep valid what they refer to.
 pub(crate) trait SubmissionForms: Copy {
-    /// The io_uring entry; `None` if io_uring does not support the operation as it is.
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry>;
-
-    /// The Linux AIO request; `None` if Linux AIO does not support the operation.
-    fn iocb(&self) -> Option<Iocb>;
-
     /// The blocking call: the kernel's result, at least 0, or minus errno.
     fn call(&self) -> i64;
 
@@ -182,23 +156,6 @@ pub(crate) trait SubmissionForms: Copy {
         None
     }
 }
-
-/// Builds an SQE for the registered file if there is one, otherwise for the descriptor.
-macro_rules! on_file {
-    ($context:expr, $fd:expr, |$target:ident| $build:expr) => {
-        match $context.fixed_file {
-            Some(index) => {
-                let $target = io_uring::types::Fixed(index);
-                $build
-            }
-            None => {
-                let $target = io_uring::types::Fd($fd);
-                $build
-            }
-        }
-    };
-}
-pub(crate) use on_file;
 
 /// The return value of a libc call, or minus errno.
 pub(crate) fn syscall_result(returned: i64) -> i64 {
@@ -234,7 +191,7 @@ macro_rules! operations {
             }
 
             /// The opcode with this name.
-            #[cfg(feature = "testing")]
+            #[cfg(all(feature = "testing", target_os = "linux"))]
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
             }
@@ -246,22 +203,25 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => Opcode::$name,)* }
             }
 
-            #[inline]
-            pub(crate) fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-                match self { $(Self::$name(raw) => raw.sqe(context),)* }
-            }
-
-            #[inline]
-            pub(crate) fn iocb(&self) -> Option<Iocb> {
-                match self { $(Self::$name(raw) => raw.iocb(),)* }
-            }
-
             pub(crate) fn call(&self) -> i64 {
                 match self { $(Self::$name(raw) => raw.call(),)* }
             }
 
             pub(crate) fn try_call(&self) -> Option<i64> {
                 match self { $(Self::$name(raw) => raw.try_call(),)* }
+            }
+        }
+
+        #[cfg(target_os = "linux")]
+        impl Raw {
+            #[inline]
+            pub(crate) fn sqe(&self, context: &SqeContext) -> Option<io_uring::squeue::Entry> {
+                match self { $(Self::$name(raw) => raw.sqe(context),)* }
+            }
+
+            #[inline]
+            pub(crate) fn iocb(&self) -> Option<crate::sys::kaio::Iocb> {
+                match self { $(Self::$name(raw) => raw.iocb(),)* }
             }
         }
 
@@ -346,7 +306,7 @@ impl Raw {
     }
 
     /// The descriptor that it acts on, if any.
-    pub(crate) fn fd(&self) -> Option<std::os::fd::RawFd> {
+    pub(crate) fn fd(&self) -> Option<RawFd> {
         match self {
             Self::Read(x) => Some(x.fd),
             Self::Write(x) => Some(x.fd),

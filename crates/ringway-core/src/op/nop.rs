@@ -1,8 +1,6 @@
 //! Does nothing: for tests, and to measure the cost of the queue.
 
-use super::{Operation, SqeContext, SubmissionForms};
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
+use super::{Operation, SubmissionForms};
 
 /// An operation that does nothing and returns 0.
 ///
@@ -24,15 +22,26 @@ pub fn nop() -> Operation {
 pub struct Nop;
 
 impl SubmissionForms for Nop {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(opcode::Nop::new().build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         0
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Nop {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(opcode::Nop::new().build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

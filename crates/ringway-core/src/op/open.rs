@@ -1,21 +1,12 @@
 //! Opens a file: `openat2(2)`.
 
-use super::{InvalidOperation, Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{InvalidOperation, Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::file::{FileKind, Traits};
 use crate::op::Metadata;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
+use crate::sys::{self, Number, OwnedFd, RawFd, libc};
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The kernel or a filter refuses `openat2(2)` with `RESOLVE_CACHED`.
-static NO_OPEN_NOW: AtomicBool = AtomicBool::new(false);
 
 /// Why [`OpenOptions::open_now`] has not opened a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +101,11 @@ impl OpenOptions {
         self.flag(libc::O_NOFOLLOW, yes)
     }
 
+    /// Fails with ENOTDIR if the path does not lead to a directory.
+    pub fn directory(&mut self, yes: bool) -> &mut Self {
+        self.flag(libc::O_DIRECTORY, yes)
+    }
+
     /// Adds `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.flag(flags, true)
@@ -131,23 +127,19 @@ impl OpenOptions {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let (flags, mode) = self.bits().map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // std sets the access mode; the other flags are passed on.
-        let mut options = std::fs::OpenOptions::new();
-        options.read(self.read).write(self.write || self.append).mode(mode as u32);
-        options.custom_flags(
-            flags as i32
-                & !libc::O_ACCMODE
-                & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_APPEND),
-        );
-        options
-            .append(self.append)
-            .truncate(self.truncate)
-            .create(self.create)
-            .create_new(self.create_new);
-        if self.append {
-            options.write(false);
+        let path = CString::new(path.as_ref().as_os_str().as_encoded_bytes())
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let open = Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode, resolve: 0 };
+        loop {
+            match open.openat() {
+                opened @ 0.. => {
+                    let file = Open::opened(opened);
+                    return file.ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
+                }
+                error if error == -i64::from(libc::EINTR) => {}
+                error => return Err(io::Error::from_raw_os_error(-error as i32)),
+            }
         }
-        Ok(File::from(options.open(path)?))
     }
 
     /// Opens an existing regular file on this mount for reading, if the kernel has the whole path
@@ -180,51 +172,13 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         mount: u64,
     ) -> Result<(File, Metadata), NotOpened> {
-        const KEPT: i32 = libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
-        let flags = self.bits().map_err(|_| NotOpened::Other)?.0 as i32;
-        let is_plain = flags & !(KEPT | libc::O_NOFOLLOW | libc::O_CLOEXEC) == libc::O_RDONLY;
-        if !is_plain || self.resolve != 0 || NO_OPEN_NOW.load(Ordering::Relaxed) {
-            return Err(NotOpened::Other);
+        #[cfg(target_os = "linux")]
+        return linux::open_now(self, path.as_ref(), mount);
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (path, mount);
+            Err(NotOpened::Other)
         }
-        let path =
-            CString::new(path.as_ref().as_os_str().as_bytes()).map_err(|_| NotOpened::Other)?;
-        let open = |flags: i32| {
-            let flags = u64::from(flags as u32);
-            let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS;
-            Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode: 0, resolve }.call()
-        };
-        let check = |metadata: &Metadata| {
-            if metadata.mount_id() != Some(mount) {
-                return Err(NotOpened::OtherMount);
-            }
-            if metadata.is_file() { Ok(()) } else { Err(NotOpened::Other) }
-        };
-
-        let place = open(libc::O_PATH | libc::O_CLOEXEC);
-        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
-            NO_OPEN_NOW.store(true, Ordering::Relaxed);
-        }
-        let place = Open::opened(place).ok_or(NotOpened::Other)?;
-        check(&Metadata::of_file_now(&place).map_err(|_| NotOpened::Other)?)?;
-        drop(place);
-
-        // An open with O_NONBLOCK does not wait for a lease.
-        let file = Open::opened(open(flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
-        // Something else may have taken its place.
-        let metadata = Metadata::of_file_now(&file).map_err(|_| NotOpened::Other)?;
-        check(&metadata)?;
-        if flags & libc::O_NONBLOCK == 0 {
-            // On a regular file it has no meaning for `read(2)`, but some file systems and kernels
-            // let io_uring fail with EAGAIN.
-            // SAFETY: `fcntl` with F_SETFL takes numbers only, and `file` is open.
-            let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & KEPT) };
-            if set < 0 {
-                return Err(NotOpened::Other);
-            }
-        }
-        let is_direct = flags & libc::O_DIRECT != 0;
-        file.set_traits(Traits { kind: FileKind::Storage, direct: is_direct });
-        Ok((file, metadata))
     }
 
     fn flag(&mut self, flag: i32, yes: bool) -> &mut Self {
@@ -310,7 +264,7 @@ pub fn open_at(dir: &File, path: impl AsRef<Path>, options: &OpenOptions) -> Ope
 }
 
 fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     let (bits, invalid) = match options.bits() {
         Ok(bits) => (bits, None),
         Err(invalid) => ((0, 0), Some(invalid)),
@@ -349,7 +303,7 @@ impl Open {
         let fd = RawFd::try_from(result).ok().filter(|fd| *fd >= 0)?;
         // SAFETY: the kernel has just made this descriptor for this operation, and a result is
         // converted once: it has no other owner.
-        Some(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Some(File::from(unsafe { sys::owned(fd) }))
     }
 
     /// True if the blocking call may wait forever: for the other end of a FIFO, or for a device (a
@@ -361,6 +315,17 @@ impl Open {
         {
             return false;
         }
+        self.is_fifo_or_device()
+    }
+
+    #[cfg(windows)]
+    fn is_fifo_or_device(&self) -> bool {
+        false
+    }
+
+    #[cfg(unix)]
+    fn is_fifo_or_device(&self) -> bool {
+        let flags = self.flags as i32;
         let mut stat_flags = libc::AT_NO_AUTOMOUNT;
         if flags & libc::O_NOFOLLOW != 0 {
             stat_flags |= libc::AT_SYMLINK_NOFOLLOW;
@@ -370,7 +335,7 @@ impl Open {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion; `stat` lives on this stack during the call.
         let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, stat_flags) } == 0;
-        match stat.st_mode & libc::S_IFMT {
+        match stat.st_mode as u32 & libc::S_IFMT {
             libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
             libc::S_IFCHR => found,
             _ => false,
@@ -383,7 +348,7 @@ impl Open {
     pub(crate) fn detach(&self) -> io::Result<DetachedOpen> {
         // SAFETY: the operation, or the caller of `from_raw`, keeps the directory open until the
         // completion.
-        let dir = (self.dir != libc::AT_FDCWD).then(|| unsafe { BorrowedFd::borrow_raw(self.dir) });
+        let dir = (self.dir != libc::AT_FDCWD).then(|| unsafe { sys::borrowed(self.dir) });
         Ok(DetachedOpen {
             dir: dir.map(|dir| dir.try_clone_to_owned()).transpose()?,
             // SAFETY: likewise; `path` is a valid C string.
@@ -409,24 +374,12 @@ impl DetachedOpen {
     /// The blocking call: the descriptor, or minus errno.
     pub(crate) fn call(&self) -> i64 {
         let Self { flags, mode, resolve, .. } = *self;
-        let dir = self.dir.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
+        let dir = self.dir.as_ref().map_or(libc::AT_FDCWD, Number::number);
         Open { dir, path: self.path.as_ptr(), flags, mode, resolve }.call()
     }
 }
 
 impl SubmissionForms for Open {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
-        // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
-        // backend guarantees both. No other reference to it exists while the SQE is made.
-        let how = unsafe { (*context.data).open_how.insert(how) };
-        Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: `open_how` is plain numbers, for which all zeroes are valid.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -435,13 +388,40 @@ impl SubmissionForms for Open {
         how.resolve = self.resolve;
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion; `how` lives on this stack during the call.
+        #[cfg(not(target_os = "linux"))]
+        return syscall_result(unsafe { libc::openat2(self.dir, self.path, &how) } as i64);
+        #[cfg(target_os = "linux")]
+        self.openat2(&how)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Open {
+    fn openat(&self) -> i64 {
+        self.call()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Open {
+    /// As [`call`](SubmissionForms::call), without `RESOLVE_*`.
+    fn openat(&self) -> i64 {
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
+        // the completion.
+        syscall_result(i64::from(unsafe {
+            libc::openat(self.dir, self.path, self.flags as i32, self.mode as u32)
+        }))
+    }
+
+    fn openat2(&self, how: &libc::open_how) -> i64 {
+        // SAFETY: as in `call`.
         let opened = syscall_result(unsafe {
             libc::syscall(
                 libc::SYS_openat2,
                 self.dir,
                 self.path,
-                &raw const how,
-                std::mem::size_of_val(&how),
+                std::ptr::from_ref(how),
+                size_of_val(how),
             )
         });
         // Kernels before 5.6 do not have openat2, and some filters refuse it. Without RESOLVE_*
@@ -449,19 +429,100 @@ impl SubmissionForms for Open {
         if self.resolve == 0
             && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened)
         {
-            // SAFETY: as above.
-            return syscall_result(i64::from(unsafe {
-                libc::openat(self.dir, self.path, self.flags as i32, self.mode as u32)
-            }));
+            return self.openat();
         }
         opened
     }
 }
 
-#[cfg(test)]
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::file::{FileKind, Traits};
+    use crate::op::Metadata;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+    use std::os::unix::ffi::OsStrExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The kernel or a filter refuses `openat2(2)` with `RESOLVE_CACHED`.
+    static NO_OPEN_NOW: AtomicBool = AtomicBool::new(false);
+
+    /// As [`OpenOptions::open_now`].
+    pub(super) fn open_now(
+        options: &OpenOptions,
+        path: &Path,
+        mount: u64,
+    ) -> Result<(File, Metadata), NotOpened> {
+        const KEPT: i32 = libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+        let flags = options.bits().map_err(|_| NotOpened::Other)?.0 as i32;
+        let is_plain = flags & !(KEPT | libc::O_NOFOLLOW | libc::O_CLOEXEC) == libc::O_RDONLY;
+        if !is_plain || options.resolve != 0 || NO_OPEN_NOW.load(Ordering::Relaxed) {
+            return Err(NotOpened::Other);
+        }
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotOpened::Other)?;
+        let open = |flags: i32| {
+            let flags = u64::from(flags as u32);
+            let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS;
+            Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode: 0, resolve }.call()
+        };
+        let check = |metadata: &Metadata| {
+            if metadata.mount_id() != Some(mount) {
+                return Err(NotOpened::OtherMount);
+            }
+            if metadata.is_file() { Ok(()) } else { Err(NotOpened::Other) }
+        };
+
+        let place = open(libc::O_PATH | libc::O_CLOEXEC);
+        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
+            NO_OPEN_NOW.store(true, Ordering::Relaxed);
+        }
+        let place = Open::opened(place).ok_or(NotOpened::Other)?;
+        check(&Metadata::of_file_now(&place).map_err(|_| NotOpened::Other)?)?;
+        drop(place);
+
+        // An open with O_NONBLOCK does not wait for a lease.
+        let file = Open::opened(open(flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
+        // Something else may have taken its place.
+        let metadata = Metadata::of_file_now(&file).map_err(|_| NotOpened::Other)?;
+        check(&metadata)?;
+        if flags & libc::O_NONBLOCK == 0 {
+            // On a regular file it has no meaning for `read(2)`, but some file systems and kernels
+            // let io_uring fail with EAGAIN.
+            // SAFETY: `fcntl` with F_SETFL takes numbers only, and `file` is open.
+            let set = unsafe { libc::fcntl(file.fd(), libc::F_SETFL, flags & KEPT) };
+            if set < 0 {
+                return Err(NotOpened::Other);
+            }
+        }
+        let is_direct = flags & libc::O_DIRECT != 0;
+        file.set_traits(Traits { kind: FileKind::Storage, direct: is_direct });
+        Ok((file, metadata))
+    }
+
+    impl LinuxForms for Open {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let how = types::OpenHow::new().flags(self.flags).mode(self.mode).resolve(self.resolve);
+            // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
+            // backend guarantees both. No other reference to it exists while the SQE is made.
+            let how = unsafe { (*context.data).open_how.insert(how) };
+            Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
 
     fn flags(file: &File) -> i32 {
         // SAFETY: `fcntl` with F_GETFL takes numbers only.

@@ -4,11 +4,11 @@
 use super::blocking::Work;
 use super::{CURRENT_POSITION, Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
+use crate::sys::libc;
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
 use std::ffi::CString;
 use std::num::NonZeroU64;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,7 +215,7 @@ impl Operation {
         second: (Option<&File>, &Path),
         make_raw: impl FnOnce(*const libc::c_char, *const libc::c_char) -> F,
     ) -> Self {
-        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        let c_string = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes());
         let (strings, invalid) = match (c_string(first.1), c_string(second.1)) {
             (Ok(first), Ok(second)) => ([first, second], None),
             _ => (Default::default(), Some(InvalidOperation::NulInPath)),

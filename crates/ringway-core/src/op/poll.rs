@@ -1,10 +1,8 @@
 //! Waits until a descriptor is ready: `poll(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::{self, Iocb};
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Events to wait for: bits of `poll(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +32,7 @@ impl Readiness {
 /// # Ok(()) }
 /// ```
 pub fn poll(file: &File, events: Readiness) -> Operation {
-    Operation::on(Poll { fd: file.as_raw_fd(), events: events.0 }, file)
+    Operation::on(Poll { fd: file.fd(), events: events.0 }, file)
 }
 
 /// `poll(2)` on one descriptor.
@@ -73,17 +71,31 @@ impl Poll {
 }
 
 impl SubmissionForms for Poll {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        Some(on_file!(context, self.fd, |file| opcode::PollAdd::new(file, u32::from(self.events))
-            .build()))
-    }
-
-    /// `IOCB_CMD_POLL` (4.18) takes the events in place of the buffer's address.
-    fn iocb(&self) -> Option<Iocb> {
-        Some(Iocb::new(kaio::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
-    }
-
     fn call(&self) -> i64 {
         self.wait(-1)
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Poll {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            Some(on_file!(context, self.fd, |file| opcode::PollAdd::new(
+                file,
+                u32::from(self.events)
+            )
+            .build()))
+        }
+
+        /// `IOCB_CMD_POLL` (4.18) takes the events in place of the buffer's address.
+        fn iocb(&self) -> Option<Iocb> {
+            Some(Iocb::new(kaio::IOCB_CMD_POLL, self.fd, u64::from(self.events), 0, 0))
+        }
     }
 }

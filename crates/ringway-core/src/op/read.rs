@@ -2,12 +2,10 @@
 
 use super::{
     CURRENT_POSITION, InvalidOperation, MIN_DEVICE_REQUEST, Operation, Position, Resources,
-    SqeContext, SubmissionForms, Transfer, call_at, on_file, syscall_result,
+    SubmissionForms, Transfer, call_at, syscall_result,
 };
-use crate::sys::kaio::{self, Iocb};
+use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
 
 /// Reads from `file` at `position` into the whole of `buffer` (its length, not its capacity).
 ///
@@ -44,7 +42,7 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position
         file.largest_request();
     }
     let raw = Read {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         buf: std::ptr::null_mut(),
         len: buffer.len(),
         offset: position.into().raw(),
@@ -76,7 +74,7 @@ pub fn read_spare(
 ) -> Operation {
     let spare = spare.into();
     let raw = Read {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         buf: std::ptr::null_mut(),
         len: spare.len(),
         offset: position.into().raw(),
@@ -131,12 +129,8 @@ impl File {
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
             // The read ends before this call returns, and until then nothing else uses the memory.
-            let raw = Read {
-                fd: self.as_raw_fd(),
-                buf: first.wrapping_add(read),
-                len: len - read,
-                offset: at,
-            };
+            let raw =
+                Read { fd: self.fd(), buf: first.wrapping_add(read), len: len - read, offset: at };
             match raw.try_call()? {
                 0 => break,
                 INTERRUPTED => {}
@@ -182,37 +176,6 @@ impl Read {
 }
 
 impl SubmissionForms for Read {
-    #[inline]
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // A read of zero bytes fails on some files (EISDIR), which a ring does not report.
-        let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
-        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
-            _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
-            Some(index) => opcode::ReadFixed::new(file, self.buf, len, index)
-                .offset(self.offset)
-                .rw_flags(context.rw_flags)
-                .build(),
-            None => opcode::Read::new(file, self.buf, len)
-                .offset(self.offset)
-                .rw_flags(context.rw_flags)
-                .build(),
-        }))
-    }
-
-    #[inline]
-    fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURRENT_POSITION {
-            return None;
-        }
-        Some(Iocb::new(
-            kaio::IOCB_CMD_PREAD,
-            self.fd,
-            self.buf as u64,
-            self.len as u64,
-            self.offset,
-        ))
-    }
-
     fn call(&self) -> i64 {
         let at_position = || {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of
@@ -237,5 +200,47 @@ impl SubmissionForms for Read {
             } as i64)
         };
         Some(call_at(self.offset, read, || read(-1)))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Read {
+        #[inline]
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            // A read of zero bytes fails on some files (EISDIR), which a ring does not report.
+            let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
+            Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
+                _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
+                Some(index) => opcode::ReadFixed::new(file, self.buf, len, index)
+                    .offset(self.offset)
+                    .rw_flags(context.rw_flags)
+                    .build(),
+                None => opcode::Read::new(file, self.buf, len)
+                    .offset(self.offset)
+                    .rw_flags(context.rw_flags)
+                    .build(),
+            }))
+        }
+
+        #[inline]
+        fn iocb(&self) -> Option<Iocb> {
+            if self.offset == CURRENT_POSITION {
+                return None;
+            }
+            Some(Iocb::new(
+                kaio::IOCB_CMD_PREAD,
+                self.fd,
+                self.buf as u64,
+                self.len as u64,
+                self.offset,
+            ))
+        }
     }
 }

@@ -2,13 +2,11 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, InvalidOperation, Operation, Position, Raw, Read, Resources, SqeContext,
-    SubmissionForms, Transfer, Vectored, call_at, on_file, syscall_result,
+    CURRENT_POSITION, InvalidOperation, Operation, Position, Raw, Read, Resources, SubmissionForms,
+    Transfer, Vectored, call_at, syscall_result,
 };
 use crate::File;
-use crate::sys::kaio::{self, Iocb};
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Reads from `file` at `position` into `buffers`, one after the other.
 ///
@@ -32,7 +30,7 @@ use std::os::fd::{AsRawFd, RawFd};
 pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) -> Operation {
     let invalid = if buffers.writable() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
     let raw = Readv {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
         offset: position.into().raw(),
@@ -74,22 +72,6 @@ impl Readv {
 }
 
 impl SubmissionForms for Readv {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let (iov, count) = clamp_iovecs(self.iov, self.count);
-        Some(on_file!(context, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
-            .offset(self.offset)
-            .rw_flags(context.rw_flags)
-            .build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURRENT_POSITION {
-            return None;
-        }
-        let (iov, count) = clamp_iovecs(self.iov, self.count);
-        Some(Iocb::new(kaio::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
-    }
-
     fn call(&self) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
@@ -114,5 +96,32 @@ impl SubmissionForms for Readv {
             )
         };
         Some(call_at(self.offset, read, || read(-1)))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Readv {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let (iov, count) = clamp_iovecs(self.iov, self.count);
+            Some(on_file!(context, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
+                .offset(self.offset)
+                .rw_flags(context.rw_flags)
+                .build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            if self.offset == CURRENT_POSITION {
+                return None;
+            }
+            let (iov, count) = clamp_iovecs(self.iov, self.count);
+            Some(Iocb::new(kaio::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Renames or moves a file: `renameat2(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 use std::path::Path;
 
 /// Renames `from` to `to`, both relative to the working directory. An existing file at `to` is
@@ -45,7 +43,7 @@ fn make(
     to: &Path,
     flags: u32,
 ) -> Operation {
-    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     Operation::with_paths((from_dir, from), (to_dir, to), |from, to| Rename {
         from_dir: fd(from_dir),
         from,
@@ -71,28 +69,39 @@ pub struct Rename {
 }
 
 impl SubmissionForms for Rename {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(
-            opcode::RenameAt::new(
-                types::Fd(self.from_dir),
-                self.from,
-                types::Fd(self.to_dir),
-                self.to,
-            )
-            .flags(self.flags)
-            .build(),
-        )
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
         syscall_result(i64::from(unsafe {
             libc::renameat2(self.from_dir, self.from, self.to_dir, self.to, self.flags)
         }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Rename {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(
+                opcode::RenameAt::new(
+                    types::Fd(self.from_dir),
+                    self.from,
+                    types::Fd(self.to_dir),
+                    self.to,
+                )
+                .flags(self.flags)
+                .build(),
+            )
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Reads a file's metadata: `statx(2)`.
 
-use super::{Operation, Resources, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, Resources, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
+use crate::sys::{RawFd, libc};
 use std::fmt;
+#[cfg(unix)]
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+#[cfg(unix)]
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -47,7 +47,7 @@ pub fn statx_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
     let mut buffer = Box::new(Metadata::empty());
     let statx = &raw mut buffer.0;
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     let mut operation = Operation::with_path(path, dir, |path| Statx {
         dir: dir_fd,
         path,
@@ -78,20 +78,6 @@ pub struct Statx {
 }
 
 impl SubmissionForms for Statx {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        let buffer = self.buffer.cast::<types::statx>();
-        Some(
-            opcode::Statx::new(types::Fd(self.dir), self.path, buffer)
-                .flags(self.flags)
-                .mask(self.mask)
-                .build(),
-        )
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string and
         // `buffer` valid for writes until the completion.
@@ -102,7 +88,8 @@ impl SubmissionForms for Statx {
 }
 
 /// Metadata of a file, as `statx(2)` reports it. The numbers ([`ino`](MetadataExt::ino),
-/// [`uid`](MetadataExt::uid) and so on) come with [`std::os::unix::fs::MetadataExt`].
+/// [`uid`](MetadataExt::uid) and so on) come with [`std::os::unix::fs::MetadataExt`], where the
+/// system has it.
 #[derive(Clone, Copy)]
 pub struct Metadata(pub(crate) libc::statx);
 
@@ -112,12 +99,13 @@ impl Metadata {
         Self(unsafe { std::mem::zeroed() })
     }
 
+    #[cfg(target_os = "linux")]
     /// The metadata of an open file as far as this machine knows it, with its mount: no server is
     /// asked. Errors: those of `statx(2)`.
     pub(crate) fn of_file_now(file: &File) -> io::Result<Self> {
         let mut metadata = Self::empty();
         let statx = Statx {
-            dir: file.as_raw_fd(),
+            dir: file.fd(),
             path: c"".as_ptr(),
             flags: libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC,
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
@@ -171,6 +159,7 @@ impl Metadata {
     }
 
     /// The permissions.
+    #[cfg(unix)]
     pub fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.mode())
     }
@@ -200,6 +189,7 @@ impl Metadata {
     }
 
     /// The complete result of `statx(2)`.
+    #[cfg(target_os = "linux")]
     pub fn as_raw_statx(&self) -> &libc::statx {
         &self.0
     }
@@ -218,6 +208,7 @@ fn time(timestamp: &libc::statx_timestamp) -> io::Result<SystemTime> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+#[cfg(unix)]
 impl MetadataExt for Metadata {
     fn dev(&self) -> u64 {
         libc::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
@@ -352,5 +343,30 @@ impl fmt::Debug for FileType {
             _ => "unknown",
         };
         write!(f, "FileType({name})")
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Statx {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            let buffer = self.buffer.cast::<types::statx>();
+            Some(
+                opcode::Statx::new(types::Fd(self.dir), self.path, buffer)
+                    .flags(self.flags)
+                    .mask(self.mask)
+                    .build(),
+            )
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Makes a symbolic link: `symlinkat(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 use std::path::Path;
 
 /// Makes `path`, relative to the working directory, a symbolic link to `target`. Errors: those of
@@ -29,7 +27,7 @@ pub fn symlink_at(target: impl AsRef<Path>, dir: &File, path: impl AsRef<Path>) 
 }
 
 fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     Operation::with_paths((None, target), (dir, path), |target, path| Symlink {
         target,
         dir: dir_fd,
@@ -49,17 +47,28 @@ pub struct Symlink {
 }
 
 impl SubmissionForms for Symlink {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
         syscall_result(i64::from(unsafe { libc::symlinkat(self.target, self.dir, self.path) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Symlink {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Makes a file's data durable: `fsync(2)`, `fdatasync(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::{self, Iocb};
-use io_uring::{opcode, squeue, types::FsyncFlags};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Waits until everything written to `file` is on the device, including its metadata.
 ///
@@ -26,12 +24,12 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn fsync(file: &File) -> Operation {
-    Operation::on(Fsync { fd: file.as_raw_fd(), data_only: false }, file)
+    Operation::on(Fsync { fd: file.fd(), data_only: false }, file)
 }
 
 /// As [`fsync`], without metadata that is not needed to read the data (`fdatasync(2)`).
 pub fn fdatasync(file: &File) -> Operation {
-    Operation::on(Fsync { fd: file.as_raw_fd(), data_only: true }, file)
+    Operation::on(Fsync { fd: file.fd(), data_only: true }, file)
 }
 
 /// `fsync(2)` or `fdatasync(2)`.
@@ -44,20 +42,31 @@ pub struct Fsync {
 }
 
 impl SubmissionForms for Fsync {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let flags = if self.data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
-        Some(on_file!(context, self.fd, |file| opcode::Fsync::new(file).flags(flags).build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        let command = if self.data_only { kaio::IOCB_CMD_FDSYNC } else { kaio::IOCB_CMD_FSYNC };
-        Some(Iocb::new(command, self.fd, 0, 0, 0))
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the call takes a number; for a descriptor that is not open it fails with EBADF.
         syscall_result(i64::from(unsafe {
             if self.data_only { libc::fdatasync(self.fd) } else { libc::fsync(self.fd) }
         }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue, types::FsyncFlags};
+
+    impl LinuxForms for Fsync {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let flags = if self.data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+            Some(on_file!(context, self.fd, |file| opcode::Fsync::new(file).flags(flags).build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            let command = if self.data_only { kaio::IOCB_CMD_FDSYNC } else { kaio::IOCB_CMD_FSYNC };
+            Some(Iocb::new(command, self.fd, 0, 0, 0))
+        }
     }
 }

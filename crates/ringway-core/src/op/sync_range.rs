@@ -1,10 +1,8 @@
 //! Starts or waits for the write-back of a part of a file: `sync_file_range(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, on_file, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Writes back the dirty pages of `len` bytes from `offset` on; a `len` of 0 means to the end.
 ///
@@ -24,7 +22,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// # Ok(()) }
 /// ```
 pub fn sync_range(file: &File, offset: u64, len: u64, flags: u32) -> Operation {
-    Operation::on(SyncRange { fd: file.as_raw_fd(), offset, len, flags }, file)
+    Operation::on(SyncRange { fd: file.fd(), offset, len, flags }, file)
 }
 
 /// `sync_file_range(2)`.
@@ -41,22 +39,33 @@ pub struct SyncRange {
 }
 
 impl SubmissionForms for SyncRange {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let len = u32::try_from(self.len).ok()?; // The SQE has 32 bits for it.
-        Some(on_file!(context, self.fd, |file| opcode::SyncFileRange::new(file, len)
-            .offset(self.offset)
-            .flags(self.flags)
-            .build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe {
             libc::sync_file_range(self.fd, self.offset as i64, self.len as i64, self.flags)
         }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for SyncRange {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let len = u32::try_from(self.len).ok()?; // The SQE has 32 bits for it.
+            Some(on_file!(context, self.fd, |file| opcode::SyncFileRange::new(file, len)
+                .offset(self.offset)
+                .flags(self.flags)
+                .build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

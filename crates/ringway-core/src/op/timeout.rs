@@ -1,8 +1,7 @@
 //! Completes after a given time.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
+use super::{Operation, SubmissionForms, syscall_result};
+use crate::sys::libc;
 use std::time::Duration;
 
 /// Completes with 0 after `duration`, counted from the submission on the monotonic clock.
@@ -30,23 +29,6 @@ pub struct Timeout {
 }
 
 impl SubmissionForms for Timeout {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
-        // backend guarantees both. No other reference to it exists while the SQE is made.
-        let timespec = unsafe {
-            // The kernel takes seconds beyond an i64 as negative, which is invalid.
-            let seconds = self.duration.as_secs().min(i64::MAX as u64);
-            (*context.data).timespec =
-                types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
-            &raw const (*context.data).timespec
-        };
-        Some(opcode::Timeout::new(timespec).build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         let seconds = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
         let time =
@@ -54,5 +36,33 @@ impl SubmissionForms for Timeout {
         // SAFETY: `time` lives on this stack during the call; a null pointer for the remainder is
         // allowed.
         syscall_result(i64::from(unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Timeout {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            // SAFETY: `context.data` belongs to this operation's slot and lives as long; the ring's
+            // backend guarantees both. No other reference to it exists while the SQE is made.
+            let timespec = unsafe {
+                // The kernel takes seconds beyond an i64 as negative, which is invalid.
+                let seconds = self.duration.as_secs().min(i64::MAX as u64);
+                (*context.data).timespec =
+                    types::Timespec::new().sec(seconds).nsec(self.duration.subsec_nanos());
+                &raw const (*context.data).timespec
+            };
+            Some(opcode::Timeout::new(timespec).build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Removes a name: `unlinkat(2)`, `rmdir(2)`.
 
-use super::{Operation, SqeContext, SubmissionForms, syscall_result};
+use super::{Operation, SubmissionForms, syscall_result};
 use crate::File;
-use crate::sys::kaio::Iocb;
-use io_uring::{opcode, squeue, types};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 use std::path::Path;
 
 /// Removes the file `path`, relative to the working directory. Errors: those of `unlink(2)`.
@@ -37,7 +35,7 @@ pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
 }
 
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.as_raw_fd());
+    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     Operation::with_path(path, dir, |path| Unlink { dir: dir_fd, path, flags })
 }
 
@@ -53,17 +51,28 @@ pub struct Unlink {
 }
 
 impl SubmissionForms for Unlink {
-    fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-        Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        None
-    }
-
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion.
         syscall_result(i64::from(unsafe { libc::unlinkat(self.dir, self.path, self.flags) }))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue, types};
+
+    impl LinuxForms for Unlink {
+        fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            None
+        }
     }
 }

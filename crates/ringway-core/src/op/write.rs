@@ -1,13 +1,11 @@
 //! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    CURRENT_POSITION, Operation, Position, Resources, SqeContext, SubmissionForms, Transfer,
-    call_at, on_file, syscall_result,
+    CURRENT_POSITION, Operation, Position, Resources, SubmissionForms, Transfer, call_at,
+    syscall_result,
 };
-use crate::sys::kaio::{self, Iocb};
+use crate::sys::{RawFd, libc};
 use crate::{Buffer, File};
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
 
 /// Writes the whole of `buffer` to `file` at `position`.
 ///
@@ -39,7 +37,7 @@ use std::os::fd::{AsRawFd, RawFd};
 pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let buffer = buffer.into();
     let raw = Write {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         buf: std::ptr::null(),
         len: buffer.len(),
         offset: position.into().raw(),
@@ -79,37 +77,6 @@ impl Write {
 }
 
 impl SubmissionForms for Write {
-    #[inline]
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let len = u32::try_from(self.len).ok()?;
-        Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
-            _ if context.socket =>
-                opcode::Send::new(file, self.buf, len).flags(libc::MSG_NOSIGNAL).build(),
-            Some(index) => opcode::WriteFixed::new(file, self.buf, len, index)
-                .offset(self.offset)
-                .rw_flags(context.rw_flags)
-                .build(),
-            None => opcode::Write::new(file, self.buf, len)
-                .offset(self.offset)
-                .rw_flags(context.rw_flags)
-                .build(),
-        }))
-    }
-
-    #[inline]
-    fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURRENT_POSITION {
-            return None;
-        }
-        Some(Iocb::new(
-            kaio::IOCB_CMD_PWRITE,
-            self.fd,
-            self.buf as u64,
-            self.len as u64,
-            self.offset,
-        ))
-    }
-
     fn call(&self) -> i64 {
         let at_position = || {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
@@ -134,5 +101,47 @@ impl SubmissionForms for Write {
             } as i64)
         };
         Some(call_at(self.offset, write, || write(-1)))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Write {
+        #[inline]
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let len = u32::try_from(self.len).ok()?;
+            Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
+                _ if context.socket =>
+                    opcode::Send::new(file, self.buf, len).flags(libc::MSG_NOSIGNAL).build(),
+                Some(index) => opcode::WriteFixed::new(file, self.buf, len, index)
+                    .offset(self.offset)
+                    .rw_flags(context.rw_flags)
+                    .build(),
+                None => opcode::Write::new(file, self.buf, len)
+                    .offset(self.offset)
+                    .rw_flags(context.rw_flags)
+                    .build(),
+            }))
+        }
+
+        #[inline]
+        fn iocb(&self) -> Option<Iocb> {
+            if self.offset == CURRENT_POSITION {
+                return None;
+            }
+            Some(Iocb::new(
+                kaio::IOCB_CMD_PWRITE,
+                self.fd,
+                self.buf as u64,
+                self.len as u64,
+                self.offset,
+            ))
+        }
     }
 }

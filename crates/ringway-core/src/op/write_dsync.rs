@@ -1,13 +1,10 @@
 //! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
-    Operation, Position, Resources, SqeContext, SubmissionForms, Transfer, Write, call_at, on_file,
-    syscall_result,
+    Operation, Position, Resources, SubmissionForms, Transfer, Write, call_at, syscall_result,
 };
-use crate::sys::kaio::Iocb;
+use crate::sys::libc;
 use crate::{Buffer, File};
-use io_uring::{opcode, squeue};
-use std::os::fd::AsRawFd;
 
 /// As [`write`](super::write()), but the bytes are on the device when it completes, as if the file
 /// had been opened with `O_DSYNC`. It does not cover other writes: use
@@ -39,7 +36,7 @@ pub fn write_dsync(
 ) -> Operation {
     let buffer = buffer.into();
     let write = Write {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         buf: std::ptr::null(),
         len: buffer.len(),
         offset: position.into().raw(),
@@ -62,18 +59,6 @@ impl WriteDsync {
 }
 
 impl SubmissionForms for WriteDsync {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let Write { fd, buf, len, offset } = self.0;
-        let len = u32::try_from(len).ok()?;
-        Some(on_file!(context, fd, |file| {
-            opcode::Write::new(file, buf, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
-        }))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        Some(self.0.iocb()?.rw_flags(libc::RWF_DSYNC as u32))
-    }
-
     fn call(&self) -> i64 {
         let Write { fd, buf, len, offset } = self.0;
         let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
@@ -85,5 +70,28 @@ impl SubmissionForms for WriteDsync {
             )
         };
         call_at(offset, write, || write(-1))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::Iocb;
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for WriteDsync {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let Write { fd, buf, len, offset } = self.0;
+            let len = u32::try_from(len).ok()?;
+            Some(on_file!(context, fd, |file| {
+                opcode::Write::new(file, buf, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+            }))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            Some(self.0.iocb()?.rw_flags(libc::RWF_DSYNC as u32))
+        }
     }
 }

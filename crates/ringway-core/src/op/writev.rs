@@ -2,13 +2,11 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, Operation, Position, Raw, Resources, SqeContext, SubmissionForms, Transfer,
-    Vectored, Write, call_at, on_file, syscall_result,
+    CURRENT_POSITION, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Vectored,
+    Write, call_at, syscall_result,
 };
 use crate::File;
-use crate::sys::kaio::{self, Iocb};
-use io_uring::{opcode, squeue};
-use std::os::fd::{AsRawFd, RawFd};
+use crate::sys::{RawFd, libc};
 
 /// Writes `buffers`, one after the other, to `file` at `position`.
 ///
@@ -29,7 +27,7 @@ use std::os::fd::{AsRawFd, RawFd};
 /// ```
 pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> Operation {
     let raw = Writev {
-        fd: file.as_raw_fd(),
+        fd: file.fd(),
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
         offset: position.into().raw(),
@@ -71,22 +69,6 @@ impl Writev {
 }
 
 impl SubmissionForms for Writev {
-    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-        let (iov, count) = clamp_iovecs(self.iov, self.count);
-        Some(on_file!(context, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
-            .offset(self.offset)
-            .rw_flags(context.rw_flags)
-            .build()))
-    }
-
-    fn iocb(&self) -> Option<Iocb> {
-        if self.offset == CURRENT_POSITION {
-            return None;
-        }
-        let (iov, count) = clamp_iovecs(self.iov, self.count);
-        Some(Iocb::new(kaio::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
-    }
-
     fn call(&self) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
@@ -111,5 +93,32 @@ impl SubmissionForms for Writev {
             )
         };
         Some(call_at(self.offset, write, || write(-1)))
+    }
+}
+
+/// The submission forms of Linux's queues.
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::sys::kaio::{self, Iocb};
+    use io_uring::{opcode, squeue};
+
+    impl LinuxForms for Writev {
+        fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
+            let (iov, count) = clamp_iovecs(self.iov, self.count);
+            Some(on_file!(context, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
+                .offset(self.offset)
+                .rw_flags(context.rw_flags)
+                .build()))
+        }
+
+        fn iocb(&self) -> Option<Iocb> {
+            if self.offset == CURRENT_POSITION {
+                return None;
+            }
+            let (iov, count) = clamp_iovecs(self.iov, self.count);
+            Some(Iocb::new(kaio::IOCB_CMD_PWRITEV, self.fd, iov as u64, count as u64, self.offset))
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! and buffers. The operations are in the other part, [`Table`](super::Table).
 
 use super::fixed::Fixed;
-use super::options::{ChosenBackend, real_read};
+use super::options::ChosenBackend;
 use super::routing::{Route, Routing};
 use super::submit::submit_to_fallback;
 use super::{BackendKind, Explanation, Options, QueueStats};
@@ -12,9 +12,9 @@ use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event, EventKind, Job, Wait};
 use crate::fork::OwnerProcess;
 use crate::refusal::{Feature, Refusal};
+use crate::sys::{self, BorrowedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// How long to wait for the main backend while KAIO has jobs that signal nothing.
@@ -137,7 +137,7 @@ impl Backends {
         self.forward_fallback_signal();
         self.wake_for_silent_jobs();
         // SAFETY: the backend owns the descriptor and lives at least as long as this borrow.
-        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+        Ok(unsafe { sys::borrowed(fd) })
     }
 
     pub(super) fn fallback(&mut self) -> Option<&mut Threads> {
@@ -194,13 +194,12 @@ impl Backends {
     /// main backend waits for both.
     fn kaio(&mut self) -> Option<&mut Kaio> {
         if self.kaio.is_none() && self.routing.goes_to_kaio() {
-            let requests = self.options.kaio_requests();
             let eventfd = self.fallback().and_then(|fallback| fallback.eventfd().ok());
             let built = match eventfd {
-                Some(eventfd) => Kaio::signalling(requests, eventfd),
+                Some(eventfd) => self.options.build_kaio_signalling(eventfd),
                 None => Err(libc::EMFILE),
             };
-            match built.and_then(|mut kaio| real_read(&mut kaio).map(|()| kaio)) {
+            match built {
                 Ok(kaio) => *self.kaio = Some(kaio),
                 Err(errno) => {
                     self.routing.without_kaio();

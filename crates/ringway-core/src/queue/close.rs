@@ -9,6 +9,7 @@ use crate::file::File;
 use crate::op::{Opcode, Open, Resources, Transfer};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::{Key, State, Token};
+use crate::sys::libc;
 use std::io;
 use std::time::{Duration, Instant};
 

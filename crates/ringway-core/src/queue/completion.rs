@@ -5,6 +5,7 @@ use crate::buffer::{Buffer, SpareCapacity};
 use crate::error::Error;
 use crate::file::File;
 use crate::op::{Metadata, Opcode, Resources, Vectored};
+use crate::sys::libc;
 
 /// The completion of an operation: its result, and what the operation owned.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use crate::file::File;
 use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
+use crate::sys::libc;
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;

@@ -6,7 +6,7 @@ use crate::buffer::Arena;
 use crate::file::File;
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
-use std::os::fd::AsRawFd;
+use crate::sys::libc;
 
 /// The kernel registers at most 1 GiB as one buffer.
 const MAX_BUFFER: usize = 1 << 30;
@@ -147,7 +147,7 @@ impl Backends {
         if self.fixed.file(Some(file)).is_some() {
             return Ok(());
         }
-        let registered = self.main.register_file(file.as_raw_fd());
+        let registered = self.main.register_file(file.fd());
         let index = registered.map_err(|errno| self.record_refusal(Feature::FixedFiles, errno))?;
         self.fixed.files.push((file.clone(), index));
         self.mark_available(Feature::FixedFiles);

@@ -9,8 +9,8 @@ use crate::file::File;
 use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
 use crate::slots::Key;
 use crate::split::{Attempt, Piece, Progress};
+use crate::sys::{self, OwnedFd, libc};
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
 /// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
@@ -236,7 +236,7 @@ impl<T: Default> InFlight<T> {
                 .contains(&self.result);
         // SAFETY: `take_descriptor` took the descriptor from its only owner, and the kernel has not
         // closed it.
-        is_open.then(|| unsafe { OwnedFd::from_raw_fd(close.fd) })
+        is_open.then(|| unsafe { sys::owned(close.fd) })
     }
 
     /// True if the next operation of the chain may start.

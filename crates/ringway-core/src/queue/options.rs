@@ -2,27 +2,42 @@
 
 use super::routing::Routing;
 use super::{Backends, Queue, Table, build_parts};
-#[cfg(feature = "testing")]
+use crate::backend::Backend;
+#[cfg(all(feature = "testing", target_os = "linux"))]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
 #[cfg(feature = "testing")]
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
+#[cfg(target_os = "linux")]
 use crate::backend::uring::{Settings, Uring};
-use crate::backend::{Backend, EventKind, Job};
+#[cfg(target_os = "linux")]
+use crate::backend::{EventKind, Job};
+#[cfg(target_os = "linux")]
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
-use crate::file::{File, FileKind};
+use crate::file::File;
+#[cfg(target_os = "linux")]
+use crate::file::FileKind;
+#[cfg(target_os = "linux")]
 use crate::op;
+#[cfg(target_os = "linux")]
 use crate::probe::sample::{PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
-use crate::slots::{Key, MAX_SLOTS, Token};
+use crate::slots::MAX_SLOTS;
+#[cfg(target_os = "linux")]
+use crate::slots::{Key, Token};
+#[cfg(target_os = "linux")]
+use crate::sys::Number;
+use crate::sys::{OwnedFd, RawFd, borrowed, libc};
 use std::fmt;
+#[cfg(target_os = "linux")]
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 /// A way to pass operations to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +127,9 @@ impl SqPoll {
     }
 }
 
+/// A file that is no ring.
+const NULL_DEVICE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
+
 /// The environment variable that chooses the backend.
 const BACKEND_ENV: &str = "RINGWAY_BACKEND";
 
@@ -140,7 +158,7 @@ pub struct Options {
     sync_threads: u32,
     interruptible: bool,
     strict: bool,
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", target_os = "linux"))]
     faults: Option<FaultPlan>,
     close_wait: Duration,
 }
@@ -162,7 +180,7 @@ impl Default for Options {
             sync_threads: 4,
             interruptible: false,
             strict: false,
-            #[cfg(feature = "testing")]
+            #[cfg(all(feature = "testing", target_os = "linux"))]
             faults: None,
             close_wait: Duration::from_secs(5),
         }
@@ -227,9 +245,9 @@ impl Options {
             .ring_fd()
             .map(|fd| {
                 // SAFETY: the ring's descriptor stays open while `other` is borrowed.
-                unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
+                unsafe { borrowed(fd) }.try_clone_to_owned()
             })
-            .or_else(|| Some(std::fs::File::open("/dev/null").map(OwnedFd::from)))
+            .or_else(|| Some(std::fs::File::open(NULL_DEVICE).map(OwnedFd::from)))
             .and_then(Result::ok)
             .map(Arc::new);
         self
@@ -304,7 +322,7 @@ impl Options {
     }
 
     /// Injects faults, to test programs that must handle them. With the feature `testing`.
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", target_os = "linux"))]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
@@ -404,14 +422,29 @@ impl Options {
             workers: self.threads as usize,
             sync_workers: self.sync_threads as usize,
             idle: Duration::from_secs(10),
-            interruptible: self.interruptible,
+            // (Only systems with signals have what such a wait needs.)
+            interruptible: self.interruptible && cfg!(unix),
         }
     }
 
     /// Requests that a KAIO context takes. All contexts of the machine share `fs.aio-max-nr`, so no
     /// more are reserved than can be used at once.
-    pub(super) fn kaio_requests(&self) -> u32 {
+    #[cfg(target_os = "linux")]
+    fn kaio_requests(&self) -> u32 {
         self.in_flight.min(self.entries.saturating_mul(4))
+    }
+
+    /// A KAIO backend next to another that watches this eventfd.
+    #[cfg(target_os = "linux")]
+    pub(super) fn build_kaio_signalling(&self, eventfd: RawFd) -> Result<Kaio, i32> {
+        let mut kaio = Kaio::signalling(self.kaio_requests(), eventfd)?;
+        real_read(&mut kaio)?;
+        Ok(kaio)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn build_kaio_signalling(&self, _eventfd: RawFd) -> Result<Kaio, i32> {
+        Err(libc::ENOSYS)
     }
 
     /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
@@ -451,8 +484,15 @@ impl Options {
     }
 
     fn build_backend(&self, kind: BackendKind) -> Result<BuiltBackend, Refusal> {
+        #[cfg_attr(not(target_os = "linux"), expect(unused_mut))]
         let mut built = match kind {
+            #[cfg(not(target_os = "linux"))]
+            BackendKind::Uring => return Err(Refusal::new(Feature::Uring, libc::ENOSYS)),
+            #[cfg(not(target_os = "linux"))]
+            BackendKind::Kaio => return Err(Refusal::new(Feature::Kaio, libc::ENOSYS)),
+            #[cfg(target_os = "linux")]
             BackendKind::Uring => self.build_uring()?,
+            #[cfg(target_os = "linux")]
             BackendKind::Kaio => {
                 let kaio = Kaio::new(self.kaio_requests())
                     .map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
@@ -473,6 +513,7 @@ impl Options {
             #[cfg(feature = "testing")]
             BackendKind::Null => BuiltBackend::new(Box::<Null>::default()),
         };
+        #[cfg(target_os = "linux")]
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
@@ -482,12 +523,13 @@ impl Options {
         };
         // Threads make ordinary system calls: a trial would prove nothing, and they need no
         // descriptor.
+        #[cfg(target_os = "linux")]
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
             && !built.available.contains(&Feature::IoPoll)
         {
             real_read(&mut *built.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
-        #[cfg(feature = "testing")]
+        #[cfg(all(feature = "testing", target_os = "linux"))]
         if let Some(plan) = &self.faults {
             let faulty = Faulty::new(built.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
@@ -497,6 +539,7 @@ impl Options {
     }
 
     /// Builds a ring. It polls for completions only if a real read of the file succeeds that way.
+    #[cfg(target_os = "linux")]
     fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
         let mut settings = Settings {
             // An operation with a time limit takes two entries at once.
@@ -506,7 +549,7 @@ impl Options {
                 let idle = u32::try_from(sqpoll.idle.as_millis()).unwrap_or(u32::MAX);
                 (idle, sqpoll.cpu)
             }),
-            attach: self.attach.as_ref().map(|fd| fd.as_raw_fd()),
+            attach: self.attach.as_ref().map(|fd| fd.number()),
             iopoll: self.iopoll.is_some(),
             single_issuer: self.single_issuer,
             eventfd: self.eventfd,
@@ -552,14 +595,14 @@ impl Options {
 /// The chosen backend, and the explanation of the choice.
 pub(super) struct ChosenBackend {
     pub(super) backend: Box<dyn Backend>,
-    pub(super) ring_fd: Option<i32>,
+    pub(super) ring_fd: Option<RawFd>,
     pub(super) routing: Routing,
     pub(super) explanation: Explanation,
 }
 
 struct BuiltBackend {
     backend: Box<dyn Backend>,
-    ring_fd: Option<i32>,
+    ring_fd: Option<RawFd>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
 }
@@ -593,22 +636,25 @@ impl fmt::Display for Explanation {
     }
 }
 
+#[cfg(target_os = "linux")]
 /// A token that no operation has.
 fn trial_token() -> Token {
     Token::new(Key { index: 0, generation: NonZeroU32::MAX }, 0)
 }
 
+#[cfg(target_os = "linux")]
 /// How long a trial may take before the backend counts as refused.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
+#[cfg(target_os = "linux")]
 /// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
 /// nothing: some sandboxes allow that and then refuse every operation.
-pub(super) fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
+fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if no result comes: the kernel may still write to it.
     let buffer = Box::leak(Box::new(pages(PAGE)));
     let read =
-        op::Read { fd: sample.file().as_raw_fd(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+        op::Read { fd: sample.file().number(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
     sample.set_nonblocking(true);
     let mut result = run_trial(backend, op::Raw::Read(read))?;
     if result == Err(libc::EAGAIN) {
@@ -621,18 +667,20 @@ pub(super) fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
+#[cfg(target_os = "linux")]
 /// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
-    let read = op::Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
+    let read = op::Read { fd: file.fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
     let result = run_trial(backend, op::Raw::Read(read))?;
     // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
     result.map(|_| ())
 }
 
+#[cfg(target_os = "linux")]
 /// Runs one job on a backend that has no other: returns its result or errno. An outer error means
 /// that the job has not completed.
 fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {

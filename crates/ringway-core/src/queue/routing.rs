@@ -14,7 +14,7 @@
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Operation, Raw};
 use crate::refusal::{Feature, Refusal};
-use std::os::fd::RawFd;
+use crate::sys::{RawFd, libc};
 
 /// Transfers from one check of a file to the next.
 const SHORTEST_RUN: u16 = 64;
@@ -311,8 +311,8 @@ impl Routing {
         Some(Refusal {
             feature: Feature::AsyncDirect,
             errno: if self.unsupported > 0 { libc::EOPNOTSUPP } else { libc::EAGAIN },
-            meaning: format!("{}: {why}; {then}", found.join(", ")).into(),
-            fix: fixes.join("; ").into(),
+            meaning: format!("{}: {why}; {then}", found.join(", ")),
+            fix: fixes.join("; "),
         })
     }
 }

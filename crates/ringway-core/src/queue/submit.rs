@@ -11,7 +11,7 @@ use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
-use std::os::fd::IntoRawFd;
+use crate::sys::{self, libc};
 use std::time::{Duration, Instant};
 
 /// The traits of a file that was not checked.
@@ -325,7 +325,7 @@ impl<T: Default> Table<T> {
         }
         match flight.operation.file.take().map(File::into_fd) {
             Some(Ok(fd)) => {
-                let _ = fd.into_raw_fd();
+                let _ = sys::into_number(fd);
                 flight.owns_descriptor = true;
                 Ok(())
             }

@@ -12,10 +12,10 @@ use crate::error::Reason;
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
 use crate::slots::{Counts, Key, Slots, State};
+use crate::sys::{OwnedFd, libc};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The operations of a queue, each with an attachment of its owner, for example a waker.

@@ -1,9 +1,12 @@
 //! The names of Linux's error numbers, which users search for; `libc` has them only as constants.
 
+use crate::sys::libc;
+
 /// The name of an error number: `EPERM` for 1. `None` for a number that Linux does not define.
 ///
 /// If two names share a number, the usual one: `EAGAIN` rather than `EWOULDBLOCK`, `EOPNOTSUPP`
-/// rather than `ENOTSUP`.
+/// rather than `ENOTSUP`. On other systems than Linux it names the errors that this crate makes.
+#[cfg(target_os = "linux")]
 pub const fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         libc::EPERM => "EPERM",
@@ -141,8 +144,28 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
     })
 }
 
+/// The name of an error number that this crate makes.
+#[cfg(not(target_os = "linux"))]
+pub const fn errno_name(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        libc::EINTR => "EINTR",
+        libc::EIO => "EIO",
+        libc::EBADF => "EBADF",
+        libc::ECHILD => "ECHILD",
+        libc::EAGAIN => "EAGAIN",
+        libc::EBUSY => "EBUSY",
+        libc::EINVAL => "EINVAL",
+        libc::ENOSPC => "ENOSPC",
+        libc::ENOSYS => "ENOSYS",
+        libc::ESHUTDOWN => "ESHUTDOWN",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        libc::ECANCELED => "ECANCELED",
+        _ => return None,
+    })
+}
+
 /// The error number with this name; the inverse of [`errno_name`].
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", target_os = "linux"))]
 pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
     (1..=libc::EHWPOISON).find(|errno| errno_name(*errno) == Some(name))
 }
@@ -152,7 +175,7 @@ pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 

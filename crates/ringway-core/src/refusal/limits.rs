@@ -8,9 +8,9 @@ use std::fmt;
 use std::fs;
 
 // C libraries differ in the type of a resource.
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 type Resource = libc::__rlimit_resource_t;
-#[cfg(not(target_env = "gnu"))]
+#[cfg(all(unix, not(all(target_os = "linux", target_env = "gnu"))))]
 type Resource = libc::c_int;
 
 /// A resource limit; `None` is unlimited.
@@ -27,17 +27,20 @@ impl Limit {
     pub const UNLIMITED: Self = Self { soft: None, hard: None };
 
     /// `RLIMIT_FSIZE`: a write beyond it raises SIGXFSZ.
+    #[cfg(target_os = "linux")]
     pub(crate) fn of_file_size() -> Self {
         Self::of_this_process(libc::RLIMIT_FSIZE)
     }
 
+    #[cfg(unix)]
     fn of_this_process(resource: Resource) -> Self {
         let mut limit =
             libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: getrlimit writes to `limit`, which nothing else uses. It fails only for an
         // unknown resource, and then leaves the value unchanged.
         unsafe { libc::getrlimit(resource, &mut limit) };
-        let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value);
+        #[allow(clippy::unnecessary_cast, reason = "the type of a limit differs between systems")]
+        let finite = |value: libc::rlim_t| (value != libc::RLIM_INFINITY).then_some(value as u64);
         Self { soft: finite(limit.rlim_cur), hard: finite(limit.rlim_max) }
     }
 }
@@ -110,8 +113,14 @@ impl Limits {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let field = |name| status_field(&status, name);
         Self {
+            #[cfg(unix)]
             memlock: Limit::of_this_process(libc::RLIMIT_MEMLOCK),
+            #[cfg(windows)]
+            memlock: Limit::UNLIMITED,
+            #[cfg(unix)]
             nofile: Limit::of_this_process(libc::RLIMIT_NOFILE),
+            #[cfg(windows)]
+            nofile: Limit::UNLIMITED,
             io_uring_disabled: sysctl("kernel/io_uring_disabled"),
             io_uring_group: sysctl("kernel/io_uring_group"),
             aio_max_nr: sysctl("fs/aio-max-nr"),

@@ -1,51 +1,28 @@
-//! Eventfds, and waiting for several until a given time. Backends use both to wait.
+//! Eventfds, and waiting for several until a given time. Backends use both to wait. Systems without
+//! eventfds have something else that is readable from `signal` to `drain`.
 
+#[cfg(target_os = "linux")]
+#[path = "eventfd/linux.rs"]
+mod event;
+#[cfg(all(unix, not(target_os = "linux")))]
+#[path = "eventfd/pipe.rs"]
+mod event;
+#[cfg(windows)]
+#[path = "eventfd/windows.rs"]
+mod event;
+
+use super::{BorrowedFd, Number, RawFd, borrowed, libc};
+pub(crate) use event::{EventFd, drain};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// An eventfd: readable from [`signal`](Self::signal) to [`drain`](Self::drain).
-#[derive(Debug)]
-pub(crate) struct EventFd(OwnedFd);
-
 impl EventFd {
-    /// Errors: those of `eventfd(2)`: EMFILE, ENFILE, ENOMEM.
-    pub fn new() -> io::Result<Self> {
-        // SAFETY: the call takes numbers only.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// A copy of the descriptor of an eventfd.
-    ///
-    /// Errors: those of `dup(2)`.
-    pub fn copy(eventfd: RawFd) -> io::Result<Self> {
-        // SAFETY: the call takes numbers only.
-        let fd = unsafe { libc::fcntl(eventfd, libc::F_DUPFD_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// Makes it readable; if it is readable already, this has no effect.
-    pub fn signal(&self) {
-        let one = 1u64;
-        // SAFETY: eight bytes are read from `one`, which is live for the call.
-        unsafe { libc::write(self.0.as_raw_fd(), ptr::from_ref(&one).cast(), size_of::<u64>()) };
-    }
-
-    /// Makes it unreadable. Returns false if it was unreadable already.
-    pub fn drain(&self) -> bool {
-        drain(self.0.as_raw_fd())
+    pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: this value keeps it open.
+        unsafe { borrowed(self.number()) }
     }
 }
 
@@ -55,12 +32,12 @@ impl EventFd {
 pub(crate) struct LazyEventFd {
     eventfd: Option<EventFd>,
     /// -1 while there is none.
-    number: Arc<AtomicI32>,
+    number: Arc<AtomicIsize>,
 }
 
 impl Default for LazyEventFd {
     fn default() -> Self {
-        Self { eventfd: None, number: Arc::new(AtomicI32::new(-1)) }
+        Self { eventfd: None, number: Arc::new(AtomicIsize::new(-1)) }
     }
 }
 
@@ -77,7 +54,7 @@ impl LazyEventFd {
             Some(eventfd) => eventfd,
             None => EventFd::new()?,
         };
-        self.number.store(eventfd.as_raw_fd(), Ordering::Relaxed);
+        self.number.store(eventfd.number() as isize, Ordering::Relaxed);
         Ok(self.eventfd.insert(eventfd))
     }
 
@@ -88,24 +65,8 @@ impl LazyEventFd {
     }
 
     /// Its number, also after later changes; -1 while there is none.
-    pub fn number(&self) -> Arc<AtomicI32> {
+    pub fn number(&self) -> Arc<AtomicIsize> {
         self.number.clone()
-    }
-}
-
-/// As [`EventFd::drain`], for an eventfd with another owner.
-pub(crate) fn drain(eventfd: RawFd) -> bool {
-    let mut count = 0u64;
-    // SAFETY: eight bytes are written to `count`, which is live for the call.
-    unsafe {
-        libc::read(eventfd, ptr::from_mut(&mut count).cast(), size_of::<u64>())
-            == size_of::<u64>() as isize
-    }
-}
-
-impl AsRawFd for EventFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }
 
@@ -126,20 +87,40 @@ pub(crate) fn wait_readable<const N: usize>(
     fds: [RawFd; N],
     until: Option<Instant>,
 ) -> io::Result<[bool; N]> {
-    let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let timespec = left(until).map(timespec);
+    let mut polls = fds.map(poll_for_input);
+    poll(&mut polls, left(until))?;
+    Ok(polls.map(|poll| poll.revents != 0))
+}
+
+/// As [`wait_readable`], for any number of descriptors.
+pub(crate) fn poll_readable(
+    fds: &[BorrowedFd<'_>],
+    limit: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    let mut polls: Vec<_> = fds.iter().map(|fd| poll_for_input(fd.number())).collect();
+    poll(&mut polls, limit)?;
+    Ok(polls.iter().map(|poll| poll.revents != 0).collect())
+}
+
+fn poll_for_input(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// `ppoll(2)`; a signal ends it without an error.
+fn poll(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
+    let timespec = limit.map(timespec);
     let timeout = timespec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `N` entries and the timespec live on this stack during the call; no signal mask.
-    let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, timeout, ptr::null()) };
+    let count = polls.len() as libc::nfds_t;
+    // SAFETY: the entries and the timespec are live during the call; no signal mask.
+    let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), count, timeout, ptr::null()) };
     if ready < 0 {
         let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted {
-            Ok([false; N])
-        } else {
-            Err(error)
-        };
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        polls.iter_mut().for_each(|poll| poll.revents = 0);
     }
-    Ok(polls.map(|poll| poll.revents != 0))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -149,7 +130,7 @@ mod tests {
     #[test]
     fn an_eventfd_is_readable_from_signal_to_drain() {
         let (one, two) = (EventFd::new().unwrap(), EventFd::new().unwrap());
-        let fds = [one.as_raw_fd(), two.as_raw_fd()];
+        let fds = [one.number(), two.number()];
         let now = Some(Instant::now());
         assert_eq!(wait_readable(fds, now).unwrap(), [false, false]);
         two.signal();
@@ -164,7 +145,7 @@ mod tests {
     fn waiting_ends_at_the_deadline() {
         let event = EventFd::new().unwrap();
         let until = Instant::now() + Duration::from_millis(5);
-        assert_eq!(wait_readable([event.as_raw_fd()], Some(until)).unwrap(), [false]);
+        assert_eq!(wait_readable([event.number()], Some(until)).unwrap(), [false]);
         assert!(Instant::now() >= until);
     }
 }

@@ -7,7 +7,6 @@
 //! if its magic number and features match.
 
 use super::eventfd::timespec;
-use crate::refusal::errno_of;
 use std::io::Read;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, RawFd};
@@ -264,7 +263,8 @@ impl Drop for Context {
 }
 
 fn returned(value: libc::c_long) -> Result<usize, i32> {
-    usize::try_from(value).map_err(|_| errno_of(&std::io::Error::last_os_error()))
+    usize::try_from(value)
+        .map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// The capacity of the context's ring, if its header is a known one.

@@ -1,5 +1,87 @@
-//! Kernel interfaces that operations, backends and the probe share: the binding to Linux AIO, and
-//! eventfds with the calls that wait for them. io_uring's are in the `io-uring` crate.
+//! Interfaces of the system that operations, backends and the probe share. On Linux: the binding to
+//! Linux AIO, eventfds, and the calls that wait for them (io_uring's are in the `io-uring` crate).
+//! On other systems: what takes the place of Linux's C interface and of eventfds.
 
 pub(crate) mod eventfd;
+#[cfg(target_os = "linux")]
 pub(crate) mod kaio;
+#[cfg(all(unix, not(target_os = "linux")))]
+#[path = "unix.rs"]
+pub(crate) mod libc;
+#[cfg(windows)]
+#[path = "windows.rs"]
+pub(crate) mod libc;
+
+#[cfg(target_os = "linux")]
+pub(crate) use ::libc;
+#[cfg(unix)]
+pub use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+/// The number of a handle.
+#[cfg(windows)]
+pub type RawFd = isize;
+#[cfg(windows)]
+pub use std::os::windows::io::{BorrowedHandle as BorrowedFd, OwnedHandle as OwnedFd};
+
+/// The number of an open descriptor or handle.
+pub(crate) trait Number {
+    fn number(&self) -> RawFd;
+}
+
+#[cfg(unix)]
+impl<T: std::os::fd::AsRawFd> Number for T {
+    fn number(&self) -> RawFd {
+        self.as_raw_fd()
+    }
+}
+
+#[cfg(windows)]
+impl<T: std::os::windows::io::AsRawHandle> Number for T {
+    fn number(&self) -> RawFd {
+        self.as_raw_handle() as RawFd
+    }
+}
+
+/// Takes ownership.
+///
+/// # Safety
+///
+/// The descriptor is open and has no other owner.
+pub(crate) unsafe fn owned(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller promised it.
+    #[cfg(unix)]
+    unsafe {
+        std::os::fd::FromRawFd::from_raw_fd(fd)
+    }
+    // SAFETY: the caller promised it.
+    #[cfg(windows)]
+    unsafe {
+        std::os::windows::io::FromRawHandle::from_raw_handle(fd as _)
+    }
+}
+
+/// Gives up ownership: the descriptor stays open.
+pub(crate) fn into_number(fd: OwnedFd) -> RawFd {
+    #[cfg(unix)]
+    return std::os::fd::IntoRawFd::into_raw_fd(fd);
+    #[cfg(windows)]
+    return std::os::windows::io::IntoRawHandle::into_raw_handle(fd) as RawFd;
+}
+
+/// Borrows an open descriptor.
+///
+/// # Safety
+///
+/// It stays open for the lifetime.
+pub(crate) unsafe fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the caller promised it.
+    #[cfg(unix)]
+    unsafe {
+        BorrowedFd::borrow_raw(fd)
+    }
+    // SAFETY: the caller promised it.
+    #[cfg(windows)]
+    unsafe {
+        BorrowedFd::borrow_raw(fd as _)
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::cache_hint::CacheHint;
 use crate::op::{Raw, Transfer};
+use crate::sys::libc;
 
 /// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,16 @@
 use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
 use crate::backend::{Event, EventKind, FileKind, Job, Wait};
+use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, LazyEventFd, wait_readable};
+use crate::sys::{Number, RawFd, libc};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
@@ -277,7 +278,7 @@ pub(super) struct Shared {
     reaper: Condvar,
     pub idle: Duration,
     /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
-    eventfds: [Arc<AtomicI32>; 2],
+    eventfds: [Arc<AtomicIsize>; 2],
 }
 
 pub(super) struct State {
@@ -323,7 +324,7 @@ impl Shared {
 
     /// The descriptors of the pool. Takes no lock.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let numbers = self.eventfds.iter().map(|number| number.load(Ordering::Relaxed));
+        let numbers = self.eventfds.iter().map(|number| number.load(Ordering::Relaxed) as RawFd);
         numbers.filter(|number| *number >= 0).collect()
     }
 
@@ -439,7 +440,7 @@ impl State {
         if is_new && signal.raised {
             fd.signal();
         }
-        Ok(fd.as_raw_fd())
+        Ok(fd.number())
     }
 
     /// Signals this eventfd too. Only its owner drains it.
@@ -929,13 +930,7 @@ fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
 
 /// True for files that need no poll(2), and for bad descriptors, for which the call itself fails.
 fn is_storage(fd: RawFd) -> bool {
-    // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `stat` lives on this stack during the call.
-    if unsafe { libc::fstat(fd, &raw mut stat) } < 0 {
-        return true;
-    }
-    matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR)
+    Traits::of(fd).kind == FileKind::Storage
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
 use crate::sys::eventfd::{LazyEventFd, left, timespec};
+use crate::sys::{Number, RawFd, libc};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::AtomicIsize;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// The number of the eventfd that wakes the thread; -1 while there is none.
-    pub fn wake_number(&self) -> Arc<AtomicI32> {
+    pub fn wake_number(&self) -> Arc<AtomicIsize> {
         self.wake.number()
     }
 
@@ -289,7 +289,7 @@ impl PollSet {
     /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
-        let wake = watch.wake.get().map_or(-1, AsRawFd::as_raw_fd);
+        let wake = watch.wake.get().map_or(-1, Number::number);
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));

@@ -1,0 +1,56 @@
+//! What the submission forms of Linux's queues have in common. The forms of an operation are in its
+//! file.
+
+use crate::sys::kaio::Iocb;
+use io_uring::squeue;
+
+/// What an SQE needs in addition to the operation: registrations of the ring, and memory that stays
+/// valid while the operation is in flight.
+pub(crate) struct SqeContext {
+    /// The index of the registered file.
+    pub fixed_file: Option<u32>,
+    /// The index of the registered buffer.
+    pub fixed_buffer: Option<u16>,
+    /// The file is a socket.
+    pub socket: bool,
+    /// The flags of a transfer (`RWF_NOWAIT`).
+    pub rw_flags: i32,
+    /// Memory of this operation that the kernel reads.
+    pub data: *mut SqeData,
+}
+
+/// Structures that the kernel reads when it takes an SQE.
+#[derive(Default)]
+pub(crate) struct SqeData {
+    pub timespec: io_uring::types::Timespec,
+    pub link_timespec: io_uring::types::Timespec,
+    /// The operation with the time limit, and its deadline.
+    pub limited: Option<(crate::slots::Token, std::time::Instant)>,
+    pub open_how: Option<io_uring::types::OpenHow>,
+}
+
+/// The forms in which Linux's queues take an operation.
+pub(crate) trait LinuxForms: super::SubmissionForms {
+    /// The io_uring entry; `None` if io_uring does not support the operation as it is.
+    fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry>;
+
+    /// The Linux AIO request; `None` if Linux AIO does not support the operation.
+    fn iocb(&self) -> Option<Iocb>;
+}
+
+/// Builds an SQE for the registered file if there is one, otherwise for the descriptor.
+macro_rules! on_file {
+    ($context:expr, $fd:expr, |$target:ident| $build:expr) => {
+        match $context.fixed_file {
+            Some(index) => {
+                let $target = io_uring::types::Fixed(index);
+                $build
+            }
+            None => {
+                let $target = io_uring::types::Fd($fd);
+                $build
+            }
+        }
+    };
+}
+pub(crate) use on_file;
