@@ -272,11 +272,13 @@ type stats = {
   continued : int;
   to_threads : int;
   late : int;
+  punted : int;
+  routed : int;
 }
 
 let stats t =
   check t "stats";
-  let numbers = Array.make 8 0 in
+  let numbers = Array.make 10 0 in
   let result = unsafe_stats t.handle numbers in
   if result < 0 then fail "stats" result;
   {
@@ -288,6 +290,8 @@ let stats t =
     continued = numbers.(5);
     to_threads = numbers.(6);
     late = numbers.(7);
+    punted = numbers.(8);
+    routed = numbers.(9);
   }
 
 let backend t =

@@ -232,6 +232,9 @@ type stats = {
   continued : int;  (** short transfers that were continued *)
   to_threads : int;  (** operations that the backend does not support *)
   late : int;  (** stale completions *)
+  punted : int;
+      (** direct transfers that io_uring could not start without waiting *)
+  routed : int;  (** direct reads that went to Linux AIO for that reason *)
 }
 
 val stats : t -> stats

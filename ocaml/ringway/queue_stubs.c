@@ -855,6 +855,8 @@ value ringway_ml_stats(value handle, value numbers)
 	Field(numbers, 5) = Val_long(stats.continued);
 	Field(numbers, 6) = Val_long(stats.to_threads);
 	Field(numbers, 7) = Val_long(stats.late);
+	Field(numbers, 8) = Val_long(stats.punted);
+	Field(numbers, 9) = Val_long(stats.routed);
 	return Val_long(0);
 }
 

@@ -553,6 +553,8 @@ struct ringway_stats {
 	uint64_t continued;    /* short transfers that were continued */
 	uint64_t to_threads;   /* operations that the backend does not support, run on threads */
 	uint64_t late;         /* stale completions, of operations that had ended */
+	uint64_t punted;       /* direct transfers that io_uring could not start without waiting */
+	uint64_t routed;       /* direct reads that went to Linux AIO for that reason */
 };
 
 /* Fills `size` bytes of *stats, for which pass sizeof(struct ringway_stats). Fields that this

@@ -370,6 +370,11 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "the completion ring's header is not one that is known to be readable from user space",
             "none needed: completions are fetched with io_getevents",
         ),
+        (libc::EOPNOTSUPP, AsyncDirect) => text(
+            "the file system does not support RWF_NOWAIT, so io_uring passes every transfer to a \
+             worker",
+            "use a file system with it (ext4, xfs, btrfs)",
+        ),
         (libc::EOPNOTSUPP, DirectIo) => text(
             "this file system does not support direct I/O",
             "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
@@ -382,6 +387,11 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::ECHILD, _) => {
             text("the queue belongs to the parent process", "make a new queue in this process")
         }
+        (libc::EAGAIN, AsyncDirect) => text(
+            "the kernel would have to wait before it starts the transfer: for pages of the file in \
+             the page cache, for space to be allocated, or for room in the device's queue",
+            "do not read the file through the page cache too; allocate it before writing it",
+        ),
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
         (libc::EAGAIN, Threads) => text(
             "no more threads are allowed",

@@ -353,6 +353,11 @@ fn combine(
     if to_threads > 0 {
         notes.push("operations that the backend does not support ran on threads".to_owned());
     }
+    let punted: u64 = results.iter().map(|result| result.punted).sum();
+    let routed: u64 = results.iter().map(|result| result.routed).sum();
+    if punted + routed > 0 {
+        notes.push(punt_note(punted, routed));
+    }
     if results.iter().any(|result| result.short > 0) {
         notes.push(
             "the file became shorter: requests reached the end of the file and failed".to_owned(),
@@ -364,6 +369,18 @@ fn combine(
         );
     }
     run
+}
+
+/// What the kernel could not start without waiting, and who did it.
+fn punt_note(punted: u64, routed: u64) -> String {
+    let done_by = match routed {
+        0 => "io-wq workers did them".to_owned(),
+        _ => format!("KAIO did {routed} reads instead"),
+    };
+    format!(
+        "io_uring could not start {punted} direct transfers without waiting (pages of the file in \
+         the page cache, unallocated space, or a file system without RWF_NOWAIT): {done_by}"
+    )
 }
 
 /// What one job did.

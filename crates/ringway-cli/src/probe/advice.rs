@@ -110,6 +110,13 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
             "Do not open this file with O_DIRECT: {file_system} does not support direct I/O on it."
         ));
     }
+    if let Some(Err(refusal)) = &probed.cached_read {
+        advice.push(format!(
+            "Do not read a file both with O_DIRECT and through the page cache here: io_uring passes \
+             such direct reads to workers ({}). A queue with an automatic backend uses KAIO for them.",
+            errno_text(refusal.errno)
+        ));
+    }
     if let Some(device) = device {
         let name = &device.name;
         if let Some(requests) = device.nr_requests {

@@ -83,6 +83,7 @@ pub(super) fn available() -> Probe {
         },
         in_use: None,
         direct_read: Some(Ok(())),
+        cached_read: Some(Ok(())),
         io_poll: Some(Err(refusal(Feature::IoPoll, libc::EOPNOTSUPP))),
     };
     Probe { machine, path: Some((PathBuf::from("/data"), path)) }

@@ -298,6 +298,9 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         Some(result) => section.result("direct read", result),
         None => section.row("direct read", "not tested: there is nothing to read"),
     }
+    if let Some(result) = &probed.cached_read {
+        section.result("cached read", result);
+    }
     match &probed.io_poll {
         Some(result) => section.result("IOPOLL read", result),
         None if matches!(probed.direct_read, Some(Err(_))) => {

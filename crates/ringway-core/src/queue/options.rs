@@ -315,7 +315,9 @@ impl Options {
         self
     }
 
-    /// Makes building fail if any requested feature is refused, instead of doing without it.
+    /// Makes building fail if any requested feature is refused, instead of doing without it. The
+    /// best backend counts as requested. What a queue uses unasked, such as
+    /// `IORING_SETUP_NO_SQARRAY` from Linux 6.6 on, may be missing.
     pub fn strict(mut self, yes: bool) -> Self {
         self.strict = yes;
         self
@@ -341,7 +343,7 @@ impl Options {
     /// Blocks for several system calls, including a real read.
     ///
     /// Errors: [`BuildError::Refused`] if a forced backend is refused, or, with
-    /// [`strict`](Self::strict), if any feature is; [`BuildError::Invalid`] for numbers out of
+    /// [`strict`](Self::strict), if any requested feature is; [`BuildError::Invalid`] for numbers out of
     /// range and for an unknown name in `RINGWAY_BACKEND`.
     pub fn build(&self) -> Result<Queue, BuildError> {
         let built = self.choose_backend()?;
@@ -385,7 +387,10 @@ impl Options {
                     explanation.available = built.available;
                     explanation.refusals.extend(built.refusals);
                     explanation.refusals.extend(self.ring_only_refusals(*kind));
-                    if let Some(refusal) = explanation.refusals.first().filter(|_| self.strict) {
+                    let requested = |refusal: &&Refusal| self.is_requested(refusal.feature);
+                    if self.strict
+                        && let Some(refusal) = explanation.refusals.iter().find(requested)
+                    {
                         return Err(BuildError::Refused(refusal.clone()));
                     }
                     return Ok(ChosenBackend {
@@ -403,6 +408,20 @@ impl Options {
         Err(BuildError::Refused(
             refusal.unwrap_or_else(|| Refusal::new(Feature::Threads, libc::EAGAIN)),
         ))
+    }
+
+    /// Whether the program asked for a feature. A queue tries others too, which only make it faster.
+    fn is_requested(&self, feature: Feature) -> bool {
+        match feature {
+            Feature::CqSize => self.completion_entries.is_some(),
+            Feature::SqPoll => self.sqpoll.is_some(),
+            Feature::AttachWq => self.attach.is_some(),
+            Feature::IoPoll => self.iopoll.is_some(),
+            Feature::SingleIssuer => self.single_issuer,
+            Feature::EventFd => self.eventfd,
+            Feature::IoWqWorkers => self.io_wq_workers.is_some(),
+            _ => false,
+        }
     }
 
     pub(super) fn cap(&self) -> u32 {
