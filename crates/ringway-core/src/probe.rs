@@ -180,11 +180,14 @@ fn try_reads(
 fn read_cached_page(file: &File, block: usize) -> io::Result<()> {
     let fd = file.as_raw_fd();
     let mut pages = sample::pages(block);
-    // SAFETY: both calls take numbers only.
+    // SAFETY: the call takes numbers only.
     let direct = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    let set = |flags: i32| match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    let set = |flags: i32| {
+        // SAFETY: as above.
+        match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     };
     set(direct & !libc::O_DIRECT)?;
     let cached = file.read_at(&mut pages, 0);
