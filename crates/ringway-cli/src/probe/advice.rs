@@ -112,8 +112,9 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
     }
     if let Some(Err(refusal)) = &probed.cached_read {
         advice.push(format!(
-            "Do not read a file both with O_DIRECT and through the page cache here: io_uring passes \
-             such direct reads to workers ({}). A queue with an automatic backend uses KAIO for them.",
+            "Do not read a file both with O_DIRECT and through the page cache here: io_uring \
+             passes such direct reads to workers ({}). A queue that chooses its backend itself \
+             uses KAIO for them.",
             errno_text(refusal.errno)
         ));
     }
