@@ -115,8 +115,8 @@ pub struct PathProbe {
     /// A direct read.
     pub direct_read: TrialResult,
     /// A direct read that may not wait (`RWF_NOWAIT`), of a page that is in the page cache. If it
-    /// is refused, io_uring passes such reads to io-wq workers, and a queue that chooses its backend
-    /// itself passes them to KAIO.
+    /// is refused, io_uring passes such reads to io-wq workers, and a queue that chooses its
+    /// backend itself passes them to KAIO.
     pub cached_read: TrialResult,
     /// A read through a ring with IOPOLL.
     pub io_poll: TrialResult,

@@ -3,7 +3,7 @@
 use super::Probe;
 use ringway_core::device::{PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
-use ringway_core::refusal::bytes_text;
+use ringway_core::refusal::{bytes_text, errno_text};
 use std::path::Path;
 
 /// Below this number of free KAIO requests, a program with a queue for each core may run out of

@@ -343,8 +343,8 @@ impl Options {
     /// Blocks for several system calls, including a real read.
     ///
     /// Errors: [`BuildError::Refused`] if a forced backend is refused, or, with
-    /// [`strict`](Self::strict), if any requested feature is; [`BuildError::Invalid`] for numbers out
-    /// of range and for an unknown name in `RINGWAY_BACKEND`.
+    /// [`strict`](Self::strict), if any requested feature is; [`BuildError::Invalid`] for numbers
+    /// out of range and for an unknown name in `RINGWAY_BACKEND`.
     pub fn build(&self) -> Result<Queue, BuildError> {
         let built = self.choose_backend()?;
         Ok(Queue::assemble(built, self))
