@@ -35,7 +35,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # everything at once, also what the Makefiles below need.
 
 BUILD_NEEDS := rust cc
-CHECK_NEEDS := rust cc fmt clippy c++ mandoc go python3 git ocaml ocaml-test services
+CHECK_NEEDS := rust rust-current cc fmt clippy c++ cc-arm64 mandoc go python3 git ocaml ocaml-test \
+	services
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)
@@ -48,6 +49,7 @@ needs.install-c := $(BUILD_NEEDS)
 needs.install-rocksdb := $(needs.rocksdb)
 needs.install-ocaml := $(needs.ocaml)
 needs.check := $(CHECK_NEEDS)
+needs.check-targets := rust rust-current cc cc-arm64
 needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
 needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
 needs.fmt := rust fmt go
@@ -57,9 +59,9 @@ needs.storm := $(BUILD_NEEDS)
 needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
-needs.compare := $(BUILD_NEEDS)
-needs.data-bench := $(BUILD_NEEDS)
-needs.cluster := $(BUILD_NEEDS)
+needs.compare := rust-current cc
+needs.data-bench := rust-current cc
+needs.cluster := rust-current cc
 needs.go-bench := go
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
@@ -209,14 +211,15 @@ meanwhile-%:
 	nice $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
 	cat $(TARGET)/$*.log; exit $$status
 
-compile-bindings: check-bindings
+compile-bindings: check-bindings check-targets
 	$(MAKE) -C rocksdb
 	$(MAKE) -C go compile-tests
 
 compile-data-engines: check-data-engines
 	$(DATA_ENGINES) test --workspace --no-run
 
-check: check-crates check-bindings check-data-engines ## formatting, lints and long lines, no tests
+check: check-crates check-bindings check-targets ## formatting, lints and long lines, no tests
+check: check-data-engines
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
 check-crates:
@@ -236,6 +239,11 @@ check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
+
+check-targets: ## that all compiles for the other processors and systems, and with the oldest Rust
+	@$(NEED) $(needs.check-targets)
+	$(ALONE) scripts/check-targets.sh
+	$(MAKE) -C crates/ringway-c cross CROSS_COMPILE=aarch64-linux-gnu-
 
 check-data-engines:
 	$(DATA_ENGINES) fmt --all --check

@@ -44,8 +44,9 @@ at_least() {
     [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]
 }
 
+# need_rust WORKSPACE: the release that a workspace needs.
 need_rust() {
-    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$1")
     if ! has cargo || ! has rustc; then
         manual "Rust $wanted or newer is missing. Install it with rustup (https://rustup.rs)."
         return
@@ -104,7 +105,15 @@ for need in "$@"; do
     case $checked in *" $need "*) continue ;; esac
     checked="$checked$need "
     case $need in
-        rust) need_rust ;;
+        rust)
+            case " $* " in
+                *" rust-current "*) ;;
+                *) need_rust Cargo.toml ;;
+            esac
+            ;;
+        # For tests, and for programs that compare and measure. They may use newer releases than the
+        # libraries and the command.
+        rust-current) need_rust datafusion/Cargo.toml ;;
         fmt) cargo fmt --version >/dev/null 2>&1 || components="$components rustfmt" ;;
         clippy) cargo clippy --version >/dev/null 2>&1 || components="$components clippy" ;;
         rust-src) need_rust_source || components="$components rust-src" ;;
@@ -112,6 +121,10 @@ for need in "$@"; do
         semver) cargo_tool semver-checks cargo-semver-checks ;;
         go) need_go ;;
         cc) cc_works || package "a C compiler" gcc libc6-dev ;;
+        cc-arm64)
+            has aarch64-linux-gnu-gcc ||
+                package "a C compiler for arm64" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+            ;;
         c++) has c++ || package "a C++ compiler" g++ ;;
         git) has git || package git git ;;
         python3) has python3 || package python3 python3 ;;

@@ -178,6 +178,16 @@ run rust
 status_is 1
 grep -q "ringway: Rust 1.40 is too old: 1.* or newer is needed" "$work/err" || fail "no versions"
 
+start "tests need a newer Rust than the libraries, and it is reported once"
+machine cargo
+fake rustc 'echo "rustc 1.88.0 (x)"'
+run rust
+status_is 0
+run rust rust-current
+status_is 1
+[ "$(grep -c "ringway: Rust 1.88 is too old: 1.* or newer is needed" "$work/err")" -eq 1 ] ||
+    fail "not one line of Rust"
+
 start "a rustc of rustup without a toolchain is reported as one that does not run"
 machine cargo
 fake rustc 'exit 1'

@@ -254,13 +254,13 @@ const RAISE_MEMLOCK: &str =
 fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
     use Feature::*;
     let text = |meaning: &str, fix: &str| (meaning.to_owned(), fix.to_owned());
+    if errno == libc::EPERM
+        && feature.is_uring()
+        && let Some(sysctl) = explain_sysctl(limits)
+    {
+        return sysctl;
+    }
     match (errno, feature) {
-        (libc::EPERM, _)
-            if feature.is_uring()
-                && let Some(sysctl) = explain_sysctl(limits) =>
-        {
-            sysctl
-        }
         (libc::EPERM, SqPoll) if limits.seccomp != Some(2) => text(
             "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
             "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",

@@ -35,6 +35,7 @@ mod copy;
 mod dir;
 mod file;
 mod local;
+mod lock;
 pub(crate) mod op_result;
 mod open;
 mod path;
@@ -49,6 +50,7 @@ pub use atomic::{AtomicFile, write_atomic};
 pub use copy::copy;
 pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
 pub use file::{File, FileTimes};
+pub use lock::TryLockError;
 pub use open::{OpenOptions, Resolve};
 pub use path::{
     Fs, canonicalize, exists, hard_link, metadata, read, read_link, read_to_string, remove_dir,
@@ -60,4 +62,4 @@ pub use ringway_core::device::{AlignmentSource, DirectIo};
 pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
-pub use std::fs::{Permissions, TryLockError};
+pub use std::fs::Permissions;

@@ -156,6 +156,7 @@ fn updates_of_two_processes_are_not_lost() {
     assert_eq!(counted(dir.path()), 1000 + 2 * UPDATES);
 }
 
+#[allow(clippy::incompatible_msrv)] // Tests are compiled with the current Rust.
 fn lock(dir: &FilePath) -> std::fs::File {
     let dir = std::fs::File::open(dir).unwrap();
     dir.lock().unwrap();

@@ -334,10 +334,12 @@ fn with_random_name<T>(
     make: impl Fn(&OsStr) -> Result<T, Errno>,
 ) -> io::Result<(OsString, T)> {
     // Names have at most 255 bytes.
-    let prefix = match prefix.to_str() {
-        Some(text) => &prefix.as_bytes()[..text.floor_char_boundary(MAX_PREFIX)],
-        None => &prefix.as_bytes()[..prefix.len().min(MAX_PREFIX)],
+    let end = prefix.len().min(MAX_PREFIX);
+    let end = match prefix.to_str() {
+        Some(text) => (0..=end).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0),
+        None => end,
     };
+    let prefix = &prefix.as_bytes()[..end];
     let mut tries = 0..MAX_TRIES;
     loop {
         // Its keys come from getrandom(2).

@@ -2,14 +2,14 @@
 //! `transfer.rs`, `pooled.rs` and `spare.rs`.
 
 use super::op_result::{invalid, metadata, nothing};
-use super::{OpenOptions, op_result};
+use super::{OpenOptions, TryLockError, op_result};
 use crate::Engine;
 use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{CacheHint, File as CoreFile, Operation};
 use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, flock, futimens};
-use std::fs::{Permissions, TryLockError};
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
