@@ -1,7 +1,7 @@
 //! The errors of operations, of pushes and of building a queue. What refusals mean is in `refusal`.
 
 use crate::Refusal;
-use crate::op::{Opcode, Operation};
+use crate::op::{NvmeStatus, Opcode, Operation};
 use crate::refusal::errno_name;
 use crate::sys::libc;
 use std::fmt;
@@ -12,11 +12,37 @@ use std::io;
 pub struct Error {
     errno: i32,
     opcode: Opcode,
+    detail: Option<ErrorDetail>,
+}
+
+/// What is known of an error besides its errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ErrorDetail {
+    /// An NVMe device failed the command with this status.
+    Nvme(NvmeStatus),
+    /// A transfer of an NVMe generic device, on a queue without passthrough.
+    NeedsPassthrough,
+}
+
+impl fmt::Display for ErrorDetail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nvme(status) => status.fmt(f),
+            Self::NeedsPassthrough => f.write_str(
+                "an NVMe generic device needs a queue with passthrough; fix: build it with \
+                 Options::passthrough (its explanation shows a refusal), or open the block device",
+            ),
+        }
+    }
 }
 
 impl Error {
     pub(crate) fn new(errno: i32, opcode: Opcode) -> Self {
-        Self { errno, opcode }
+        Self { errno, opcode, detail: None }
+    }
+
+    pub(crate) fn with_detail(self, detail: Option<ErrorDetail>) -> Self {
+        Self { detail, ..self }
     }
 
     /// The error number, as in `errno(3)`.
@@ -29,6 +55,16 @@ impl Error {
         self.opcode
     }
 
+    /// The status with which an NVMe device failed a command of a queue with
+    /// [`passthrough`](crate::Options::passthrough): status code type and status code, and above
+    /// them the bits that say whether a retry may help. `None` for all other errors.
+    pub fn nvme_status(&self) -> Option<u16> {
+        match self.detail {
+            Some(ErrorDetail::Nvme(status)) => Some(status.0.get()),
+            _ => None,
+        }
+    }
+
     /// True if the operation was cancelled: on request, or because its chain broke before it.
     pub fn is_cancelled(&self) -> bool {
         self.errno == libc::ECANCELED
@@ -37,7 +73,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))
+        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))?;
+        self.detail.map_or(Ok(()), |detail| write!(f, ": {detail}"))
     }
 }
 
