@@ -6,6 +6,7 @@ use crate::refusal::errno_name;
 use crate::sys::libc;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU16;
 
 /// An operation failed: its opcode and the kernel's errno.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,20 +16,30 @@ pub struct Error {
     detail: Option<ErrorDetail>,
 }
 
-/// What is known of an error besides its errno.
+/// What is known of an error besides its errno: an NVMe status of 15 bits, or another cause. (Every
+/// slot of a queue has room for one, so it is small.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ErrorDetail {
-    /// An NVMe device failed the command with this status.
-    Nvme(NvmeStatus),
+pub(crate) struct ErrorDetail(NonZeroU16);
+
+impl ErrorDetail {
     /// A transfer of an NVMe generic device, on a queue without passthrough.
-    NeedsPassthrough,
+    pub const NEEDS_PASSTHROUGH: Self = Self(NonZeroU16::MAX);
+
+    /// An NVMe device failed the command with this status.
+    pub const fn of_status(status: NvmeStatus) -> Self {
+        Self(status.0)
+    }
+
+    fn status(self) -> Option<NvmeStatus> {
+        (self != Self::NEEDS_PASSTHROUGH).then_some(NvmeStatus(self.0))
+    }
 }
 
 impl fmt::Display for ErrorDetail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nvme(status) => status.fmt(f),
-            Self::NeedsPassthrough => f.write_str(
+        match self.status() {
+            Some(status) => status.fmt(f),
+            None => f.write_str(
                 "an NVMe generic device needs a queue with passthrough; fix: build it with \
                  Options::passthrough (its explanation shows a refusal), or open the block device",
             ),
@@ -59,10 +70,7 @@ impl Error {
     /// [`passthrough`](crate::Options::passthrough): status code type and status code, and above
     /// them the bits that say whether a retry may help. `None` for all other errors.
     pub fn nvme_status(&self) -> Option<u16> {
-        match self.detail {
-            Some(ErrorDetail::Nvme(status)) => Some(status.0.get()),
-            _ => None,
-        }
+        self.detail.and_then(ErrorDetail::status).map(|status| status.0.get())
     }
 
     /// True if the operation was cancelled: on request, or because its chain broke before it.

@@ -225,6 +225,7 @@ impl<'a> Job<'a> {
         let requested = [
             (self.workload.sqpoll, Feature::SqPoll),
             (self.workload.iopoll, Feature::IoPoll),
+            (self.workload.passthrough, Feature::Passthrough),
             (self.workload.fixed_buffers, Feature::FixedBuffers),
             (self.workload.fixed_files, Feature::FixedFiles),
         ];
@@ -711,6 +712,9 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
     }
     if let Some(file) = files.first().filter(|_| workload.iopoll) {
         options = options.iopoll(&file.file);
+    }
+    if let Some(file) = files.first().filter(|_| workload.passthrough) {
+        options = options.passthrough(&file.file);
     }
     Some(options)
 }

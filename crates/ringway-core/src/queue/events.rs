@@ -78,12 +78,12 @@ impl<T: Default> Table<T> {
                     && !self.passthrough
                     && flight.operation.file.as_ref().is_some_and(is_namespace)
                 {
-                    flight.detail = Some(ErrorDetail::NeedsPassthrough);
+                    flight.detail = Some(ErrorDetail::NEEDS_PASSTHROUGH);
                 }
                 result
             }
             EventKind::NvmeStatus(status) => {
-                flight.detail = Some(ErrorDetail::Nvme(status));
+                flight.detail = Some(ErrorDetail::of_status(status));
                 -i64::from(status.errno())
             }
             EventKind::Unsupported => {

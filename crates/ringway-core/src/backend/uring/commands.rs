@@ -10,6 +10,9 @@ use std::num::NonZeroU16;
 /// The pieces of one operation that can be in flight have numbers that differ modulo this.
 const PIECES: usize = 32;
 
+/// A status has 15 bits.
+const MAX_STATUS: u16 = 0x7fff;
+
 /// A command in flight.
 #[derive(Clone, Copy)]
 struct InFlight {
@@ -64,7 +67,7 @@ impl Commands {
             // A transfer may be repeated. A flush may not: what it was to make durable may be lost.
             (Some(command), _) if result == -libc::EINTR && command.bytes == 0 => errno(libc::EIO),
             (Some(_), ..0) => EventKind::Result(i64::from(result)),
-            (Some(_), _) => match u16::try_from(result).ok().and_then(NonZeroU16::new) {
+            (Some(_), _) => match NonZeroU16::new(result as u16 & MAX_STATUS) {
                 Some(status) => EventKind::NvmeStatus(NvmeStatus(status)),
                 None => errno(libc::EIO),
             },
