@@ -37,7 +37,7 @@ impl<T: Default> Table<T> {
     }
 
     #[inline]
-    pub(super) fn process_event(&mut self, event: Event, backends: &mut Backends) {
+    fn process_event(&mut self, event: Event, backends: &mut Backends) {
         let Some(key) = event.token.key() else { return };
         let Some((state, flight)) = self.slots.entry(key) else {
             self.late += u64::from(event.kind != EventKind::TimerExpired);

@@ -194,9 +194,11 @@ impl<T: Default> Table<T> {
                     Plan::Whole => {}
                     Plan::Part(raw) => job.raw = raw,
                     Plan::Done(result) => {
-                        let kind = EventKind::Result(result);
+                        let attempt = flight.progress.complete(piece.number, result);
                         self.slots.set_state(key, State::Pending, State::Submitted);
-                        self.process_event(Event { token: job.token, kind }, backends);
+                        if let Some(attempt) = attempt {
+                            self.finish_attempt(key, attempt);
+                        }
                         return Ok(());
                     }
                 }
