@@ -15,13 +15,16 @@ mod alignment;
 mod block;
 mod local;
 mod mounts;
+mod nvme;
 mod shared;
 
+use crate::refusal::Refusal;
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
 pub use block::{DeviceFacts, block_device_in_use};
 pub use local::LocalMounts;
 use mounts::Mounts;
+pub(crate) use nvme::Namespace;
 pub(crate) use shared::Device;
 use shared::DeviceNumber;
 use std::ffi::CStr;
@@ -161,10 +164,13 @@ pub(crate) struct FileFacts {
     pub direct: DirectIo,
     /// The device of a regular file or block device.
     pub device: Option<Arc<Device>>,
+    /// The namespace of an NVMe generic device, or why it cannot be used.
+    pub namespace: Option<Result<Namespace, Refusal>>,
 }
 
 impl FileFacts {
-    /// Takes one system call where the kernel reports the alignment.
+    /// Takes one system call where the kernel reports the alignment; two more for a character device,
+    /// and for an NVMe generic device a command to its controller.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = statx(fd);
         let alignment = statx_alignment(statx.as_ref());
@@ -175,13 +181,20 @@ impl FileFacts {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
                 device: None,
+                namespace: None,
             };
         };
         let device = inode.number().map(|number| Device::of(number, || inode.block_device(fd)));
-        let block_size = || device.as_ref().and_then(|device| device.block_size());
+        let namespace = nvme::namespace(fd, &inode);
+        let block_size = || match &namespace {
+            Some(Ok(namespace)) => Some(1 << namespace.block_shift),
+            _ => device.as_ref().and_then(|device| device.block_size()),
+        };
+        // A character device reports no alignment.
+        let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
         // (The device of a directory only serves to derive the alignment.)
-        Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory) }
+        Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory), namespace }
     }
 }
 
@@ -218,10 +231,9 @@ fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) 
     let supported = match kind {
         StorageKind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
         StorageKind::Block => true,
-        StorageKind::Directory => block.is_some(),
-        StorageKind::Character | StorageKind::Fifo | StorageKind::Socket | StorageKind::Other => {
-            false
-        }
+        // (Of character devices, only namespaces have blocks.)
+        StorageKind::Directory | StorageKind::Character => block.is_some(),
+        StorageKind::Fifo | StorageKind::Socket | StorageKind::Other => false,
     };
     DirectIo { supported, ..aligned }
 }

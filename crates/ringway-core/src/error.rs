@@ -1,22 +1,59 @@
 //! The errors of operations, of pushes and of building a queue. What refusals mean is in `refusal`.
 
 use crate::Refusal;
-use crate::op::{Opcode, Operation};
+use crate::op::{NvmeStatus, Opcode, Operation};
 use crate::refusal::errno_name;
 use crate::sys::libc;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU16;
 
 /// An operation failed: its opcode and the kernel's errno.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Error {
     errno: i32,
     opcode: Opcode,
+    detail: Option<ErrorDetail>,
+}
+
+/// What is known of an error besides its errno: an NVMe status of 15 bits, or another cause. (Every
+/// slot of a queue has room for one, so it is small.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ErrorDetail(NonZeroU16);
+
+impl ErrorDetail {
+    /// A transfer of an NVMe generic device, on a queue without passthrough.
+    pub const NEEDS_PASSTHROUGH: Self = Self(NonZeroU16::MAX);
+
+    /// An NVMe device failed the command with this status.
+    pub const fn of_status(status: NvmeStatus) -> Self {
+        Self(status.0)
+    }
+
+    fn status(self) -> Option<NvmeStatus> {
+        (self != Self::NEEDS_PASSTHROUGH).then_some(NvmeStatus(self.0))
+    }
+}
+
+impl fmt::Display for ErrorDetail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status() {
+            Some(status) => status.fmt(f),
+            None => f.write_str(
+                "an NVMe generic device needs a queue with passthrough; fix: build it with \
+                 Options::passthrough (its explanation shows a refusal), or open the block device",
+            ),
+        }
+    }
 }
 
 impl Error {
     pub(crate) fn new(errno: i32, opcode: Opcode) -> Self {
-        Self { errno, opcode }
+        Self { errno, opcode, detail: None }
+    }
+
+    pub(crate) fn with_detail(self, detail: Option<ErrorDetail>) -> Self {
+        Self { detail, ..self }
     }
 
     /// The error number, as in `errno(3)`.
@@ -29,6 +66,13 @@ impl Error {
         self.opcode
     }
 
+    /// The status with which an NVMe device failed a command of a queue with
+    /// [`passthrough`](crate::Options::passthrough): status code type and status code, and above
+    /// them the bits that say whether a retry may help. `None` for all other errors.
+    pub fn nvme_status(&self) -> Option<u16> {
+        self.detail.and_then(ErrorDetail::status).map(|status| status.0.get())
+    }
+
     /// True if the operation was cancelled: on request, or because its chain broke before it.
     pub fn is_cancelled(&self) -> bool {
         self.errno == libc::ECANCELED
@@ -37,7 +81,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))
+        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))?;
+        self.detail.map_or(Ok(()), |detail| write!(f, ": {detail}"))
     }
 }
 

@@ -1,6 +1,10 @@
 //! An open file that operations share and keep open. Reading and writing it is in `op`.
 
+#[cfg(target_os = "linux")]
+use crate::device::Namespace;
 use crate::device::{DirectIo, FileFacts};
+#[cfg(target_os = "linux")]
+use crate::refusal::Refusal;
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -58,6 +62,8 @@ pub(crate) enum FileKind {
     /// A character device such as a terminal: like a stream, but a write may block even where it
     /// was told not to and part of it would fit.
     Device,
+    /// An NVMe generic device: the identifier of its namespace, and the logarithm of its block size.
+    Namespace { id: u32, block_shift: u8 },
     /// Not checked yet.
     Unknown,
 }
@@ -178,26 +184,47 @@ impl File {
     /// Read once for all files of a device: the first call blocks for a system call and for reading
     /// a sysfs file.
     pub fn largest_request(&self) -> Option<u32> {
+        #[cfg(target_os = "linux")]
+        if let Some(Ok(namespace)) = self.namespace() {
+            return Some(namespace.largest);
+        }
         self.facts().device.as_ref()?.largest_request()
+    }
+
+    /// The namespace of an NVMe generic device, or why it cannot be used; `None` for other files.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn namespace(&self) -> Option<&Result<Namespace, Refusal>> {
+        self.facts().namespace.as_ref()
     }
 
     fn facts(&self) -> &FileFacts {
         self.inner.facts.get_or_init(|| FileFacts::of(self.borrow()))
     }
 
-    /// True if the file was opened with `O_DIRECT`.
+    /// True if the file was opened with `O_DIRECT`, or is an NVMe generic device.
     pub fn is_direct(&self) -> bool {
         self.traits().direct
     }
 
-    /// True for files on storage: regular files, directories and block devices. Their transfers end
-    /// by themselves; a transfer on a pipe, a socket or a terminal may wait forever.
+    /// True for files on storage: regular files, directories, block devices and NVMe generic
+    /// devices. Their transfers end by themselves; a transfer on a pipe, a socket or a terminal may
+    /// wait forever.
     pub fn is_storage(&self) -> bool {
-        self.traits().kind == FileKind::Storage
+        matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
     }
 
     pub(crate) fn traits(&self) -> Traits {
-        *self.inner.traits.get_or_init(|| Traits::of(self.fd()))
+        *self.inner.traits.get_or_init(|| {
+            let traits = Traits::of(self.fd());
+            #[cfg(target_os = "linux")]
+            if traits.kind == FileKind::Device
+                && let Some(Ok(Namespace { id, block_shift, .. })) = self.namespace()
+            {
+                let kind = FileKind::Namespace { id: *id, block_shift: *block_shift };
+                return Traits { kind, direct: true };
+            }
+            traits
+        })
     }
 
     /// The traits, if they were looked up or set before.

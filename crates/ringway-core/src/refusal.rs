@@ -59,6 +59,9 @@ pub enum Feature {
     AttachWq,
     /// `IORING_SETUP_IOPOLL`: polls the device for completions.
     IoPoll,
+    /// `IORING_OP_URING_CMD` with `IORING_SETUP_SQE128` and `IORING_SETUP_CQE32`: reads and writes of
+    /// an NVMe generic device as commands that bypass the block layer.
+    Passthrough,
     /// `IORING_FEAT_EXT_ARG`: a timeout in `io_uring_enter`.
     ExtArg,
     /// `IORING_REGISTER_BUFFERS`.
@@ -105,6 +108,7 @@ impl Feature {
             Self::SqPoll => ("SQPOLL", Some((5, 1))),
             Self::AttachWq => ("ATTACH_WQ", Some((5, 6))),
             Self::IoPoll => ("IOPOLL", Some((5, 1))),
+            Self::Passthrough => ("NVMe passthrough", Some((5, 19))),
             Self::ExtArg => ("EXT_ARG", Some((5, 11))),
             Self::FixedBuffers => ("fixed buffers", Some((5, 1))),
             Self::FixedFiles => ("fixed files", Some((5, 1))),
@@ -273,6 +277,12 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "the polling thread belongs to another process, or to the parent of this one",
             "make the first ring in the process that attaches to it",
         ),
+        (libc::EPERM | libc::EACCES, Passthrough) if limits.seccomp != Some(2) => text(
+            "the process may not send commands to the device: before kernel 6.2 that needs \
+             CAP_SYS_ADMIN, and from then on a device that is open for reading or writing",
+            "give the process CAP_SYS_ADMIN, use kernel 6.2 or newer, or open the block device \
+             (/dev/nvme0n1) for direct I/O",
+        ),
         (libc::EPERM, DirectIo) => text(
             "O_DIRECT is not permitted for the file, or the container does not have the device",
             "check the file's attributes (lsattr), or pass the device to the container (docker \
@@ -314,6 +324,19 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EINVAL, IoPoll) => text(
             "the file was not opened with O_DIRECT, or the operation is not a read or a write",
             "open files with O_DIRECT and use this ring for reads and writes only",
+        ),
+        (libc::EINVAL, Passthrough) => text(
+            "this kernel does not pass NVMe commands through io_uring",
+            "use kernel 5.19 or newer, or open the block device (/dev/nvme0n1) for direct I/O",
+        ),
+        (libc::ENOTTY, Passthrough) => text(
+            "the file is not an NVMe generic device",
+            "open the character device of the namespace (/dev/ng0n1), which kernels from 5.13 on \
+             have",
+        ),
+        (libc::EOPNOTSUPP, Passthrough) => text(
+            "only io_uring passes NVMe commands, and only to devices whose driver supports that",
+            "use io_uring, or open the block device (/dev/nvme0n1) for direct I/O",
         ),
         (libc::EINVAL, Kaio) => text(
             "the context's size is 0 or too large, or KAIO does not support the request",

@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 use super::workload::{Access, Sizes, Stop, Sync, Target, Workload};
 use anyhow::{Context, anyhow};
 use ringway_core::op::{self, Opcode};
-use ringway_core::refusal::Feature;
+use ringway_core::refusal::{Feature, Refusal};
 use ringway_core::{
     AlignedBuffer, Arena, ArenaBuffer, Buffer, BuildError, File, Options, Queue, SqPoll,
 };
@@ -160,6 +160,13 @@ impl<'a> Job<'a> {
     ) -> Result<Self, BuildError> {
         let depth = workload.depth;
         let mut queue = options(workload, files).map(|options| options.build()).transpose()?;
+        // Without passthrough every request would fail.
+        if let Some(queue) = queue.as_ref().filter(|_| workload.passthrough) {
+            let refused = |refusal: &Refusal| refusal.feature == Feature::Passthrough;
+            if let Some(refusal) = queue.explain().refusals.into_iter().find(refused) {
+                return Err(BuildError::Refused(refusal));
+            }
+        }
         if let Some(queue) = queue.as_mut().filter(|_| workload.fixed_files) {
             for file in files {
                 // If it is refused, the queue explains why.
@@ -225,6 +232,7 @@ impl<'a> Job<'a> {
         let requested = [
             (self.workload.sqpoll, Feature::SqPoll),
             (self.workload.iopoll, Feature::IoPoll),
+            (self.workload.passthrough, Feature::Passthrough),
             (self.workload.fixed_buffers, Feature::FixedBuffers),
             (self.workload.fixed_files, Feature::FixedFiles),
         ];
@@ -711,6 +719,9 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
     }
     if let Some(file) = files.first().filter(|_| workload.iopoll) {
         options = options.iopoll(&file.file);
+    }
+    if let Some(file) = files.first().filter(|_| workload.passthrough) {
+        options = options.passthrough(&file.file);
     }
     Some(options)
 }

@@ -91,6 +91,12 @@ pub struct BenchArgs {
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub iopoll: Vec<bool>,
+    /// Commands to an NVMe disk, without the block layer (uring, direct I/O on /dev/nvme0n1): 0, 1;
+    /// without a value: 1
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+          num_args = 0..=1, require_equals = true, default_missing_value = "1",
+          help_heading = MATRIX)]
+    pub passthrough: Vec<bool>,
     /// Registered buffers (uring): 0, 1; without a value: 1
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
@@ -220,6 +226,7 @@ impl BenchArgs {
             ("--direct", !self.direct.is_empty()),
             ("--sqpoll", !self.sqpoll.is_empty()),
             ("--iopoll", !self.iopoll.is_empty()),
+            ("--passthrough", !self.passthrough.is_empty()),
             ("--fixed-buffers", !self.fixed_buffers.is_empty()),
             ("--fixed-files", !self.fixed_files.is_empty()),
             ("--batch", self.batch.is_some()),
@@ -234,7 +241,8 @@ impl BenchArgs {
 }
 
 /// The options that mean 1 without a value.
-const SWITCHES: [&str; 4] = ["--sqpoll", "--iopoll", "--fixed-buffers", "--fixed-files"];
+const SWITCHES: [&str; 5] =
+    ["--sqpoll", "--iopoll", "--passthrough", "--fixed-buffers", "--fixed-files"];
 
 /// Joins a switch with the list that follows it: `--sqpoll 0,1 FILE` becomes `--sqpoll=0,1 FILE`,
 /// and `--sqpoll FILE` becomes `--sqpoll=1 FILE`. clap cannot tell a list from a file name.

@@ -36,6 +36,7 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
     multiply(&mut workloads, &args.backend, &backends, |w, backend| w.backend = backend);
     multiply(&mut workloads, &args.sqpoll, &[false], |w, on| w.sqpoll = on);
     multiply(&mut workloads, &args.iopoll, &[false], |w, on| w.iopoll = on);
+    multiply(&mut workloads, &args.passthrough, &[false], |w, on| w.passthrough = on);
     multiply(&mut workloads, &args.fixed_buffers, &[false], |w, on| w.fixed_buffers = on);
     multiply(&mut workloads, &args.fixed_files, &[false], |w, on| w.fixed_files = on);
     if args.is_default_matrix() {
@@ -99,6 +100,7 @@ impl Plan {
         for (name, on) in [
             ("--sqpoll", &mut workload.sqpoll),
             ("--iopoll", &mut workload.iopoll),
+            ("--passthrough", &mut workload.passthrough),
             ("--fixed-buffers", &mut workload.fixed_buffers),
             ("--fixed-files", &mut workload.fixed_files),
         ] {
@@ -110,6 +112,10 @@ impl Plan {
         if workload.iopoll && !workload.direct {
             self.note("--iopoll needs direct I/O; buffered runs go without it".to_owned());
             workload.iopoll = false;
+        }
+        if workload.passthrough && !workload.direct {
+            self.note("--passthrough is direct I/O; buffered runs go without it".to_owned());
+            workload.passthrough = false;
         }
         if workload.is_null() {
             // It does no I/O, so these make no difference.

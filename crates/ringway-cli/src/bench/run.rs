@@ -187,7 +187,11 @@ fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<Jo
     if null {
         region.len = region.len.max(workload.block_size);
     }
-    let file = source.open(workload.direct, workload.access.writes() && !null)?;
+    let writes = workload.access.writes() && !null;
+    let file = match workload.passthrough {
+        true => source.open_generic(writes)?,
+        false => source.open(workload.direct, writes)?,
+    };
     if let Some(advice) = advice(workload).filter(|_| !null) {
         // It is advice: a file that does not take it is measured without it.
         let _ = fadvise(&file, region.start, NonZeroU64::new(region.len), advice);

@@ -244,7 +244,17 @@ fn prepare(
     if workloads.iter().all(Workload::is_null) {
         return workloads.iter().map(|of| targets.nothing(of.jobs, NULL_SIZE)).collect();
     }
-    targets.prepare(workloads)
+    let files = targets.prepare(workloads)?;
+    let uses_commands = |(workload, _): &(&Workload, &JobFiles)| workload.passthrough;
+    for (_, files) in workloads.iter().zip(&files).filter(uses_commands) {
+        if files.iter().flatten().any(|source| source.generic().is_none()) {
+            bail!(
+                "--passthrough needs a whole NVMe disk that is not in use (/dev/nvme0n1), on kernel \
+                 5.19 or newer"
+            );
+        }
+    }
+    Ok(files)
 }
 
 /// Replaces direct by buffered I/O where the file system does not support it, and adds a remark.

@@ -87,6 +87,26 @@ impl Source {
         OpenOptions::new().read(true).write(write).direct(direct).open(self.path())
     }
 
+    /// Opens the NVMe generic device of the disk that the file is.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open(2)`; `Unsupported` if the file is no NVMe disk.
+    pub fn open_generic(&self, write: bool) -> io::Result<File> {
+        let path = self.generic().ok_or(io::ErrorKind::Unsupported)?;
+        OpenOptions::new().read(true).write(write).open(path)
+    }
+
+    /// The path of the NVMe generic device of the disk that the file is: `/dev/ng0n1` for
+    /// `/dev/nvme0n1`. `None` for other files, partitions and kernels without such devices (before
+    /// 5.13).
+    pub fn generic(&self) -> Option<PathBuf> {
+        let device =
+            self.facts.device.as_ref().filter(|_| self.facts.kind == StorageKind::Block)?;
+        let number = device.name.strip_prefix("nvme").filter(|number| !number.contains('p'))?;
+        Some(Path::new("/dev").join(format!("ng{number}"))).filter(|path| path.exists())
+    }
+
     /// Reopens the file for blocking calls.
     ///
     /// # Errors

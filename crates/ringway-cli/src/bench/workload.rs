@@ -279,6 +279,8 @@ pub struct Workload {
     pub sqpoll: bool,
     /// The kernel polls the device for completions (`hipri`).
     pub iopoll: bool,
+    /// Commands to an NVMe disk, without the block layer.
+    pub passthrough: bool,
     /// Registered buffers.
     pub fixed_buffers: bool,
     /// Registered files.
@@ -364,6 +366,7 @@ impl Default for Workload {
             direct: true,
             sqpoll: false,
             iopoll: false,
+            passthrough: false,
             fixed_buffers: false,
             fixed_files: false,
             batch: None,

@@ -16,7 +16,7 @@ pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::file::FileKind;
-use crate::op::Raw;
+use crate::op::{NvmeStatus, Raw};
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
@@ -82,6 +82,8 @@ pub(crate) struct Event {
 pub(crate) enum EventKind {
     /// The kernel's result: at least 0, or minus errno.
     Result(i64),
+    /// An NVMe device failed the job with this status (uring only).
+    NvmeStatus(NvmeStatus),
     /// The backend does not support the job and has not started it: it must run on threads.
     Unsupported,
     /// The time of [`Backend::set_timer`] has come.
@@ -113,7 +115,7 @@ pub(crate) struct BackendFull;
 
 /// Passes jobs to the kernel, for one queue, with which it may move between threads.
 ///
-/// For every job there is exactly one event with [`EventKind::Result`] or
+/// For every job there is exactly one event with [`EventKind::Result`], [`EventKind::NvmeStatus`] or
 /// [`EventKind::Unsupported`], returned by [`enter`](Self::enter), unless the backend is dropped
 /// first.
 pub(crate) trait Backend: Send {

@@ -3,6 +3,8 @@
 //!
 //! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
+mod commands;
+mod entries;
 mod workers;
 
 use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
@@ -10,8 +12,11 @@ use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worke
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
+use commands::Commands;
+pub(crate) use entries::{Big, Entries, Usual};
+use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
-use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -56,8 +61,8 @@ static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.
 /// The most registered buffers, and the most registered files.
 const MAX_FIXED: u32 = 64;
 
-pub(crate) struct Uring {
-    ring: IoUring,
+pub(crate) struct Uring<R: Entries> {
+    ring: IoUring<R::Sqe, R::Cqe>,
     /// The [`SqeData`] of slots that have needed it; boxed, so that their addresses do not change.
     sqe_data: Vec<Option<Box<UnsafeCell<SqeData>>>>,
     /// Whether the kernel supports each opcode.
@@ -67,7 +72,7 @@ pub(crate) struct Uring {
     /// Events that do not come from the kernel.
     unsupported: Vec<Event>,
     /// The entries of a chain that is not complete yet.
-    linked: Vec<squeue::Entry>,
+    linked: Vec<R::Sqe>,
     /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
     /// The submission queue has a cancel.
@@ -75,6 +80,8 @@ pub(crate) struct Uring {
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
+    /// The NVMe commands in flight; empty unless the entries are big.
+    commands: Commands,
     /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
@@ -112,7 +119,7 @@ struct Buffers {
 
 // SAFETY: this value owns the ring's mappings and the `SqeData`. Only a ring with a single issuer
 // is tied to a thread, and there the kernel fails calls of other threads with EEXIST.
-unsafe impl Send for Uring {}
+unsafe impl<R: Entries> Send for Uring<R> {}
 
 /// Setup flags, from which refused ones are dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,8 +138,8 @@ struct SetupFlags {
 }
 
 impl SetupFlags {
-    fn build(self, settings: &Settings) -> io::Result<IoUring> {
-        let mut builder = IoUring::builder();
+    fn build<R: Entries>(self, settings: &Settings) -> io::Result<IoUring<R::Sqe, R::Cqe>> {
+        let mut builder = IoUring::<R::Sqe, R::Cqe>::builder();
         builder.dontfork();
         if self.no_sq_array {
             builder.setup_no_sqarray();
@@ -213,7 +220,7 @@ impl SetupFlags {
     }
 }
 
-impl Uring {
+impl<R: Entries> Uring<R> {
     /// Makes a ring as close to the settings as the kernel allows; refused features are in
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
@@ -235,7 +242,7 @@ impl Uring {
         };
         let mut refusals = Vec::new();
         let ring = loop {
-            let error = match setup.build(settings) {
+            let error = match setup.build::<R>(settings) {
                 Ok(ring) => break ring,
                 Err(error) => errno_of(&error),
             };
@@ -259,6 +266,7 @@ impl Uring {
             watch: None,
             watch_armed: false,
             workers: Workers::new(None),
+            commands: Commands::default(),
             ticking: false,
             ticked: false,
             fallback_ready: false,
@@ -316,6 +324,11 @@ impl Uring {
         &self.refusals
     }
 
+    /// Whether the kernel has NVMe commands.
+    pub fn has_commands(&self) -> bool {
+        self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
+    }
+
     /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
@@ -333,7 +346,7 @@ impl Uring {
 
     /// Makes sure that the submission queue has `count` free entries, if need be by an enter.
     fn reserve(&mut self, count: usize) -> bool {
-        let free = |ring: &mut IoUring| {
+        let free = |ring: &mut IoUring<R::Sqe, R::Cqe>| {
             let queue = ring.submission();
             queue.capacity() - queue.len()
         };
@@ -351,7 +364,7 @@ impl Uring {
     }
 
     /// Adds an entry to the submission queue; the caller has reserved it.
-    fn push_entry(&mut self, entry: &squeue::Entry) {
+    fn push_entry(&mut self, entry: &R::Sqe) {
         self.unsubmitted.0 += 1;
         // SAFETY: what the entry points at stays valid until its completion: for a job by the
         // contract of `push`; internal entries point at nothing, or at `sqe_data`.
@@ -362,7 +375,7 @@ impl Uring {
     /// Adds linked entries together: a kernel thread that polls the queue would end a chain where
     /// it sees no further entry. The caller has reserved all of them.
     #[inline]
-    fn push_linked(&mut self, entry: squeue::Entry, more: bool) {
+    fn push_linked(&mut self, entry: R::Sqe, more: bool) {
         if self.linked.is_empty() && !more {
             return self.push_entry(&entry);
         }
@@ -380,7 +393,7 @@ impl Uring {
     fn push_internal(&mut self, entry: squeue::Entry, token: Token) -> bool {
         let free = self.reserve(1);
         if free {
-            self.push_entry(&entry.user_data(token.0));
+            self.push_entry(&entry.user_data(token.0).into());
         }
         free
     }
@@ -425,6 +438,7 @@ impl Uring {
         let mut woken = false;
         let mut expired = 0;
         for entry in self.ring.completion() {
+            let entry: cqueue::Entry = entry.into();
             let token = Token(entry.user_data());
             if token.is_internal() {
                 if token == WATCH {
@@ -449,7 +463,11 @@ impl Uring {
                 continue;
             }
             self.workers.end(token.index());
-            events.push(Event { token, kind: EventKind::Result(i64::from(entry.result())) });
+            let kind = match R::PASSTHROUGH {
+                true => self.commands.end(token, entry.result()),
+                false => EventKind::Result(i64::from(entry.result())),
+            };
+            events.push(Event { token, kind });
         }
         if woken {
             self.watch_armed = false;
@@ -554,7 +572,7 @@ impl Uring {
     }
 }
 
-impl Backend for Uring {
+impl<R: Entries> Backend for Uring<R> {
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         if !self.reserve(1 + usize::from(job.deadline.is_some())) {
             return Err(BackendFull);
@@ -566,29 +584,39 @@ impl Backend for Uring {
         };
         let context = SqeContext {
             fixed_file: job.fixed_file,
-            fixed_buffer: job
-                .fixed_buffer
-                .filter(|index| usize::from(*index) < self.buffers.usable),
+            fixed_buffer: job.fixed_buffer.filter(|index| {
+                usize::from(*index) < self.buffers.usable
+                    && (!R::PASSTHROUGH || self.commands.take_fixed())
+            }),
             socket: job.socket,
             rw_flags: if job.nowait { libc::RWF_NOWAIT } else { 0 },
             data,
         };
         self.in_flight += 1;
-        let entry = job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry));
-        let Some(entry) = entry else {
-            self.unsupported.push(Event { token: job.token, kind: EventKind::Unsupported });
-            return Ok(());
+        let mut entry = match R::command(job, &context) {
+            Some((command, entry, is_fixed)) => {
+                self.commands.begin(job.token, command.bytes, is_fixed);
+                entry
+            }
+            None => match job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry)) {
+                Some(entry) => entry.into(),
+                None => {
+                    let kind = EventKind::Unsupported;
+                    self.unsupported.push(Event { token: job.token, kind });
+                    return Ok(());
+                }
+            },
         };
         // (A transfer on a pipe would occupy the worker.)
         let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
         self.unsubmitted.1 += 1;
         self.workers.begin(job.token.index(), &job.raw, by_worker);
-        let mut entry = entry.user_data(job.token.0);
+        entry.set_user_data(job.token.0);
         if job.link || job.deadline.is_some() {
-            entry = entry.flags(Flags::IO_LINK);
+            entry = R::with_flags(entry, Flags::IO_LINK);
         }
         if by_worker {
-            entry = entry.flags(Flags::ASYNC);
+            entry = R::with_flags(entry, Flags::ASYNC);
         }
         let linked = job.link || job.deadline.is_some();
         self.push_linked(entry, linked);
@@ -606,7 +634,7 @@ impl Backend for Uring {
                 opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
             // Includes the slot's index, to find the operation of a cancelled timer.
             self.push_linked(
-                timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0),
+                timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0).into(),
                 false,
             );
         }
@@ -747,7 +775,9 @@ impl Backend for Uring {
         // the current position does not advance it when it completes asynchronously. A write to a
         // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
         // wait behind another one that hangs.
-        (!self.ring.params().is_setup_iopoll() || (job.direct && job.raw.is_transfer()))
+        let is_polled = job.direct && job.raw.is_transfer()
+            || R::PASSTHROUGH && matches!(job.file, FileKind::Namespace { .. });
+        (!self.ring.params().is_setup_iopoll() || is_polled)
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
                 && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
@@ -867,7 +897,7 @@ impl Backend for Uring {
     }
 }
 
-impl Uring {
+impl<R: Entries> Uring<R> {
     /// Cancels all submitted jobs and reaps them, as far as possible without entering the ring;
     /// returns true if the kernel has finished with all jobs.
     ///
@@ -979,7 +1009,7 @@ impl Uring {
     }
 }
 
-impl Drop for Uring {
+impl<R: Entries> Drop for Uring<R> {
     fn drop(&mut self) {
         if self.in_flight > 0 {
             // Closing the ring does not wait for operations in flight, and a polling kernel thread
@@ -1001,7 +1031,9 @@ const CANCEL_WAIT: Duration = Duration::from_millis(500);
 /// There is no other way to learn that of a closed ring.
 ///
 /// Errors: EMFILE, and those of a kernel without updates of registered files (before 5.5).
-fn register_release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
+fn register_release_pipe<S: EntryMarker, C: cqueue::EntryMarker>(
+    ring: &IoUring<S, C>,
+) -> io::Result<OwnedFd> {
     let mut ends = [-1; 2];
     // SAFETY: the kernel writes two descriptors into an array of two.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } < 0 {
@@ -1017,7 +1049,9 @@ fn register_release_pipe(ring: &IoUring) -> io::Result<OwnedFd> {
 
 /// Registers a table of buffers whose entries are free. Returns false if the kernel does not
 /// support that (before 5.19).
-fn make_sparse_table(ring: &IoUring) -> Result<bool, i32> {
+fn make_sparse_table<S: EntryMarker, C: cqueue::EntryMarker>(
+    ring: &IoUring<S, C>,
+) -> Result<bool, i32> {
     // A kernel without this feature (before 5.13) first waits until nothing is in flight.
     if !ring.params().is_feature_resource_tagging() {
         return Ok(false);
@@ -1038,7 +1072,7 @@ fn ends_chains(raw: &Raw) -> bool {
 
 /// Which opcodes the kernel supports. A kernel without the table (before 5.6) supports the first
 /// few.
-fn opcodes(ring: &IoUring) -> Box<[bool]> {
+fn opcodes<S: EntryMarker, C: cqueue::EntryMarker>(ring: &IoUring<S, C>) -> Box<[bool]> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
         Ok(()) => (0..=u8::MAX).map(|code| probe.is_supported(code)).collect(),

@@ -135,7 +135,7 @@ fn bracketed(list: &str) -> Option<String> {
     }
 }
 
-fn read_number<N: FromStr>(path: &Path) -> Option<N> {
+pub(super) fn read_number<N: FromStr>(path: &Path) -> Option<N> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 

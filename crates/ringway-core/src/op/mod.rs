@@ -39,6 +39,7 @@ mod link;
 mod linux;
 mod mkdir;
 mod nop;
+mod nvme;
 mod open;
 mod operation;
 mod poll;
@@ -82,6 +83,9 @@ pub use writev::{Writev, writev};
 
 #[cfg(target_os = "linux")]
 pub(crate) use cancel::Cancel;
+pub(crate) use nvme::Status as NvmeStatus;
+#[cfg(target_os = "linux")]
+pub(crate) use nvme::{Command as NvmeCommand, Plan as NvmePlan, plan as plan_nvme};
 pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
 use crate::sys::{RawFd, libc};

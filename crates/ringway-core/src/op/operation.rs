@@ -403,7 +403,7 @@ impl Vectored {
 }
 
 /// The iovec array of a vectored operation.
-fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
+pub(super) fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
     if count == 0 {
         return &[];
     }

@@ -4,7 +4,8 @@
 use super::in_flight::CancelCause;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
-use crate::file::File;
+use crate::error::ErrorDetail;
+use crate::file::{File, FileKind};
 use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
@@ -12,6 +13,13 @@ use crate::sys::libc;
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
+
+/// The result with which the kernel refuses a transfer of a file that has none.
+const EINVAL: i64 = -(libc::EINVAL as i64);
+
+fn is_namespace(file: &File) -> bool {
+    matches!(file.traits().kind, FileKind::Namespace { .. })
+}
 
 impl<T: Default> Table<T> {
     /// Processes the events that the backends have produced. Returns true if there were any.
@@ -64,7 +72,20 @@ impl<T: Default> Table<T> {
         }
         let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
-            EventKind::Result(result) => result,
+            EventKind::Result(result) => {
+                if result == EINVAL
+                    && flight.operation.raw.is_transfer()
+                    && !self.passthrough
+                    && flight.operation.file.as_ref().is_some_and(is_namespace)
+                {
+                    flight.detail = Some(ErrorDetail::NEEDS_PASSTHROUGH);
+                }
+                result
+            }
+            EventKind::NvmeStatus(status) => {
+                flight.detail = Some(ErrorDetail::of_status(status));
+                -i64::from(status.errno())
+            }
             EventKind::Unsupported => {
                 flight.use_fallback = true;
                 self.to_threads += 1;
@@ -121,7 +142,7 @@ impl<T: Default> Table<T> {
         let total = flight.progress.total();
         if attempt.errno == 0 {
             // With `RWF_NOWAIT` a transfer may be shorter than without.
-            let exact = std::mem::take(&mut flight.nowait_was_short)
+            let exact = std::mem::take(&mut flight.was_cut_short)
                 && flight.cancel_cause == CancelCause::None
                 || flight.operation.exact;
             let complete = attempt.done == total || !exact || flight.is_end_of_file(attempt);

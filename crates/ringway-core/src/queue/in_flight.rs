@@ -4,7 +4,7 @@
 use super::events::MAX_RETRIES;
 use super::routing::Route;
 use super::{Completion, OpId, Orphan};
-use crate::error::Error;
+use crate::error::{Error, ErrorDetail};
 use crate::file::File;
 use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
 use crate::slots::Key;
@@ -42,14 +42,17 @@ pub(super) struct InFlight<T = ()> {
     /// The pieces in flight that were submitted with `RWF_NOWAIT`: a bit for each, at its number
     /// modulo 32, which no two pieces in flight have in common.
     asked: u32,
-    /// A piece was short that was submitted with `RWF_NOWAIT`, which may be why.
-    pub(super) nowait_was_short: bool,
+    /// A piece was short, perhaps because of how it was submitted: with `RWF_NOWAIT`, or as an NVMe
+    /// command that takes only some of its buffers.
+    pub(super) was_cut_short: bool,
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
+    /// What is known of the error besides its errno.
+    pub(super) detail: Option<ErrorDetail>,
     /// What the owner attached.
     pub(super) attachment: T,
 }
@@ -81,12 +84,13 @@ impl<T: Default> Default for InFlight<T> {
             use_fallback: false,
             route: Route::Undecided,
             asked: 0,
-            nowait_was_short: false,
+            was_cut_short: false,
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
             deadline: None,
             result: 0,
+            detail: None,
             attachment: T::default(),
         }
     }
@@ -110,11 +114,12 @@ impl<T: Default> InFlight<T> {
         self.use_fallback = false;
         self.route = Route::Undecided;
         self.asked = 0;
-        self.nowait_was_short = false;
+        self.was_cut_short = false;
         self.abandoned = false;
         self.owns_descriptor = false;
         self.retries = 0;
         self.deadline = None;
+        self.detail = None;
         op::set_addresses(&mut self.operation);
     }
 
@@ -302,7 +307,10 @@ impl<T: Default> InFlight<T> {
         let result = match u64::try_from(self.result) {
             Ok(_) if opcode == Opcode::Open => Ok(0),
             Ok(done) => Ok(done),
-            Err(_) => Err(Error::new(i32::try_from(-self.result).unwrap_or(libc::EIO), opcode)),
+            Err(_) => {
+                let errno = i32::try_from(-self.result).unwrap_or(libc::EIO);
+                Err(Error::new(errno, opcode).with_detail(self.detail.take()))
+            }
         };
         Completion {
             id: OpId(key),

@@ -10,7 +10,7 @@ use crate::backend::kaio::Kaio;
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
 #[cfg(target_os = "linux")]
-use crate::backend::uring::{Settings, Uring};
+use crate::backend::uring::{Big, Entries, Settings, Uring, Usual};
 #[cfg(target_os = "linux")]
 use crate::backend::{EventKind, Job};
 #[cfg(target_os = "linux")]
@@ -151,6 +151,7 @@ pub struct Options {
     sqpoll: Option<SqPoll>,
     attach: Option<Arc<OwnedFd>>,
     iopoll: Option<File>,
+    passthrough: Option<File>,
     single_issuer: bool,
     eventfd: bool,
     io_wq_workers: Option<[u32; 2]>,
@@ -173,6 +174,7 @@ impl Default for Options {
             sqpoll: None,
             attach: None,
             iopoll: None,
+            passthrough: None,
             single_issuer: false,
             eventfd: false,
             io_wq_workers: None,
@@ -259,6 +261,30 @@ impl Options {
     /// threads, waiting spins, and there is no descriptor to poll.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
+        self
+    }
+
+    /// Passes reads, writes and syncs of NVMe generic devices (`/dev/ng0n1`) as commands to the
+    /// device, without the block layer (uring only, kernel 5.19; polled for with
+    /// [`iopoll`](Self::iopoll) from 6.1 on). `file` is such a device; a real read of its first block
+    /// decides whether that works. Other files work on the queue as usual.
+    ///
+    /// A namespace behaves as its block device opened with `O_DIRECT` does: offsets and lengths are
+    /// whole blocks ([`File::direct_io`]), at its end reads are short and writes fail with ENOSPC,
+    /// and a sync is a flush of the device. But a long transfer or one with many buffers is several
+    /// commands, one after the other for a write. The kernel neither retries a command that the
+    /// device fails ([`Error::nvme_status`](crate::Error::nvme_status)) nor keeps it from the blocks
+    /// of a mounted file system, and the page cache of the block device does not see it.
+    ///
+    /// Refused, with the reason in [`explain`](Queue::explain): on other backends and kernels, for a
+    /// file that is no such device, for namespaces with metadata or protection information, and,
+    /// before kernel 6.2, without CAP_SYS_ADMIN. Transfers of such devices then fail with EINVAL.
+    /// The entries of the ring take twice the memory.
+    ///
+    /// A command cannot be cancelled once it is submitted: it completes with its result, as a
+    /// transfer that the device has started does.
+    pub fn passthrough(mut self, file: &File) -> Self {
+        self.passthrough = Some(file.clone());
         self
     }
 
@@ -417,6 +443,7 @@ impl Options {
             Feature::SqPoll => self.sqpoll.is_some(),
             Feature::AttachWq => self.attach.is_some(),
             Feature::IoPoll => self.iopoll.is_some(),
+            Feature::Passthrough => self.passthrough.is_some(),
             Feature::SingleIssuer => self.single_issuer,
             Feature::EventFd => self.eventfd,
             Feature::IoWqWorkers => self.io_wq_workers.is_some(),
@@ -557,10 +584,10 @@ impl Options {
         Ok(built)
     }
 
-    /// Builds a ring. It polls for completions only if a real read of the file succeeds that way.
+    /// Builds a ring, for NVMe commands if that is requested and works.
     #[cfg(target_os = "linux")]
     fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
-        let mut settings = Settings {
+        let settings = Settings {
             // An operation with a time limit takes two entries at once.
             entries: self.entries.max(2),
             completion_entries: self.completion_entries.unwrap_or(self.entries.saturating_mul(4)),
@@ -574,6 +601,23 @@ impl Options {
             eventfd: self.eventfd,
             io_wq_workers: self.io_wq_workers,
         };
+        let Some(file) = &self.passthrough else {
+            return Ok(self.build_ring::<Usual>(settings)?.into_built());
+        };
+        match self.build_passthrough(settings.clone(), file) {
+            Ok(built) => Ok(built),
+            Err(refusal) => {
+                let mut built = self.build_ring::<Usual>(settings)?.into_built();
+                built.refusals.push(refusal);
+                Ok(built)
+            }
+        }
+    }
+
+    /// Builds a ring with these entries. It polls for completions only if a real read of the file
+    /// succeeds that way.
+    #[cfg(target_os = "linux")]
+    fn build_ring<R: Entries>(&self, mut settings: Settings) -> Result<BuiltRing<R>, Refusal> {
         let mut uring = Uring::new(&settings)?;
         let mut refused = None;
         if let Some(file) =
@@ -584,13 +628,26 @@ impl Options {
             settings.iopoll = false;
             uring = Uring::new(&settings)?;
         }
-        let refusals = refused.into_iter().chain(uring.refusals().iter().cloned()).collect();
-        Ok(BuiltBackend {
-            available: uring.available().to_vec(),
-            refusals,
-            ring_fd: Some(uring.ring_fd()),
-            backend: Box::new(uring),
-        })
+        Ok(BuiltRing { uring, refused })
+    }
+
+    /// Builds a ring that takes NVMe commands, if a read of this namespace succeeds.
+    #[cfg(target_os = "linux")]
+    fn build_passthrough(&self, settings: Settings, file: &File) -> Result<BuiltBackend, Refusal> {
+        let refuse = |errno| Refusal::new(Feature::Passthrough, errno);
+        match file.namespace() {
+            None => return Err(refuse(libc::ENOTTY)),
+            Some(Err(refusal)) => return Err(refusal.clone()),
+            Some(Ok(_)) => {}
+        }
+        let mut ring = self.build_ring::<Big>(settings).map_err(|refusal| refuse(refusal.errno))?;
+        if !ring.uring.has_commands() {
+            return Err(refuse(libc::EINVAL));
+        }
+        first_read(&mut ring.uring, file).map_err(refuse)?;
+        let mut built = ring.into_built();
+        built.available.push(Feature::Passthrough);
+        Ok(built)
     }
 
     /// Refusals of the requested options that only a ring supports.
@@ -602,6 +659,7 @@ impl Options {
             (self.sqpoll.is_some(), Feature::SqPoll),
             (self.attach.is_some(), Feature::AttachWq),
             (self.iopoll.is_some(), Feature::IoPoll),
+            (self.passthrough.is_some(), Feature::Passthrough),
             (self.io_wq_workers.is_some(), Feature::IoWqWorkers),
         ]
         .into_iter()
@@ -624,6 +682,26 @@ struct BuiltBackend {
     ring_fd: Option<RawFd>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+}
+
+/// A ring, and why it does not poll for completions, if that was requested.
+#[cfg(target_os = "linux")]
+struct BuiltRing<R: Entries> {
+    uring: Uring<R>,
+    refused: Option<Refusal>,
+}
+
+#[cfg(target_os = "linux")]
+impl<R: Entries> BuiltRing<R> {
+    fn into_built(self) -> BuiltBackend {
+        let Self { uring, refused } = self;
+        BuiltBackend {
+            available: uring.available().to_vec(),
+            refusals: refused.into_iter().chain(uring.refusals().iter().cloned()).collect(),
+            ring_fd: Some(uring.ring_fd()),
+            backend: Box::new(uring),
+        }
+    }
 }
 
 impl BuiltBackend {
@@ -675,10 +753,11 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let read =
         op::Read { fd: sample.file().number(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
     sample.set_nonblocking(true);
-    let mut result = run_trial(backend, op::Raw::Read(read))?;
+    let job = Job::new(trial_token(), op::Raw::Read(read), FileKind::Storage, true);
+    let mut result = run_trial(backend, job)?;
     if result == Err(libc::EAGAIN) {
         sample.set_nonblocking(false);
-        result = run_trial(backend, op::Raw::Read(read))?;
+        result = run_trial(backend, job)?;
     }
     // SAFETY: the box was leaked above, its requests have completed, and it is taken back once.
     let buffer = unsafe { Box::from_raw(buffer) };
@@ -689,11 +768,22 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
 #[cfg(target_os = "linux")]
 /// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
+    match file.namespace() {
+        // Commands to such a device succeed, but nothing polls for them.
+        Some(Ok(namespace)) if !namespace.polls => Err(libc::EOPNOTSUPP),
+        _ => first_read(backend, file),
+    }
+}
+
+#[cfg(target_os = "linux")]
+/// Reads the first block of the caller's file.
+fn first_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
     let read = op::Read { fd: file.fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
-    let result = run_trial(backend, op::Raw::Read(read))?;
+    let kind = file.traits().kind;
+    let result = run_trial(backend, Job::new(trial_token(), op::Raw::Read(read), kind, true))?;
     // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.
     drop(unsafe { Box::from_raw(buffer) });
     result.map(|_| ())
@@ -702,8 +792,7 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
 #[cfg(target_os = "linux")]
 /// Runs one job on a backend that has no other: returns its result or errno. An outer error means
 /// that the job has not completed.
-fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {
-    let job = Job::new(trial_token(), raw, FileKind::Storage, true);
+fn run_trial(backend: &mut dyn Backend, job: Job) -> Result<Result<i64, i32>, i32> {
     // SAFETY: the callers leak what the job points at unless the job has completed.
     unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
     let until = Instant::now() + TRIAL_TIMEOUT;
@@ -717,6 +806,7 @@ fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>
     Ok(match events[0].kind {
         EventKind::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
         EventKind::Result(result) => Ok(result),
+        EventKind::NvmeStatus(status) => Err(status.errno()),
         EventKind::Unsupported | EventKind::TimerExpired => Err(libc::EOPNOTSUPP),
     })
 }

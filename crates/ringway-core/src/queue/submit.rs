@@ -9,6 +9,8 @@ use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
+#[cfg(target_os = "linux")]
+use crate::op::{NvmePlan as Plan, plan_nvme};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use crate::sys::{self, libc};
@@ -35,7 +37,14 @@ pub(super) enum TraitLookup {
 impl TraitLookup {
     pub(super) fn for_backend(explanation: &Explanation) -> Self {
         match explanation.backend {
-            BackendKind::Uring if !explanation.available.contains(&Feature::IoPoll) => Self::None,
+            BackendKind::Uring
+                if !explanation
+                    .available
+                    .iter()
+                    .any(|one| matches!(one, Feature::IoPoll | Feature::Passthrough)) =>
+            {
+                Self::None
+            }
             #[cfg(feature = "testing")]
             BackendKind::Null => Self::None,
             BackendKind::Threads => Self::Files,
@@ -102,7 +111,8 @@ impl<T: Default> Table<T> {
             let pushed = if flight.fast_path {
                 let mut job =
                     job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
-                if backends.main.supports(&job) {
+                let whole = !self.passthrough || is_one_command(&flight.operation, &job);
+                if whole && backends.main.supports(&job) {
                     if route == Route::Nowait {
                         job.nowait = true;
                         flight.set_asked(0, true);
@@ -178,6 +188,23 @@ impl<T: Default> Table<T> {
             let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
             let use_fallback = flight.use_fallback || !backends.main.supports(&job);
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
+            #[cfg(target_os = "linux")]
+            if self.passthrough && matches!(job.file, FileKind::Namespace { .. }) {
+                match plan_command(&flight.operation, &job) {
+                    Plan::Whole => {}
+                    Plan::Part(raw) => job.raw = raw,
+                    Plan::Done(result) => {
+                        let attempt = flight.progress.complete(piece.number, result);
+                        self.slots.set_state(key, State::Pending, State::Submitted);
+                        if let Some(attempt) = attempt {
+                            self.finish_attempt(key, attempt);
+                        }
+                        return Ok(());
+                    }
+                }
+                // (The rest of a buffer is submitted without the buffers after it.)
+                flight.was_cut_short |= job.raw.bytes() < piece.len;
+            }
             job.nowait = !use_fallback && matches!(flight.route, Route::Nowait | Route::Check);
             flight.set_asked(piece.number, job.nowait);
             let by_kaio = !use_fallback && flight.route == Route::Kaio;
@@ -248,7 +275,7 @@ impl<T: Default> Table<T> {
             backends.routing.note_not_punted(&flight.operation.raw);
         }
         // A direct transfer that stops within a block has reached the end of the file.
-        flight.nowait_was_short |= matches!(event.kind, EventKind::Result(done)
+        flight.was_cut_short |= matches!(event.kind, EventKind::Result(done)
             if (1..piece.len as i64).contains(&done) && done % MIN_BLOCK == 0);
         false
     }
@@ -358,6 +385,30 @@ impl<T: Default> Table<T> {
             BackendKind::Null => {}
         }
     }
+}
+
+/// What becomes of a job on a queue with passthrough.
+#[cfg(target_os = "linux")]
+fn plan_command(operation: &Operation, job: &Job) -> Plan {
+    let namespace = match job.file {
+        FileKind::Namespace { .. } => operation.file.as_ref().and_then(File::namespace),
+        _ => None,
+    };
+    match namespace {
+        Some(Ok(namespace)) => plan_nvme(namespace, &job.raw),
+        _ => Plan::Whole,
+    }
+}
+
+/// False for a job on a namespace that is not exactly one command.
+#[cfg(target_os = "linux")]
+fn is_one_command(operation: &Operation, job: &Job) -> bool {
+    matches!(plan_command(operation, job), Plan::Whole)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_one_command(_: &Operation, _: &Job) -> bool {
+    true
 }
 
 pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {

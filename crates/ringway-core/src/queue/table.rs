@@ -11,6 +11,7 @@ use super::{BackendKind, Backends, Completion, OpId};
 use crate::error::Reason;
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
+use crate::refusal::Feature;
 use crate::slots::{Counts, Key, Slots, State};
 use crate::sys::{OwnedFd, libc};
 use std::collections::VecDeque;
@@ -54,6 +55,8 @@ pub struct Table<T = ()> {
     /// A barrier was released and is not done.
     pub(super) draining: bool,
     pub(super) trait_lookup: TraitLookup,
+    /// The backend passes commands to NVMe namespaces.
+    pub(super) passthrough: bool,
     pub(super) backend: BackendKind,
     pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
@@ -107,6 +110,7 @@ impl<T: Default> Table<T> {
             held: 0,
             draining: false,
             trait_lookup: TraitLookup::for_backend(&backends.explanation),
+            passthrough: backends.explanation.available.contains(&Feature::Passthrough),
             backend: backends.backend(),
             owner: OwnerProcess::current(),
             closed: false,

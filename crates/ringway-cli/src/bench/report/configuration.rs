@@ -112,6 +112,7 @@ pub(super) fn configuration(of: &Workload) -> String {
     for (on, option) in [
         (of.sqpoll, " +sqpoll"),
         (of.iopoll, " +iopoll"),
+        (of.passthrough, " +passthrough"),
         (both, " +fixed"),
         (of.fixed_buffers && !both, " +fixedbufs"),
         (of.fixed_files && !both, " +fixedfiles"),

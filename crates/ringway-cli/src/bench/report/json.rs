@@ -282,6 +282,7 @@ fn options(of: &Workload) -> Map<String, Value> {
         ("direct", Some(u8::from(of.direct).to_string())),
         ("sqthread_poll", flag(of.sqpoll)),
         ("hipri", flag(of.iopoll)),
+        ("passthrough", flag(of.passthrough)),
         ("fixedbufs", flag(of.fixed_buffers)),
         ("registerfiles", flag(of.fixed_files)),
         ("norandommap", flag(of.no_random_map)),
