@@ -468,8 +468,8 @@ impl Options {
 
     /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
     fn routing(&self, kind: BackendKind, available: &[Feature], forced: bool) -> Routing {
-        // A ring that polls for completions punts nothing. With SQPOLL, the kernel's thread
-        // submits, and a refusal may come long after.
+        // A ring that polls for completions cannot wait for those of KAIO too. With SQPOLL, the
+        // kernel's thread submits, and a refusal may come long after.
         let is_asked = |feature: &Feature| matches!(feature, Feature::IoPoll | Feature::SqPoll);
         let knows_nowait = kind == BackendKind::Uring && !available.iter().any(is_asked);
         #[cfg(feature = "testing")]

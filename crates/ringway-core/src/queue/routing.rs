@@ -4,12 +4,13 @@
 //! io_uring passes ("punts") a transfer that would wait to an io-wq worker, which costs several
 //! times as much as the transfer. So direct reads are submitted with `RWF_NOWAIT`: the kernel then
 //! fails them with EAGAIN instead of punting them, and they are submitted again, to KAIO or without
-//! the flag. The reads of such a file that follow go to KAIO, while that lasts: after a run of them
-//! one read is submitted to io_uring again, as a check. If it is not punted, the file returns to
-//! io_uring; otherwise the next run is twice as long.
+//! the flag. So are the reads of such a file that follow, while that lasts: after a run of them one
+//! read is submitted with the flag again, as a check. If it is not punted, all reads have the flag
+//! again; otherwise the next run is twice as long.
 //!
 //! Writes are never routed, since KAIO waits for those that allocate space too. One of them is
-//! checked now and then, so that punted writes show in the statistics.
+//! checked now and then, so that punted writes show in the statistics. Appends are not checked: the
+//! rest of one that was cut short would not follow it if others append meanwhile.
 
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Operation, Raw};
@@ -50,10 +51,8 @@ enum Phase {
     Nowait,
     /// To KAIO, or without the flag: so many until the next check.
     Away(u16),
-    /// As `Away`, while a check is in flight.
-    Checking,
-    /// The file system does not support `RWF_NOWAIT`; io_uring punts all transfers.
-    Unsupported,
+    /// As `Away`, while a check is in flight. (If that never has a result, another check follows.)
+    Checking(u16),
 }
 
 /// One direction of a file.
@@ -62,31 +61,34 @@ struct Direction {
     phase: Phase,
     /// The length of the current or last run.
     run: u16,
+    /// The file system supports `RWF_NOWAIT`. Otherwise io_uring punts all transfers.
+    is_supported: bool,
 }
 
 impl Direction {
     const fn new(phase: Phase) -> Self {
-        Self { phase, run: SHORTEST_RUN }
+        Self { phase, run: SHORTEST_RUN, is_supported: true }
     }
 
-    /// The next transfer goes away, or is the check.
-    fn next_away(&mut self, away: Route) -> Route {
+    /// How the next transfer is submitted, if those of a run take `away`.
+    #[inline]
+    fn next(&mut self, away: Route) -> Route {
         match &mut self.phase {
-            Phase::Away(0) => {
-                self.phase = Phase::Checking;
+            Phase::Nowait => Route::Nowait,
+            Phase::Away(0) | Phase::Checking(0) => {
+                self.phase = Phase::Checking(self.run);
                 Route::Check
             }
-            Phase::Away(left) => {
+            Phase::Away(left) | Phase::Checking(left) => {
                 *left -= 1;
                 away
             }
-            _ => away,
         }
     }
 
-    /// Starts a run; after a check one that is twice as long as the last.
-    fn start_run(&mut self, after_check: bool) {
-        self.run = if after_check { (self.run * 2).min(LONGEST_RUN) } else { SHORTEST_RUN };
+    /// Starts a run of this length.
+    fn start_run(&mut self, len: u16) {
+        self.run = len.min(LONGEST_RUN);
         self.phase = Phase::Away(self.run);
     }
 }
@@ -151,7 +153,7 @@ impl Routing {
         self.to_kaio
     }
 
-    /// KAIO is refused.
+    /// KAIO is refused: from now on, punted reads are submitted without the flag.
     pub fn without_kaio(&mut self) {
         self.to_kaio = false;
     }
@@ -183,20 +185,26 @@ impl Routing {
         if raw.offset() == Some(CURRENT_POSITION) || operation.timeout.is_some() {
             return Route::Plain;
         }
-        let to_kaio = self.to_kaio;
+        let to_kaio = self.to_kaio && !is_write;
         let Some(file) = raw.fd().and_then(|fd| self.file(fd, operation.file.as_ref())) else {
             return Route::Plain;
         };
         let direction = file.direction(is_write);
-        match direction.phase {
-            Phase::Unsupported => {
-                self.count_punted(is_write, true);
+        let is_supported = direction.is_supported;
+        let away = if to_kaio && is_supported { Route::Kaio } else { Route::Plain };
+        match direction.next(away) {
+            Route::Plain => {
+                // Whether a write waits depends on its place; a read's file decides it.
+                if !is_write || !is_supported {
+                    self.count_punted(is_write, !is_supported);
+                }
                 Route::Plain
             }
-            _ if is_write => direction.next_away(Route::Plain),
-            Phase::Nowait => Route::Nowait,
-            _ if to_kaio => direction.next_away(Route::Kaio),
-            _ => Route::Nowait,
+            // What is remembered of the descriptor may be another file's, on which KAIO would block
+            // the caller: a pipe, for example.
+            Route::Kaio if !is_direct(operation) => self.forget(raw),
+            Route::Check if is_write && appends(operation) => Route::Plain,
+            route => route,
         }
     }
 
@@ -210,16 +218,24 @@ impl Routing {
         if known.fd != fd {
             *known = KnownFile::new(fd);
         }
-        let is_direct = |traits: Traits| traits.direct && traits.kind == FileKind::Storage;
         match file.and_then(File::known_traits) {
-            Some(traits) => known.is_direct = is_direct(traits),
+            Some(traits) => known.is_direct = is_direct_storage(traits),
             None if known.valid_for == 0 => {
-                known.is_direct = is_direct(file.map_or_else(|| Traits::of(fd), File::traits));
+                let traits = file.map_or_else(|| Traits::of(fd), File::traits);
+                known.is_direct = is_direct_storage(traits);
                 known.valid_for = LOOK_UP_AFTER;
             }
             None => known.valid_for -= 1,
         }
         known.is_direct.then_some(known)
+    }
+
+    /// The descriptor is another file's by now.
+    fn forget(&mut self, raw: &Raw) -> Route {
+        if let Some(at) = raw.fd().and_then(|fd| usize::try_from(fd).ok()) {
+            self.files[at % FILES] = KnownFile::new(-1);
+        }
+        Route::Plain
     }
 
     /// The direction of a transfer, if its file is still remembered.
@@ -237,38 +253,34 @@ impl Routing {
         route: Route,
         is_supported: bool,
     ) -> Route {
-        let (raw, to_kaio) = (&operation.raw, self.to_kaio);
+        let raw = &operation.raw;
         let is_write = raw.is_write();
-        let traits = operation.file.as_ref().map(File::traits);
-        if !traits.or_else(|| raw.fd().map(Traits::of)).is_some_and(|traits| traits.direct) {
-            // The descriptor is another file's by now. A buffered transfer that waits is no punt.
-            if let Some(at) = raw.fd().and_then(|fd| usize::try_from(fd).ok()) {
-                self.files[at % FILES] = KnownFile::new(-1);
-            }
-            return Route::Plain;
+        if !is_direct(operation) {
+            return self.forget(raw); // A buffered transfer that waits is no punt.
         }
         self.count_punted(is_write, !is_supported);
-        let Some(direction) = self.direction(raw) else { return Route::Plain };
-        if !is_supported {
-            direction.phase = Phase::Unsupported;
-            return Route::Plain;
+        let by_kaio = self.to_kaio && !is_write && is_supported;
+        if let Some(direction) = self.direction(raw) {
+            direction.is_supported = is_supported;
+            match (direction.phase, route) {
+                _ if !is_supported => direction.start_run(LONGEST_RUN),
+                (Phase::Checking(_), Route::Check) => direction.start_run(direction.run * 2),
+                (Phase::Nowait, _) => direction.start_run(SHORTEST_RUN),
+                _ => {}
+            }
         }
-        match (direction.phase, route) {
-            (Phase::Checking, Route::Check) => direction.start_run(true),
-            (Phase::Nowait, _) if to_kaio => direction.start_run(false),
-            _ => {}
-        }
-        if to_kaio && !is_write { Route::Kaio } else { Route::Plain }
+        if by_kaio { Route::Kaio } else { Route::Plain }
     }
 
     /// A check was not punted.
     pub fn note_not_punted(&mut self, raw: &Raw) {
         let is_write = raw.is_write();
         if let Some(direction) = self.direction(raw)
-            && direction.phase == Phase::Checking
+            && let Phase::Checking(_) = direction.phase
         {
+            direction.is_supported = true;
             match is_write {
-                true => direction.start_run(true),
+                true => direction.start_run(direction.run * 2),
                 false => *direction = Direction::new(Phase::Nowait),
             }
         }
@@ -315,4 +327,27 @@ impl Routing {
             fix: fixes.join("; "),
         })
     }
+}
+
+fn is_direct_storage(traits: Traits) -> bool {
+    traits.direct && traits.kind == FileKind::Storage
+}
+
+/// Whether an operation's file, not what is remembered of its descriptor, is open for direct I/O.
+fn is_direct(operation: &Operation) -> bool {
+    let traits = match &operation.file {
+        Some(file) => Some(file.traits()),
+        None => operation.raw.fd().map(Traits::of),
+    };
+    traits.is_some_and(is_direct_storage)
+}
+
+/// Whether a write appends, which takes a system call.
+fn appends(operation: &Operation) -> bool {
+    let bare = || {
+        // SAFETY: an operation without a file is from `from_raw`. Its maker promised that the
+        // descriptor stays what it is until the completion, and this value is dropped here.
+        operation.raw.fd().and_then(|fd| unsafe { File::borrow_raw(fd) })
+    };
+    operation.file.clone().or_else(bare).is_some_and(|file| file.appends().unwrap_or(true))
 }
