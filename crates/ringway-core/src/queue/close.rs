@@ -205,8 +205,7 @@ impl<T: Default> Table<T> {
             let threads_have_it = backends.fallback_in_flight() > 0;
             let kaio_has_it = backends.kaio_in_flight > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            let is_theirs = flight.use_fallback && threads_have_it
-                || flight.by_kaio && kaio_has_it;
+            let is_theirs = flight.use_fallback && threads_have_it || flight.by_kaio && kaio_has_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
                 // It is unknown whether a close took place: closing the number again might close
                 // another file.

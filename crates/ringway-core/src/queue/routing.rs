@@ -351,3 +351,103 @@ fn appends(operation: &Operation) -> bool {
     };
     operation.file.clone().or_else(bare).is_some_and(|file| file.appends().unwrap_or(true))
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::op;
+
+    /// A file that counts as one for direct I/O, so that no file system need support it.
+    fn file(append: bool) -> File {
+        let file = tempfile::tempfile().unwrap();
+        if append {
+            use std::os::fd::AsRawFd;
+            // SAFETY: `fcntl` with F_SETFL takes numbers only.
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND) }, 0);
+        }
+        let file = File::from(file);
+        file.set_traits(Traits { kind: FileKind::Storage, direct: true });
+        file
+    }
+
+    fn read(file: &File) -> Operation {
+        op::read(file, vec![0; 512], 0)
+    }
+
+    fn write(file: &File) -> Operation {
+        op::write(file, vec![0; 512], 0)
+    }
+
+    /// The next transfers, until one takes another route than `route`; how many, and that route.
+    fn run(routing: &mut Routing, operation: &Operation, route: Route) -> (usize, Route) {
+        for count in 0..10_000 {
+            match routing.route(operation) {
+                next if next == route => {}
+                next => return (count, next),
+            }
+        }
+        (10_000, route)
+    }
+
+    #[test]
+    fn runs_get_longer_until_a_check_succeeds() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true);
+        assert_eq!(routing.route(&read(&file)), Route::Nowait);
+        assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Kaio);
+        for len in [64, 128, 256, 512, 1024, 1024] {
+            assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (len, Route::Check));
+            assert_eq!(routing.note_punted(&read(&file), Route::Check, true), Route::Kaio);
+        }
+        assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (1024, Route::Check));
+        routing.note_not_punted(&read(&file).raw);
+        assert_eq!(run(&mut routing, &read(&file), Route::Nowait), (10_000, Route::Nowait));
+        assert_eq!(routing.punted(), 7);
+    }
+
+    /// A check that was cancelled before it was submitted, for example.
+    #[test]
+    fn a_check_without_a_result_is_repeated() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true);
+        routing.route(&read(&file));
+        routing.note_punted(&read(&file), Route::Nowait, true);
+        for _ in 0..3 {
+            assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (64, Route::Check));
+        }
+    }
+
+    #[test]
+    fn without_kaio_the_reads_of_a_run_have_no_flag_and_count() {
+        let file = file(false);
+        let mut routing = Routing::new(true, false);
+        routing.route(&read(&file));
+        assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Plain);
+        assert_eq!(run(&mut routing, &read(&file), Route::Plain), (64, Route::Check));
+        assert_eq!(routing.punted(), 65);
+    }
+
+    /// The descriptor may be that of a file on another file system by now.
+    #[test]
+    fn a_file_without_nowait_is_checked_again() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true);
+        routing.route(&read(&file));
+        assert_eq!(routing.note_punted(&read(&file), Route::Nowait, false), Route::Plain);
+        assert_eq!(run(&mut routing, &read(&file), Route::Plain), (1024, Route::Check));
+        assert_eq!(routing.punted(), 1025);
+        routing.note_not_punted(&read(&file).raw);
+        assert_eq!(routing.route(&read(&file)), Route::Nowait);
+    }
+
+    #[test]
+    fn some_writes_are_checked_and_no_appends() {
+        let (plain, append) = (file(false), file(true));
+        let mut routing = Routing::new(true, true);
+        assert_eq!(run(&mut routing, &write(&plain), Route::Plain), (0, Route::Check));
+        routing.note_not_punted(&write(&plain).raw);
+        assert_eq!(run(&mut routing, &write(&plain), Route::Plain), (128, Route::Check));
+        assert_eq!(run(&mut routing, &write(&append), Route::Plain), (10_000, Route::Plain));
+        assert_eq!(routing.punted(), 0);
+    }
+}
