@@ -106,12 +106,25 @@ fn a_forced_backend_counts_and_does_not_route() {
 #[test]
 fn a_file_returns_to_io_uring() {
     let Some((file, path)) = scratch("return") else { return };
-    let Some(mut queue) = queue(Options::new(), 5) else { return };
+    let Some(mut queue) = queue(Options::new(), 600) else { return };
     read_all(&mut queue, &file, 20_000, 8);
     let stats = queue.stats();
-    assert!(stats.punted > 1, "{stats:?}");
-    // After a punt 64 reads or more are routed; then a check finds that reads are not punted.
-    assert!(stats.routed >= 64 && stats.routed < 15_000, "{stats:?}");
+    assert!(stats.punted > 1 && stats.routed >= 64, "{stats:?}");
+    // Were it checks alone that io_uring does, these would be about ten: the runs would get longer.
+    let by_uring = 20_000 - stats.punted - stats.routed;
+    assert!(by_uring > 40, "{stats:?}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_punt_now_and_then_routes_nothing() {
+    let Some((file, path)) = scratch("rare") else { return };
+    for depth in [1, 8, 64] {
+        let Some(mut queue) = queue(Options::new(), 100) else { return };
+        read_all(&mut queue, &file, 5000, depth);
+        let stats = queue.stats();
+        assert!(stats.punted > 100 && stats.routed == 0, "{stats:?}");
+    }
     std::fs::remove_file(path).unwrap();
 }
 
@@ -256,12 +269,12 @@ fn a_pipe_with_the_descriptor_of_a_routed_file_is_not_given_to_kaio() {
     let Some((file, path)) = scratch("reuse") else { return };
     let Some(mut queue) = queue(Options::new(), 1000) else { return };
     let mut page = AlignedBuffer::new(BLOCK, BLOCK);
-    for _ in 0..4 {
+    for _ in 0..20 {
         queue.push(raw_read(file.as_raw_fd(), &mut page)).unwrap();
         let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
         assert_eq!(done.result, Ok(BLOCK as u64));
     }
-    assert!(queue.stats().routed >= 3, "{:?}", queue.stats());
+    assert!(queue.stats().routed >= 10, "{:?}", queue.stats());
     let (reader, mut writer) = std::io::pipe().unwrap();
     // SAFETY: both descriptors are open, and `file` is not used as a file from here on.
     assert!(unsafe { libc::dup2(reader.as_raw_fd(), file.as_raw_fd()) } >= 0);
@@ -280,13 +293,19 @@ fn a_pipe_with_the_descriptor_of_a_routed_file_is_not_given_to_kaio() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// A wait that ends early leaves nothing behind that only another call would submit.
+/// A wait that ends early leaves nothing behind that only another call would submit. The kernel
+/// itself refuses this read, since pages of the file are dirty.
 #[test]
 fn a_read_that_is_submitted_again_is_in_flight_when_a_wait_ends() {
     let Some((file, path)) = scratch("deadline") else { return };
-    for forced in [None, Some(BackendKind::Uring)] {
-        let options = forced.map_or(Options::new(), |kind| Options::new().backend(kind));
-        let Some(mut queue) = queue(options, 1000) else { return };
+    let mut punted = 0;
+    for round in 0..10 {
+        let mut queue = Options::new().build().unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(&[round; 64 * BLOCK]))
+            .unwrap();
         let (reader, _writer) = std::io::pipe().unwrap();
         let reader = File::from(std::os::fd::OwnedFd::from(reader));
         let fd = queue.poll_fd().unwrap().as_raw_fd();
@@ -301,7 +320,10 @@ fn a_read_that_is_submitted_again_is_in_flight_when_a_wait_ends() {
             let ready = unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) };
             assert_eq!(ready, 1, "{:?}", queue.stats());
         }
-        assert_eq!(queue.stats().punted, 1);
+        punted += queue.stats().punted;
+    }
+    if punted == 0 {
+        println!("skipped: it needs io_uring and a file system that writes dirty pages first");
     }
     std::fs::remove_file(path).unwrap();
 }

@@ -316,6 +316,12 @@ impl Uring {
         &self.refusals
     }
 
+    /// True if the kernel punts every direct read of pages that are in the page cache. It no longer
+    /// does from 5.13 on, which is the version that added this feature of rings.
+    pub fn punts_cached_reads(&self) -> bool {
+        !self.ring.params().is_feature_resource_tagging()
+    }
+
     /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()

@@ -396,7 +396,12 @@ impl Options {
                     return Ok(ChosenBackend {
                         backend: built.backend,
                         ring_fd: built.ring_fd,
-                        routing: self.routing(*kind, &explanation.available, forced.is_some()),
+                        routing: self.routing(
+                            *kind,
+                            &explanation.available,
+                            forced.is_some(),
+                            built.punts_cached,
+                        ),
                         explanation,
                     });
                 }
@@ -467,17 +472,23 @@ impl Options {
     }
 
     /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
-    fn routing(&self, kind: BackendKind, available: &[Feature], forced: bool) -> Routing {
+    fn routing(
+        &self,
+        kind: BackendKind,
+        available: &[Feature],
+        forced: bool,
+        punts_cached: bool,
+    ) -> Routing {
         // A ring that polls for completions cannot wait for those of KAIO too. With SQPOLL, the
         // kernel's thread submits, and a refusal may come long after.
         let is_asked = |feature: &Feature| matches!(feature, Feature::IoPoll | Feature::SqPoll);
         let knows_nowait = kind == BackendKind::Uring && !available.iter().any(is_asked);
         #[cfg(feature = "testing")]
-        let knows_nowait = match &self.faults {
-            Some(plan) => plan.has_punts(),
-            None => knows_nowait,
+        let (knows_nowait, punts_cached) = match &self.faults {
+            Some(plan) => (plan.has_punts(), false),
+            None => (knows_nowait, punts_cached),
         };
-        Routing::new(knows_nowait, !forced)
+        Routing::new(knows_nowait, !forced, punts_cached)
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -589,6 +600,7 @@ impl Options {
             available: uring.available().to_vec(),
             refusals,
             ring_fd: Some(uring.ring_fd()),
+            punts_cached: uring.punts_cached_reads(),
             backend: Box::new(uring),
         })
     }
@@ -624,11 +636,19 @@ struct BuiltBackend {
     ring_fd: Option<RawFd>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+    /// It punts direct reads of pages that are in the page cache.
+    punts_cached: bool,
 }
 
 impl BuiltBackend {
     fn new(backend: Box<dyn Backend>) -> Self {
-        Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
+        Self {
+            backend,
+            ring_fd: None,
+            available: Vec::new(),
+            refusals: Vec::new(),
+            punts_cached: false,
+        }
     }
 }
 

@@ -3,10 +3,15 @@
 //!
 //! io_uring passes ("punts") a transfer that would wait to an io-wq worker, which costs several
 //! times as much as the transfer. So direct reads are submitted with `RWF_NOWAIT`: the kernel then
-//! fails them with EAGAIN instead of punting them, and they are submitted again, to KAIO or without
-//! the flag. So are the reads of such a file that follow, while that lasts: after a run of them one
-//! read is submitted with the flag again, as a check. If it is not punted, all reads have the flag
-//! again; otherwise the next run is twice as long.
+//! fails them with EAGAIN instead of punting them, and they are submitted again without the flag.
+//! If a file's reads are punted again and again, they and those that follow go to KAIO, or do
+//! without the flag. After a run of them one read has the flag again, as a check. If it is not
+//! punted, all reads have the flag again; otherwise the next run is twice as long.
+//!
+//! Kernels before 5.13 punt every direct read of pages that are in the page cache, and KAIO does
+//! not wait for those: there the first punt decides. On later ones a punt now and then has causes
+//! that KAIO would wait for in the calling thread: pages that are dirty in the page cache, a full
+//! device queue.
 //!
 //! Writes are never routed, since KAIO waits for those that allocate space too. One of them is
 //! checked now and then, so that punted writes show in the statistics. Appends are not checked: the
@@ -23,6 +28,12 @@ const LONGEST_RUN: u16 = 1024;
 
 /// Files that are remembered. Two whose descriptors are equal modulo this number take turns.
 const FILES: usize = 64;
+
+/// The punts that decide, if they are half of the reads submitted lately.
+const PATIENCE: u8 = 8;
+
+/// Reads that are "lately".
+const LATELY: u8 = 64;
 
 /// What is remembered of a descriptor is looked up again after this many transfers, since it may be
 /// another file's by then.
@@ -47,12 +58,16 @@ pub(super) enum Route {
 /// How the transfers of a file in one direction are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Each with `RWF_NOWAIT`.
-    Nowait,
+    /// Each with `RWF_NOWAIT`: so many were submitted lately, and so many of them punted.
+    Nowait { asked: u8, punted: u8 },
     /// To KAIO, or without the flag: so many until the next check.
     Away(u16),
     /// As `Away`, while a check is in flight. (If that never has a result, another check follows.)
     Checking(u16),
+}
+
+impl Phase {
+    const NOWAIT: Self = Self::Nowait { asked: 0, punted: 0 };
 }
 
 /// One direction of a file.
@@ -74,7 +89,10 @@ impl Direction {
     #[inline]
     fn next(&mut self, away: Route) -> Route {
         match &mut self.phase {
-            Phase::Nowait => Route::Nowait,
+            Phase::Nowait { asked, punted } => {
+                (*asked, *punted) = if *asked < LATELY { (*asked + 1, *punted) } else { (1, 0) };
+                Route::Nowait
+            }
             Phase::Away(0) | Phase::Checking(0) => {
                 self.phase = Phase::Checking(self.run);
                 Route::Check
@@ -111,7 +129,7 @@ impl KnownFile {
             fd,
             is_direct: false,
             valid_for: 0,
-            reads: Direction::new(Phase::Nowait),
+            reads: Direction::new(Phase::NOWAIT),
             writes: Direction::new(Phase::Away(0)),
         }
     }
@@ -128,6 +146,8 @@ pub(super) struct Routing {
     is_on: bool,
     /// Punted reads go to KAIO.
     to_kaio: bool,
+    /// The punts that decide.
+    patience: u8,
     /// Empty until the first transfer.
     files: Vec<KnownFile>,
     punted_reads: u64,
@@ -138,8 +158,10 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    pub fn new(is_on: bool, to_kaio: bool) -> Self {
-        Self { is_on, to_kaio, ..Self::default() }
+    /// `punts_cached`: the kernel punts every direct read of pages in the page cache.
+    pub fn new(is_on: bool, to_kaio: bool, punts_cached: bool) -> Self {
+        let patience = if punts_cached { 1 } else { PATIENCE };
+        Self { is_on, to_kaio, patience, ..Self::default() }
     }
 
     /// False if every transfer takes [`Route::Plain`].
@@ -260,14 +282,20 @@ impl Routing {
         }
         self.count_punted(is_write, !is_supported);
         let by_kaio = self.to_kaio && !is_write && is_supported;
-        if let Some(direction) = self.direction(raw) {
-            direction.is_supported = is_supported;
-            match (direction.phase, route) {
-                _ if !is_supported => direction.start_run(LONGEST_RUN),
-                (Phase::Checking(_), Route::Check) => direction.start_run(direction.run * 2),
-                (Phase::Nowait, _) => direction.start_run(SHORTEST_RUN),
-                _ => {}
+        let patience = self.patience;
+        let Some(direction) = self.direction(raw) else { return Route::Plain };
+        direction.is_supported = is_supported;
+        match (&mut direction.phase, route) {
+            _ if !is_supported => direction.start_run(LONGEST_RUN),
+            (Phase::Checking(_), Route::Check) => direction.start_run(direction.run * 2),
+            (Phase::Nowait { asked, punted }, _) => {
+                *punted = punted.saturating_add(1);
+                if *punted < patience || patience > 1 && *punted < *asked / 2 {
+                    return Route::Plain;
+                }
+                direction.start_run(SHORTEST_RUN);
             }
+            _ => {}
         }
         if by_kaio { Route::Kaio } else { Route::Plain }
     }
@@ -281,7 +309,7 @@ impl Routing {
             direction.is_supported = true;
             match is_write {
                 true => direction.start_run(direction.run * 2),
-                false => *direction = Direction::new(Phase::Nowait),
+                false => *direction = Direction::new(Phase::NOWAIT),
             }
         }
     }
@@ -392,7 +420,7 @@ mod tests {
     #[test]
     fn runs_get_longer_until_a_check_succeeds() {
         let file = file(false);
-        let mut routing = Routing::new(true, true);
+        let mut routing = Routing::new(true, true, true);
         assert_eq!(routing.route(&read(&file)), Route::Nowait);
         assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Kaio);
         for len in [64, 128, 256, 512, 1024, 1024] {
@@ -405,11 +433,32 @@ mod tests {
         assert_eq!(routing.punted(), 7);
     }
 
+    /// On kernels that do not punt reads only since pages are cached.
+    #[test]
+    fn only_a_file_that_is_mostly_punted_is_routed() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true, false);
+        for number in 0..10_000 {
+            assert_eq!(routing.route(&read(&file)), Route::Nowait);
+            if number % 3 == 0 {
+                assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Plain);
+            }
+        }
+        let mut routing = Routing::new(true, true, false);
+        for _ in 1..PATIENCE {
+            assert_eq!(routing.route(&read(&file)), Route::Nowait);
+            assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Plain);
+        }
+        assert_eq!(routing.route(&read(&file)), Route::Nowait);
+        assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Kaio);
+        assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (64, Route::Check));
+    }
+
     /// A check that was cancelled before it was submitted, for example.
     #[test]
     fn a_check_without_a_result_is_repeated() {
         let file = file(false);
-        let mut routing = Routing::new(true, true);
+        let mut routing = Routing::new(true, true, true);
         routing.route(&read(&file));
         routing.note_punted(&read(&file), Route::Nowait, true);
         for _ in 0..3 {
@@ -420,7 +469,7 @@ mod tests {
     #[test]
     fn without_kaio_the_reads_of_a_run_have_no_flag_and_count() {
         let file = file(false);
-        let mut routing = Routing::new(true, false);
+        let mut routing = Routing::new(true, false, true);
         routing.route(&read(&file));
         assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Plain);
         assert_eq!(run(&mut routing, &read(&file), Route::Plain), (64, Route::Check));
@@ -431,7 +480,7 @@ mod tests {
     #[test]
     fn a_file_without_nowait_is_checked_again() {
         let file = file(false);
-        let mut routing = Routing::new(true, true);
+        let mut routing = Routing::new(true, true, true);
         routing.route(&read(&file));
         assert_eq!(routing.note_punted(&read(&file), Route::Nowait, false), Route::Plain);
         assert_eq!(run(&mut routing, &read(&file), Route::Plain), (1024, Route::Check));
@@ -443,7 +492,7 @@ mod tests {
     #[test]
     fn some_writes_are_checked_and_no_appends() {
         let (plain, append) = (file(false), file(true));
-        let mut routing = Routing::new(true, true);
+        let mut routing = Routing::new(true, true, true);
         assert_eq!(run(&mut routing, &write(&plain), Route::Plain), (0, Route::Check));
         routing.note_not_punted(&write(&plain).raw);
         assert_eq!(run(&mut routing, &write(&plain), Route::Plain), (128, Route::Check));
