@@ -487,7 +487,7 @@ impl Uring {
     /// Called after an enter of a ring that polls for completions.
     ///
     /// The kernel polls until one is there. But while no job has reached the device it returns at
-    /// once: all of them are with io-wq workers, as before kernel 5.16 those on cached pages are.
+    /// once: all of them are with io-wq workers, as before kernel 5.13 those on cached pages are.
     /// Sleeping leaves the processor to the workers, where entering again and again would not.
     fn back_off(&mut self, fruitless: bool) {
         self.fruitless = if fruitless { self.fruitless.saturating_add(1) } else { 0 };

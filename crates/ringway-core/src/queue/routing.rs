@@ -152,8 +152,9 @@ pub(super) struct Routing {
     files: Vec<KnownFile>,
     punted_reads: u64,
     punted_writes: u64,
-    /// Transfers on files without `RWF_NOWAIT`, which are among the punted ones.
-    unsupported: u64,
+    /// Those of them on files without `RWF_NOWAIT`.
+    unsupported_reads: u64,
+    unsupported_writes: u64,
     routed: u64,
 }
 
@@ -315,43 +316,54 @@ impl Routing {
     }
 
     fn count_punted(&mut self, is_write: bool, is_unsupported: bool) {
-        self.punted_reads += u64::from(!is_write);
-        self.punted_writes += u64::from(is_write);
-        self.unsupported += u64::from(is_unsupported);
+        let (punted, unsupported) = match is_write {
+            false => (&mut self.punted_reads, &mut self.unsupported_reads),
+            true => (&mut self.punted_writes, &mut self.unsupported_writes),
+        };
+        *punted += 1;
+        *unsupported += u64::from(is_unsupported);
     }
 
     /// What was not asynchronous, why, and what makes it so; `None` if nothing was found.
     pub fn refusal(&self) -> Option<Refusal> {
+        let supported_reads = self.punted_reads.saturating_sub(self.unsupported_reads);
+        let supported_writes = self.punted_writes.saturating_sub(self.unsupported_writes);
+        let unsupported = self.unsupported_reads + self.unsupported_writes;
         let mut found = Vec::new();
         let mut fixes = Vec::new();
-        let reads = self.punted_reads;
-        if reads > 0 {
-            found.push(format!("{reads} direct reads would have waited"));
-            fixes.push("do not read the file through the page cache too, or drop its pages");
+        if supported_reads > 0 {
+            found.push(format!(
+                "{supported_reads} direct reads would have waited: pages of the file are in the \
+                 page cache (kernels before 5.13) or dirty there, the device's queue is full, or \
+                 the device always waits (some device-mapper targets)"
+            ));
+            fixes.push("do not access the file through the page cache too, or drop its pages");
         }
-        if self.punted_writes > 0 {
-            found.push(format!("of the direct writes checked, {} waited", self.punted_writes));
+        if supported_writes > 0 {
+            found.push(format!(
+                "of the direct writes checked, {supported_writes} would have waited: they \
+                 allocate space or extend the file, or one of these causes"
+            ));
             fixes.push("allocate the file before writing it (fallocate, or one write of zeroes)");
+        }
+        if unsupported > 0 {
+            found.push(format!(
+                "{unsupported} direct transfers were on a file system or device that does not \
+                 support RWF_NOWAIT"
+            ));
+            fixes.push("use another file system, or the backend kaio or threads");
         }
         if found.is_empty() {
             return None;
         }
-        let why = match (self.unsupported > 0, reads > 0) {
-            (true, _) => "the file system does not support RWF_NOWAIT",
-            (_, true) => {
-                "pages of the file are in the page cache (kernels before 5.13) or dirty there, \
-                 or the device's queue is full"
-            }
-            (_, false) => "they allocate space or extend the file",
-        };
         let then = match self.routed {
             0 => "io-wq workers did them".to_owned(),
-            routed => format!("KAIO did {routed} transfers"),
+            routed => format!("KAIO did {routed} reads, and io-wq workers the rest"),
         };
         Some(Refusal {
             feature: Feature::AsyncDirect,
-            errno: if self.unsupported > 0 { libc::EOPNOTSUPP } else { libc::EAGAIN },
-            meaning: format!("{}: {why}; {then}", found.join(", ")),
+            errno: if unsupported > 0 { libc::EOPNOTSUPP } else { libc::EAGAIN },
+            meaning: format!("{}; {then}", found.join("; ")),
             fix: fixes.join("; "),
         })
     }
