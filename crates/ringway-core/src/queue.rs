@@ -323,13 +323,22 @@ impl Queue {
             if !progressed && backends.in_flight() == 0 && table.pending.is_empty() {
                 return Ok(());
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(());
-            }
-            if interruptible && wait == Wait::Interrupted {
-                return Ok(());
+            if until.is_some_and(|until| Instant::now() >= until)
+                || interruptible && wait == Wait::Interrupted
+            {
+                return self.submit_again();
             }
         }
+    }
+
+    /// Passes to the kernel what was submitted again: its owner may not call again for long.
+    fn submit_again(&mut self) -> io::Result<()> {
+        while self.backends.has_resubmitted() {
+            self.backends.submit()?;
+            self.table.process_events(&mut self.backends);
+            self.table.clear();
+        }
+        Ok(())
     }
 
     /// Makes the polled descriptor readable for completions that no backend has signalled.

@@ -156,6 +156,26 @@ let aligned backend () =
   | _ -> Alcotest.fail "EBADF is expected"
   | exception Unix.Unix_error (EBADF, _, _) -> ()
 
+(* Direct transfers on a tmpfs, which does not support RWF_NOWAIT. *)
+let punted backend () =
+  let name = Printf.sprintf "/dev/shm/punted-%d" (Unix.getpid ()) in
+  let fd = System.openfile name (errno "O_RDWR" lor errno "O_CREAT" lor Operation.o_direct) 0o600 in
+  (try Unix.unlink name with Unix.Unix_error (ENOENT, _, _) -> ());
+  if fd < 0 then Backends.skip ~expected:true "no direct I/O on tmpfs (Linux 6.6)"
+  else begin
+    let fd = Operation.descriptor_of_result fd in
+    Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+    with_queue backend @@ fun queue ->
+    let page = Buffer.create_aligned 4096 in
+    for _ = 1 to 10 do
+      check_int "write" 4096 (result queue (Operation.write fd page ~off:0 ~len:4096 ~pos:0));
+      check_int "read" 4096 (result queue (Operation.read fd page ~off:0 ~len:4096 ~pos:0))
+    done;
+    let stats = Queue.stats queue in
+    check_int "punted" (if Queue.backend queue = Uring then 20 else 0) stats.punted;
+    check_int "routed" 0 stats.routed
+  end
+
 let arguments () =
   let fd = Unix.stdin and b = Buffer.create 10 in
   let wide = 1 lsl 32 in
@@ -1195,7 +1215,7 @@ let () =
       ( "queue",
         each
           [
-            ("basics", basics); ("direct I/O", aligned); ("full", full);
+            ("basics", basics); ("direct I/O", aligned); ("punted", punted); ("full", full);
             ("completions that are left", left_over); ("chains", chains); ("timeouts", timeouts);
             ("sockets", sockets);
             ("cancel storm", cancel_storm); ("after close", after_close);

@@ -7,7 +7,7 @@
 
 use super::result::Direction;
 use super::schedule::Schedule;
-use super::workload::{Access, Sizes, Stop, Sync, Target, Workload};
+use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
 use anyhow::{Context, anyhow};
 use ringway_core::op::{self, Opcode};
 use ringway_core::refusal::{Feature, Refusal};
@@ -708,12 +708,17 @@ const MAX_THREADS: u32 = 1024;
 
 /// The options of a job's queue; `None` for psync, which has no queue.
 fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
+    if workload.backend == Backend::Psync {
+        return None;
+    }
     let mut options = Options::new()
-        .backend(workload.backend.queue()?)
         .entries(workload.depth.min(Options::MAX_ENTRIES))
         .in_flight(workload.depth)
         .threads(workload.depth.min(MAX_THREADS))
         .single_issuer(true);
+    if let Some(backend) = workload.backend.forced() {
+        options = options.backend(backend);
+    }
     if workload.sqpoll {
         options = options.sqpoll(SqPoll::new(Duration::from_secs(1)));
     }

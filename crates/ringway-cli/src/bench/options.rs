@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn errors_name_what_is_accepted() {
         for (line, expected) in [
-            ("--backend aio", "possible values: uring, kaio, threads, psync, null"),
+            ("--backend aio", "possible values: uring, kaio, threads, psync, auto, null"),
             ("--rw trim", "randread"),
             ("--bs 0", "such as 4096"),
             ("--bs 4x", "such as 4096"),

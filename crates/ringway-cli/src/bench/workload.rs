@@ -25,25 +25,28 @@ pub enum Backend {
     Threads,
     /// Blocking calls of each job's own thread, without a queue: one request in flight
     Psync,
+    /// The backend that a queue chooses itself, which may pass some transfers to another one
+    Auto,
     /// No I/O: the cost of the harness itself
     Null,
 }
 
 impl Backend {
-    /// The queue's backend; `None` for psync, which has no queue.
-    pub fn queue(self) -> Option<BackendKind> {
+    /// The backend that the queue is forced to use, if it has a queue.
+    pub fn forced(self) -> Option<BackendKind> {
         match self {
             Self::Uring => Some(BackendKind::Uring),
             Self::Kaio => Some(BackendKind::Kaio),
             Self::Threads => Some(BackendKind::Threads),
-            Self::Psync => None,
+            Self::Psync | Self::Auto => None,
             Self::Null => Some(BackendKind::Null),
         }
     }
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
-        self.queue().map_or("psync", BackendKind::name)
+        let unforced = if self == Self::Psync { "psync" } else { "auto" };
+        self.forced().map_or(unforced, BackendKind::name)
     }
 }
 

@@ -329,6 +329,12 @@ impl<R: Entries> Uring<R> {
         self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
     }
 
+    /// True if the kernel punts every direct read of pages that are in the page cache. It no longer
+    /// does from 5.13 on, which is the version that added this feature of rings.
+    pub fn punts_cached_reads(&self) -> bool {
+        !self.ring.params().is_feature_resource_tagging()
+    }
+
     /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
@@ -499,7 +505,7 @@ impl<R: Entries> Uring<R> {
     /// Called after an enter of a ring that polls for completions.
     ///
     /// The kernel polls until one is there. But while no job has reached the device it returns at
-    /// once: all of them are with io-wq workers, as before kernel 5.16 those on cached pages are.
+    /// once: all of them are with io-wq workers, as before kernel 5.13 those on cached pages are.
     /// Sleeping leaves the processor to the workers, where entering again and again would not.
     fn back_off(&mut self, fruitless: bool) {
         self.fruitless = if fruitless { self.fruitless.saturating_add(1) } else { 0 };

@@ -63,6 +63,14 @@ pub struct Backends {
     pub(super) pair: u64,
 }
 
+/// Which backend has a transfer that was submitted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resubmitted {
+    Main,
+    Kaio,
+    Fallback,
+}
+
 impl Backends {
     pub(super) fn new(chosen: ChosenBackend, options: &Options, pair: u64) -> Self {
         let ChosenBackend { backend: main, ring_fd, routing, explanation } = chosen;
@@ -172,22 +180,21 @@ impl Backends {
         pushed
     }
 
-    /// Submits a transfer again that the main backend would have punted. Returns false if the
-    /// fallback pool has it now.
-    pub(super) fn resubmit(&mut self, job: &Job, route: Route) -> bool {
+    /// Submits a transfer again that the main backend would have punted.
+    pub(super) fn resubmit(&mut self, job: &Job, route: Route) -> Resubmitted {
         self.resubmitted = true;
         if route == Route::Kaio && self.push_to_kaio(job) {
-            return true;
+            return Resubmitted::Kaio;
         }
         // SAFETY: the table keeps the operation in its slot until the event of this job, as for
         // its first submission.
         if self.main.supports(job) && unsafe { self.main.push(job) }.is_ok() {
             self.main_in_flight += 1;
-            return true;
+            return Resubmitted::Main;
         }
         let pushed = submit_to_fallback(job, self);
         debug_assert!(pushed.is_ok(), "the pool takes every job");
-        false
+        Resubmitted::Fallback
     }
 
     /// The KAIO backend, if there is one. It signals the eventfd of the fallback pool, so that the

@@ -1,7 +1,6 @@
 //! Cancelling operations, and closing, failing and shutting down the queue.
 
 use super::in_flight::{CancelCause, InFlight};
-use super::routing::Route;
 use super::{BackendKind, Backends, OpId, Table};
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
@@ -72,7 +71,7 @@ impl<T: Default> Table<T> {
                 }
                 let mixed = !flight.progress.is_single();
                 let use_fallback = flight.use_fallback;
-                let by_kaio = flight.route == Route::Kaio;
+                let by_kaio = flight.by_kaio;
                 for number in flight.progress.in_flight_numbers() {
                     let token = Token::new(key, number);
                     let fallback = backends.fallback.as_mut().filter(|_| use_fallback);
@@ -206,8 +205,7 @@ impl<T: Default> Table<T> {
             let threads_have_it = backends.fallback_in_flight() > 0;
             let kaio_has_it = backends.kaio_in_flight > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            let is_theirs = flight.use_fallback && threads_have_it
-                || flight.route == Route::Kaio && kaio_has_it;
+            let is_theirs = flight.use_fallback && threads_have_it || flight.by_kaio && kaio_has_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
                 // It is unknown whether a close took place: closing the number again might close
                 // another file.

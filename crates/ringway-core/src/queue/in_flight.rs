@@ -39,6 +39,8 @@ pub(super) struct InFlight<T = ()> {
     pub(super) use_fallback: bool,
     /// How it is submitted.
     pub(super) route: Route,
+    /// KAIO has, or had, a piece of it.
+    pub(super) by_kaio: bool,
     /// The pieces in flight that were submitted with `RWF_NOWAIT`: a bit for each, at its number
     /// modulo 32, which no two pieces in flight have in common.
     asked: u32,
@@ -83,6 +85,7 @@ impl<T: Default> Default for InFlight<T> {
             cancel_cause: CancelCause::None,
             use_fallback: false,
             route: Route::Undecided,
+            by_kaio: false,
             asked: 0,
             was_cut_short: false,
             abandoned: false,
@@ -113,6 +116,7 @@ impl<T: Default> InFlight<T> {
         self.cancel_cause = CancelCause::None;
         self.use_fallback = false;
         self.route = Route::Undecided;
+        self.by_kaio = false;
         self.asked = 0;
         self.was_cut_short = false;
         self.abandoned = false;

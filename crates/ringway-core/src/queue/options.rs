@@ -422,7 +422,12 @@ impl Options {
                     return Ok(ChosenBackend {
                         backend: built.backend,
                         ring_fd: built.ring_fd,
-                        routing: self.routing(*kind, &explanation.available, forced.is_some()),
+                        routing: self.routing(
+                            *kind,
+                            &explanation.available,
+                            forced.is_some(),
+                            built.punts_cached,
+                        ),
                         explanation,
                     });
                 }
@@ -494,17 +499,23 @@ impl Options {
     }
 
     /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
-    fn routing(&self, kind: BackendKind, available: &[Feature], forced: bool) -> Routing {
-        // A ring that polls for completions punts nothing. With SQPOLL, the kernel's thread
-        // submits, and a refusal may come long after.
+    fn routing(
+        &self,
+        kind: BackendKind,
+        available: &[Feature],
+        forced: bool,
+        punts_cached: bool,
+    ) -> Routing {
+        // A ring that polls for completions cannot wait for those of KAIO too. With SQPOLL, the
+        // kernel's thread submits, and a refusal may come long after.
         let is_asked = |feature: &Feature| matches!(feature, Feature::IoPoll | Feature::SqPoll);
         let knows_nowait = kind == BackendKind::Uring && !available.iter().any(is_asked);
         #[cfg(feature = "testing")]
-        let knows_nowait = match &self.faults {
-            Some(plan) => plan.has_punts(),
-            None => knows_nowait,
+        let (knows_nowait, punts_cached) = match &self.faults {
+            Some(plan) => (plan.has_punts(), false),
+            None => (knows_nowait, punts_cached),
         };
-        Routing::new(knows_nowait, !forced)
+        Routing::new(knows_nowait, !forced, punts_cached)
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -682,6 +693,8 @@ struct BuiltBackend {
     ring_fd: Option<RawFd>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+    /// It punts direct reads of pages that are in the page cache.
+    punts_cached: bool,
 }
 
 /// A ring, and why it does not poll for completions, if that was requested.
@@ -699,6 +712,7 @@ impl<R: Entries> BuiltRing<R> {
             available: uring.available().to_vec(),
             refusals: refused.into_iter().chain(uring.refusals().iter().cloned()).collect(),
             ring_fd: Some(uring.ring_fd()),
+            punts_cached: uring.punts_cached_reads(),
             backend: Box::new(uring),
         }
     }
@@ -706,7 +720,13 @@ impl<R: Entries> BuiltRing<R> {
 
 impl BuiltBackend {
     fn new(backend: Box<dyn Backend>) -> Self {
-        Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
+        Self {
+            backend,
+            ring_fd: None,
+            available: Vec::new(),
+            refusals: Vec::new(),
+            punts_cached: false,
+        }
     }
 }
 

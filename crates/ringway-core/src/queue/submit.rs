@@ -1,7 +1,7 @@
 //! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
 //! pool.
 
-use super::backends::WARY_ENTERS;
+use super::backends::{Resubmitted, WARY_ENTERS};
 use super::fixed::Fixed;
 use super::in_flight::{CancelCause, InFlight};
 use super::routing::Route;
@@ -100,11 +100,11 @@ impl<T: Default> Table<T> {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
-            let mut route = Route::Plain;
             if flight.fast_path && backends.routing.is_on() {
-                route = backends.routing.route(&flight.operation);
-                flight.route = route;
-                if matches!(route, Route::Check | Route::Kaio) {
+                if flight.route == Route::Undecided {
+                    flight.route = backends.routing.route(&flight.operation);
+                }
+                if matches!(flight.route, Route::Check | Route::Kaio) {
                     flight.leave_fast_path(false);
                 }
             }
@@ -113,7 +113,7 @@ impl<T: Default> Table<T> {
                     job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
                 let whole = !self.passthrough || is_one_command(&flight.operation, &job);
                 if whole && backends.main.supports(&job) {
-                    if route == Route::Nowait {
+                    if flight.route == Route::Nowait {
                         job.nowait = true;
                         flight.set_asked(0, true);
                     }
@@ -205,12 +205,15 @@ impl<T: Default> Table<T> {
                 // (The rest of a buffer is submitted without the buffers after it.)
                 flight.was_cut_short |= job.raw.bytes() < piece.len;
             }
-            job.nowait = !use_fallback && matches!(flight.route, Route::Nowait | Route::Check);
-            flight.set_asked(piece.number, job.nowait);
-            let by_kaio = !use_fallback && flight.route == Route::Kaio;
-            if by_kaio && backends.push_to_kaio(&job) {
+            flight.set_asked(piece.number, false);
+            if !use_fallback && flight.route == Route::Kaio && backends.push_to_kaio(&job) {
+                flight.by_kaio = true;
                 continue;
             }
+            // (That is also what KAIO does not take, since it is full or refused.)
+            job.nowait =
+                !use_fallback && matches!(flight.route, Route::Nowait | Route::Check | Route::Kaio);
+            flight.set_asked(piece.number, job.nowait);
             let pushed = if use_fallback {
                 let ring = self.backend == BackendKind::Uring;
                 if let (Some(at), Some(fallback), 0) =
@@ -264,9 +267,13 @@ impl<T: Default> Table<T> {
             }
             let raw = flight.piece(piece);
             let job = job(self.trait_lookup, &backends.fixed, key, flight, raw, number);
-            if !backends.resubmit(&job, route) {
-                flight.use_fallback = true;
-                self.to_threads += 1;
+            match backends.resubmit(&job, route) {
+                Resubmitted::Main => {}
+                Resubmitted::Kaio => flight.by_kaio = true,
+                Resubmitted::Fallback => {
+                    self.to_threads +=
+                        u64::from(!std::mem::replace(&mut flight.use_fallback, true));
+                }
             }
             return true;
         }

@@ -109,7 +109,7 @@ pub(crate) fn measurement(
 /// Operations a second and CPU µs an operation of a backend at a depth.
 fn plausible(backend: Backend, depth: u32) -> (f64, f64) {
     let (most, half, cpu) = match backend {
-        Backend::Uring => (480_000.0, 38.0, 3.9),
+        Backend::Uring | Backend::Auto => (480_000.0, 38.0, 3.9),
         Backend::Kaio => (430_000.0, 34.0, 4.8),
         Backend::Threads | Backend::Psync => (190_000.0, 18.0, 15.0),
         Backend::Null => (9_500_000.0, 0.3, 0.1),
