@@ -131,7 +131,7 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	if r.state == stateAbandoned {
 		// The file stays open: a request that is submitted later would find another file under
 		// its descriptor.
-		r.refs.retain()
+		r.file.refs.retain()
 		abandoned.add(r.p)
 		if r.extra != nil {
 			for _, p := range r.extra.buffers {

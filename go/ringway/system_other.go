@@ -23,7 +23,12 @@ type queues struct{}
 
 type wrapQueue struct{}
 
-func (e *Engine) open(backend Backend) error {
+// routing is for files of rings.
+type routing struct{}
+
+func (queues) lateRefusals() []*Refusal { return nil }
+
+func (e *Engine) open(backend Backend, _ bool) error {
 	switch backend {
 	case BackendURing:
 		return unavailable(refusal.Uring, nil)
