@@ -147,8 +147,9 @@ type watching struct {
 }
 
 func (w *watching) push(r *request) {
+	first := r.route == routeUndecided
 	w.queue.push(r)
-	if r.inRing != nil {
+	if r.inRing != nil && first {
 		w.ops[r.inRing.Opcode()]++
 	}
 }

@@ -5,6 +5,7 @@ package ringway
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,7 @@ func newEngine(o Options, backends []Backend) (e *Engine, err error) {
 	e.calls = newLane(o.Threads, e.done)
 	e.syncs = newLane(max(o.Threads/4, 1), e.done)
 	for _, backend := range backends {
-		if err = e.open(backend); err == nil {
+		if err = e.open(backend, len(backends) == 1); err == nil {
 			e.backend = backend
 			e.registerBuffers()
 			return e, nil
@@ -83,8 +84,11 @@ func (e *Engine) registerBuffers() {
 // Backend returns the backend of the engine.
 func (e *Engine) Backend() Backend { return e.backend }
 
-// Refusals returns the backends and features that the engine tried and that are not available.
-func (e *Engine) Refusals() []*Refusal { return e.refusals }
+// Refusals returns the backends and features that the engine tried and that are not available. If
+// direct transfers were not asynchronous so far ([Stats].Punted), the last one says why.
+func (e *Engine) Refusals() []*Refusal {
+	return append(slices.Clip(e.refusals), e.lateRefusals()...)
+}
 
 // Explain returns a text for operators: the backend and its features, and a line with the reason
 // and the fix for each one that is not available.
@@ -97,7 +101,7 @@ func (e *Engine) Explain() string {
 			text += ", " + feature
 		}
 	}
-	for _, refused := range e.refusals {
+	for _, refused := range e.Refusals() {
 		text += "\n" + refused.Error()
 	}
 	return text
@@ -124,6 +128,13 @@ type Stats struct {
 	Submissions uint64 // Submissions are rounds that submitted a group, or reaped completions.
 	// Retries of operations that the kernel did not do (EINTR, EAGAIN, ECANCELED).
 	Retries uint64
+	// Punted direct transfers are those that io_uring could not start without waiting: reads with
+	// pages in the page cache (kernels before 5.13) or dirty there, and those on file systems
+	// without RWF_NOWAIT. Writes are checked now and then only. Each was submitted again.
+	Punted uint64
+	// Routed direct reads went to KAIO, because reads of their file were punted. An engine with a
+	// forced backend routes none.
+	Routed uint64
 }
 
 // Stats returns the counts of all rings together.

@@ -309,13 +309,14 @@ type faultRates struct {
 	short      int // Transfers of at least two pages are cut in half.
 	unsent     int // A submission is not accepted at first.
 	retryable  int // EINTR, EAGAIN or ECANCELED, of anything but a sync.
+	punted     int // EAGAIN of a transfer with RWF_NOWAIT, as if the ring had to punt it.
 	failed     int // EIO; EDQUOT of a sync, so that failures of syncs can be counted.
 	late       int // The result arrives after some rounds; one in eight of these after 500.
 	lateRounds int
 }
 
 // faultCounts counts the faults of all queues of an engine.
-type faultCounts struct{ short, unsent, retryable, late, failed, syncs atomic.Int64 }
+type faultCounts struct{ short, unsent, retryable, punted, late, failed, syncs atomic.Int64 }
 
 func (c *faultCounts) total() int64 {
 	return c.short.Load() + c.unsent.Load() + c.retryable.Load() + c.late.Load() + c.failed.Load()
@@ -406,6 +407,9 @@ func (q *faultQueue) reap(done []*request) []*request {
 func (q *faultQueue) disturb(r *request) {
 	switch sync := r.opcode == opFsync || r.opcode == opFdatasync; {
 	case r.linked() != nil:
+	case (r.route == routeNowait || r.route == routeCheck) && q.hits(q.rates.punted):
+		q.counts.punted.Add(1)
+		r.result = -int32(syscall.EAGAIN)
 	case !sync && q.hits(q.rates.retryable):
 		q.counts.retryable.Add(1)
 		errno := []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED}[q.random.IntN(3)]

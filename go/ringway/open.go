@@ -42,7 +42,7 @@ func (e *Engine) Create(name string) (*File, error) {
 
 // OpenFile opens a file as [os.OpenFile] does. [Direct] among the flags asks for direct I/O.
 func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
-	file, err := os.OpenFile(name, flag, perm)
+	file, err := openFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +50,7 @@ func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	f.direct = f.direct || flag&Direct != 0 && f.storage
 	return f, nil
 }
 

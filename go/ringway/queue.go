@@ -48,6 +48,7 @@ type wrapQueue = func(queue) queue
 type queues struct {
 	shards []*shard
 	rings  []*uring     // Below the shards, if the backend is io_uring.
+	routes routes       // Of the rings.
 	plain  atomic.Int32 // Transfers that run as plain calls because there are only a few.
 	next   atomic.Uint32
 	hints  sync.Pool // Of *shard: the one that a P used before.
@@ -55,10 +56,11 @@ type queues struct {
 
 // open makes the shards of one backend, or none. Fewer rings than asked for are not an error,
 // because the limit on locked memory may allow only some.
-func (e *Engine) open(backend Backend) error {
+func (e *Engine) open(backend Backend, isForced bool) error {
 	if backend == BackendThreads {
 		return nil
 	}
+	e.routes.toKAIO.Store(backend == BackendURing && !isForced)
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	each := max(e.options.InFlight/e.options.Rings, 1)
 	for range e.options.Rings {
@@ -78,13 +80,15 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	var q queue
 	var fd int
 	var feature string
+	var ring *routed
 	switch backend {
 	case BackendURing:
 		u, err := newUring(uint32(e.options.IOWQWorkers))
 		if err != nil {
 			return nil, err
 		}
-		q, fd, feature = u, u.ring.Fd(), refusal.Uring
+		ring = &routed{uring: u, routes: &e.routes, size: inFlight}
+		q, fd, feature = ring, u.ring.Fd(), refusal.Uring
 	case BackendKAIO:
 		k, err := newKAIO(inFlight)
 		if err != nil {
@@ -102,7 +106,6 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = q.close()
 		return nil, refusal.New(feature, errno)
 	}
-	u, ring := q.(*uring)
 	if e.options.wrap != nil {
 		q = e.options.wrap(q)
 	}
@@ -111,12 +114,13 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		_ = q.close()
 		return nil, unavailable(feature, err)
 	}
-	if ring {
+	if ring != nil {
+		ring.reaped = s.reap
 		if len(e.rings) == 0 {
-			e.available = u.ring.SetupFlags()
-			e.refusals = append(e.refusals, u.ring.Refusals()...)
+			e.available = ring.ring.SetupFlags()
+			e.refusals = append(e.refusals, ring.ring.Refusals()...)
 		}
-		e.rings = append(e.rings, u)
+		e.rings = append(e.rings, ring.uring)
 	}
 	return s, nil
 }
@@ -242,6 +246,9 @@ func (e *Engine) describe() string {
 	return ""
 }
 
+// lateRefusals returns what was found out after the engine was made.
+func (q *queues) lateRefusals() []*Refusal { return q.routes.refusals() }
+
 func (q *queues) stats() (sum Stats) {
 	for _, s := range q.shards {
 		stats := s.snapshot()
@@ -252,6 +259,7 @@ func (q *queues) stats() (sum Stats) {
 		sum.InFlight += stats.InFlight
 		sum.Waiting += stats.Waiting
 	}
+	sum.Punted, sum.Routed = q.routes.punts.total(), q.routes.punts.routed.Load()
 	return sum
 }
 

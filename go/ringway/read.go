@@ -237,12 +237,3 @@ func (f *File) Read(p []byte) (n int, err error) {
 	}
 	return n, f.fail("read", err)
 }
-
-// plainTransfer is one read or write by a blocking system call, when the number of those allows.
-func (f *File) plainTransfer(ctx context.Context, op opcode, p []byte, off int64) (int, error) {
-	if err := f.engine.calls.begin(ctx); err != nil {
-		return 0, err
-	}
-	defer f.engine.calls.end()
-	return f.blocking(op, p, off)
-}

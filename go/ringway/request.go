@@ -22,13 +22,14 @@ type request struct {
 
 	opcode   opcode
 	tries    uint8
-	chained  bool // Part of a chain: not retried on its own.
+	chained  bool  // Part of a chain: not retried on its own.
+	route    route // Between a ring and KAIO.
 	canceled atomic.Bool
 	slot     int32 // The index in shard.inQueue.
 	result   int32 // Of the kernel, or unsupported.
 	index    int32 // In a batch.
 	fd       int
-	refs     *refs // Of the file with the descriptor, or nil.
+	file     *File // With the descriptor, or nil.
 	off      int64
 	p        []byte
 	waiter   *waiter
@@ -95,7 +96,7 @@ func newRequest(op opcode, fd int, p []byte, off int64) *request {
 // request returns a request on the file. The caller holds the file open until it is complete.
 func (f *File) request(op opcode, p []byte, off int64) *request {
 	r := newRequest(op, f.fd, p, off)
-	r.refs = &f.refs
+	r.file = f
 	return r
 }
 
@@ -105,7 +106,8 @@ func (r *request) free() {
 	if r.canceled.Load() {
 		return
 	}
-	r.p, r.refs, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
+	r.p, r.file, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
+	r.route = routeUndecided
 	if r.opcode > opWrite {
 		r.extra, r.chained = nil, false
 	}
@@ -136,9 +138,15 @@ func (r *request) bytes() int {
 const maxRetries = 8
 
 // retry reports whether the kernel did not do the operation, so that it must be submitted again:
-// after a signal, a shortage, or the end of the thread that submitted it, which cancels what that
+// because a ring would have punted it, after a signal, a shortage, or the end of the thread that submitted it, which cancels what that
 // thread had in flight. Every other error is final, above all that of a sync.
 func (r *request) retry() bool {
+	if r.result >= 0 && r.route != routeCheck {
+		return false
+	}
+	if r.settleRoute() {
+		return true
+	}
 	if r.result >= 0 || r.chained || r.canceled.Load() {
 		return false
 	}

@@ -7,6 +7,7 @@ package ringway
 // as RINGWAY_SOAK says: make -C go soak SOAK=10m.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,20 +150,23 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		t.Run(string(backend), func(t *testing.T) { soak(t, backend, span) })
+	for _, backend := range []Backend{"", BackendURing, BackendKAIO} {
+		t.Run(cmp.Or(string(backend), "auto"), func(t *testing.T) { soak(t, backend, span) })
 	}
 }
 
 // soakFaults are faults that callers see at times.
 var soakFaults = faultRates{
-	short: 8, unsent: 50, retryable: 10, failed: 100, late: 8, lateRounds: 8,
+	short: 8, unsent: 50, retryable: 10, punted: 20, failed: 100, late: 8, lateRounds: 8,
 }
 
 func soak(t *testing.T, backend Backend, span time.Duration) {
 	e, faults, err := faultyEngine(Options{Backend: backend, Rings: 2}, soakFaults, 7)
 	if err != nil {
 		skip.Test(t, err)
+	}
+	if backend == "" && !e.routes.toKAIO.Load() {
+		skip.Test(t, "a backend is forced: ", e.Explain())
 	}
 	var counts soakCounts
 	var soakers sync.WaitGroup
@@ -211,5 +215,9 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 	}
 	if faults.failed.Load() == 0 || faults.late.Load() == 0 || counts.checked.Load() == 0 {
 		t.Error("too few faults were injected")
+	}
+	if stats := e.Stats(); (stats.Routed > 0) != (backend == "") ||
+		(stats.Punted > 0) != (backend != BackendKAIO) {
+		t.Errorf("punted or routed without cause, or not at all: %+v", stats)
 	}
 }

@@ -2,13 +2,12 @@
 
 package ringway
 
-// Transfers through the engine's queues: single ones, split reads, and batches.
+// Transfers through the engine's queues: single ones, split reads, batches and syncs. Those by
+// plain system calls are in transfer.go.
 
 import (
 	"context"
-	"io"
 	"sync"
-	"syscall"
 )
 
 // supports reports whether the engine's queues transfer such data without blocking the goroutine
@@ -25,38 +24,31 @@ func (e *Engine) supports(f *File, op opcode, off int64) bool {
 	return e.backend == BackendURing && op == opRead
 }
 
-// transfer is one read or write through a queue, or by a plain system call if no queue supports it
-// or only a few transfers run.
-func (f *File) transfer(ctx context.Context, op opcode, p []byte, off int64) (int, error) {
-	if len(p) > maxTransfer {
-		p = p[:maxTransfer]
-	}
+// queued is a transfer through a queue, or by a plain call if only a few run. done is false if the
+// queue turned out not to support it.
+func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n int, done bool,
+	err error) {
 	e := f.engine
-	if e.closed.Load() {
-		return 0, ErrEngineClosed
+	if op == opWrite {
+		kernelReads(p)
 	}
-	if e.supports(f, op, off) {
-		if op == opWrite {
-			kernelReads(p)
-		}
-		s := e.shard()
-		if ctx.Done() == nil && e.beginPlain(s) {
-			n, err := f.blocking(op, p, off)
-			e.plain.Add(-1)
-			return n, err
-		}
-		result, err := e.do(ctx, s, f.request(op, p, off))
-		if err != nil {
-			return 0, err
-		}
-		if result != unsupported {
-			if op == opRead {
-				kernelWrote(p[:result])
-			}
-			return int(result), nil
-		}
+	s := e.shard()
+	if ctx.Done() == nil && e.beginPlain(s) {
+		n, err = f.blocking(op, p, off)
+		e.plain.Add(-1)
+		return n, true, err
 	}
-	return f.plainTransfer(ctx, op, p, off)
+	result, err := e.do(ctx, s, f.request(op, p, off))
+	if err != nil {
+		return 0, true, err
+	}
+	if result == unsupported {
+		return 0, false, nil
+	}
+	if op == opRead {
+		kernelWrote(p[:result])
+	}
+	return int(result), true, nil
 }
 
 // beginPlain reports whether a transfer should run as a plain call because only a few run. The
@@ -131,7 +123,7 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	if r.state == stateAbandoned {
 		// The file stays open: a request that is submitted later would find another file under
 		// its descriptor.
-		r.refs.retain()
+		r.file.refs.retain()
 		abandoned.add(r.p)
 		if r.extra != nil {
 			for _, p := range r.extra.buffers {
@@ -251,103 +243,6 @@ func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 	groups.Put(group)
 }
 
-// writeTogether writes as much of a batch as possible with one submission or system call. done
-// reports that nothing is left to do: the batch is written and synced, or has failed.
-func (f *File) writeTogether(ctx context.Context, batch []Transfer,
-	end Durability) (done bool, err error) {
-	e := f.engine
-	adjacent := f.adjacent(batch) && !e.closed.Load()
-	switch {
-	case adjacent && (!f.direct || e.backend == BackendThreads):
-		f.writeRange(ctx, batch, batch[0].Off)
-	case adjacent && end != NoSync && e.backend == BackendURing:
-		return f.commit(ctx, batch, end)
-	case f.supportsBatch(opWrite):
-		f.submitBatch(ctx, opWrite, batch)
-	}
-	return false, nil
-}
-
-// maxVectors is how many buffers one system call accepts.
-const maxVectors = 1024
-
-// adjacent reports whether the transfers of a batch are one range, in order, that one vectored
-// write can do.
-func (f *File) adjacent(batch []Transfer) bool {
-	if !f.storage || len(batch) == 0 || len(batch) > maxVectors || batch[0].Off < 0 {
-		return false
-	}
-	at := batch[0].Off
-	for i := range batch {
-		t := &batch[i]
-		if t.Off != at || len(t.P) == 0 {
-			return false
-		}
-		if f.direct && !f.directLimits().aligned(t.P, t.Off) {
-			return false
-		}
-		at += int64(len(t.P))
-	}
-	return at-batch[0].Off <= maxTransfer
-}
-
-// appendVectored appends a batch with one vectored write. It returns false if the kernel would not
-// accept the batch as it is.
-func (f *File) appendVectored(ctx context.Context, batch []Transfer) bool {
-	if !f.storage || len(batch) > maxVectors {
-		return false
-	}
-	for i := range batch {
-		if p := batch[i].P; f.direct && len(p) > 0 && !f.directLimits().aligned(p, 0) {
-			return false
-		}
-	}
-	f.writeRange(ctx, batch, atCurrent)
-	return true
-}
-
-// vectors pools the arguments of vectored writes.
-var vectors = sync.Pool{New: func() any { return new([]syscall.Iovec) }}
-
-// writeRange writes a batch that is one range with one plain call, and continues after a short
-// write. What is not written has the error.
-func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
-	total := 0
-	for i := range batch {
-		total += len(batch[i].P)
-	}
-	v := vectors.Get().(*[]syscall.Iovec)
-	for written := 0; written < total; {
-		for i := range batch {
-			if left := batch[i].P[batch[i].N:]; len(left) > 0 {
-				kernelReads(left)
-				*v = append(*v, newIovec(left))
-			}
-		}
-		n, err := 0, f.engine.calls.begin(ctx)
-		if err == nil {
-			at := off
-			if off != atCurrent {
-				at += int64(written)
-			}
-			n, err = writeVectors(f.fd, *v, at)
-			f.engine.calls.end()
-			if n == 0 && err == nil {
-				err = io.ErrUnexpectedEOF
-			}
-		}
-		clear(*v)
-		*v = (*v)[:0]
-		written += n
-		setWritten(batch, written)
-		if err != nil {
-			f.failRest(batch, err)
-			break
-		}
-	}
-	vectors.Put(v)
-}
-
 // commit writes a batch that is one range with a vectored write and links the sync behind it: one
 // submission. It returns false if a part was not done: the batch then tells how much was written,
 // and a sync has to follow.
@@ -381,26 +276,14 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	return int(n) == total && syncErr == nil && synced == 0, nil
 }
 
-// sync is one sync. It is repeated only if the kernel did not do it (EINTR, EAGAIN, ECANCELED):
-// Linux reports a writeback error once, and the next sync would succeed.
-func (f *File) sync(ctx context.Context, op opcode) error {
+// queuedSync is a sync through a queue. done is false if it has to be a plain call.
+func (f *File) queuedSync(ctx context.Context, op opcode) (done bool, err error) {
 	e := f.engine
 	// A ring or KAIO would use a kernel thread, which costs more than one of the program's.
 	useQueue := e.options.AlwaysRing && len(e.shards) > 0 && (f.storage || f.dir)
-	if useQueue && !e.closed.Load() {
-		result, err := e.do(ctx, e.shard(), f.request(op, nil, 0))
-		if err != nil || result != unsupported {
-			return err
-		}
+	if !useQueue || e.closed.Load() {
+		return false, nil
 	}
-	if err := e.syncs.begin(ctx); err != nil {
-		return err
-	}
-	defer e.syncs.end()
-	return f.withDescriptor(func(fd int) error {
-		if op == opFsync {
-			return retryEINTR(func() error { return syscall.Fsync(fd) })
-		}
-		return retryEINTR(func() error { return syscall.Fdatasync(fd) })
-	})
+	result, err := e.do(ctx, e.shard(), f.request(op, nil, 0))
+	return err != nil || result != unsupported, err
 }

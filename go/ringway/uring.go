@@ -85,6 +85,9 @@ func (u *uring) push(r *request) {
 	case opFdatasync:
 		q.Fdatasync(r.fd)
 	}
+	if r.route == routeNowait || r.route == routeCheck {
+		q.RWFlags(rwfNowait)
+	}
 	if r.linked() != nil {
 		q.Link()
 	}

@@ -2,12 +2,13 @@
 
 package ringway
 
-// The system calls of files that do not go through a queue. system_other.go has the counterparts
-// for other systems.
+// The system calls of files that do not go through a queue. syscalls_os.go has the counterparts for
+// other systems.
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -18,8 +19,14 @@ import (
 )
 
 // Direct is a flag of [OpenFile] that opens a file for direct I/O: transfers bypass the page cache.
-// On Linux it is O_DIRECT. On systems without rings it is 0, and transfers use the page cache.
+// On Linux it is O_DIRECT. On macOS it stands for F_NOCACHE. Elsewhere transfers use the page
+// cache. Direct writes must be aligned on every system; see [MisalignedError].
 const Direct = syscall.O_DIRECT
+
+// openFile is os.OpenFile, with Direct among the flags.
+func openFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag, perm)
+}
 
 // identify finds out what kind of file this is.
 func (f *File) identify() error {
@@ -74,6 +81,15 @@ func retryEINTR(call func() error) error {
 	}
 }
 
+func (f *File) fsync(op opcode) error {
+	return f.withDescriptor(func(fd int) error {
+		if op == opFsync {
+			return retryEINTR(func() error { return syscall.Fsync(fd) })
+		}
+		return retryEINTR(func() error { return syscall.Fdatasync(fd) })
+	})
+}
+
 func (f *File) fallocate(off, n int64) error {
 	return f.withDescriptor(func(fd int) error {
 		return retryEINTR(func() error { return syscall.Fallocate(fd, 0, off, n) })
@@ -96,7 +112,7 @@ const rwfNowait = 8
 
 // readCached reads what the page cache holds of the beginning of p. ok is false if that is nothing.
 func readCached(fd int, p []byte, off int64) (n int, ok bool) {
-	vector := newIovec(p)
+	vector := newVector(p)
 	// Go's scheduler knows of this call, brief as it is: on a busy machine the thread may lose its
 	// processor in it, and another thread then runs the other goroutines. Without that, such reads
 	// get half of what os.File gets. (The offset has two halves; 64-bit machines use the first.)
@@ -155,14 +171,19 @@ func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
 	}
 }
 
-func newIovec(p []byte) syscall.Iovec {
-	v := syscall.Iovec{Base: unsafe.SliceData(p)}
+// vectoredWrites: writeVectors exists.
+const vectoredWrites = true
+
+type vector = syscall.Iovec
+
+func newVector(p []byte) vector {
+	v := vector{Base: unsafe.SliceData(p)}
 	v.SetLen(len(p))
 	return v
 }
 
 // writeVectors is pwritev(2), or writev(2) at the current position.
-func writeVectors(fd int, v []syscall.Iovec, off int64) (int, error) {
+func writeVectors(fd int, v []vector, off int64) (int, error) {
 	call := uintptr(syscall.SYS_PWRITEV)
 	if off == atCurrent {
 		call = syscall.SYS_WRITEV // It ignores the offset.

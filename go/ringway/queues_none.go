@@ -1,0 +1,70 @@
+//go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Systems without rings: engines have no queues, so that every transfer is a plain system call.
+// Queues are in queue.go, and transfers through them in submit.go.
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
+)
+
+// queues are the rings of an engine: there are none.
+type queues struct{}
+
+type wrapQueue struct{}
+
+// routing is for files of rings.
+type routing struct{}
+
+func (queues) lateRefusals() []*Refusal { return nil }
+
+func (e *Engine) open(backend Backend, _ bool) error {
+	switch backend {
+	case BackendURing:
+		return unavailable(refusal.Uring, nil)
+	case BackendKAIO:
+		return unavailable(refusal.KAIO, nil)
+	}
+	return nil
+}
+
+func (e *Engine) register() error { return syscall.ENOSYS }
+
+func unavailable(feature string, _ error) *Refusal {
+	return &Refusal{
+		Feature: feature, Errno: syscall.ENOSYS,
+		Meaning: "ringway has rings only on Linux, on amd64, arm64, loong64 and riscv64",
+		Fix:     "nothing to do: operations work without it",
+	}
+}
+
+func (e *Engine) describe() string { return "" }
+
+func (queues) stats() Stats { return Stats{} }
+
+func (queues) closeQueues(time.Time, time.Duration) error { return nil }
+
+func (e *Engine) supports(*File, opcode, int64) bool { return false }
+
+// Nothing is supported, so that none of these is called, or each leaves its work to plain calls.
+
+func (f *File) queued(context.Context, opcode, []byte, int64) (n int, done bool, err error) {
+	return 0, false, nil
+}
+
+func (f *File) readSplit(ctx context.Context, _ directLimits, p []byte, off int64) (int, error) {
+	return f.transfer(ctx, opRead, p, off)
+}
+
+func (f *File) submitBatch(context.Context, opcode, []Transfer) {}
+
+func (f *File) commit(context.Context, []Transfer, Durability) (done bool, err error) {
+	return false, nil
+}
+
+func (f *File) queuedSync(context.Context, opcode) (done bool, err error) { return false, nil }

@@ -1,0 +1,80 @@
+//go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// The system calls of files on systems without rings, which are those of package os. What the
+// system lacks fails with errors.ErrUnsupported. syscalls_linux.go has the counterparts for Linux.
+
+import (
+	"errors"
+	"io"
+	"os"
+)
+
+// identify finds out what kind of file this is.
+func (f *File) identify() error {
+	info, err := f.file.Stat()
+	if err != nil {
+		return err
+	}
+	mode := info.Mode()
+	f.storage = mode.IsRegular() || mode&os.ModeDevice != 0 && mode&os.ModeCharDevice == 0
+	f.dir = mode.IsDir()
+	_, err = f.file.WriteAt(nil, 0)
+	f.append = err != nil // Package os refuses WriteAt only for files that are open with O_APPEND.
+	return nil
+}
+
+// blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
+// file.
+func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
+	switch {
+	case op == opRead && off == atCurrent:
+		n, err = f.file.Read(p)
+	case op == opRead:
+		n, err = f.file.ReadAt(p, off)
+	case off == atCurrent:
+		n, err = f.file.Write(p)
+	default:
+		n, err = f.file.WriteAt(p, off)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+// fsync is what package os does: on macOS F_FULLFSYNC, since fsync(2) leaves data in the cache of
+// the disk there. Not every system has fdatasync(2).
+func (f *File) fsync(opcode) error { return f.file.Sync() }
+
+func (f *File) fallocate(off, n int64) error { return errors.ErrUnsupported }
+
+func (f *File) fadvise(off, n int64, advice Advice) error { return errors.ErrUnsupported }
+
+// Package os has no vectored writes: batches are written range by range, and appended with one
+// write of a copy.
+
+const vectoredWrites = false
+
+type vector struct{}
+
+func newVector([]byte) vector { return vector{} }
+
+func writeVectors(int, []vector, int64) (int, error) { return 0, errors.ErrUnsupported }
+
+// The page cache cannot be probed.
+
+const cachedReads = false
+
+func readCached(int, []byte, int64) (n int, ok bool) { return 0, false }
+
+// deviceLimits requires of direct transfers what most disks do, so that a program that works here
+// works on Linux too. Package os accepts any buffer.
+func deviceLimits(int) directLimits { return directLimits{1, pageSize, maxTransfer} }
+
+// Pooled memory is part of Go's heap.
+
+func mapRegion(n int) ([]byte, error) { return alignedSlice(n, pageSize), nil }
+
+func unmapRegion([]byte) {}
