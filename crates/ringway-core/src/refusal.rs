@@ -18,7 +18,7 @@ mod errno;
 pub mod limits;
 
 use crate::sys::libc;
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(feature = "testing")]
 pub(crate) use errno::errno_from_name;
 pub use errno::errno_name;
 pub(crate) use errno::errno_of;
@@ -192,7 +192,7 @@ impl Refusal {
 
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, fix) = match cfg!(target_os = "linux") {
+        let (meaning, fix) = match cfg!(ringway_linux) {
             true => explain(feature, errno, limits),
             false => explain_elsewhere(feature),
         };

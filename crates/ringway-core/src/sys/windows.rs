@@ -5,8 +5,8 @@
 //!
 //! A transfer at an offset moves the file's current position, as everywhere on Windows.
 
-// The names are those of C.
-#![allow(non_camel_case_types)]
+// The names are those of C, and its manual documents them.
+#![allow(missing_docs, clippy::missing_safety_doc, non_camel_case_types)]
 
 use std::ffi::{CStr, OsStr, OsString, c_int, c_uint, c_ulong};
 use std::fs::{File, Metadata, OpenOptions};

@@ -5,6 +5,7 @@
 //! (a number that is no descriptor, say) are made by `Operation::from_raw`, and counted. Which
 //! backends and restrictions the cases run under is left to the tests that use this module.
 
+use ringway_core::c as libc;
 use ringway_core::op::{self, Position, Raw, Readiness, Vectored};
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, BuildError, FaultPlan, File, OpId, OpenOptions, Operation,
