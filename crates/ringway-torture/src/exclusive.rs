@@ -2,6 +2,7 @@
 //! position are known at every moment. `shared.rs` has files with concurrent operations.
 
 use ringway_core::File;
+use ringway_core::c as libc;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 

@@ -9,6 +9,7 @@ use crate::names::Names;
 use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
+use ringway_core::c as libc;
 use ringway_core::{
     Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
     Options, Queue, QueueStats, SqPoll,
