@@ -117,6 +117,10 @@ impl Run<'_> {
         match push.action {
             Action::Nop => Made::plain(op::nop(), Expect::Zero),
             Action::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
+            // Handles cannot be polled, and a read of a pipe cannot be cancelled.
+            Action::Poll | Action::ReadPipe(_) if cfg!(windows) => {
+                Made::plain(op::nop(), Expect::Zero)
+            }
             Action::Poll => {
                 Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
             }
@@ -304,7 +308,9 @@ impl Run<'_> {
 
     fn make_name(&mut self, action: NameOp, first: u8, second: u8) -> Made {
         let second = if matches!(action, NameOp::Rename | NameOp::Link) { second } else { first };
-        if !self.names.are_free(first, second) {
+        // Windows permits symbolic links to administrators only.
+        let is_absent = cfg!(windows) && matches!(action, NameOp::Symlink);
+        if is_absent || !self.names.are_free(first, second) {
             return Made::plain(op::nop(), Expect::Zero);
         }
         let plan = self.names.plan(action, first, second);
