@@ -214,7 +214,8 @@ impl<'a> Run<'a> {
         let mut shared = Vec::new();
         let mut exclusive = Vec::new();
         for number in 0..2 {
-            let direct = conditions.direct && number == 0;
+            // Windows has no direct I/O here.
+            let direct = conditions.direct && number == 0 && !cfg!(windows);
             let len = if setup.large && number == 0 { 10 << 20 } else { 128 << 10 };
             let path = dir.join(format!("shared{number}"));
             std::fs::write(&path, SharedFile::initial_content(len)).map_err(text_of)?;

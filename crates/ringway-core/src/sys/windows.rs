@@ -608,6 +608,22 @@ fn statx_of(metadata: &Metadata) -> statx {
     }
 }
 
+/// Renames as `rename(2)` does: a directory replaces an empty directory only, and a file no
+/// directory. An empty directory is removed first, since Windows does not replace it.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    let is_same = || std::fs::canonicalize(from).ok() == std::fs::canonicalize(to).ok();
+    match (is_real_dir(from), is_real_dir(to)) {
+        (false, true) if exists(from) => Err(io::Error::from_raw_os_error(EISDIR)),
+        (true, false) if exists(to) => Err(io::Error::from_raw_os_error(ENOTDIR)),
+        (true, true) if !is_same() => {
+            std::fs::remove_dir(to)?;
+            std::fs::rename(from, to).inspect_err(|_| _ = std::fs::create_dir(to))
+        }
+        _ => std::fs::rename(from, to),
+    }
+}
+
 /// # Safety
 ///
 /// Both paths are C strings with the bytes of an `OsStr`.
@@ -622,18 +638,8 @@ pub unsafe fn renameat2(
     let (from, to) = unsafe { (path_of(from_dir, from), path_of(to_dir, to)) };
     let rename = || {
         let (from, to) = (from?, to?);
-        // Windows has one error for each of these.
-        match (is_real_dir(&from), is_real_dir(&to)) {
-            (false, true) if from.symlink_metadata().is_ok() && flags == 0 => {
-                return Err(io::Error::from_raw_os_error(EISDIR));
-            }
-            (true, false) if to.symlink_metadata().is_ok() && flags == 0 => {
-                return Err(io::Error::from_raw_os_error(ENOTDIR));
-            }
-            _ => {}
-        }
         match flags {
-            0 => std::fs::rename(from, to),
+            0 => replace(&from, &to),
             RENAME_NOREPLACE => {
                 let wide = |path: &Path| -> Vec<u16> {
                     path.as_os_str().encode_wide().chain([0]).collect()
@@ -692,10 +698,12 @@ pub unsafe fn linkat(
     // SAFETY: the caller promised it.
     let (old, new) = unsafe { (path_of(old_dir, old), path_of(new_dir, new)) };
     done(old.and_then(|old| {
-        std::fs::hard_link(&old, new?).map_err(|error| match is_real_dir(&old) {
-            true if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EPERM),
-            _ => error,
-        })
+        let new = new?;
+        if is_real_dir(&old) {
+            let errno = if new.symlink_metadata().is_ok() { EEXIST } else { EPERM };
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        std::fs::hard_link(old, new)
     }))
 }
 
