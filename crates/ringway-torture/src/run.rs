@@ -472,11 +472,11 @@ impl<'a> Run<'a> {
             if !std::mem::replace(&mut self.pipes.fed, true) {
                 self.pipes.feed_polled.write_all(&[1]).map_err(text_of)?;
             }
-        } else if self.pipes.sent < u8::MAX {
-            if let Some(feed) = &mut self.pipes.feed_read {
-                feed.write_all(&[self.pipes.sent]).map_err(text_of)?;
-                self.pipes.sent += 1;
-            }
+        } else if self.pipes.sent < u8::MAX
+            && let Some(feed) = &mut self.pipes.feed_read
+        {
+            feed.write_all(&[self.pipes.sent]).map_err(text_of)?;
+            self.pipes.sent += 1;
         }
         Ok(())
     }

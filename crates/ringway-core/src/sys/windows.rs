@@ -190,6 +190,26 @@ fn errno_of(error: &io::Error) -> c_int {
     }
 }
 
+/// The error of a call with this path: Linux's for a name that is too long, and for a path that
+/// goes on below a file.
+fn of_path(path: &Path, error: io::Error) -> io::Error {
+    const LONGEST_NAME: usize = 255;
+    // FILE_NOT_FOUND, PATH_NOT_FOUND, INVALID_NAME
+    if !matches!(error.raw_os_error(), Some(2 | 3 | 123)) {
+        return error;
+    }
+    let is_long =
+        |name: &OsStr| name.len() > LONGEST_NAME && { name.encode_wide().count() > LONGEST_NAME };
+    let mut above = path.ancestors().skip(1);
+    if path.iter().any(is_long) {
+        io::Error::from_raw_os_error(ENAMETOOLONG)
+    } else if above.find_map(|above| above.metadata().ok()).is_some_and(|above| !above.is_dir()) {
+        io::Error::from_raw_os_error(ENOTDIR)
+    } else {
+        error
+    }
+}
+
 /// The number for C, with the last error set if there is one.
 fn returned<T>(result: io::Result<T>, number: impl FnOnce(T) -> i64) -> i64 {
     match result {
@@ -507,7 +527,10 @@ unsafe fn path_of(dir: Fd, path: *const c_char) -> io::Result<PathBuf> {
 pub unsafe fn openat2(dir: Fd, path: *const c_char, how: &open_how) -> i64 {
     // SAFETY: the caller promised it.
     let path = unsafe { path_of(dir, path) };
-    returned(path.and_then(|path| open(&path, how)), |file| file.into_raw_handle() as i64)
+    returned(
+        path.and_then(|path| open(&path, how).map_err(|error| of_path(&path, error))),
+        |file| file.into_raw_handle() as i64,
+    )
 }
 
 fn open(path: &Path, how: &open_how) -> io::Result<File> {
@@ -566,8 +589,8 @@ pub unsafe fn statx(
     } else {
         // SAFETY: the caller promised it.
         unsafe { path_of(dir, path) }.and_then(|path| match flags & AT_SYMLINK_NOFOLLOW {
-            0 => std::fs::metadata(path),
-            _ => std::fs::symlink_metadata(path),
+            0 => std::fs::metadata(&path).map_err(|error| of_path(&path, error)),
+            _ => std::fs::symlink_metadata(&path).map_err(|error| of_path(&path, error)),
         })
     };
     done(found.map(|metadata| {
@@ -639,7 +662,9 @@ pub unsafe fn renameat2(
     let rename = || {
         let (from, to) = (from?, to?);
         match flags {
-            0 => replace(&from, &to),
+            0 => replace(&from, &to)
+                .map_err(|error| of_path(&from, error))
+                .map_err(|error| of_path(&to, error)),
             RENAME_NOREPLACE => {
                 let wide = |path: &Path| -> Vec<u16> {
                     path.as_os_str().encode_wide().chain([0]).collect()
@@ -671,9 +696,9 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
     done(path.and_then(|path| match flags & AT_REMOVEDIR {
         0 => std::fs::remove_file(&path).map_err(|error| match is_real_dir(&path) {
             true => io::Error::from_raw_os_error(EISDIR),
-            false => error,
+            false => of_path(&path, error),
         }),
-        _ => std::fs::remove_dir(path),
+        _ => std::fs::remove_dir(&path).map_err(|error| of_path(&path, error)),
     }))
 }
 
@@ -682,7 +707,8 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
 /// `path` is a C string with the bytes of an `OsStr`.
 pub unsafe fn mkdirat(dir: Fd, path: *const c_char, _mode: u32) -> c_int {
     // SAFETY: the caller promised it.
-    done(unsafe { path_of(dir, path) }.and_then(std::fs::create_dir))
+    let path = unsafe { path_of(dir, path) };
+    done(path.and_then(|path| std::fs::create_dir(&path).map_err(|error| of_path(&path, error))))
 }
 
 /// # Safety
@@ -703,7 +729,9 @@ pub unsafe fn linkat(
             let errno = if new.symlink_metadata().is_ok() { EEXIST } else { EPERM };
             return Err(io::Error::from_raw_os_error(errno));
         }
-        std::fs::hard_link(old, new)
+        std::fs::hard_link(&old, &new)
+            .map_err(|error| of_path(&old, error))
+            .map_err(|error| of_path(&new, error))
     }))
 }
 
