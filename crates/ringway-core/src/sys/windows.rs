@@ -286,7 +286,7 @@ fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
 fn at_position<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     on_file(fd, |file| {
         let _lock = lock_position(file);
-        transfer(file).map_err(|error| of_transfer(file, error))
+        transfer(file)
     })
 }
 
@@ -301,15 +301,23 @@ fn at_offset<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Re
         if let Ok(before) = before {
             file.seek(SeekFrom::Start(before))?;
         }
-        result.map_err(|error| of_transfer(file, error))
+        result
     })
 }
 
-/// The error of a transfer: Linux's for a directory, and for a handle without the permission.
-fn of_transfer(file: &File, error: io::Error) -> io::Error {
+/// The error of a read: Linux's for a directory, and for a handle without the permission.
+fn of_read(file: &File, error: io::Error) -> io::Error {
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => io::Error::from_raw_os_error(EISDIR),
-        _ if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EBADF),
+        _ => of_write(error),
+    }
+}
+
+/// The error of a write: Linux's for a handle without the permission.
+fn of_write(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        // INVALID_FUNCTION, for a directory
+        Some(1 | EACCES) => io::Error::from_raw_os_error(EBADF),
         _ => error,
     }
 }
@@ -320,7 +328,10 @@ fn of_transfer(file: &File, error: io::Error) -> io::Error {
 pub unsafe fn read(fd: Fd, buf: *mut std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(at_position(fd, |mut file| file.read(buf)), |len| len as i64)
+    returned(
+        at_position(fd, |mut file| file.read(buf).map_err(|error| of_read(file, error))),
+        |len| len as i64,
+    )
 }
 
 /// # Safety
@@ -332,7 +343,12 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(at_offset(fd, |file| file.seek_read(buf, offset as u64)), |len| len as i64)
+    returned(
+        at_offset(fd, |file| {
+            file.seek_read(buf, offset as u64).map_err(|error| of_read(file, error))
+        }),
+        |len| len as i64,
+    )
 }
 
 /// # Safety
@@ -341,7 +357,7 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
 pub unsafe fn write(fd: Fd, buf: *const std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(at_position(fd, |mut file| file.write(buf)), |len| len as i64)
+    returned(at_position(fd, |mut file| file.write(buf).map_err(of_write)), |len| len as i64)
 }
 
 /// # Safety
@@ -353,7 +369,9 @@ pub unsafe fn pwrite64(fd: Fd, buf: *const std::ffi::c_void, len: usize, offset:
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(at_offset(fd, |file| file.seek_write(buf, offset as u64)), |len| len as i64)
+    returned(at_offset(fd, |file| file.seek_write(buf, offset as u64).map_err(of_write)), |len| {
+        len as i64
+    })
 }
 
 /// Transfers one buffer after the other, up to the first short or failed one.

@@ -1279,7 +1279,15 @@ const ABSENT: &[&str] = if cfg!(ringway_linux) {
 
 /// A word of the case that stands for something that this system lacks.
 fn absent(case: &Case) -> Option<&'static str> {
-    let has = |word: &str| case.lines.iter().any(|(_, line)| line.contains(word));
+    let is_word_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let has = |word: &str| {
+        // A part of a line ends with a space, an equals sign or an underscore; all else is a word.
+        let is_part = word.ends_with([' ', '=', '_']);
+        case.lines.iter().any(|(_, line)| match is_part {
+            true => line.contains(word),
+            false => line.split(is_word_end).any(|found| found == word),
+        })
+    };
     ABSENT.iter().copied().find(|word| case.name == *word || has(word))
 }
 

@@ -6,7 +6,7 @@ use ringway_core::{File, OwnedFd};
 use std::env;
 use std::fs;
 use std::io;
-use std::os::windows::fs::{FileExt, MetadataExt};
+use std::os::windows::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -91,7 +91,9 @@ pub fn is_readable(_: &fs::File, _: Duration) -> bool {
 
 /// `O_APPEND`; the library's own flags mean nothing to the standard library.
 pub fn set_flags(options: &mut fs::OpenOptions, flags: i32) {
-    options.append(flags & libc::O_APPEND != 0);
+    // Without it, no directory is opened.
+    const FILE_FLAG_BACKUP_SEMANTICS: u32 = 0x0200_0000;
+    options.append(flags & libc::O_APPEND != 0).custom_flags(FILE_FLAG_BACKUP_SEMANTICS);
 }
 
 pub fn symlink(target: &str, path: &str) -> io::Result<()> {
