@@ -1,9 +1,9 @@
 //! An open file that operations share and keep open. Reading and writing it is in `op`.
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::device::Namespace;
 use crate::device::{DirectIo, FileFacts};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::refusal::Refusal;
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
@@ -124,6 +124,25 @@ impl Traits {
     }
 }
 
+/// Whether a descriptor is open, and for writing, or for reading.
+#[cfg(unix)]
+pub(crate) fn is_open_for(fd: RawFd, writing: bool) -> bool {
+    // SAFETY: `fcntl` with F_GETFL takes numbers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    match flags & libc::O_ACCMODE {
+        _ if flags < 0 => false,
+        libc::O_RDONLY => !writing,
+        libc::O_WRONLY => writing,
+        _ => true,
+    }
+}
+
+/// Not checked: the call does not wait if the handle does not permit it.
+#[cfg(windows)]
+pub(crate) fn is_open_for(_: RawFd, _writing: bool) -> bool {
+    true
+}
+
 impl File {
     /// A file over a descriptor that the caller owns and closes, for bindings to other languages.
     /// `None` for a negative descriptor.
@@ -184,7 +203,7 @@ impl File {
     /// Read once for all files of a device: the first call blocks for a system call and for reading
     /// a sysfs file.
     pub fn largest_request(&self) -> Option<u32> {
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         if let Some(Ok(namespace)) = self.namespace() {
             return Some(namespace.largest);
         }
@@ -192,7 +211,7 @@ impl File {
     }
 
     /// The namespace of an NVMe generic device, or why it cannot be used; `None` for other files.
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     pub(crate) fn namespace(&self) -> Option<&Result<Namespace, Refusal>> {
         self.facts().namespace.as_ref()
     }
@@ -216,7 +235,7 @@ impl File {
     pub(crate) fn traits(&self) -> Traits {
         *self.inner.traits.get_or_init(|| {
             let traits = Traits::of(self.fd());
-            #[cfg(target_os = "linux")]
+            #[cfg(ringway_linux)]
             if traits.kind == FileKind::Device
                 && let Some(Ok(Namespace { id, block_shift, .. })) = self.namespace()
             {

@@ -7,13 +7,14 @@ use std::process::{Command, Output};
 
 const SIZES: [usize; 5] = [0, 1, 4095, 4096, (10 << 20) + 1];
 
-const BACKENDS: [&str; 3] = ["uring", "kaio", "threads"];
+const BACKENDS: &[&str] =
+    if cfg!(ringway_linux) { &["uring", "kaio", "threads"] } else { &["threads"] };
 
 /// The path of an example: Cargo builds examples with the tests, next to them.
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.ancestors().nth(2).unwrap();
-    let path = profile.join("examples").join(name);
+    let path = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     assert!(
         path.exists(),
         "{} is missing: run all of `cargo test`, or `cargo build --examples`",

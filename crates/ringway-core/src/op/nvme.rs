@@ -6,7 +6,7 @@
 //! Specification ("Status Field"), `linux/nvme_ioctl.h`.
 
 use crate::sys::libc;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) use command::{Command, Plan, plan};
 use std::fmt;
 use std::num::NonZeroU16;
@@ -22,6 +22,7 @@ impl Status {
     }
 
     /// The errno with which a transfer on the block device fails for the same reason.
+    #[cfg(ringway_linux)]
     pub const fn errno(self) -> i32 {
         match self.code() {
             0x001 | 0x002 | 0x00b | 0x180 => libc::EOPNOTSUPP,
@@ -33,6 +34,12 @@ impl Status {
             0x370 => libc::ENOLINK,
             _ => libc::EIO,
         }
+    }
+
+    /// As above. No system but Linux has a device that answers with a status.
+    #[cfg(not(ringway_linux))]
+    pub const fn errno(self) -> i32 {
+        libc::EIO
     }
 
     /// The specification's name of the code, where that says more than the errno.
@@ -68,7 +75,7 @@ impl fmt::Display for Status {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod command {
     use crate::device::Namespace;
     use crate::op::operation::iovecs;
@@ -106,7 +113,7 @@ mod command {
             return Plan::Done(0);
         }
         let block = 1u64 << namespace.block_shift;
-        let aligned = |number: u64| number % block == 0;
+        let aligned = |number: u64| number.is_multiple_of(block);
         if offset == CURRENT_POSITION || !aligned(offset) || !aligned(len) {
             return Plan::Done(-i64::from(libc::EINVAL));
         }
@@ -413,7 +420,7 @@ mod command {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, ringway_linux))]
 mod tests {
     use super::*;
 

@@ -392,7 +392,7 @@ fn appends(operation: &Operation) -> bool {
     operation.file.clone().or_else(bare).is_some_and(|file| file.appends().unwrap_or(true))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, ringway_linux))]
 mod tests {
     use super::*;
     use crate::op;

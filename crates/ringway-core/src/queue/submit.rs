@@ -9,7 +9,7 @@ use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::op::{NvmePlan as Plan, plan_nvme};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
@@ -188,7 +188,7 @@ impl<T: Default> Table<T> {
             let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
             let use_fallback = flight.use_fallback || !backends.main.supports(&job);
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
-            #[cfg(target_os = "linux")]
+            #[cfg(ringway_linux)]
             if self.passthrough && matches!(job.file, FileKind::Namespace { .. }) {
                 match plan_command(&flight.operation, &job) {
                     Plan::Whole => {}
@@ -395,7 +395,7 @@ impl<T: Default> Table<T> {
 }
 
 /// What becomes of a job on a queue with passthrough.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 fn plan_command(operation: &Operation, job: &Job) -> Plan {
     let namespace = match job.file {
         FileKind::Namespace { .. } => operation.file.as_ref().and_then(File::namespace),
@@ -408,12 +408,12 @@ fn plan_command(operation: &Operation, job: &Job) -> Plan {
 }
 
 /// False for a job on a namespace that is not exactly one command.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 fn is_one_command(operation: &Operation, job: &Job) -> bool {
     matches!(plan_command(operation, job), Plan::Whole)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 fn is_one_command(_: &Operation, _: &Job) -> bool {
     true
 }
