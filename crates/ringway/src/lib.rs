@@ -98,13 +98,13 @@
 //! ringway = { version = "0.1", default-features = false, features = ["futures"] }
 //! ```
 
-#![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod align;
 mod block;
 mod buffer;
+mod descriptor;
 mod engine;
 #[cfg(test)]
 mod faults;
