@@ -414,8 +414,9 @@ pub unsafe fn flock(fd: Fd, operation: c_int) -> c_int {
         }
     });
     done(returned.or_else(|error| match error.raw_os_error().map(|errno| errno as u32) {
+        // There was no lock. (Wine returns the second error.)
+        Some(ERROR_NOT_LOCKED | ERROR_LOCK_VIOLATION) if operation == LOCK_UN => Ok(()),
         Some(ERROR_LOCK_VIOLATION | ERROR_IO_PENDING) => Err(io::Error::from_raw_os_error(EAGAIN)),
-        Some(ERROR_NOT_LOCKED) if operation == LOCK_UN => Ok(()),
         _ => Err(error),
     }))
 }
