@@ -118,6 +118,25 @@ impl Traits {
     }
 }
 
+/// Whether a descriptor is open, and for writing, or for reading.
+#[cfg(unix)]
+pub(crate) fn is_open_for(fd: RawFd, writing: bool) -> bool {
+    // SAFETY: `fcntl` with F_GETFL takes numbers only.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    match flags & libc::O_ACCMODE {
+        _ if flags < 0 => false,
+        libc::O_RDONLY => !writing,
+        libc::O_WRONLY => writing,
+        _ => true,
+    }
+}
+
+/// Not checked: the call does not wait if the handle does not permit it.
+#[cfg(windows)]
+pub(crate) fn is_open_for(_: RawFd, _writing: bool) -> bool {
+    true
+}
+
 impl File {
     /// A file over a descriptor that the caller owns and closes, for bindings to other languages.
     /// `None` for a negative descriptor.

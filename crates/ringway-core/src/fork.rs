@@ -98,13 +98,13 @@ fn make_page() -> &'static AtomicU32 {
 }
 
 /// Other systems have no such page.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 fn wiped_page() -> Option<&'static AtomicU32> {
     None
 }
 
 /// A page that is zero in each new process. It is never unmapped.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 fn wiped_page() -> Option<&'static AtomicU32> {
     const LEN: usize = 4096;
     // SAFETY: a new private mapping at an address that the kernel chooses touches no memory in use.

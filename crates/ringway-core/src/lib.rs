@@ -32,14 +32,14 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The queue has parts that only the backends of Linux use, and C types differ between systems.
-#![cfg_attr(not(target_os = "linux"), allow(dead_code, clippy::unnecessary_cast))]
+#![cfg_attr(not(ringway_linux), allow(dead_code, clippy::unnecessary_cast))]
 
 mod backend;
 mod buffer;
 mod cache_hint;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub mod device;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 #[path = "device/elsewhere.rs"]
 pub mod device;
 pub mod errno;
@@ -47,7 +47,7 @@ mod error;
 mod file;
 mod fork;
 pub mod op;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub mod probe;
 mod queue;
 pub mod refusal;
@@ -57,7 +57,7 @@ mod split;
 mod sys;
 pub mod wait;
 
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
 pub use buffer::{
     AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, MemoryGauge, SpareCapacity,
@@ -74,6 +74,10 @@ pub use queue::{
 pub use refusal::Refusal;
 pub use signals::with_signals_blocked;
 pub use slots::Counts;
+/// The C interface that raw operations and error numbers come from: `libc`, or what stands for it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use sys::libc as c;
 pub use sys::{BorrowedFd, OwnedFd, RawFd};
 
 /// The program in the README compiles and runs.

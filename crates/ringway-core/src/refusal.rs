@@ -18,7 +18,7 @@ mod errno;
 pub mod limits;
 
 use crate::sys::libc;
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(feature = "testing")]
 pub(crate) use errno::errno_from_name;
 pub use errno::errno_name;
 pub(crate) use errno::errno_of;
@@ -192,7 +192,7 @@ impl Refusal {
 
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, fix) = match cfg!(target_os = "linux") {
+        let (meaning, fix) = match cfg!(ringway_linux) {
             true => explain(feature, errno, limits),
             false => explain_elsewhere(feature),
         };
@@ -241,9 +241,16 @@ pub fn bytes_text(bytes: u64) -> String {
 fn explain_elsewhere(feature: Feature) -> (String, String) {
     let meaning = match feature {
         Feature::Threads => "the system refuses another thread".to_owned(),
-        _ => format!("{feature} is a part of Linux, and this is {}", std::env::consts::OS),
+        _ if cfg!(ringway_portable) => {
+            format!("{feature} exists on Linux only, whose interfaces this build does not use")
+        }
+        _ => format!("{feature} exists on Linux only, and this is {}", std::env::consts::OS),
     };
-    (meaning, String::new())
+    let fix = match feature {
+        Feature::Threads => "",
+        _ => "none is needed, the threads backend does the same",
+    };
+    (meaning, fix.to_owned())
 }
 
 const RAISE_MEMLOCK: &str =
@@ -580,7 +587,22 @@ fn explain_aio_full(limits: &Limits) -> (String, String) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(ringway_linux)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_linux_has_is_explained() {
+        for feature in [Feature::Uring, Feature::Kaio] {
+            let refusal = Refusal::new(feature, libc::ENOSYS);
+            assert!(refusal.meaning.contains("exists on Linux only"), "{refusal}");
+            assert!(refusal.fix.contains("threads backend"), "{refusal}");
+        }
+        assert!(!Refusal::new(Feature::Threads, libc::EAGAIN).meaning.contains("Linux"));
+    }
+}
+
+#[cfg(all(test, ringway_linux))]
 mod tests {
     use super::limits::Limit;
     use super::*;

@@ -1,5 +1,6 @@
 //! Tests of `op::blocking`: closures on the threads of the queue.
 
+use ringway_core::c as libc;
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -10,6 +10,12 @@ use ringway_core::{BackendKind, Options};
 use ringway_torture::watchdog;
 use std::env;
 
+const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
+    &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads]
+} else {
+    &[BackendKind::Threads]
+};
+
 fn skip(why: &str) {
     println!("skipped: {why}");
     assert!(env::var_os("CI").is_none(), "skipped with CI set: {why}");
@@ -26,7 +32,7 @@ fn all_cases() {
     let public = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(scratch.path(), public).unwrap();
     let (mut failed, mut count, mut raw) = (Vec::new(), 0, 0);
-    for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+    for &kind in KINDS {
         if let Err(error) = Options::new().backend(kind).build() {
             skip(&format!("{kind}: {error}"));
             continue;

@@ -1,5 +1,8 @@
 //! Device facts are queried once for all files open on a device, and never by a push.
 
+// Other systems report no such facts.
+#![cfg(ringway_linux)]
+
 use ringway_core::{AlignedBuffer, File, OpenOptions, Options, op};
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,8 @@
 //! The thread that submits to a ring does not copy large buffered transfers; kernel workers do.
 
+// Other systems have no ring.
+#![cfg(ringway_linux)]
+
 use ringway_core::{BackendKind, File, Options, op};
 use std::time::Duration;
 

@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 
 const SIZES: [usize; 5] = [0, 1, 4095, 4096, (10 << 20) + 1];
 
-const BACKENDS: [&str; 3] = ["uring", "kaio", "threads"];
+const BACKENDS: &[&str] =
+    if cfg!(ringway_linux) { &["uring", "kaio", "threads"] } else { &["threads"] };
 
 /// The path of an example: Cargo builds examples with the tests, next to them.
 fn example(name: &str) -> PathBuf {

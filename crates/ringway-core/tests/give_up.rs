@@ -1,5 +1,6 @@
 //! When the backend of a queue has failed, the queue completes everything in flight.
 
+use ringway_core::c as libc;
 use ringway_core::{BackendKind, Options, Reason, op};
 use std::io;
 use std::sync::mpsc;

@@ -2,6 +2,9 @@
 //! a ring does not support, cancels, and a queue that is dropped with operations in flight. They
 //! need `TMPDIR` on a device with poll queues (NVMe with `nvme.poll_queues=1`).
 
+// Other systems have no ring.
+#![cfg(ringway_linux)]
+
 use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{

@@ -4,6 +4,9 @@
 //! Limits and filters are irrevocable, so each test runs its body in a child process: the test
 //! binary with this test alone.
 
+// Other systems have nothing to probe.
+#![cfg(ringway_linux)]
+
 mod common;
 
 use common::{

@@ -1,6 +1,9 @@
 //! Direct transfers that io_uring would pass to io-wq workers: they are counted, and reads go to
 //! KAIO while that lasts, unless the backend is forced. The faulty backend stands for the kernel.
 
+// Other systems have no ring, and no KAIO.
+#![cfg(ringway_linux)]
+
 use ringway_core::refusal::Feature;
 use ringway_core::{AlignedBuffer, BackendKind, FaultPlan, File, OpenOptions, Options, Queue, op};
 use std::os::fd::AsRawFd;

@@ -2,7 +2,7 @@
 //! position are known at every moment. `shared.rs` has files with concurrent operations.
 
 use ringway_core::File;
-use std::os::fd::AsRawFd;
+use std::io::Seek;
 use std::path::PathBuf;
 
 pub(crate) struct ExclusiveFile {
@@ -107,10 +107,10 @@ impl ExclusiveFile {
     /// has.
     pub fn look(&mut self) -> Result<(), String> {
         let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
-        // SAFETY: the call takes numbers only.
-        let position = unsafe { libc::lseek(self.file.as_raw_fd(), 0, libc::SEEK_CUR) };
+        let position = self.file.with_std(|mut file| file.stream_position());
+        let position = position.map_err(|error| error.to_string())?;
         let fits = match &self.uncertainty {
-            Uncertainty::None if found == self.bytes && position as u64 == self.position => Ok(()),
+            Uncertainty::None if found == self.bytes && position == self.position => Ok(()),
             Uncertainty::None => Err(format!(
                 "{} bytes, position {position}: the model has {} bytes, position {}; first \
                  difference at {:?}",
@@ -124,7 +124,7 @@ impl ExclusiveFile {
         };
         self.uncertainty = Uncertainty::None;
         self.bytes = found;
-        self.position = position as u64;
+        self.position = position;
         fits
     }
 

@@ -16,6 +16,8 @@
 //! - At the end the real files, names and pipes equal the model. Where a write was cancelled or
 //!   failed, the model has both possibilities.
 
+use ringway_core::c as libc;
+
 mod content;
 mod exclusive;
 mod names;
@@ -27,6 +29,14 @@ pub mod watchdog;
 
 pub use run::{Conditions, Failure, Faults, Report, run};
 pub use script::{Action, Push, Script, Setup, Step};
+
+/// The system lacks some of Linux's operations, which fail with ENOSYS.
+pub(crate) const LACKS_CALLS: bool = cfg!(any(not(target_os = "linux"), ringway_portable));
+
+/// Whether an operation that not every file system or system supports may fail with this errno.
+pub(crate) fn is_unsupported(errno: i32) -> bool {
+    errno == libc::EOPNOTSUPP || (LACKS_CALLS && errno == libc::ENOSYS)
+}
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): bytes for
 /// a script from a seed.

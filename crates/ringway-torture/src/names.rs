@@ -2,6 +2,7 @@
 //! dangling symbolic link. One operation uses a name at a time.
 
 use crate::script::NameOp;
+use ringway_core::c as libc;
 use std::path::{Path, PathBuf};
 
 /// The number of names.

@@ -9,13 +9,13 @@ use crate::names::Names;
 use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
+use ringway_core::wait::readable;
 use ringway_core::{
     Arena, BackendKind, BuildError, Completion, Counts, FaultPlan, File, OpId, OpenOptions,
     Options, Queue, QueueStats, SqPoll,
 };
 use std::fmt;
-use std::io::{PipeReader, PipeWriter, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use verify::{Op, lines};
@@ -174,7 +174,7 @@ struct Pipes {
     polled: File,
     read: File,
     feed_polled: PipeWriter,
-    feed_read: PipeWriter,
+    feed_read: Option<PipeWriter>,
     fed: bool,
     /// Bytes written to the second pipe: 0, 1, 2 ...
     sent: u8,
@@ -185,7 +185,7 @@ struct Pipes {
 }
 
 fn file_of(pipe: PipeReader) -> File {
-    File::from(OwnedFd::from(pipe))
+    File::from(ringway_core::OwnedFd::from(pipe))
 }
 
 type Checked = Result<(), String>;
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
             polled: file_of(polled),
             read: file_of(read),
             feed_polled,
-            feed_read,
+            feed_read: Some(feed_read),
             fed: false,
             sent: 0,
             received: Vec::new(),
@@ -430,11 +430,11 @@ impl<'a> Run<'a> {
     /// Reaps as an event loop with poll(2) does.
     fn poll(&mut self, at_least: usize) -> Checked {
         let want = at_least.min(self.live);
-        let fd = self.queue()?.poll_fd().map_err(text_of)?.as_raw_fd();
+        self.queue()?.poll_fd().map_err(text_of)?;
         let ready = self.queue()?.submit().map_err(text_of)?;
         // With SQPOLL, the kernel thread is slow to run the nop that makes a ring readable.
         let at_once = if self.script.setup.sqpoll { END_LIMIT } else { Duration::ZERO };
-        if ready > 0 && !is_readable(fd, at_once)? {
+        if ready > 0 && !self.is_readable(at_once)? {
             return Err(format!(
                 "{ready} completions are ready, but the descriptor is not readable"
             ));
@@ -442,7 +442,7 @@ impl<'a> Run<'a> {
         let limit = if self.may_stall() { STALL_WAIT } else { END_LIMIT };
         let mut count = 0;
         while count < want {
-            if !is_readable(fd, limit)? {
+            if !self.is_readable(limit)? {
                 if limit == STALL_WAIT {
                     break;
                 }
@@ -459,6 +459,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Whether the queue's descriptor becomes readable within this time.
+    fn is_readable(&mut self, within: Duration) -> Result<bool, String> {
+        let fd = self.queue()?.poll_fd().map_err(text_of)?;
+        Ok(readable(&[fd], Some(within)).map_err(text_of)?[0])
+    }
+
     fn feed(&mut self, which: u8) -> Checked {
         if which.is_multiple_of(4) {
             // Writing more than the pipe holds would block.
@@ -466,8 +472,10 @@ impl<'a> Run<'a> {
                 self.pipes.feed_polled.write_all(&[1]).map_err(text_of)?;
             }
         } else if self.pipes.sent < u8::MAX {
-            self.pipes.feed_read.write_all(&[self.pipes.sent]).map_err(text_of)?;
-            self.pipes.sent += 1;
+            if let Some(feed) = &mut self.pipes.feed_read {
+                feed.write_all(&[self.pipes.sent]).map_err(text_of)?;
+                self.pipes.sent += 1;
+            }
         }
         Ok(())
     }
@@ -568,15 +576,10 @@ impl<'a> Run<'a> {
             file.look().map_err(|text| format!("at the end, {}: {text}", file.path.display()))?;
         }
         self.names.check()?;
-        let mut rest = vec![0; 256];
-        while is_readable(self.pipes.read.as_raw_fd(), Duration::ZERO)? {
-            // SAFETY: `rest` is valid for writes of its length; the descriptor is open.
-            let count = unsafe {
-                libc::read(self.pipes.read.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len())
-            };
-            let count = usize::try_from(count).map_err(text_of)?;
-            self.pipes.received.extend(&rest[..count]);
-        }
+        // Without its writer, the pipe ends.
+        drop(self.pipes.feed_read.take());
+        let received = &mut self.pipes.received;
+        self.pipes.read.with_std(|mut pipe| pipe.read_to_end(received)).map_err(text_of)?;
         self.pipes.received.sort_unstable();
         let sent: Vec<u8> = (0..self.pipes.sent).collect();
         if self.pipes.received == sent || self.pipes.leaks {
@@ -600,15 +603,5 @@ impl<'a> Run<'a> {
     fn number_of(&self, id: OpId) -> Option<usize> {
         (0..self.ops.len())
             .find(|number| self.ops[*number].live && self.ops[*number].id == Some(id))
-    }
-}
-
-fn is_readable(fd: RawFd, wait: Duration) -> Result<bool, String> {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, on this stack, for the length of the call.
-    match unsafe { libc::poll(&raw mut poll, 1, wait.as_millis() as i32) } {
-        0 => Ok(false),
-        1 => Ok(poll.revents & libc::POLLIN != 0),
-        _ => Err(text_of(std::io::Error::last_os_error())),
     }
 }

@@ -2,8 +2,12 @@
 //! and events that are late, starve or are out of order. A [`FaultPlan`] selects them, by rates
 //! from a seed or for single steps. For tests of the queue and of programs.
 
-mod epoll;
 mod plan;
+#[cfg(ringway_linux)]
+mod signal;
+#[cfg(not(ringway_linux))]
+#[path = "faulty/signal/elsewhere.rs"]
+mod signal;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
@@ -13,11 +17,11 @@ use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
-use epoll::Epoll;
+use crate::sys::{RawFd, libc};
 use plan::{Fault, Steps};
+use signal::Signal;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,11 +100,9 @@ pub(crate) struct Faulty {
     last_activity: Instant,
     /// Events of the inner backend that are not processed yet.
     inner_events: Vec<Event>,
-    /// Readable while delayed events exist that need no cancel.
-    eventfd: EventFd,
-    /// The descriptor of [`Backend::poll_fd`]: readable when the inner backend's descriptor or
-    /// `eventfd` is.
-    epoll: Option<Epoll>,
+    /// The descriptor of [`Backend::poll_fd`]: readable when the inner backend's descriptor is, and
+    /// while delayed events exist that need no cancel.
+    signal: Signal,
 }
 
 impl Faulty {
@@ -117,8 +119,7 @@ impl Faulty {
             delayed: Vec::new(),
             last_activity: Instant::now(),
             inner_events: Vec::new(),
-            eventfd: EventFd::new()?,
-            epoll: None,
+            signal: Signal::new()?,
         })
     }
 
@@ -194,10 +195,10 @@ impl Faulty {
     }
 
     /// Makes the descriptor readable while delayed events exist that need no cancel.
-    fn signal_if_delayed(&self) {
-        if self.epoll.is_some() && self.delayed.iter().any(|delayed| delayed.late != Late::Forever)
-        {
-            self.eventfd.signal();
+    fn signal_if_delayed(&mut self) {
+        let is_due = |delayed: &DelayedEvent| delayed.late != Late::Forever;
+        if self.signal.is_polled() && self.delayed.iter().any(is_due) {
+            self.signal.raise(&mut *self.inner);
         }
     }
 
@@ -322,8 +323,8 @@ impl Backend for Faulty {
         }
         let before = events.len();
         let enough = before + want;
-        if self.epoll.is_some() {
-            self.eventfd.drain();
+        if self.signal.is_polled() {
+            self.signal.clear();
         }
         if !self.delayed.is_empty() {
             self.release_due(events);
@@ -386,17 +387,16 @@ impl Backend for Faulty {
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if let Some(epoll) = &self.epoll {
-            return Ok(epoll.as_raw_fd());
+        let is_first = !self.signal.is_polled();
+        let fd = self.signal.poll_fd(&mut *self.inner)?;
+        if is_first {
+            self.signal_if_delayed();
         }
-        let epoll = Epoll::new([self.inner.poll_fd()?, self.eventfd.as_raw_fd()])?;
-        let fd = self.epoll.insert(epoll).as_raw_fd();
-        self.signal_if_delayed();
         Ok(fd)
     }
 
     fn wake(&mut self) {
-        self.eventfd.signal();
+        self.signal.raise(&mut *self.inner);
     }
 
     fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
@@ -451,8 +451,7 @@ impl Backend for Faulty {
 
     fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.inner.descriptors();
-        descriptors.push(self.eventfd.as_raw_fd());
-        descriptors.extend(self.epoll.iter().map(AsRawFd::as_raw_fd));
+        descriptors.extend(self.signal.descriptors());
         descriptors
     }
 

@@ -1,18 +1,18 @@
 //! Backends: how jobs reach the kernel and their results return. What an operation is, is in
 //! [`crate::op`]; its state is kept by the queue ([`crate::slots`]).
 
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(feature = "testing")]
 pub(crate) mod faulty;
 pub(crate) mod idle;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) mod kaio;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 #[path = "kaio/absent.rs"]
 pub(crate) mod kaio;
 #[cfg(feature = "testing")]
 pub(crate) mod null;
 pub(crate) mod threads;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) mod uring;
 
 use crate::file::FileKind;

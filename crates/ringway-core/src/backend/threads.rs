@@ -146,7 +146,7 @@ fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, 
         // Writes go to a worker: writing to a pipe without a reader raises SIGPIPE, which is
         // blocked there.
         (Raw::Read(_) | Raw::Readv(_), FileKind::Stream | FileKind::Device) => {
-            match nowait::try_nowait(&job.raw, calls) {
+            match nowait::try_stream(&job.raw, calls) {
                 TryResult::Done(result) => Ok(result),
                 TryResult::NotReady => Err(Route::Watcher { nowait: true }),
                 TryResult::Unsupported => Err(Route::Watcher { nowait: false }),

@@ -77,7 +77,7 @@ impl SubmissionForms for Link {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};

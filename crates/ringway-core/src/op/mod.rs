@@ -28,14 +28,14 @@
 // To add an operation, add a file here and a line to the list below; no backend changes.
 
 mod blocking;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod cancel;
 mod close;
 mod fadvise;
 mod fallocate;
 mod ftruncate;
 mod link;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux;
 mod mkdir;
 mod nop;
@@ -80,12 +80,12 @@ pub use write::{Write, write};
 pub use write_dsync::{WriteDsync, write_dsync};
 pub use writev::{Writev, writev};
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) use cancel::Cancel;
 pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
 use crate::sys::{RawFd, libc};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) use linux::{LinuxForms, SqeContext, SqeData, on_file};
 
 /// The position at which a read or a write starts.
@@ -191,7 +191,7 @@ macro_rules! operations {
             }
 
             /// The opcode with this name.
-            #[cfg(all(feature = "testing", target_os = "linux"))]
+            #[cfg(feature = "testing")]
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 [$(Self::$name,)*].into_iter().find(|kind| kind.name() == name)
             }
@@ -212,7 +212,7 @@ macro_rules! operations {
             }
         }
 
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         impl Raw {
             #[inline]
             pub(crate) fn sqe(&self, context: &SqeContext) -> Option<io_uring::squeue::Entry> {

@@ -28,7 +28,7 @@ impl SubmissionForms for Nop {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};

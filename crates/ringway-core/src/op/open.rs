@@ -172,9 +172,9 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         mount: u64,
     ) -> Result<(File, Metadata), NotOpened> {
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         return linux::open_now(self, path.as_ref(), mount);
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(not(ringway_linux))]
         {
             let _ = (path, mount);
             Err(NotOpened::Other)
@@ -388,21 +388,21 @@ impl SubmissionForms for Open {
         how.resolve = self.resolve;
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion; `how` lives on this stack during the call.
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(not(ringway_linux))]
         return syscall_result(unsafe { libc::openat2(self.dir, self.path, &how) } as i64);
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         self.openat2(&how)
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 impl Open {
     fn openat(&self) -> i64 {
         self.call()
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 impl Open {
     /// As [`call`](SubmissionForms::call), without `RESOLVE_*`.
     fn openat(&self) -> i64 {
@@ -436,7 +436,7 @@ impl Open {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::file::{FileKind, Traits};
@@ -517,7 +517,7 @@ mod linux {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, ringway_linux))]
 mod tests {
     use super::*;
     use std::fs;

@@ -100,7 +100,7 @@ impl SubmissionForms for Readv {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};

@@ -104,7 +104,7 @@ impl Metadata {
         Self(unsafe { std::mem::zeroed() })
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     /// The metadata of an open file as far as this machine knows it, with its mount: no server is
     /// asked. Errors: those of `statx(2)`.
     pub(crate) fn of_file_now(file: &File) -> io::Result<Self> {
@@ -217,7 +217,7 @@ impl Metadata {
     }
 
     /// The complete result of `statx(2)`.
-    #[cfg(target_os = "linux")]
+    #[cfg(any(ringway_linux, feature = "testing"))]
     pub fn as_raw_statx(&self) -> &libc::statx {
         &self.0
     }
@@ -375,7 +375,7 @@ impl fmt::Debug for FileType {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};

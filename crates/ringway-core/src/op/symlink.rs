@@ -55,7 +55,7 @@ impl SubmissionForms for Symlink {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};

@@ -51,7 +51,7 @@ impl SubmissionForms for Fsync {
 }
 
 /// The submission forms of Linux's queues.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};

@@ -3,40 +3,40 @@
 use super::routing::Routing;
 use super::{Backends, Queue, Table, build_parts};
 use crate::backend::Backend;
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
 use crate::backend::kaio::Kaio;
 #[cfg(feature = "testing")]
 use crate::backend::null::Null;
 use crate::backend::threads::{ThreadOptions, Threads};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::backend::uring::{Settings, Uring};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::backend::{EventKind, Job};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
 use crate::file::File;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::file::FileKind;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::op;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::probe::sample::{PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::MAX_SLOTS;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::slots::{Key, Token};
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::sys::Number;
 use crate::sys::{OwnedFd, RawFd, borrowed, libc};
 use std::fmt;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use std::time::Instant;
 
 /// A way to pass operations to the kernel.
@@ -158,7 +158,7 @@ pub struct Options {
     sync_threads: u32,
     interruptible: bool,
     strict: bool,
-    #[cfg(all(feature = "testing", target_os = "linux"))]
+    #[cfg(feature = "testing")]
     faults: Option<FaultPlan>,
     close_wait: Duration,
 }
@@ -180,7 +180,7 @@ impl Default for Options {
             sync_threads: 4,
             interruptible: false,
             strict: false,
-            #[cfg(all(feature = "testing", target_os = "linux"))]
+            #[cfg(feature = "testing")]
             faults: None,
             close_wait: Duration::from_secs(5),
         }
@@ -324,7 +324,7 @@ impl Options {
     }
 
     /// Injects faults, to test programs that must handle them. With the feature `testing`.
-    #[cfg(all(feature = "testing", target_os = "linux"))]
+    #[cfg(feature = "testing")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = Some(plan);
         self
@@ -448,20 +448,20 @@ impl Options {
 
     /// Requests that a KAIO context takes. All contexts of the machine share `fs.aio-max-nr`, so no
     /// more are reserved than can be used at once.
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     fn kaio_requests(&self) -> u32 {
         self.in_flight.min(self.entries.saturating_mul(4))
     }
 
     /// A KAIO backend next to another that watches this eventfd.
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     pub(super) fn build_kaio_signalling(&self, eventfd: RawFd) -> Result<Kaio, i32> {
         let mut kaio = Kaio::signalling(self.kaio_requests(), eventfd)?;
         real_read(&mut kaio)?;
         Ok(kaio)
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(ringway_linux))]
     pub(super) fn build_kaio_signalling(&self, _eventfd: RawFd) -> Result<Kaio, i32> {
         Err(libc::ENOSYS)
     }
@@ -503,15 +503,15 @@ impl Options {
     }
 
     fn build_backend(&self, kind: BackendKind) -> Result<BuiltBackend, Refusal> {
-        #[cfg_attr(not(target_os = "linux"), expect(unused_mut))]
+        #[cfg_attr(not(any(ringway_linux, feature = "testing")), expect(unused_mut))]
         let mut built = match kind {
-            #[cfg(not(target_os = "linux"))]
+            #[cfg(not(ringway_linux))]
             BackendKind::Uring => return Err(Refusal::new(Feature::Uring, libc::ENOSYS)),
-            #[cfg(not(target_os = "linux"))]
+            #[cfg(not(ringway_linux))]
             BackendKind::Kaio => return Err(Refusal::new(Feature::Kaio, libc::ENOSYS)),
-            #[cfg(target_os = "linux")]
+            #[cfg(ringway_linux)]
             BackendKind::Uring => self.build_uring()?,
-            #[cfg(target_os = "linux")]
+            #[cfg(ringway_linux)]
             BackendKind::Kaio => {
                 let kaio = Kaio::new(self.kaio_requests())
                     .map_err(|errno| Refusal::new(Feature::Kaio, errno))?;
@@ -532,7 +532,7 @@ impl Options {
             #[cfg(feature = "testing")]
             BackendKind::Null => BuiltBackend::new(Box::<Null>::default()),
         };
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         let feature = match kind {
             BackendKind::Uring => Feature::Uring,
             BackendKind::Kaio => Feature::Kaio,
@@ -542,13 +542,13 @@ impl Options {
         };
         // Threads make ordinary system calls: a trial would prove nothing, and they need no
         // descriptor.
-        #[cfg(target_os = "linux")]
+        #[cfg(ringway_linux)]
         if matches!(kind, BackendKind::Uring | BackendKind::Kaio)
             && !built.available.contains(&Feature::IoPoll)
         {
             real_read(&mut *built.backend).map_err(|errno| Refusal::new(feature, errno))?;
         }
-        #[cfg(all(feature = "testing", target_os = "linux"))]
+        #[cfg(feature = "testing")]
         if let Some(plan) = &self.faults {
             let faulty = Faulty::new(built.backend, plan.clone())
                 .map_err(|error| Refusal::new(Feature::EventFd, errno_of(&error)))?;
@@ -558,7 +558,7 @@ impl Options {
     }
 
     /// Builds a ring. It polls for completions only if a real read of the file succeeds that way.
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     fn build_uring(&self) -> Result<BuiltBackend, Refusal> {
         let mut settings = Settings {
             // An operation with a time limit takes two entries at once.
@@ -655,17 +655,17 @@ impl fmt::Display for Explanation {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 /// A token that no operation has.
 fn trial_token() -> Token {
     Token::new(Key { index: 0, generation: NonZeroU32::MAX }, 0)
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 /// How long a trial may take before the backend counts as refused.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 /// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
 /// nothing: some sandboxes allow that and then refuse every operation.
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
@@ -686,7 +686,7 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     sample.check(&buffer).map_err(|error| errno_of(&error))
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 /// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
@@ -699,7 +699,7 @@ fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     result.map(|_| ())
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 /// Runs one job on a backend that has no other: returns its result or errno. An outer error means
 /// that the job has not completed.
 fn run_trial(backend: &mut dyn Backend, raw: op::Raw) -> Result<Result<i64, i32>, i32> {

@@ -6,7 +6,7 @@ use crate::sys::libc;
 ///
 /// If two names share a number, the usual one: `EAGAIN` rather than `EWOULDBLOCK`, `EOPNOTSUPP`
 /// rather than `ENOTSUP`. On other systems than Linux it names the errors that this crate makes.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub const fn errno_name(errno: i32) -> Option<&'static str> {
     Some(match errno {
         libc::EPERM => "EPERM",
@@ -144,28 +144,36 @@ pub const fn errno_name(errno: i32) -> Option<&'static str> {
     })
 }
 
-/// The name of an error number that this crate makes.
-#[cfg(not(target_os = "linux"))]
-pub const fn errno_name(errno: i32) -> Option<&'static str> {
-    Some(match errno {
-        libc::EINTR => "EINTR",
-        libc::EIO => "EIO",
-        libc::EBADF => "EBADF",
-        libc::ECHILD => "ECHILD",
-        libc::EAGAIN => "EAGAIN",
-        libc::EBUSY => "EBUSY",
-        libc::EINVAL => "EINVAL",
-        libc::ENOSPC => "ENOSPC",
-        libc::ENOSYS => "ENOSYS",
-        libc::ESHUTDOWN => "ESHUTDOWN",
-        libc::ETIMEDOUT => "ETIMEDOUT",
-        libc::ECANCELED => "ECANCELED",
-        _ => return None,
-    })
+#[cfg(not(ringway_linux))]
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The name of an error number that this crate makes or documents.
+        pub const fn errno_name(errno: i32) -> Option<&'static str> {
+            Some(match errno {
+                $(libc::$name => stringify!($name),)*
+                _ => return None,
+            })
+        }
+
+        /// The error number with this name; the inverse of [`errno_name`].
+        #[cfg(feature = "testing")]
+        pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
+            [$((stringify!($name), libc::$name)),*]
+                .into_iter()
+                .find_map(|(known, errno)| (known == name).then_some(errno))
+        }
+    };
+}
+
+#[cfg(not(ringway_linux))]
+names! {
+    EPERM ENOENT EINTR EIO ENXIO EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV ENOTDIR
+    EISDIR EINVAL ENFILE EMFILE EFBIG ENOSPC ESPIPE EPIPE ENOSYS ENOTEMPTY ELOOP ENOTSOCK EOPNOTSUPP
+    ESHUTDOWN ETIMEDOUT ECANCELED
 }
 
 /// The error number with this name; the inverse of [`errno_name`].
-#[cfg(all(feature = "testing", target_os = "linux"))]
+#[cfg(all(feature = "testing", ringway_linux))]
 pub(crate) fn errno_from_name(name: &str) -> Option<i32> {
     (1..=libc::EHWPOISON).find(|errno| errno_name(*errno) == Some(name))
 }
@@ -175,7 +183,7 @@ pub(crate) fn errno_of(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, ringway_linux))]
 mod tests {
     use super::*;
 

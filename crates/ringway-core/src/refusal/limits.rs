@@ -27,7 +27,7 @@ impl Limit {
     pub const UNLIMITED: Self = Self { soft: None, hard: None };
 
     /// `RLIMIT_FSIZE`: a write beyond it raises SIGXFSZ.
-    #[cfg(target_os = "linux")]
+    #[cfg(ringway_linux)]
     pub(crate) fn of_file_size() -> Self {
         Self::of_this_process(libc::RLIMIT_FSIZE)
     }

@@ -1,10 +1,10 @@
 //! Eventfds, and waiting for several until a given time. Backends use both to wait. Systems without
 //! eventfds have something else that is readable from `signal` to `drain`.
 
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 #[path = "eventfd/linux.rs"]
 mod event;
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(all(unix, not(ringway_linux)))]
 #[path = "eventfd/pipe.rs"]
 mod event;
 #[cfg(windows)]

@@ -3,17 +3,17 @@
 //! On other systems: what takes the place of Linux's C interface and of eventfds.
 
 pub(crate) mod eventfd;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 pub(crate) mod kaio;
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(all(unix, not(ringway_linux)))]
 #[path = "unix.rs"]
-pub(crate) mod libc;
+pub mod libc;
 #[cfg(windows)]
 #[path = "windows.rs"]
-pub(crate) mod libc;
+pub mod libc;
 
-#[cfg(target_os = "linux")]
-pub(crate) use ::libc;
+#[cfg(ringway_linux)]
+pub use ::libc;
 #[cfg(unix)]
 pub use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 

@@ -2,19 +2,45 @@
 //! the Unix family: their own C library, and what replaces Linux's calls. A call that they have no
 //! replacement for fails with ENOSYS.
 
-// The names are those of C.
-#![allow(non_camel_case_types, clippy::useless_conversion)]
+// The names are those of C, and its manual documents them.
+#![allow(
+    missing_docs,
+    clippy::missing_safety_doc,
+    non_camel_case_types,
+    clippy::useless_conversion
+)]
 
-pub use ::libc::{fstat as fstat64, stat as stat64, *};
-use std::ffi::{CStr, c_int, c_uint};
+pub use ::libc::{fstat as fstat64, ftruncate as ftruncate64, stat as stat64, *};
+#[cfg(not(target_os = "linux"))]
+pub use absent::*;
+use std::ffi::CStr;
 
-pub const RWF_DSYNC: c_int = 2;
-pub const RWF_NOWAIT: c_int = 8;
-pub const RENAME_NOREPLACE: c_uint = 1;
-pub const AT_EMPTY_PATH: c_int = 1 << 30;
-pub const AT_NO_AUTOMOUNT: c_int = 0;
-pub const O_PATH: c_int = 0x0800_0000;
-pub const O_TMPFILE: c_int = 0x1000_0000;
+/// Constants that only Linux has, with values that these systems do not use.
+#[cfg(not(target_os = "linux"))]
+mod absent {
+    use std::ffi::{c_int, c_uint};
+
+    pub const RWF_DSYNC: c_int = 2;
+    pub const RWF_NOWAIT: c_int = 8;
+    pub const RENAME_NOREPLACE: c_uint = 1;
+    pub const AT_EMPTY_PATH: c_int = 1 << 30;
+    pub const AT_NO_AUTOMOUNT: c_int = 0;
+    #[cfg(not(target_vendor = "apple"))]
+    pub const O_PATH: c_int = 0x1000_0000;
+    #[cfg(not(target_vendor = "apple"))]
+    pub const O_TMPFILE: c_int = 0x2000_0000;
+    #[cfg(target_vendor = "apple")]
+    pub const O_PATH: c_int = 0x1_0000;
+    #[cfg(target_vendor = "apple")]
+    pub const O_TMPFILE: c_int = 0x4_0000;
+    /// macOS has `F_NOCACHE` instead, which [`openat2`](super::openat2) sets.
+    #[cfg(target_vendor = "apple")]
+    pub const O_DIRECT: c_int = 0x8_0000;
+    pub const STATX_BASIC_STATS: c_uint = 0x7ff;
+    pub const STATX_BTIME: c_uint = 0x800;
+    pub const STATX_MNT_ID: c_uint = 0x1000;
+}
+
 // The type of a mode is narrower on these systems.
 pub const S_IFMT: u32 = ::libc::S_IFMT as u32;
 pub const S_IFIFO: u32 = ::libc::S_IFIFO as u32;
@@ -24,14 +50,6 @@ pub const S_IFBLK: u32 = ::libc::S_IFBLK as u32;
 pub const S_IFREG: u32 = ::libc::S_IFREG as u32;
 pub const S_IFLNK: u32 = ::libc::S_IFLNK as u32;
 pub const S_IFSOCK: u32 = ::libc::S_IFSOCK as u32;
-
-/// macOS has `F_NOCACHE` instead, which [`openat2`] sets.
-#[cfg(target_vendor = "apple")]
-pub const O_DIRECT: c_int = 0x0400_0000;
-
-pub const STATX_BASIC_STATS: c_uint = 0x7ff;
-pub const STATX_BTIME: c_uint = 0x800;
-pub const STATX_MNT_ID: c_uint = 0x1000;
 
 /// Not on this system.
 #[cfg(target_vendor = "apple")]
@@ -104,10 +122,120 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-pub use ::libc::{
-    ftruncate as ftruncate64, pread as pread64, preadv as preadv64, pwrite as pwrite64,
-    pwritev as pwritev64,
-};
+/// Bytes of the longest transfer: Linux's own limit. macOS refuses more than 2 GiB with EINVAL,
+/// where Linux transfers less than it was asked for.
+const LONGEST: usize = 0x7fff_f000;
+
+/// The buffers of a vectored transfer, as far as one call may take them.
+#[derive(Clone, Copy)]
+enum Vector {
+    /// So many whole buffers.
+    Buffers(c_int),
+    /// The first buffer alone is too long.
+    First,
+}
+
+/// # Safety
+///
+/// There are `count` entries at `iov`, or `count` is invalid.
+unsafe fn fitting(iov: *const iovec, count: c_int) -> Vector {
+    let mut left = LONGEST;
+    // (A call with more buffers than this is refused.)
+    for index in 0..count.clamp(0, 1024) {
+        // SAFETY: the caller promised it.
+        let len = unsafe { (*iov.add(index as usize)).iov_len };
+        left = match left.checked_sub(len) {
+            Some(left) => left,
+            None if index == 0 => return Vector::First,
+            None => return Vector::Buffers(index),
+        };
+    }
+    Vector::Buffers(count)
+}
+
+/// # Safety
+///
+/// As for `read(2)`.
+pub unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe { ::libc::read(fd, buf, len.min(LONGEST)) }
+}
+
+/// # Safety
+///
+/// As for `pread(2)`.
+pub unsafe fn pread64(fd: c_int, buf: *mut c_void, len: usize, at: off_t) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe { pread(fd, buf, len.min(LONGEST), at) }
+}
+
+/// # Safety
+///
+/// As for `write(2)`.
+pub unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe { ::libc::write(fd, buf, len.min(LONGEST)) }
+}
+
+/// # Safety
+///
+/// As for `pwrite(2)`.
+pub unsafe fn pwrite64(fd: c_int, buf: *const c_void, len: usize, at: off_t) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe { pwrite(fd, buf, len.min(LONGEST), at) }
+}
+
+/// # Safety
+///
+/// As for `readv(2)`.
+pub unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe {
+        match fitting(iov, count) {
+            Vector::Buffers(count) => ::libc::readv(fd, iov, count),
+            Vector::First => read(fd, (*iov).iov_base, LONGEST),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `preadv(2)`.
+pub unsafe fn preadv64(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe {
+        match fitting(iov, count) {
+            Vector::Buffers(count) => preadv(fd, iov, count, at),
+            Vector::First => pread64(fd, (*iov).iov_base, LONGEST, at),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `writev(2)`.
+pub unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe {
+        match fitting(iov, count) {
+            Vector::Buffers(count) => ::libc::writev(fd, iov, count),
+            Vector::First => write(fd, (*iov).iov_base, LONGEST),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `pwritev(2)`.
+pub unsafe fn pwritev64(fd: c_int, iov: *const iovec, count: c_int, at: off_t) -> ssize_t {
+    // SAFETY: the caller promised it.
+    unsafe {
+        match fitting(iov, count) {
+            Vector::Buffers(count) => pwritev(fd, iov, count, at),
+            Vector::First => pwrite64(fd, (*iov).iov_base, LONGEST, at),
+        }
+    }
+}
 
 /// There is no read that does not wait.
 pub unsafe fn preadv2(_: c_int, _: *const iovec, _: c_int, _: off_t, _: c_int) -> ssize_t {
@@ -115,6 +243,10 @@ pub unsafe fn preadv2(_: c_int, _: *const iovec, _: c_int, _: off_t, _: c_int) -
 }
 
 /// A durable write is a write and a sync.
+///
+/// # Safety
+///
+/// As for `pwritev(2)`.
 pub unsafe fn pwritev2(
     fd: c_int,
     iov: *const iovec,
@@ -127,10 +259,19 @@ pub unsafe fn pwritev2(
     }
     // SAFETY: the caller keeps the buffers valid.
     let written = unsafe {
-        if offset < 0 { writev(fd, iov, count) } else { pwritev(fd, iov, count, offset) }
+        if offset < 0 { writev(fd, iov, count) } else { pwritev64(fd, iov, count, offset) }
     };
+    if written < 0 {
+        return written;
+    }
+    // A signal that interrupts the sync must not repeat the write, which may append.
     // SAFETY: the call takes a number only.
-    if written >= 0 && unsafe { fdatasync(fd) } < 0 { -1 } else { written }
+    while unsafe { fdatasync(fd) } < 0 {
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return -1;
+        }
+    }
+    written
 }
 
 /// `fsync(2)` leaves the data in the device's cache on macOS.
@@ -183,7 +324,7 @@ pub unsafe fn fallocate64(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> 
 /// `path` is a C string.
 pub unsafe fn openat2(dir: c_int, path: *const c_char, how: &open_how) -> c_int {
     let flags = how.flags as c_int;
-    if how.resolve != 0 || flags & (O_PATH | O_TMPFILE) != 0 {
+    if how.resolve != 0 || flags & O_PATH != 0 || flags & O_TMPFILE == O_TMPFILE {
         return fail(ENOSYS);
     }
     #[cfg(target_vendor = "apple")]

@@ -3,19 +3,21 @@
 //! descriptor is the number of a handle. A call that Windows has no replacement for fails with
 //! [`ENOSYS`].
 //!
-//! A transfer at an offset moves the file's current position, as everywhere on Windows.
+//! A transfer at an offset moves the current position of a handle, so that it is moved back before
+//! another transfer begins. (Windows itself makes one transfer of such a handle at a time.)
 
-// The names are those of C.
-#![allow(non_camel_case_types)]
+// The names are those of C, and its manual documents them.
+#![allow(missing_docs, clippy::missing_safety_doc, non_camel_case_types)]
 
 use std::ffi::{CStr, OsStr, OsString, c_int, c_uint, c_ulong};
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::ManuallyDrop;
 use std::os::windows::ffi::{OsStrExt, OsStringExt};
 use std::os::windows::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::windows::io::{AsRawHandle, FromRawHandle, IntoRawHandle};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use windows_sys::Wdk::Storage::FileSystem::{
     FILE_ACCESS_INFORMATION, FileAccessInformation, NtQueryInformationFile,
@@ -26,8 +28,8 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_APPEND_DATA, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT,
-    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_WRITE_DATA, FileIdInfo,
-    GetFileInformationByHandleEx, GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK,
+    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_DISK, FILE_WRITE_DATA, FileIdInfo,
+    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK,
     LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, UnlockFile,
 };
 use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, OVERLAPPED};
@@ -64,6 +66,8 @@ pub const EPIPE: c_int = 232; // ERROR_NO_DATA
 pub const ENOSYS: c_int = 120; // ERROR_CALL_NOT_IMPLEMENTED
 pub const ENOTEMPTY: c_int = 145; // ERROR_DIR_NOT_EMPTY
 pub const ELOOP: c_int = 1921; // ERROR_CANT_RESOLVE_FILENAME
+pub const ENAMETOOLONG: c_int = 206; // ERROR_FILENAME_EXCED_RANGE
+pub const EMLINK: c_int = 1142; // ERROR_TOO_MANY_LINKS
 pub const ETIME: c_int = 258; // WAIT_TIMEOUT
 pub const ENOTSOCK: c_int = 10038; // WSAENOTSOCK
 pub const EOPNOTSUPP: c_int = 50; // ERROR_NOT_SUPPORTED
@@ -180,15 +184,30 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
+/// Windows has several codes for some errors: the one that stands for all of them here.
+fn errno_of(error: &io::Error) -> c_int {
+    match error.raw_os_error() {
+        Some(3 | 53 | 67 | 161) => ENOENT, // PATH_NOT_FOUND, BAD_NETPATH, BAD_NET_NAME, BAD_PATHNAME
+        Some(80) => EEXIST,                // FILE_EXISTS
+        Some(1 | 131) => EINVAL,           // INVALID_FUNCTION, NEGATIVE_SEEK
+        Some(14) => ENOMEM,                // OUTOFMEMORY
+        Some(39) => ENOSPC,                // HANDLE_DISK_FULL
+        Some(32 | 33) => EBUSY,            // SHARING_VIOLATION, LOCK_VIOLATION
+        Some(109) => EPIPE,                // BROKEN_PIPE
+        Some(errno) => errno,
+        None => match error.kind() {
+            io::ErrorKind::InvalidInput => EINVAL,
+            io::ErrorKind::Unsupported => ENOSYS,
+            _ => EIO,
+        },
+    }
+}
+
 /// The number for C, with the last error set if there is one.
 fn returned<T>(result: io::Result<T>, number: impl FnOnce(T) -> i64) -> i64 {
     match result {
         Ok(value) => number(value),
-        Err(error) => i64::from(fail(error.raw_os_error().unwrap_or(match error.kind() {
-            io::ErrorKind::InvalidInput => EINVAL,
-            io::ErrorKind::Unsupported => ENOSYS,
-            _ => EIO,
-        }))),
+        Err(error) => i64::from(fail(errno_of(&error))),
     }
 }
 
@@ -210,25 +229,81 @@ fn on_file<T>(fd: Fd, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T
     call(&file)
 }
 
+/// Bytes of the longest transfer: Linux's own limit, which is within the 32 bits that Windows has
+/// for a length.
+const LONGEST: usize = 0x7fff_f000;
+
+/// At most [`LONGEST`] bytes.
+///
 /// # Safety
 ///
 /// `len` bytes at `first` are valid for writes until the slice is dropped.
 unsafe fn bytes_mut<'a>(first: *mut u8, len: usize) -> &'a mut [u8] {
-    match len {
+    match len.min(LONGEST) {
         0 => &mut [],
         // SAFETY: the caller promised it. (Memory that is not initialised is only written to.)
-        _ => unsafe { std::slice::from_raw_parts_mut(first, len) },
+        len => unsafe { std::slice::from_raw_parts_mut(first, len) },
     }
 }
 
+/// At most [`LONGEST`] bytes.
+///
 /// # Safety
 ///
 /// `len` bytes at `first` are valid for reads until the slice is dropped.
 unsafe fn bytes<'a>(first: *const u8, len: usize) -> &'a [u8] {
-    match len {
+    match len.min(LONGEST) {
         0 => &[],
         // SAFETY: the caller promised it.
-        _ => unsafe { std::slice::from_raw_parts(first, len) },
+        len => unsafe { std::slice::from_raw_parts(first, len) },
+    }
+}
+
+/// One lock for the handles whose numbers have the same remainder. A handle's number is a multiple
+/// of four.
+static POSITIONS: [Mutex<()>; 256] = [const { Mutex::new(()) }; 256];
+
+/// Waits until no other transfer uses the handle's current position. `None` for a pipe or a console,
+/// which has none, and whose transfers may last forever.
+fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
+    let handle = file.as_raw_handle();
+    // SAFETY: the handle is open.
+    if unsafe { GetFileType(handle as _) } != FILE_TYPE_DISK {
+        return None;
+    }
+    let lock = &POSITIONS[handle as usize / 4 % POSITIONS.len()];
+    Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Makes a transfer at the current position.
+fn at_position<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    on_file(fd, |file| {
+        let _lock = lock_position(file);
+        transfer(file).map_err(|error| of_transfer(file, error))
+    })
+}
+
+/// Makes a transfer at an offset, and moves the current position back.
+fn at_offset<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    on_file(fd, |mut file| {
+        let Some(_lock) = lock_position(file) else {
+            return Err(io::Error::from_raw_os_error(ESPIPE));
+        };
+        let before = file.stream_position();
+        let result = transfer(file);
+        if let Ok(before) = before {
+            file.seek(SeekFrom::Start(before))?;
+        }
+        result.map_err(|error| of_transfer(file, error))
+    })
+}
+
+/// The error of a transfer: Linux's for a directory, and for a handle without the permission.
+fn of_transfer(file: &File, error: io::Error) -> io::Error {
+    match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => io::Error::from_raw_os_error(EISDIR),
+        _ if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EBADF),
+        _ => error,
     }
 }
 
@@ -238,7 +313,7 @@ unsafe fn bytes<'a>(first: *const u8, len: usize) -> &'a [u8] {
 pub unsafe fn read(fd: Fd, buf: *mut std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(on_file(fd, |mut file| file.read(buf)), |len| len as i64)
+    returned(at_position(fd, |mut file| file.read(buf)), |len| len as i64)
 }
 
 /// # Safety
@@ -250,7 +325,7 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(on_file(fd, |file| file.seek_read(buf, offset as u64)), |len| len as i64)
+    returned(at_offset(fd, |file| file.seek_read(buf, offset as u64)), |len| len as i64)
 }
 
 /// # Safety
@@ -259,7 +334,7 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
 pub unsafe fn write(fd: Fd, buf: *const std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(on_file(fd, |mut file| file.write(buf)), |len| len as i64)
+    returned(at_position(fd, |mut file| file.write(buf)), |len| len as i64)
 }
 
 /// # Safety
@@ -271,7 +346,7 @@ pub unsafe fn pwrite64(fd: Fd, buf: *const std::ffi::c_void, len: usize, offset:
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(on_file(fd, |file| file.seek_write(buf, offset as u64)), |len| len as i64)
+    returned(at_offset(fd, |file| file.seek_write(buf, offset as u64)), |len| len as i64)
 }
 
 /// Transfers one buffer after the other, up to the first short or failed one.
@@ -285,6 +360,9 @@ unsafe fn vectored(
     mut transfer: impl FnMut(&iovec, i64) -> i64,
 ) -> i64 {
     let mut total = 0;
+    if !(0..=1024).contains(&count) {
+        return i64::from(fail(EINVAL));
+    }
     for index in 0..count as usize {
         // SAFETY: the caller promised it.
         let one = unsafe { &*iov.add(index) };
@@ -442,6 +520,9 @@ unsafe fn path_of(dir: Fd, path: *const c_char) -> io::Result<PathBuf> {
     // SAFETY: the caller promised it.
     let path = unsafe { OsStr::from_encoded_bytes_unchecked(CStr::from_ptr(path).to_bytes()) };
     let path = Path::new(path);
+    if path.as_os_str().is_empty() {
+        return Err(io::Error::from_raw_os_error(ENOENT));
+    }
     if dir == AT_FDCWD || path.is_absolute() {
         return Ok(path.to_owned());
     }
@@ -487,6 +568,11 @@ fn open(path: &Path, how: &open_how) -> io::Result<File> {
     }
     if is(O_DSYNC) {
         custom |= FILE_FLAG_WRITE_THROUGH;
+    }
+    let writing = writes || is(O_CREAT) || is(O_TRUNC);
+    let is_dir = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    if writing && !is(O_CREAT | O_EXCL) && is_dir(path) {
+        return Err(io::Error::from_raw_os_error(EISDIR));
     }
     let file = OpenOptions::new()
         .read(access != O_WRONLY)
@@ -595,6 +681,16 @@ pub unsafe fn renameat2(
     let (from, to) = unsafe { (path_of(from_dir, from), path_of(to_dir, to)) };
     let rename = || {
         let (from, to) = (from?, to?);
+        // Windows has one error for each of these.
+        match (is_real_dir(&from), is_real_dir(&to)) {
+            (false, true) if from.symlink_metadata().is_ok() && flags == 0 => {
+                return Err(io::Error::from_raw_os_error(EISDIR));
+            }
+            (true, false) if to.symlink_metadata().is_ok() && flags == 0 => {
+                return Err(io::Error::from_raw_os_error(ENOTDIR));
+            }
+            _ => {}
+        }
         match flags {
             0 => std::fs::rename(from, to),
             RENAME_NOREPLACE => {
@@ -614,6 +710,11 @@ pub unsafe fn renameat2(
     done(rename())
 }
 
+/// Whether the path is that of a directory, and not of a link to one.
+fn is_real_dir(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+}
+
 /// # Safety
 ///
 /// `path` is a C string with the bytes of an `OsStr`.
@@ -621,7 +722,10 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller promised it.
     let path = unsafe { path_of(dir, path) };
     done(path.and_then(|path| match flags & AT_REMOVEDIR {
-        0 => std::fs::remove_file(path),
+        0 => std::fs::remove_file(&path).map_err(|error| match is_real_dir(&path) {
+            true => io::Error::from_raw_os_error(EISDIR),
+            false => error,
+        }),
         _ => std::fs::remove_dir(path),
     }))
 }
@@ -646,7 +750,12 @@ pub unsafe fn linkat(
 ) -> c_int {
     // SAFETY: the caller promised it.
     let (old, new) = unsafe { (path_of(old_dir, old), path_of(new_dir, new)) };
-    done(old.and_then(|old| std::fs::hard_link(old, new?)))
+    done(old.and_then(|old| {
+        std::fs::hard_link(&old, new?).map_err(|error| match is_real_dir(&old) {
+            true if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EPERM),
+            _ => error,
+        })
+    }))
 }
 
 /// # Safety

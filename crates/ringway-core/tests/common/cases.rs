@@ -5,6 +5,7 @@
 //! (a number that is no descriptor, say) are made by `Operation::from_raw`, and counted. Which
 //! backends and restrictions the cases run under is left to the tests that use this module.
 
+use ringway_core::c as libc;
 use ringway_core::op::{self, Position, Raw, Readiness, Vectored};
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, BuildError, FaultPlan, File, OpId, OpenOptions, Operation,
@@ -245,6 +246,13 @@ pub fn load() -> Vec<Case> {
         println!("not in Rust: {name}: {why}");
     }
     cases.retain(|case| OTHER_RESULT.iter().all(|(name, _)| case.name != *name));
+    cases.retain(|case| match absent(case) {
+        Some(word) => {
+            println!("not on this system: {}: {word}", case.name);
+            false
+        }
+        None => true,
+    });
     cases
 }
 
@@ -1308,6 +1316,31 @@ fn run_in(
     // The queue is dropped before the memory of operations made from addresses.
     drop(run.queue.take());
     result.map(|()| run.raw).map_err(|stop| (run.line, stop))
+}
+
+/// What systems other than Linux lack, so that cases with these words or names do not run there.
+/// `tests/elsewhere.rs` tests the results of the operations among them.
+const ABSENT: &[&str] = if cfg!(ringway_linux) {
+    &[]
+} else {
+    &[
+        "O_TMPFILE",
+        "O_PATH",
+        "resolve=",
+        "sync_range",
+        "FALLOC_",
+        "flags=RENAME_",
+        // Unknown flags, which other systems ignore.
+        "0x40000000",
+        // Without `RWF_NOWAIT`, a transfer on a stream is first polled for.
+        "cancel an exact read after a short transfer",
+    ]
+};
+
+/// A word of the case that stands for something that this system lacks.
+fn absent(case: &Case) -> Option<&'static str> {
+    let has = |word: &str| case.lines.iter().any(|(_, line)| line.contains(word));
+    ABSENT.iter().copied().find(|word| case.name == *word || has(word))
 }
 
 /// Cases with another result in Rust, and why. `conformance/errors.rs` tests that result.

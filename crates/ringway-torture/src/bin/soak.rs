@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 /// Makes the allocator return freed memory, so that growth is a leak. By default glibc keeps large
 /// buffers, and an arena for each of many short-lived threads.
 fn keep_no_memory() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the calls take numbers only; no other thread has been started.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);

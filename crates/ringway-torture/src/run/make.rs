@@ -2,11 +2,17 @@
 
 use super::verify::{Ended, Expect, KnownResult, Op};
 use super::{BLOCK, Checked, Run};
+use crate::LACKS_CALLS;
 use crate::content::fill;
 use crate::exclusive::Use;
 use crate::names::{self, NOWHERE};
 use crate::script::{Action, Exclusive, LONG, NameOp, Push, Shared, Span};
 use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
+
+// Constants of Linux, which systems without the operations do not define.
+const SYNC_FILE_RANGE_WRITE: u32 = 2;
+const FALLOC_FL_KEEP_SIZE: i32 = 1;
+const FALLOC_FL_PUNCH_HOLE: i32 = 2;
 
 /// The largest block of a device.
 const UNIT: u64 = 4096;
@@ -111,6 +117,10 @@ impl Run<'_> {
         match push.action {
             Action::Nop => Made::plain(op::nop(), Expect::Zero),
             Action::Timeout(time) => Made::plain(op::timeout(time), Expect::Zero),
+            // Handles cannot be polled, and a read of a pipe cannot be cancelled.
+            Action::Poll | Action::ReadPipe(_) if cfg!(windows) => {
+                Made::plain(op::nop(), Expect::Zero)
+            }
             Action::Poll => {
                 Made::plain(op::poll(&self.pipes.polled, op::Readiness::READABLE), Expect::Poll)
             }
@@ -162,19 +172,20 @@ impl Run<'_> {
             Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
             Shared::SyncRange => Made::plain(
-                op::sync_range(&file, at, len, libc::SYNC_FILE_RANGE_WRITE),
-                Expect::Zero,
+                op::sync_range(&file, at, len, SYNC_FILE_RANGE_WRITE),
+                if LACKS_CALLS { Expect::ZeroOrUnsupported } else { Expect::Zero },
             ),
             Shared::Fadvise => {
-                Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), Expect::Zero)
+                let expect = if LACKS_CALLS { Expect::ZeroOrUnsupported } else { Expect::Zero };
+                Made::plain(op::fadvise(&file, at, len, op::Advice::WillNeed), expect)
             }
             Shared::Reserve => Made::plain(
-                op::fallocate(&file, libc::FALLOC_FL_KEEP_SIZE, at, len),
+                op::fallocate(&file, FALLOC_FL_KEEP_SIZE, at, len),
                 Expect::ZeroOrUnsupported,
             ),
             Shared::Punch => {
                 self.shared[index].begin_write(number, at..at + len, true);
-                let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+                let mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE;
                 Made::plain(
                     op::fallocate(&file, mode, at, len),
                     Expect::SharedWrite { file: index, hole: Some(len) },
@@ -297,7 +308,9 @@ impl Run<'_> {
 
     fn make_name(&mut self, action: NameOp, first: u8, second: u8) -> Made {
         let second = if matches!(action, NameOp::Rename | NameOp::Link) { second } else { first };
-        if !self.names.are_free(first, second) {
+        // Windows permits symbolic links to administrators only.
+        let is_absent = cfg!(windows) && matches!(action, NameOp::Symlink);
+        if is_absent || !self.names.are_free(first, second) {
             return Made::plain(op::nop(), Expect::Zero);
         }
         let plan = self.names.plan(action, first, second);

@@ -2,8 +2,10 @@
 
 use super::{Checked, Run};
 use crate::exclusive::Use;
+use crate::is_unsupported;
 use crate::names::{Node, Plan};
 use crate::script::NameOp;
+use ringway_core::c as libc;
 use ringway_core::op::Opcode;
 use ringway_core::{BackendKind, Buffer, Completion, File, OpId};
 
@@ -205,7 +207,7 @@ impl Run<'_> {
         match &op.expect {
             Expect::Zero if result == Ok(0) || excused => Ok(()),
             Expect::ZeroOrUnsupported
-                if result == Ok(0) || result == Err(libc::EOPNOTSUPP) || excused =>
+                if result == Ok(0) || result.is_err_and(is_unsupported) || excused =>
             {
                 Ok(())
             }
@@ -250,7 +252,9 @@ impl Run<'_> {
                 let full = self.ops[number].total == result.ok() || self.may_be_short(number);
                 match (result, hole) {
                     (Ok(0), Some(len)) => self.shared[file].wrote(number, len),
-                    (Err(libc::EOPNOTSUPP), Some(_)) => self.shared[file].never_wrote(number),
+                    (Err(errno), Some(_)) if is_unsupported(errno) => {
+                        self.shared[file].never_wrote(number)
+                    }
                     (Ok(done), None) if full => self.shared[file].wrote(number, done),
                     (Err(_), _) if never_began => self.shared[file].never_wrote(number),
                     (Err(_), _) if excused => {}
@@ -319,7 +323,7 @@ impl Run<'_> {
                 model.succeeded(usage, done)
             }
             (Ok(0), Use::Truncate(_) | Use::Extend(_) | Use::Other) => model.succeeded(usage, 0),
-            (Err(libc::EOPNOTSUPP), Use::Extend(_)) => {}
+            (Err(errno), Use::Extend(_)) if is_unsupported(errno) => {}
             (Err(_), _) if never_began => {}
             (Err(_), _) if excused => model.failed(usage),
             _ => return Err("unexpected result".into()),

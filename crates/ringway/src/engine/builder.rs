@@ -89,8 +89,12 @@ const PROCESSORS_PER_SHARD: usize = 4;
 
 impl EngineBuilder {
     pub(super) fn new() -> Self {
+        let mut options = Options::new().entries(128);
+        if cfg!(target_os = "linux") {
+            options = options.io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS);
+        }
         Self {
-            options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
+            options,
             shards: None,
             in_flight: None,
             in_flight_pipes: 1024,

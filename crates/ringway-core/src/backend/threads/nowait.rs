@@ -1,6 +1,7 @@
 //! Transfers that do not wait: what completes at once needs no thread.
 
 use crate::cache_hint::CacheHint;
+use crate::file::is_open_for;
 use crate::op::{Raw, Transfer};
 use crate::sys::libc;
 
@@ -26,6 +27,17 @@ pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
             Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return TryResult::Unsupported,
             _ => return TryResult::Done(result),
         }
+    }
+}
+
+/// As [`try_nowait`], for a transfer that will be polled for if it cannot be tried: on a descriptor
+/// that is not open for it, that would never end.
+pub(super) fn try_stream(raw: &Raw, calls: &mut u64) -> TryResult {
+    match try_nowait(raw, calls) {
+        TryResult::Unsupported if raw.fd().is_some_and(|fd| !is_open_for(fd, raw.is_write())) => {
+            TryResult::Done(-i64::from(libc::EBADF))
+        }
+        result => result,
     }
 }
 

@@ -887,7 +887,7 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
             return TaskResult::Done(call_storage(&job.raw, calls));
         }
     }
-    match nowait::try_nowait(&job.raw, calls) {
+    match nowait::try_stream(&job.raw, calls) {
         TryResult::Done(result) => TaskResult::Done(result),
         TryResult::NotReady => TaskResult::Wait { nowait: true },
         TryResult::Unsupported => TaskResult::Wait { nowait: false },
