@@ -12,6 +12,7 @@ macro_rules! numbers {
 numbers! {
     EAGAIN "The operation would have to wait, or a resource is exhausted for the moment.",
     EBUSY "The file is in use.",
+    EINVAL "An argument is invalid.",
     EINTR "A signal interrupted the call.",
     ENOMEM "No memory.",
     ENOSYS "The system does not have the call.",

@@ -288,6 +288,49 @@ impl File {
         libc::appends(self.fd())
     }
 
+    /// Takes an exclusive lock for this open file, if no other open file has it locked: `flock(2)`.
+    /// The lock ends with the last descriptor of the open file, or with [`unlock`](Self::unlock).
+    /// It is advisory, except on Windows, where other open files then cannot read or write the file
+    /// (`LockFileEx`).
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("LOCK");
+    /// # std::fs::write(&path, b"")?;
+    /// use ringway_core::File;
+    /// let (file, other) = (File::open(&path)?, File::open(&path)?);
+    /// file.try_lock()?;
+    /// assert_eq!(other.try_lock().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    /// file.unlock()?;
+    /// other.try_lock_shared()
+    /// # }
+    /// ```
+    ///
+    /// Errors: WouldBlock if another open file has it locked; those of `flock(2)`.
+    pub fn try_lock(&self) -> io::Result<()> {
+        self.flock(libc::LOCK_EX | libc::LOCK_NB)
+    }
+
+    /// As [`try_lock`](Self::try_lock), but takes a shared lock, which any number of open files can
+    /// have.
+    pub fn try_lock_shared(&self) -> io::Result<()> {
+        self.flock(libc::LOCK_SH | libc::LOCK_NB)
+    }
+
+    /// Releases this open file's lock; does nothing without one. Errors: those of `flock(2)`.
+    pub fn unlock(&self) -> io::Result<()> {
+        self.flock(libc::LOCK_UN)
+    }
+
+    fn flock(&self, operation: i32) -> io::Result<()> {
+        // SAFETY: the call takes numbers only.
+        match unsafe { libc::flock(self.fd(), operation) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// The number of the descriptor.
     #[inline]
     pub(crate) fn fd(&self) -> RawFd {

@@ -1,9 +1,9 @@
 //! The store for object_store 0.13, and what differs between the releases.
 
+use crate::local::etag::MetadataExt;
 use object_store::{Attributes, GetResult, GetResultPayload, ObjectMeta, PutResult};
 use object_store_0_13 as object_store;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 
 #[path = "store/mod.rs"]
 mod store;

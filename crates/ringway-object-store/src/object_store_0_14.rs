@@ -1,9 +1,9 @@
 //! The store for object_store 0.14, and what differs between the releases.
 
+use crate::local::etag::MetadataExt;
 use ::object_store;
 use object_store::{Attributes, Extensions, GetResult, GetResultPayload, ObjectMeta, PutResult};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 
 #[path = "store/mod.rs"]
 mod store;

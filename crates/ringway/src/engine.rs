@@ -28,13 +28,17 @@ pub(crate) use submission::{Lane, Schedule};
 use crate::pool::{Pool, PoolStats};
 use crate::thread;
 use reactor::Executor;
+use reactor::driver::{self, RuntimeId};
+use reactor::manual::Readable;
 use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
-use ringway_core::{BackendKind, Completion, Counts, Explanation, Operation, OwnerProcess, Reason};
+use ringway_core::{
+    BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
+    errno,
+};
 use shard::{Pushed, Shard};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
@@ -93,7 +97,7 @@ pub(crate) struct Inner {
 /// What a program with its own event loop needs.
 struct Manual {
     /// Readable when a shard is readable, the notifier was notified, or its timer has expired.
-    readable: OwnedFd,
+    readable: Readable,
     notifier: Arc<Notifier>,
 }
 
@@ -130,7 +134,7 @@ impl Engine {
 
     /// The global engine, if it has been built.
     fn existing() -> Option<io::Result<&'static Self>> {
-        #[cfg(test)]
+        #[cfg(all(test, target_os = "linux"))]
         if let Some(engine) = crate::faults::global() {
             return Some(Ok(engine));
         }
@@ -174,8 +178,8 @@ impl Engine {
     /// Errors: EOPNOTSUPP with any other [`Reaping`].
     pub fn readable(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.inner.manual {
-            Some(manual) => Ok(manual.readable.as_fd()),
-            None => Err(io::Error::from(rustix::io::Errno::OPNOTSUPP)),
+            Some(manual) => Ok(manual.readable.fd()),
+            None => Err(io::Error::from_raw_os_error(errno::EOPNOTSUPP)),
         }
     }
 
@@ -227,7 +231,6 @@ impl Inner {
         let index = self.shard_index();
         let pushed =
             self.shards[index].push(schedule, self.executor(), cx.waker(), operations, own);
-        #[cfg(feature = "tokio")]
         if let Some(id) = pushed.unregistered {
             self.register_runtime(index, id);
         }
@@ -235,12 +238,11 @@ impl Inner {
     }
 
     /// Registers the calling runtime as a reactor of a shard that does not know it yet.
-    #[cfg(feature = "tokio")]
     #[cold]
-    fn register_runtime(&self, shard: usize, id: ::tokio::runtime::Id) {
+    fn register_runtime(&self, shard: usize, id: RuntimeId) {
         let mut unregistered = Some(id);
         // The cached runtime of this thread may be out of date.
-        if !reactor::tokio::is_in(id) {
+        if !driver::is_in(id) {
             let executor = self.executor();
             unregistered = self.shards[shard].reactors(|reactors| {
                 reactors.forget(id);
@@ -250,7 +252,7 @@ impl Inner {
             });
         }
         if let Some(id) = unregistered {
-            reactor::tokio::start(&self.shards, shard, id, self.reaping == Reaping::Runtime);
+            driver::start(&self.shards, shard, id, self.reaping == Reaping::Runtime);
         }
     }
 
@@ -259,12 +261,9 @@ impl Inner {
         match self.reaping {
             Reaping::Manual => Executor::Manual,
             Reaping::Thread => Executor::Other,
-            #[cfg(feature = "tokio")]
             Reaping::Automatic | Reaping::Runtime => {
-                reactor::tokio::runtime().map_or(Executor::Other, Executor::Runtime)
+                driver::runtime().map_or(Executor::Other, Executor::Runtime)
             }
-            #[cfg(not(feature = "tokio"))]
-            Reaping::Automatic | Reaping::Runtime => Executor::Other,
         }
     }
 

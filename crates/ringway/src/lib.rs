@@ -98,15 +98,16 @@
 //! ringway = { version = "0.1", default-features = false, features = ["futures"] }
 //! ```
 
-#![cfg(target_os = "linux")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod align;
 mod block;
 mod buffer;
+mod descriptor;
 mod engine;
-#[cfg(test)]
+// On Linux only: the calls use its interfaces.
+#[cfg(all(test, target_os = "linux"))]
 mod faults;
 pub mod fs;
 mod log;

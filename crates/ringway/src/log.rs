@@ -164,7 +164,7 @@ impl LogWriter {
         let refused = match () {
             () if !file.is_storage() => Some("LogWriter::new: the file cannot be synced"),
             () if file.is_direct() => Some("LogWriter::new: open the file without direct I/O"),
-            () if rustix::fs::fcntl_getfl(&file)?.contains(rustix::fs::OFlags::APPEND) => Some(
+            () if file.appends()? => Some(
                 "LogWriter::new: open the file without O_APPEND, which ignores the log's offsets",
             ),
             () if i64::try_from(end).is_err() => Some("LogWriter::new: offset above i64::MAX"),

@@ -24,7 +24,7 @@ pub use writer::Writer;
 
 use crate::align::MAX_OFFSET;
 use crate::fs::File;
-use rustix::io::Errno;
+use ringway_core::errno;
 use std::io;
 
 /// The default size of a chunk.
@@ -56,7 +56,10 @@ fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
 
 /// Streams read and write at offsets, which pipes and terminals do not support.
 fn has_offsets(file: &File) -> io::Result<()> {
-    if file.is_storage() { Ok(()) } else { Err(Errno::SPIPE.into()) }
+    match file.is_storage() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(errno::ESPIPE)),
+    }
 }
 
 /// Checks that a file can have this offset.

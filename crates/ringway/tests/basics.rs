@@ -1,5 +1,9 @@
 //! Everyday use on tokio: a program reads what it wrote, and errors are those of the kernel.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::{

@@ -1,5 +1,9 @@
 //! Operations that never complete do not delay futures of other files, on any backend.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::{BACKENDS, build_or_skip, fifo, multi_thread, poll_once, scratch, wait_readable};

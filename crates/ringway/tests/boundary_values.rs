@@ -2,6 +2,10 @@
 //! length: each gives a result or an error like that of the system call, and never a panic, an
 //! overflow or unbounded memory.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::{BACKENDS, build_or_skip, pattern, write_synced};

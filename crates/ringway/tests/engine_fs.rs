@@ -1,6 +1,10 @@
 //! Functions on paths use the engine that they are called on. The global engine cannot be built in
 //! these tests, so any use of it fails.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::process::{in_child, refuse};

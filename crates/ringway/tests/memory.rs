@@ -2,6 +2,10 @@
 //! little more than its bytes. The only test of this binary, because it measures the memory of the
 //! whole process.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod common;
 
 use common::{BACKENDS, build_or_skip, fifo, poll_once, resident};

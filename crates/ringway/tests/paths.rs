@@ -1,6 +1,10 @@
 //! Functions on paths behave like those of `std::fs`, and `write_atomic` replaces a file entirely
 //! or not at all. `std_parity` compares all shapes of paths; here are the results of single calls.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 use ringway::fs::{self, File, OpenOptions, Resolve};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -71,7 +71,7 @@ pub use poll::{Poll, Readiness, poll};
 pub use read::{Read, read, read_spare};
 pub use readv::{Readv, readv};
 pub use rename::{Rename, rename, rename_at};
-pub use statx::{FileType, Metadata, Statx, lstat, statx, statx_at};
+pub use statx::{FileType, Metadata, Statx, lstat, lstat_at, statx, statx_at};
 pub use symlink::{Symlink, symlink, symlink_at};
 pub use sync::{Fsync, fdatasync, fsync};
 pub use sync_range::{SyncRange, sync_range};

@@ -44,6 +44,11 @@ pub fn statx_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
     make(Some(dir), path.as_ref(), flags | empty)
 }
 
+/// As [`statx_at`], but of a symbolic link itself if `path` names one.
+pub fn lstat_at(dir: &File, path: impl AsRef<Path>) -> Operation {
+    statx_at(dir, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
     let mut buffer = Box::new(Metadata::empty());
     let statx = &raw mut buffer.0;
@@ -121,6 +126,29 @@ impl Metadata {
     /// [`OpenOptions::open_now`](crate::OpenOptions::open_now).
     pub fn mount_id(&self) -> Option<u64> {
         (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)
+    }
+
+    /// Whether this is the same file, whatever its name: the same number on the same device. On
+    /// Windows only the metadata of open files ([`statx_at`] with an empty path) has a number; for
+    /// others this is false.
+    ///
+    /// ```
+    /// # use ringway_core::{File, op, Options};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut queue = Options::new().build()?;
+    /// for _ in 0..2 {
+    ///     queue.push(op::statx_at(&File::open("/etc/passwd")?, "", 0))?;
+    /// }
+    /// let mut found = queue.reap(2)?.map(|done| done.into_metadata());
+    /// let (one, two) = (found.next().unwrap()?, found.next().unwrap()?);
+    /// assert!(one.is_same_file(&two));
+    /// # Ok(()) }
+    /// ```
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        #[cfg(unix)]
+        return (self.dev(), self.ino()) == (other.dev(), other.ino());
+        #[cfg(windows)]
+        return self.0.stx_id != libc::NO_ID && self.0.stx_id == other.0.stx_id;
     }
 
     /// The length of the file in bytes.

@@ -22,13 +22,17 @@ use std::time::{Duration, SystemTime};
 use windows_sys::Wdk::Storage::FileSystem::{
     FILE_ACCESS_INFORMATION, FileAccessInformation, NtQueryInformationFile,
 };
-use windows_sys::Win32::Foundation::{SetLastError, WAIT_FAILED, WAIT_OBJECT_0, WAIT_TIMEOUT};
+use windows_sys::Win32::Foundation::{
+    ERROR_IO_PENDING, ERROR_LOCK_VIOLATION, ERROR_NOT_LOCKED, SetLastError, WAIT_FAILED,
+    WAIT_OBJECT_0, WAIT_TIMEOUT,
+};
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_APPEND_DATA, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT,
-    FILE_FLAG_WRITE_THROUGH, FILE_TYPE_DISK, FILE_WRITE_DATA, GetFileType,
-    GetFinalPathNameByHandleW, MoveFileExW,
+    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_DISK, FILE_WRITE_DATA, FileIdInfo,
+    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK,
+    LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, UnlockFile,
 };
-use windows_sys::Win32::System::IO::IO_STATUS_BLOCK;
+use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, OVERLAPPED};
 use windows_sys::Win32::System::Threading::WaitForMultipleObjects;
 
 pub use std::ffi::c_char;
@@ -93,6 +97,10 @@ pub const AT_SYMLINK_NOFOLLOW: c_int = 0x100;
 pub const AT_REMOVEDIR: c_int = 0x200;
 pub const AT_EMPTY_PATH: c_int = 0x1000;
 pub const RENAME_NOREPLACE: c_uint = 1;
+pub const LOCK_SH: c_int = 1;
+pub const LOCK_EX: c_int = 2;
+pub const LOCK_NB: c_int = 4;
+pub const LOCK_UN: c_int = 8;
 pub const RWF_DSYNC: c_int = 2;
 pub const RWF_NOWAIT: c_int = 8;
 pub const POSIX_FADV_NORMAL: c_int = 0;
@@ -152,9 +160,14 @@ pub struct statx_timestamp {
     pub tv_nsec: u32,
 }
 
+/// The id of a file that has none, or whose id is not known.
+pub const NO_ID: (u64, [u8; 16]) = (0, [0; 16]);
+
 /// The fields of Linux's `struct statx` that this crate uses.
 #[derive(Clone, Copy, Debug)]
 pub struct statx {
+    /// The volume and the number of an open file, else [`NO_ID`].
+    pub stx_id: (u64, [u8; 16]),
     pub stx_mask: u32,
     pub stx_mode: u16,
     pub stx_size: u64,
@@ -494,6 +507,36 @@ pub unsafe fn ftruncate64(fd: Fd, len: i64) -> c_int {
     }
 }
 
+/// Locks or unlocks the whole file.
+pub unsafe fn flock(fd: Fd, operation: c_int) -> c_int {
+    const ALL: u32 = u32::MAX;
+    let returned = on_file(fd, |file| {
+        let handle = file.as_raw_handle() as _;
+        if operation == LOCK_UN {
+            // SAFETY: the handle is open.
+            return match unsafe { UnlockFile(handle, 0, 0, ALL, ALL) } {
+                0 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            };
+        }
+        let exclusive = if operation & LOCK_EX != 0 { LOCKFILE_EXCLUSIVE_LOCK } else { 0 };
+        let fails = if operation & LOCK_NB != 0 { LOCKFILE_FAIL_IMMEDIATELY } else { 0 };
+        let mut start = OVERLAPPED::default();
+        // SAFETY: the handle is open, and the structure is live during the call, which ends before
+        // it returns, because the handle is synchronous.
+        match unsafe { LockFileEx(handle, exclusive | fails, 0, ALL, ALL, &raw mut start) } {
+            0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    });
+    done(returned.or_else(|error| match error.raw_os_error().map(|errno| errno as u32) {
+        // There was no lock. (Wine returns the second error.)
+        Some(ERROR_NOT_LOCKED | ERROR_LOCK_VIOLATION) if operation == LOCK_UN => Ok(()),
+        Some(ERROR_LOCK_VIOLATION | ERROR_IO_PENDING) => Err(io::Error::from_raw_os_error(EAGAIN)),
+        _ => Err(error),
+    }))
+}
+
 /// Closes a handle.
 pub unsafe fn close(fd: Fd) -> c_int {
     if fd <= 0 {
@@ -603,18 +646,34 @@ pub unsafe fn statx(
     // SAFETY: the caller promised it.
     let is_empty = unsafe { CStr::from_ptr(path) }.is_empty();
     let found = if is_empty && flags & AT_EMPTY_PATH != 0 {
-        on_file(dir, File::metadata)
+        on_file(dir, |file| Ok((file.metadata()?, id_of(file))))
     } else {
         // SAFETY: the caller promised it.
         unsafe { path_of(dir, path) }.and_then(|path| match flags & AT_SYMLINK_NOFOLLOW {
             0 => std::fs::metadata(&path).map_err(|error| of_path(&path, error)),
             _ => std::fs::symlink_metadata(&path).map_err(|error| of_path(&path, error)),
         })
+        .map(|metadata| (metadata, NO_ID))
     };
-    done(found.map(|metadata| {
+    done(found.map(|(metadata, id)| {
         // SAFETY: the caller keeps it valid for writes.
-        unsafe { result.write(statx_of(&metadata)) }
+        unsafe { result.write(statx { stx_id: id, ..statx_of(&metadata) }) }
     }))
+}
+
+/// The volume and the number of a file, if its file system has numbers.
+fn id_of(file: &File) -> (u64, [u8; 16]) {
+    let mut id = FILE_ID_INFO::default();
+    // SAFETY: the structure is live during the call, and of the right size.
+    let returned = unsafe {
+        GetFileInformationByHandleEx(
+            file.as_raw_handle() as _,
+            FileIdInfo,
+            (&raw mut id).cast(),
+            size_of::<FILE_ID_INFO>() as u32,
+        )
+    };
+    if returned == 0 { NO_ID } else { (id.VolumeSerialNumber, id.FileId.Identifier) }
 }
 
 fn statx_of(metadata: &Metadata) -> statx {
@@ -639,6 +698,7 @@ fn statx_of(metadata: &Metadata) -> statx {
     };
     let permissions = if metadata.permissions().readonly() { 0o444 } else { 0o666 };
     statx {
+        stx_id: NO_ID,
         stx_mask: STATX_BASIC_STATS | STATX_BTIME,
         stx_mode: (kind | permissions) as u16,
         stx_size: metadata.file_size(),

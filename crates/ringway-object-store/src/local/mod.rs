@@ -1,6 +1,10 @@
 //! Local files as a store reads and writes them, without object_store's types: what the modules for
 //! its releases share.
 
+#[cfg(unix)]
+pub(crate) mod dir_lock;
+#[cfg(windows)]
+#[path = "no_dir_lock.rs"]
 pub(crate) mod dir_lock;
 pub(crate) mod error;
 pub(crate) mod etag;

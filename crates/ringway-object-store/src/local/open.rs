@@ -3,7 +3,6 @@
 use super::error::Error;
 use ringway::Engine;
 use ringway::fs::{File, Metadata, OpenOptions};
-use rustix::fs::{OFlags, fcntl_setfl};
 use std::io;
 use std::path::Path;
 
@@ -38,22 +37,22 @@ pub(crate) async fn open_any(
 }
 
 async fn open_as(engine: &Engine, path: &Path, direct: bool) -> io::Result<(File, Metadata)> {
-    let options = |flags: OFlags| {
+    let options = |flags: i32| {
         let mut options = OpenOptions::new();
-        options.read(true).engine(engine).direct(direct).custom_flags(flags.bits() as i32);
+        options.read(true).engine(engine).direct(direct).custom_flags(flags);
         options
     };
     // With O_NONBLOCK the open of a FIFO does not wait for a writer.
-    let opened = options(OFlags::NONBLOCK).open_with_metadata(path).await;
+    let opened = options(flags::NONBLOCK).open_with_metadata(path).await;
     match opened {
         // Another program has a lease on the file, and is to give it up.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            options(OFlags::empty()).open_with_metadata(path).await
+            options(0).open_with_metadata(path).await
         }
         opened => {
             let (file, found) = opened?;
             // Reads are to wait for the data on every file system.
-            fcntl_setfl(&file, if direct { OFlags::DIRECT } else { OFlags::empty() })?;
+            flags::wait_for_data(&file, direct)?;
             Ok((file, found))
         }
     }
@@ -63,7 +62,7 @@ async fn open_as(engine: &Engine, path: &Path, direct: bool) -> io::Result<(File
 pub(crate) async fn into_std(file: File, path: &Path) -> Result<std::fs::File, Error> {
     let file = file.into_std().await.map_err(|error| Error::open(path, error))?;
     // Without O_DIRECT, whose reads need alignment.
-    fcntl_setfl(&file, OFlags::empty()).map_err(|errno| Error::open(path, errno.into()))?;
+    flags::wait_for_data(&file, false).map_err(|error| Error::open(path, error))?;
     Ok(file)
 }
 
@@ -71,4 +70,36 @@ pub(crate) async fn into_std(file: File, path: &Path) -> Result<std::fs::File, E
 pub(crate) async fn metadata(file: &File, path: &Path) -> Result<Metadata, Error> {
     let found = file.metadata().await.map_err(|error| Error::open(path, error))?;
     if found.is_dir() { Err(Error::is_directory(path)) } else { Ok(found) }
+}
+
+/// Flags of open files.
+#[cfg(unix)]
+mod flags {
+    use rustix::fs::{OFlags, fcntl_setfl};
+    use std::io;
+    use std::os::fd::AsFd;
+
+    pub(super) const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
+
+    /// Lets reads wait for their data, with direct I/O or without.
+    pub(super) fn wait_for_data(file: &impl AsFd, direct: bool) -> io::Result<()> {
+        // macOS keeps direct I/O apart from these flags.
+        #[cfg(not(target_vendor = "apple"))]
+        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
+        #[cfg(target_vendor = "apple")]
+        let (flags, _) = (OFlags::empty(), direct);
+        Ok(fcntl_setfl(file, flags)?)
+    }
+}
+
+/// Windows has none: every read of a file waits for its data.
+#[cfg(windows)]
+mod flags {
+    use std::io;
+
+    pub(super) const NONBLOCK: i32 = 0;
+
+    pub(super) fn wait_for_data<F>(_: &F, _: bool) -> io::Result<()> {
+        Ok(())
+    }
 }

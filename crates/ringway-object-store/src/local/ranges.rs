@@ -8,7 +8,7 @@ use crate::advice::expect_random_reads;
 use bytes::Bytes;
 use ringway::Coalesce;
 use ringway::fs::File;
-use rustix::io::Errno;
+use ringway_core::errno;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -134,7 +134,9 @@ async fn first_error(file: &File, path: &Path, ranges: &[Range<u64>]) -> Result<
     };
     Err(match range {
         // As `pread(2)` for offsets that no file has.
-        Range { end, .. } if *end > MAX_END => Error::read(path, Errno::INVAL.into()),
+        Range { end, .. } if *end > MAX_END => {
+            Error::read(path, io::Error::from_raw_os_error(errno::EINVAL))
+        }
         Range { start, .. } if *start >= len => Error::start_too_large(*start, len),
         Range { start, .. } => {
             let expected = len - start;

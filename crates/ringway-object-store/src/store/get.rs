@@ -10,7 +10,8 @@ use crate::local::open;
 use crate::local::{ranges, stream};
 use bytes::Bytes;
 use ringway::fs::File;
-use rustix::io::Errno;
+use ringway_core::errno;
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -84,7 +85,7 @@ impl RingwayFileSystem {
         let (file, found) = open::open_any(self.engine.as_ref(), &path, self.direct).await?;
         if found.file_type().is_fifo() && ranges.iter().any(|range| !range.is_empty()) {
             // A read at an offset is refused, rather than made to wait for a writer.
-            return Err(Error::read(&path, Errno::SPIPE.into()).into());
+            return Err(Error::read(&path, io::Error::from_raw_os_error(errno::ESPIPE)).into());
         }
         Ok(ranges::read(&file, &path, ranges, self.coalesce, in_turn).await?)
     }

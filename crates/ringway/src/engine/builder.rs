@@ -1,5 +1,6 @@
 //! The settings of an engine, and how it is built from them and from the environment.
 
+use super::reactor::manual::Readable;
 use super::reactor::notifier::Notifier;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard};
@@ -8,7 +9,6 @@ use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
 use ringway_core::{Arena, BackendKind, Options, OwnerProcess, SqPoll};
-use rustix::event::epoll;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
     /// In a tokio runtime, its I/O driver (feature `tokio`). A thread of the engine does it on
-    /// other executors, in a runtime without I/O, and when a runtime is late.
+    /// other executors, in a runtime without I/O, and when a runtime is late; on Windows it does so
+    /// always, because tokio's driver cannot wait for an event object there.
     ///
     /// Tokio panics when a runtime without I/O is asked for its I/O driver, and offers no way to
     /// check first. ringway catches that panic, once per runtime, and hides it from the panic hook.
@@ -32,7 +33,8 @@ pub enum Reaping {
     /// The engine's thread, on every executor.
     Thread,
     /// The program itself: it polls [`Engine::readable`] in its own event loop and calls
-    /// [`Engine::reap`]. The engine has no thread.
+    /// [`Engine::reap`]. The engine has no thread. On Linux only; elsewhere
+    /// [`build`](EngineBuilder::build) fails with Unsupported.
     Manual,
 }
 
@@ -79,13 +81,20 @@ const DEFAULT_IN_FLIGHT: u32 = 256;
 const DEFAULT_POOL: usize = 32 << 20;
 /// The most shards that are created by default.
 const MAX_SHARDS: usize = 16;
+/// The most shards. On Windows the engine's thread can wait for 64 event objects: one for each
+/// shard, and its own.
+const LIMIT_OF_SHARDS: usize = if cfg!(windows) { 63 } else { 1024 };
 /// Processors per shard, by default.
 const PROCESSORS_PER_SHARD: usize = 4;
 
 impl EngineBuilder {
     pub(super) fn new() -> Self {
+        let mut options = Options::new().entries(128);
+        if cfg!(target_os = "linux") {
+            options = options.io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS);
+        }
         Self {
-            options: Options::new().entries(128).io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS),
+            options,
             shards: None,
             in_flight: None,
             in_flight_pipes: 1024,
@@ -254,8 +263,9 @@ impl EngineBuilder {
             processors.div_ceil(PROCESSORS_PER_SHARD).min(MAX_SHARDS)
         });
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        if count == 0 || count > 1024 {
-            return invalid("shards must be 1 to 1024");
+        if count == 0 || count > LIMIT_OF_SHARDS {
+            let text = format!("shards must be 1 to {LIMIT_OF_SHARDS}");
+            return invalid(&text);
         }
         let in_flight = chosen(
             self.in_flight,
@@ -297,7 +307,7 @@ impl EngineBuilder {
         }
         let manual = match self.reaping {
             Reaping::Manual => Some(Manual {
-                readable: one_for_all(&shards, &notifier)?,
+                readable: Readable::new(&shards, &notifier)?,
                 notifier: notifier.clone(),
             }),
             _ => None,
@@ -352,15 +362,6 @@ fn bytes(text: &str) -> Option<usize> {
         _ => (text, 1),
     };
     number.parse::<usize>().ok()?.checked_mul(unit)
-}
-
-/// A descriptor that is readable when any shard's descriptor or the notifier's is.
-fn one_for_all(shards: &[Shard], notifier: &Notifier) -> io::Result<std::os::fd::OwnedFd> {
-    let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in shards.iter().map(Shard::readable).chain([notifier.fd()]).chain(notifier.timer()) {
-        epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

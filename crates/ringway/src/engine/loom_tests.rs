@@ -12,11 +12,11 @@ use super::shard::{Group, Shard};
 use super::submission::{Lane, Schedule};
 use super::sync::Ordering;
 use loom::thread;
-use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, Operation, Options, op};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, Operation, Options, op, wait};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 const CALL: Schedule = Schedule::Immediate(Lane::Call);
 /// A lane with capacity for one operation.
@@ -120,8 +120,8 @@ fn push_pending<const N: usize>(shard: &Shard) -> [Task; N] {
 
 /// Returns true once after each notification.
 fn was_notified(shard: &Shard) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(shard.notifier.fd(), PollFlags::IN)];
-    let heard = poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+    let heard = wait::readable(&[shard.notifier.fd()], Some(Duration::ZERO));
+    let heard = heard.is_ok_and(|ready| ready[0]);
     shard.notifier.clear();
     heard
 }

@@ -10,21 +10,19 @@
 use super::combiner::Combiner;
 use super::limiter::Limiter;
 use super::pacing::{CopyWork, Pacer};
+use super::reactor::driver::RuntimeId;
 use super::reactor::notifier::Notifier;
 use super::reactor::{Executor, Reactors};
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use crate::descriptor;
 use ringway_core::{
-    Abandoned, BackendKind, Backends, Completion, Counts, Explanation, OpId, Operation, Options,
-    Reason,
+    Abandoned, BackendKind, Backends, BorrowedFd, Completion, Counts, Explanation, OpId, Operation,
+    Options, Orphan, OwnedFd, Reason, Table, errno, wait,
 };
-use ringway_core::{Orphan, Table};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
@@ -233,8 +231,7 @@ pub(crate) struct Pushed {
     /// The results may already be there.
     pub(crate) may_be_done: bool,
     /// The runtime that polls the future, if it is not yet registered as a reactor of the shard.
-    #[cfg(feature = "tokio")]
-    pub(crate) unregistered: Option<tokio::runtime::Id>,
+    pub(crate) unregistered: Option<RuntimeId>,
 }
 
 impl Shard {
@@ -321,7 +318,6 @@ impl Shard {
         let mut pushed = Pushed {
             group,
             may_be_done: lead.is_none(),
-            #[cfg(feature = "tokio")]
             unregistered: state.reactors.register(executor),
         };
         state.reactors.note_waiter(executor);
@@ -540,8 +536,7 @@ impl Shard {
     }
 
     fn is_readable(&self) -> bool {
-        let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        wait::readable(&[self.readable()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
     }
 
     /// Whether only the engine's thread picks up completions for some futures.
@@ -551,7 +546,7 @@ impl Shard {
 
     /// Readable when there may be completions to reap.
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
-        self.readable.as_fd()
+        descriptor::borrow(&self.readable)
     }
 
     /// Changes the reactors.
@@ -885,9 +880,10 @@ impl Ring {
     /// Whether the backend as a whole has failed for good. After an error that may pass, this
     /// sleeps briefly.
     fn is_fatal(&mut self, error: &io::Error) -> bool {
-        let errno = Errno::from_io_error(error);
-        let is_transient =
-            matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM));
+        let is_transient = matches!(
+            error.raw_os_error(),
+            Some(errno::EINTR | errno::EAGAIN | errno::EBUSY | errno::ENOMEM)
+        );
         if is_transient && self.failing.get_or_insert_with(Instant::now).elapsed() < NO_MEMORY {
             std::thread::sleep(Duration::from_micros(100));
             return false;
@@ -976,10 +972,7 @@ mod tests {
             &mut None,
         );
         writer.write_all(b"x")?;
-        poll(
-            &mut [PollFd::new(&shard.readable, PollFlags::IN)],
-            Some(&Timespec { tv_sec: 20, tv_nsec: 0 }),
-        )?;
+        wait::readable(&[shard.readable()], Some(Duration::from_secs(20)))?;
         assert_eq!(shard.progress(before), Progress::Late);
         shard.flush();
         assert_eq!(shard.progress(before), Progress::Moving);

@@ -1,34 +1,42 @@
 //! Atomic replacement of a file: all at once ([`write_atomic`]) or streamed ([`AtomicFile`]).
 
+mod new_file;
+#[cfg(unix)]
+mod unix;
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+mod unnamed;
+#[cfg(windows)]
+mod windows;
+
+pub(super) use new_file::NewFile;
+
 use super::File;
 use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
 use crate::{Engine, Writer};
-use ringway_core::{File as CoreFile, OwnerProcess, op};
-use rustix::fs::{
-    Access, AtFlags, CWD, Mode, OFlags, accessat, fchmod, linkat, openat, renameat, unlinkat,
-};
-use rustix::io::Errno;
+use ringway_core::op;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IoSlice, SeekFrom};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, is_separator};
+#[cfg(unix)]
+use unix::directory;
+#[cfg(windows)]
+use windows::directory;
 
 /// Replaces a file's content, or creates the file, atomically: at any moment, and after a power
 /// failure, the file has either the old content or the new. A new file is written and synced, takes
 /// the name of the old one, and the directory is synced.
 ///
-/// After an error, or if the future is dropped, only the old file is left. The new file has no name
-/// until it is complete (`O_TMPFILE`), so a crash normally leaves nothing either. A crash between
-/// the last two steps, or on a file system without `O_TMPFILE`, may leave a file
-/// `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
+/// After an error, or if the future is dropped, only the old file is left. On Linux the new file
+/// has no name until it is complete (`O_TMPFILE`), so a crash normally leaves nothing either. A
+/// crash between the last two steps, or on a system or file system without `O_TMPFILE`, may leave a
+/// file `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
 ///
 /// The new file has the read, write and execute permissions of the old one, or 0o666 less the
 /// umask. It does not keep the owner, other hard links, or set-user-ID bits. A symbolic link itself
-/// is replaced.
+/// is replaced. On Windows, a file that another program has open without sharing its deletion
+/// cannot be replaced, and permissions are not kept.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -188,18 +196,22 @@ struct Replacement {
 
 impl Replacement {
     async fn create(fs: Fs<'_>, path: &Path) -> io::Result<Self> {
-        let text = path.as_os_str().as_bytes();
-        let name = path.file_name().filter(|_| !text.ends_with(b"/") && !text.ends_with(b"/."));
+        let ends_in_dir = match path.as_os_str().as_encoded_bytes() {
+            [.., last] if is_separator(char::from(*last)) => true,
+            [.., before, b'.'] => is_separator(char::from(*before)),
+            _ => false,
+        };
+        let name = path.file_name().filter(|_| !ends_in_dir);
         let name = name.ok_or_else(|| invalid("atomic write: the path has no file name"))?;
-        let dir = match path.parent() {
+        let parent = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let dir = fs.open_dir(dir).await?;
+        let dir = fs.open_dir(parent).await?;
         let mode = permissions(&dir, name).await?;
-        let (core, name) = (dir.core().clone(), name.to_owned());
+        let (place, name) = (directory(&dir, parent)?, name.to_owned());
         let prefix = name.clone();
-        let new = fs.engine.call(move || NewFile::create(core, &prefix, mode)).await?;
+        let new = fs.engine.call(move || NewFile::create(place, &prefix, mode)).await?;
         let file = File::new(new.file.clone(), fs.engine.clone());
         Ok(Self { file, new, name, dir })
     }
@@ -226,129 +238,5 @@ async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
         // There is nothing, or a dangling link.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// A new file without its final name. Dropping it removes it.
-#[derive(Debug)]
-pub(super) struct NewFile {
-    dir: CoreFile,
-    file: CoreFile,
-    /// A forked child's copy removes nothing.
-    home: OwnerProcess,
-    /// The temporary name, if the file needs one.
-    name: Option<OsString>,
-}
-
-/// The most bytes of the final name in a temporary name.
-const MAX_PREFIX: usize = 200;
-/// The most names to try. One is enough unless someone guesses 64 random bits.
-const MAX_TRIES: usize = 16;
-
-const FLAGS: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
-
-impl NewFile {
-    fn create(dir: CoreFile, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
-        match Self::unnamed(dir.clone(), mode)? {
-            Some(new) => Ok(new),
-            None => Self::named(dir, prefix, mode),
-        }
-    }
-
-    /// Creates a file without a name, if the file system supports it. If it fails, `named` is tried
-    /// and reports the error.
-    pub(super) fn unnamed(dir: CoreFile, mode: Option<u32>) -> io::Result<Option<Self>> {
-        let Ok(file) = openat(&dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from)
-        else {
-            return Ok(None);
-        };
-        // Without /proc the file could not be given a name.
-        if accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_err() {
-            return Ok(None);
-        }
-        Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
-    }
-
-    /// Creates a file with a temporary name.
-    pub(super) fn named(dir: CoreFile, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
-        let create =
-            |name: &OsStr| openat(&dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode));
-        let (name, file) = with_random_name(prefix, create)?;
-        Self { dir, file: file.into(), home: OwnerProcess::current(), name: Some(name) }
-            .with_mode(mode)
-    }
-
-    fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
-        if mode.is_some() {
-            // The umask may have removed permissions.
-            fchmod(&self.file, bits(mode))?;
-        }
-        Ok(self)
-    }
-
-    /// Gives the file its final name, replacing whatever has that name.
-    pub(super) fn take_name(mut self, name: &OsStr) -> io::Result<()> {
-        let temporary = match self.name.take() {
-            Some(temporary) => temporary,
-            None => {
-                let link = |name: &OsStr| {
-                    linkat(CWD, path_of(&self.file), &self.dir, name, AtFlags::SYMLINK_FOLLOW)
-                };
-                match link(name) {
-                    // A link cannot replace a name, so link a temporary name and rename it.
-                    Err(Errno::EXIST) => with_random_name(name, link)?.0,
-                    linked => return Ok(linked?),
-                }
-            }
-        };
-        let temporary = self.name.insert(temporary);
-        renameat(&self.dir, &*temporary, &self.dir, name)?;
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name
-            && self.home.is_current()
-        {
-            // No task waits for the removal, so remove the name here or leave it.
-            let _ = unlinkat(&self.dir, &**name, AtFlags::empty());
-        }
-    }
-}
-
-fn bits(mode: Option<u32>) -> Mode {
-    Mode::from_raw_mode(mode.unwrap_or(0o666))
-}
-
-/// A path to a file without a name.
-fn path_of(file: &CoreFile) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// Creates something under a name that is unpredictable and unused.
-fn with_random_name<T>(
-    prefix: &OsStr,
-    make: impl Fn(&OsStr) -> Result<T, Errno>,
-) -> io::Result<(OsString, T)> {
-    // Names have at most 255 bytes.
-    let end = prefix.len().min(MAX_PREFIX);
-    let end = match prefix.to_str() {
-        Some(text) => (0..=end).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0),
-        None => end,
-    };
-    let prefix = &prefix.as_bytes()[..end];
-    let mut tries = 0..MAX_TRIES;
-    loop {
-        // Its keys come from getrandom(2).
-        let number = RandomState::new().build_hasher().finish();
-        let name =
-            OsString::from_vec([b".", prefix, format!(".{number:016x}.tmp").as_bytes()].concat());
-        match make(&name) {
-            Err(Errno::EXIST) if tries.next().is_some() => {}
-            made => return Ok((name, made?)),
-        }
     }
 }

@@ -1,18 +1,15 @@
 //! Copying files.
 
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+mod kernel;
+
 use super::op_result::invalid;
 use super::path::{Fs, stat};
-use super::{File, OpenOptions};
+use super::{File, Metadata, OpenOptions, Permissions};
 use crate::{Buffer, Engine};
 use ringway_core::op;
-use rustix::fs::copy_file_range;
-use rustix::io::Errno;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-/// Bytes that the kernel copies in one call. A dropped copy stops after the current call.
-const KERNEL_STEP: usize = 8 << 20;
 
 /// Bytes per read and write where the kernel does not copy.
 const STEP: u64 = 1 << 20;
@@ -20,8 +17,8 @@ const STEP: u64 = 1 << 20;
 /// Copies a file's content and permissions. Returns the number of bytes. An existing file is
 /// overwritten.
 ///
-/// The kernel copies the data (`copy_file_range(2)`, which shares it where the file system can).
-/// Where the kernel does not, the rest is read and written. The source is read up to its current
+/// The kernel copies the data (`copy_file_range(2)` on Linux, which shares it where the file system
+/// can). Where the kernel does not, the rest is read and written. The source is read up to its current
 /// end. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the source
 /// can be read and that the target is another file.
 ///
@@ -64,67 +61,36 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
     let mut options = OpenOptions::new();
     let to = options.write(true).create(true).mode(source.mode()).engine(engine).open(to).await?;
     let target = to.metadata().await?;
-    if (target.dev(), target.ino()) == (source.dev(), source.ino()) {
+    if target.is_same_file(&source) {
         return Err(invalid("copy: source and target are the same file"));
     }
-    let mut done = 0;
     // Do not change the content or permissions of a device or pipe.
     if target.is_file() {
-        to.set_permissions(source.permissions()).await?;
+        to.set_permissions(permissions(&from, &source).await?).await?;
         if !target.is_empty() {
             to.set_len(0).await?;
         }
-        match copy_in_kernel(&from, &to).await? {
-            Copied::All(bytes) => return Ok(bytes),
-            Copied::Part(bytes) => done = bytes,
+        #[cfg(all(target_os = "linux", not(ringway_portable)))]
+        match kernel::copy(&from, &to).await? {
+            kernel::Copied::All(bytes) => return Ok(bytes),
+            kernel::Copied::Part(bytes) => return copy_rest(&from, &to, bytes).await,
         }
     }
-    copy_rest(&from, &to, done).await
+    copy_rest(&from, &to, 0).await
 }
 
-/// How much the kernel has copied.
-enum Copied {
-    All(u64),
-    Part(u64),
+/// The permissions of the source.
+#[cfg(unix)]
+async fn permissions(_: &File, source: &Metadata) -> io::Result<Permissions> {
+    Ok(source.permissions())
 }
 
-/// Copies as much as the kernel copies by itself.
-async fn copy_in_kernel(from: &File, to: &File) -> io::Result<Copied> {
-    let engine: &Engine = from.engine();
-    let mut done = 0;
-    loop {
-        let (source, target) = (from.core().clone(), to.core().clone());
-        let (mut read_at, mut write_at) = (done, done);
-        let copied = engine.call(move || {
-            match copy_file_range(
-                source,
-                Some(&mut read_at),
-                target,
-                Some(&mut write_at),
-                KERNEL_STEP,
-            ) {
-                // The kernel or the file system does not support it, for these two files or at all.
-                Err(
-                    Errno::NOSYS
-                    | Errno::XDEV
-                    | Errno::INVAL
-                    | Errno::PERM
-                    | Errno::OPNOTSUPP
-                    | Errno::BADF
-                    | Errno::OVERFLOW
-                    | Errno::TXTBSY,
-                ) => Ok(None),
-                copied => Ok(Some(copied?)),
-            }
-        });
-        match copied.await? {
-            // The kernel copies nothing from files without a length, such as those in /proc.
-            None => return Ok(Copied::Part(done)),
-            Some(0) if done == 0 => return Ok(Copied::Part(0)),
-            Some(0) => return Ok(Copied::All(done)),
-            Some(copied) => done += copied as u64,
-        }
-    }
+/// The permissions of the source, which only the standard library can make on Windows.
+#[cfg(windows)]
+async fn permissions(from: &File, _: &Metadata) -> io::Result<Permissions> {
+    let core = from.core().clone();
+    let found = from.engine().call(move || core.with_std(std::fs::File::metadata)).await?;
+    Ok(found.permissions())
 }
 
 /// Reads and writes from `done` on, up to the end of the source.

@@ -1,16 +1,18 @@
 //! Directories: creating, syncing, and removing them with their content. Listing is in
 //! `read_dir.rs`.
 
+#[cfg(unix)]
+mod remove_all;
+
 use super::path::Fs;
 use super::{File, OpenOptions};
 use crate::Engine;
+#[cfg(unix)]
+use remove_all::remove_all;
 use ringway_core::op;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
-use rustix::io::Errno;
-use std::ffi::{CStr, CString};
+#[cfg(windows)]
+use std::fs::remove_dir_all as remove_all;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Creates a directory: `mkdir(2)`, with permissions 0o777 less the umask.
@@ -85,7 +87,7 @@ impl Fs<'_> {
     /// Opens a directory, to list it, to sync it, or to begin paths at it.
     pub(super) async fn open_dir(self, path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).engine(self.engine);
+        options.read(true).directory().engine(self.engine);
         options.open(path).await
     }
 }
@@ -126,7 +128,7 @@ impl DirBuilder {
         self
     }
 
-    /// Sets the permissions, before the umask.
+    /// Sets the permissions, before the umask. Windows ignores them.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = mode;
         self
@@ -207,63 +209,4 @@ async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
 /// after the removal has started, the removal continues to its end.
 pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     Engine::global()?.fs().remove_dir_all(path).await
-}
-
-/// A directory that is being emptied.
-struct Level {
-    entries: Dir,
-    name: CString,
-}
-
-impl Level {
-    fn open(parent: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entries = Dir::new(openat(parent, name, flags, Mode::empty())?)?;
-        Ok(Self { entries, name: name.to_owned() })
-    }
-}
-
-/// Iterative, because a thread's stack is small and a tree may be deep.
-fn remove_all(path: &Path) -> io::Result<()> {
-    let top = CString::new(path.as_os_str().as_bytes())?;
-    if std::fs::symlink_metadata(path)?.is_symlink() {
-        return Ok(unlinkat(CWD, &*top, AtFlags::empty())?);
-    }
-    let mut levels = vec![Level::open(CWD, &top)?];
-    while let Some(level) = levels.last_mut() {
-        let Some(entry) = level.entries.next().transpose()? else {
-            let Some(done) = levels.pop() else { break };
-            let parent = levels.last().map_or(Ok(CWD), |level| level.entries.fd())?;
-            gone_is_fine(unlinkat(parent, &*done.name, AtFlags::REMOVEDIR))?;
-            continue;
-        };
-        let name = entry.file_name();
-        if [c".", c".."].contains(&name) {
-            continue;
-        }
-        let dir = level.entries.fd()?;
-        let below = match entry.file_type() {
-            // Some file systems do not report the type, and unlinking a directory may orphan its
-            // content.
-            FileType::Directory | FileType::Unknown => Level::open(dir.as_fd(), name),
-            _ => Err(Errno::NOTDIR),
-        };
-        match below {
-            Ok(below) => levels.push(below),
-            // For a symbolic link, older kernels return ELOOP.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                gone_is_fine(unlinkat(dir, name, AtFlags::empty()))?
-            }
-            Err(error) => gone_is_fine(Err(error))?,
-        }
-    }
-    Ok(())
-}
-
-/// If another program has already removed it, that is not an error.
-fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
-    match result {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -5,14 +5,13 @@ use super::op_result::{invalid, metadata, nothing};
 use super::{OpenOptions, TryLockError, op_result};
 use crate::Engine;
 use crate::engine::{Lane, OpFuture, OpResult, Schedule};
+#[cfg(unix)]
+use ringway_core::RawFd;
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
-use ringway_core::{CacheHint, File as CoreFile, Operation};
-use rustix::fs::{FlockOperation, Mode, Timespec, Timestamps, UTIME_OMIT, fchmod, flock, futimens};
+use ringway_core::{BorrowedFd, CacheHint, File as CoreFile, Operation, OwnedFd, errno};
 use std::fs::Permissions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,7 +159,7 @@ impl File {
 
     /// Returns length, type, permissions and times: `statx(2)`.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        metadata(self.run(op::statx_at(self.core(), "", AT_EMPTY_PATH)).await)
+        metadata(self.run(op::statx_at(self.core(), "", 0)).await)
     }
 
     /// Changes the permissions: `fchmod(2)`.
@@ -178,8 +177,7 @@ impl File {
     ///
     /// Errors: those of `fchmod(2)`. If the future is dropped, they may still be changed.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(permissions.mode());
-        self.call(move |file| Ok(fchmod(file, mode)?)).await
+        self.call(move |file| file.with_std(|file| file.set_permissions(permissions))).await
     }
 
     /// Changes the times of the last access and modification: `futimens(2)`. Times that are not set
@@ -200,11 +198,14 @@ impl File {
     /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot represent. If
     /// the future is dropped, they may still be changed.
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
-        let times = Timestamps {
-            last_access: timespec(times.accessed)?,
-            last_modification: timespec(times.modified)?,
-        };
-        self.call(move |file| Ok(futimens(file, &times)?)).await
+        let mut std = std::fs::FileTimes::new();
+        if let Some(time) = times.accessed {
+            std = std.set_accessed(time);
+        }
+        if let Some(time) = times.modified {
+            std = std.set_modified(time);
+        }
+        self.call(move |file| file.with_std(|file| file.set_times(std))).await
     }
 
     /// Changes the time of the last modification; as [`set_times`](Self::set_times).
@@ -217,7 +218,8 @@ impl File {
     ///
     /// Errors: EMFILE.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::from_fd(self.as_fd().try_clone_to_owned()?, self.engine()))
+        let file = self.core().with_std(std::fs::File::try_clone)?;
+        Ok(Self::from_fd(file.into(), self.engine()))
     }
 
     /// Takes an exclusive lock for this open file, if no other open file has it locked: `flock(2)`.
@@ -240,26 +242,18 @@ impl File {
     /// Errors: [`TryLockError::WouldBlock`] if another open file has it locked; those of
     /// `flock(2)`. If the future is dropped, the file may still be locked.
     pub async fn try_lock(&self) -> Result<(), TryLockError> {
-        self.flock(FlockOperation::NonBlockingLockExclusive).await
+        locked(self.call(CoreFile::try_lock).await)
     }
 
     /// As [`try_lock`](Self::try_lock), but takes a shared lock, which any number of open files can
     /// have.
     pub async fn try_lock_shared(&self) -> Result<(), TryLockError> {
-        self.flock(FlockOperation::NonBlockingLockShared).await
+        locked(self.call(CoreFile::try_lock_shared).await)
     }
 
     /// Releases this open file's lock; does nothing without one. Errors: those of `flock(2)`.
     pub async fn unlock(&self) -> io::Result<()> {
-        self.call(|file| Ok(flock(file, FlockOperation::Unlock)?)).await
-    }
-
-    async fn flock(&self, operation: FlockOperation) -> Result<(), TryLockError> {
-        let locked = self.call(move |file| Ok(flock(file, operation)?)).await;
-        locked.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => TryLockError::WouldBlock,
-            _ => TryLockError::Error(error),
-        })
+        self.call(CoreFile::unlock).await
     }
 
     /// Closes the file and reports the errors that only close reports (mostly on network file
@@ -280,7 +274,7 @@ impl File {
             )
             .await,
         ) {
-            Err(error) if error.raw_os_error() == Some(EBUSY) => Err(busy()),
+            Err(error) if error.raw_os_error() == Some(errno::EBUSY) => Err(busy()),
             result => result,
         }
     }
@@ -328,6 +322,11 @@ impl File {
             engine.sleep(pause).await?;
             pause = (pause * 2).min(MAX_PAUSE);
         }
+    }
+
+    /// Whether writes go to the end of the file, whatever their offset. Errors: those of `fcntl(2)`.
+    pub(crate) fn appends(&self) -> io::Result<bool> {
+        self.core().appends()
     }
 
     /// True for files and block devices, which have offsets and complete by themselves; false for
@@ -378,8 +377,6 @@ impl File {
 
 /// The longest pause between two checks whether operations still hold a file.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-const AT_EMPTY_PATH: i32 = rustix::fs::AtFlags::EMPTY_PATH.bits() as i32;
-const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 /// Wait for writeback in progress, start writeback, and wait for it.
 const SYNC_RANGE_ALL: u32 = 7;
 
@@ -407,26 +404,12 @@ impl FileTimes {
     }
 }
 
-/// Converts a time to the kernel's form: before 1970 the seconds are negative and the nanoseconds
-/// are not.
-fn timespec(time: Option<SystemTime>) -> io::Result<Timespec> {
-    let Some(time) = time else { return Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }) };
-    let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).ok(), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            let seconds = 0i64.checked_sub_unsigned(before.as_secs());
-            match before.subsec_nanos() {
-                0 => (seconds, 0),
-                nanoseconds => (
-                    seconds.and_then(|seconds| seconds.checked_sub(1)),
-                    1_000_000_000 - nanoseconds,
-                ),
-            }
-        }
-    };
-    let seconds = seconds.ok_or_else(|| invalid("the kernel cannot represent this time"))?;
-    Ok(Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() })
+/// What the caller of a lock learns.
+fn locked(result: io::Result<()>) -> Result<(), TryLockError> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => TryLockError::WouldBlock,
+        _ => TryLockError::Error(error),
+    })
 }
 
 /// As [`File::try_into_std`].
@@ -438,14 +421,30 @@ impl TryFrom<File> for std::fs::File {
     }
 }
 
-impl AsFd for File {
+#[cfg(unix)]
+impl std::os::fd::AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.core.as_fd()
     }
 }
 
-impl AsRawFd for File {
+#[cfg(unix)]
+impl std::os::fd::AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
         self.inner.core.as_raw_fd()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsHandle for File {
+    fn as_handle(&self) -> BorrowedFd<'_> {
+        self.inner.core.as_handle()
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsRawHandle for File {
+    fn as_raw_handle(&self) -> std::os::windows::io::RawHandle {
+        self.inner.core.as_raw_handle()
     }
 }

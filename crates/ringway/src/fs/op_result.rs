@@ -2,7 +2,7 @@
 
 use crate::engine::OpResult;
 use ringway_core::op::Vectored;
-use ringway_core::{Buffer, File, Reason, SpareCapacity, op};
+use ringway_core::{Buffer, Error, File, Reason, SpareCapacity, op};
 use std::io;
 
 /// The error for an operation that the queue refused.
@@ -10,6 +10,24 @@ fn refusal(reason: Reason) -> io::Error {
     match reason {
         Reason::Invalid(text) => io::Error::new(io::ErrorKind::InvalidInput, text),
         _ => io::Error::from_raw_os_error(reason.errno()),
+    }
+}
+
+/// The error of an operation that failed.
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+fn failure(error: Error) -> io::Error {
+    error.into()
+}
+
+/// The error of an operation that failed. What the system does not have is named.
+#[cfg(any(not(target_os = "linux"), ringway_portable))]
+fn failure(error: Error) -> io::Error {
+    match error.errno() {
+        ringway_core::errno::ENOSYS => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{}: this system does not have it", error.opcode()),
+        ),
+        _ => error.into(),
     }
 }
 
@@ -21,7 +39,7 @@ pub(super) fn invalid(text: impl Into<String>) -> io::Error {
 /// The number in a result: bytes transferred, readiness, or 0.
 pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
     match outcome {
-        Ok(done) => done.result.map_err(io::Error::from),
+        Ok(done) => done.result.map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),
     }
 }
@@ -34,7 +52,7 @@ pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
 /// Bytes transferred, and the buffer.
 pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
     let (result, buffer) = match outcome {
-        Ok(done) => (done.result.map_err(io::Error::from), done.into_buffer()),
+        Ok(done) => (done.result.map_err(failure), done.into_buffer()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_buffer()),
     };
     // In a forked child the operation belongs to the parent, and so does its buffer.
@@ -44,7 +62,7 @@ pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
 /// Bytes read, and the buffer that has grown by them.
 pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapacity) {
     let (result, spare) = match outcome {
-        Ok(done) => (done.result.map_err(io::Error::from), done.into_spare()),
+        Ok(done) => (done.result.map_err(failure), done.into_spare()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_spare()),
     };
     (result.map(|bytes| bytes as usize), spare.unwrap_or_else(|| SpareCapacity::from(Vec::new())))
@@ -53,7 +71,7 @@ pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapa
 /// Bytes transferred, and the buffers.
 pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
     let (result, buffers) = match outcome {
-        Ok(done) => (done.result.map_err(io::Error::from), done.into_vectored()),
+        Ok(done) => (done.result.map_err(failure), done.into_vectored()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_vectored()),
     };
     (result.map(|bytes| bytes as usize), buffers.map(Vectored::into_buffers).unwrap_or_default())
@@ -62,7 +80,7 @@ pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
 /// The opened file.
 pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
     match outcome {
-        Ok(done) => done.into_file().map_err(io::Error::from),
+        Ok(done) => done.into_file().map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),
     }
 }
@@ -70,7 +88,7 @@ pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
 /// The metadata from `statx(2)`.
 pub(super) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
     match outcome {
-        Ok(done) => done.into_metadata().map_err(io::Error::from),
+        Ok(done) => done.into_metadata().map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),
     }
 }

@@ -5,8 +5,6 @@ use super::{File, Metadata, local, op_result};
 use crate::Engine;
 use crate::engine::{Lane, OpFuture, Schedule, poll_proceed};
 use ringway_core::{NotOpened, op};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
-use rustix::io::Errno;
 use std::future::poll_fn;
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
@@ -39,28 +37,28 @@ pub struct OpenOptions {
 /// The kernel applies them to every component of the path in one call, so the path cannot be
 /// changed in between. They need kernel 5.6 and a seccomp filter that allows `openat2(2)`. Without
 /// that, opening fails with [`Unsupported`](io::ErrorKind::Unsupported); it never opens what the
-/// flags exclude.
+/// flags exclude. Systems other than Linux do not have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Resolve(u64);
 
 impl Resolve {
     /// The path must stay below the directory where it begins: no `..` above it, and no absolute
     /// path or absolute symbolic link. Otherwise the error is EXDEV.
-    pub const BENEATH: Self = Self(ResolveFlags::BENEATH.bits());
+    pub const BENEATH: Self = Self(0x08);
     /// The directory where the path begins is its root: `..` stops there, and absolute paths and
     /// symbolic links begin there. Not together with [`BENEATH`](Self::BENEATH) (EINVAL).
-    pub const IN_ROOT: Self = Self(ResolveFlags::IN_ROOT.bits());
+    pub const IN_ROOT: Self = Self(0x10);
     /// No symbolic link in the path (ELOOP). [`nofollow`](OpenOptions::nofollow) checks the last
     /// component only.
-    pub const NO_SYMLINKS: Self = Self(ResolveFlags::NO_SYMLINKS.bits());
+    pub const NO_SYMLINKS: Self = Self(0x04);
     /// No magic link such as those in `/proc/self/fd`, which lead to files rather than paths
     /// (ELOOP).
-    pub const NO_MAGICLINKS: Self = Self(ResolveFlags::NO_MAGICLINKS.bits());
+    pub const NO_MAGICLINKS: Self = Self(0x02);
     /// The path must not cross mount points, in either direction (EXDEV).
-    pub const NO_XDEV: Self = Self(ResolveFlags::NO_XDEV.bits());
+    pub const NO_XDEV: Self = Self(0x01);
     /// The kernel must have the whole path in its name cache (5.12); otherwise the error is EAGAIN,
     /// after some retries. Not for opens that create or truncate a file (EAGAIN).
-    pub const CACHED: Self = Self(ResolveFlags::CACHED.bits());
+    pub const CACHED: Self = Self(0x20);
 }
 
 impl BitOr for Resolve {
@@ -119,14 +117,16 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the permissions of a created file, before the umask. Default 0o666.
+    /// Sets the permissions of a created file, before the umask. Default 0o666. Windows ignores
+    /// them.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.inner.mode(mode);
         self
     }
 
-    /// Opens for direct I/O (`O_DIRECT`), which bypasses the page cache. Reads may have any offset
-    /// and length; writes must be aligned ([`File::alignment`]).
+    /// Opens for direct I/O (`O_DIRECT`; `F_NOCACHE` on macOS), which bypasses the page cache. Reads
+    /// may have any offset and length; writes must be aligned ([`File::alignment`]). On Windows,
+    /// opening the file then fails with Unsupported.
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
@@ -138,8 +138,15 @@ impl OpenOptions {
         self
     }
 
+    /// Fails with ENOTDIR if the path does not lead to a directory.
+    pub(super) fn directory(&mut self) -> &mut Self {
+        self.inner.directory(true);
+        self
+    }
+
     /// Sets further `O_*` flags of `open(2)`. An access mode in them (`O_WRONLY`, `O_RDWR`) is
-    /// ignored.
+    /// ignored. On Windows the flags are those of Linux on x86-64; flags that Windows has nothing
+    /// for are ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.inner.custom_flags(flags);
         self
@@ -264,35 +271,11 @@ impl OpenOptions {
             None => op::open(path, &self.inner),
         };
         let file = opened(OpFuture::new(&engine.inner, Schedule::Immediate(lane), operation).await);
-        let file = file.map_err(|error| self.explain(error))?;
+        let file = file.map_err(|error| match self.resolve {
+            Resolve(0) => error,
+            _ => explain_resolve(error),
+        })?;
         Ok(File::new(file, engine))
-    }
-
-    /// Explains an open that failed because `openat2(2)` is missing, which only
-    /// [`resolve`](Self::resolve) needs.
-    fn explain(&self, error: io::Error) -> io::Error {
-        let is_refused = || {
-            let opened = openat2(
-                CWD,
-                c"/",
-                OFlags::PATH | OFlags::CLOEXEC,
-                Mode::empty(),
-                ResolveFlags::empty(),
-            );
-            matches!(opened, Err(Errno::NOSYS | Errno::PERM))
-        };
-        let errno = Errno::from_io_error(&error);
-        if self.resolve == Resolve::default()
-            || !matches!(errno, Some(Errno::NOSYS | Errno::PERM))
-            || !is_refused()
-        {
-            return error;
-        }
-        let text = format!(
-            "OpenOptions::resolve needs openat2(2): use kernel 5.6 or later, and a seccomp filter \
-             that allows it ({error})"
-        );
-        io::Error::new(io::ErrorKind::Unsupported, text)
     }
 
     /// Whether the path leads to a FIFO, as far as `statx(2)` can determine.
@@ -304,7 +287,7 @@ impl OpenOptions {
         let found = op_result::metadata(
             OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), look).await,
         );
-        found.is_ok_and(|found| FileType::from_raw_mode(found.mode()) == FileType::Fifo)
+        found.is_ok_and(|found| found.file_type().is_fifo())
     }
 }
 
@@ -319,5 +302,59 @@ impl Engine {
         op_result::nothing(
             OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), operation).await,
         )
+    }
+}
+
+/// Explains an open that failed because `openat2(2)` is missing, which only
+/// [`OpenOptions::resolve`] needs.
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+fn explain_resolve(error: io::Error) -> io::Error {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    use rustix::io::Errno;
+    let is_refused = || {
+        let (flags, through) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::empty());
+        let opened = openat2(CWD, c"/", flags, Mode::empty(), through);
+        matches!(opened, Err(Errno::NOSYS | Errno::PERM))
+    };
+    let errno = Errno::from_io_error(&error);
+    if !matches!(errno, Some(Errno::NOSYS | Errno::PERM)) || !is_refused() {
+        return error;
+    }
+    let text = format!(
+        "OpenOptions::resolve needs openat2(2): use kernel 5.6 or later, and a seccomp filter \
+         that allows it ({error})"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
+/// Explains an open that failed because only Linux has `openat2(2)`.
+#[cfg(any(not(target_os = "linux"), ringway_portable))]
+fn explain_resolve(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::Unsupported => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "OpenOptions::resolve needs openat2(2), which only Linux has",
+        ),
+        _ => error,
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use rustix::fs::ResolveFlags;
+
+    #[test]
+    fn flags_are_those_of_the_kernel() {
+        for (flag, kernels) in [
+            (Resolve::BENEATH, ResolveFlags::BENEATH),
+            (Resolve::IN_ROOT, ResolveFlags::IN_ROOT),
+            (Resolve::NO_SYMLINKS, ResolveFlags::NO_SYMLINKS),
+            (Resolve::NO_MAGICLINKS, ResolveFlags::NO_MAGICLINKS),
+            (Resolve::NO_XDEV, ResolveFlags::NO_XDEV),
+            (Resolve::CACHED, ResolveFlags::CACHED),
+        ] {
+            assert_eq!(flag.0, kernels.bits());
+        }
     }
 }

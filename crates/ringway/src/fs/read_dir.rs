@@ -1,17 +1,24 @@
 //! Listing directories.
 
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+#[path = "read_dir/linux.rs"]
+mod listing;
+#[cfg(all(unix, any(not(target_os = "linux"), ringway_portable)))]
+#[path = "read_dir/unix.rs"]
+mod listing;
+#[cfg(windows)]
+#[path = "read_dir/windows.rs"]
+mod listing;
+
 use super::File;
 use super::path::{Fs, stat};
 use crate::Engine;
+use listing::Listing;
 use ringway_core::op::{self, FileType, Metadata};
-use rustix::fs::{AtFlags, RawDir};
-use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,6 +48,7 @@ impl Fs<'_> {
         let root = path.as_ref().to_owned();
         let file = self.open_dir(&root).await?;
         Ok(ReadDir {
+            listing: Listing::new(&file, &root)?,
             dir: Arc::new(OpenDir { file, root }),
             entries: VecDeque::new(),
             reading: None,
@@ -52,6 +60,7 @@ impl Fs<'_> {
 /// The entries of a directory. From [`read_dir`].
 pub struct ReadDir {
     dir: Arc<OpenDir>,
+    listing: Listing,
     entries: VecDeque<RawEntry>,
     /// A batch in flight. It is kept here, so that a dropped future loses no entry.
     reading: Option<Pin<Box<dyn Reading>>>,
@@ -68,15 +77,17 @@ struct OpenDir {
     root: PathBuf,
 }
 
-/// What `getdents64(2)` reports of an entry.
+/// What the system reports of an entry while it lists a directory.
 struct RawEntry {
     name: OsString,
+    #[cfg(unix)]
     ino: u64,
     kind: Option<FileType>,
 }
 
-/// The size of the buffer for one call.
-const BATCH: usize = 32 << 10;
+/// The size of one batch: of the kernel's buffer in bytes on Linux, elsewhere in entries.
+const BATCH: usize =
+    if cfg!(all(target_os = "linux", not(ringway_portable))) { 32 << 10 } else { 512 };
 
 impl ReadDir {
     /// Returns the next entry; `None` after the last one.
@@ -88,11 +99,8 @@ impl ReadDir {
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
         while self.entries.is_empty() && !self.is_over {
             let reading = self.reading.get_or_insert_with(|| {
-                let dir = self.dir.file.clone();
-                Box::pin(async move {
-                    let core = dir.core().clone();
-                    dir.engine().call(move || batch(&core)).await
-                })
+                let (dir, listing) = (self.dir.file.clone(), self.listing.clone());
+                Box::pin(async move { dir.engine().call(move || listing.batch()).await })
             });
             let read = reading.await;
             self.reading = None;
@@ -102,47 +110,6 @@ impl ReadDir {
         let entry = self.entries.pop_front();
         Ok(entry.map(|entry| DirEntry { dir: Arc::clone(&self.dir), entry }))
     }
-}
-
-/// Reads the next entries; none at the end.
-fn batch(dir: &ringway_core::File) -> io::Result<VecDeque<RawEntry>> {
-    let mut buffer = vec![MaybeUninit::uninit(); BATCH];
-    let mut entries = VecDeque::new();
-    // A batch may consist of `.` and `..` only.
-    while entries.is_empty() {
-        let mut raw = RawDir::new(dir, &mut buffer);
-        let mut any = false;
-        while let Some(entry) = raw.next() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                // The directory was removed; like std, treat it as empty.
-                Err(Errno::NOENT) => break,
-                Err(error) => return Err(error.into()),
-            };
-            any = true;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                let name = OsStr::from_bytes(name).to_owned();
-                entries.push_back(RawEntry {
-                    name,
-                    ino: entry.ino(),
-                    kind: kind(entry.file_type()),
-                });
-            }
-            if raw.is_buffer_empty() {
-                break;
-            }
-        }
-        if !any {
-            break;
-        }
-    }
-    Ok(entries)
-}
-
-/// Some file systems do not report the type.
-fn kind(kind: rustix::fs::FileType) -> Option<FileType> {
-    (kind != rustix::fs::FileType::Unknown).then(|| FileType::from_mode(kind.as_raw_mode()))
 }
 
 impl fmt::Debug for ReadDir {
@@ -168,7 +135,8 @@ impl DirEntry {
         self.entry.name.clone()
     }
 
-    /// Returns the inode number.
+    /// Returns the inode number. Not on Windows.
+    #[cfg(unix)]
     pub fn ino(&self) -> u64 {
         self.entry.ino
     }
@@ -190,8 +158,7 @@ impl DirEntry {
     /// Errors: those of `statx(2)`: NotFound if it has been removed.
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let dir = &self.dir.file;
-        let flags = AtFlags::SYMLINK_NOFOLLOW.bits() as i32;
-        stat(dir.engine(), op::statx_at(dir.core(), &self.entry.name, flags)).await
+        stat(dir.engine(), op::lstat_at(dir.core(), &self.entry.name)).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::{
     COPY_STEP, Lane, OpFuture, OpResult, Schedule, poll_proceed, poll_proceed_in_memory,
 };
 use ringway_core::op::{self, Position, Vectored};
-use ringway_core::{Buffer, Operation, Reason, SpareCapacity};
+use ringway_core::{Buffer, Operation, Reason, SpareCapacity, errno};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
@@ -20,7 +20,6 @@ const END_STEP: usize = 4096;
 
 /// A write of at most this many bytes is surely one request to the device.
 const ONE_REQUEST: u64 = 64 << 10;
-const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
 
 impl File {
     /// Reads at an offset (or at the file's current position, [`Position::Current`]) into `buffer`.
@@ -129,7 +128,9 @@ impl File {
             let write = op::write_dsync(self.core(), buffer, at).exact();
             let (result, back) = transfer(self.submit(write, len as usize).await);
             match result {
-                Err(error) if error.raw_os_error() == Some(EOPNOTSUPP) => self.set_no_dsync(),
+                Err(error) if error.raw_os_error() == Some(errno::EOPNOTSUPP) => {
+                    self.set_no_dsync()
+                }
                 result => return (whole(result, len, io::ErrorKind::WriteZero), back),
             }
             buffer = back;

@@ -11,7 +11,6 @@ use crate::engine::{COPY_STEP, poll_proceed_in_memory};
 use crate::fs::File;
 use crate::pool::Pool;
 use ringway_core::Buffer;
-use rustix::fs::{OFlags, fcntl_getfl};
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, SeekFrom};
@@ -461,7 +460,7 @@ impl Writer {
             return Ok(());
         }
         has_offsets(&self.file)?;
-        if fcntl_getfl(&self.file)?.contains(OFlags::APPEND) {
+        if self.file.appends()? {
             return invalid(
                 "writer: the file is open for appending; open it for writing, and start at its \
                  length",

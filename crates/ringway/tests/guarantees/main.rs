@@ -6,6 +6,10 @@
 //! `RINGWAY_STORM=60` runs the cancel storm for that many seconds. A test that cannot run here
 //! prints `skipped: why`; where `CI` is set, an unexpected skip fails.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 mod busy_workers;
 #[path = "../common/mod.rs"]
 mod common;

@@ -5,6 +5,10 @@
 //! `src/faults.rs` run the same calls with failures of single steps, because only they can replace
 //! the global engine.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod completeness;

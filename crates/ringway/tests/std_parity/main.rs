@@ -1,6 +1,10 @@
 //! Functions on paths return what those of `std::fs` return: both run with paths of every shape on
 //! equal directory trees, and the results, the errors and the trees afterwards are compared.
 
+// On Linux only: the helpers in `common` use its interfaces (direct I/O, `/proc`, fork, seccomp).
+// `portable.rs` has the tests for every system.
+#![cfg(target_os = "linux")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod comparison;

@@ -14,8 +14,8 @@ use super::Executor;
 use super::notifier::Notifier;
 use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
-use ringway_core::{OwnerProcess, with_signals_blocked};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringway_core::{BorrowedFd, OwnerProcess, wait, with_signals_blocked};
+use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -140,19 +140,15 @@ impl Reaper {
 
     /// Waits for the notifier or one of these shards. Returns the shards that are readable.
     fn wait(&self, shards: &[Shard], which: &[usize], limit: Option<Duration>) -> Vec<usize> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.notifier.fd(), PollFlags::IN)];
-        fds.extend(
-            which.iter().map(|at| PollFd::from_borrowed_fd(shards[*at].readable(), PollFlags::IN)),
-        );
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // If interrupted, it still checks the descriptors.
-        let _ = poll(&mut fds, limit.as_ref());
-        let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
-        if is_ready(&fds[0]) {
+        let mut fds = SmallVec::<[BorrowedFd<'_>; 8]>::new();
+        fds.push(self.notifier.fd());
+        fds.extend(which.iter().map(|at| shards[*at].readable()));
+        // If it fails, nothing is readable.
+        let ready = wait::readable(&fds, limit).unwrap_or_else(|_| vec![false; fds.len()]);
+        if ready[0] {
             self.notifier.clear();
         }
-        let ready = which.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
-        ready.map(|(at, _)| *at).collect()
+        which.iter().zip(&ready[1..]).filter(|(_, ready)| **ready).map(|(at, _)| *at).collect()
     }
 }
 

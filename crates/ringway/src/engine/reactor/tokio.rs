@@ -14,11 +14,12 @@ use crate::engine::shard::{Shard, lock};
 use crate::engine::sync::Mutex;
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
+pub(crate) use ::tokio::runtime::Id as RuntimeId;
 use ::tokio::runtime::{Handle, Id};
+use ringway_core::OwnedFd;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 

@@ -1,0 +1,120 @@
+//! A new file that takes its final name last. The replacement of a file, of which this is a part,
+//! is in `atomic.rs`.
+
+#[cfg(unix)]
+use super::unix as names;
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+use super::unnamed;
+#[cfg(windows)]
+use super::windows as names;
+use names::Directory;
+use ringway_core::{File as CoreFile, OwnerProcess};
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+
+/// A new file without its final name. Dropping it removes it.
+#[derive(Debug)]
+pub(in crate::fs) struct NewFile {
+    dir: Directory,
+    pub(super) file: CoreFile,
+    /// A forked child's copy removes nothing.
+    home: OwnerProcess,
+    /// The temporary name, if the file needs one.
+    name: Option<OsString>,
+}
+
+/// The most bytes of the final name in a temporary name.
+const MAX_PREFIX: usize = 200;
+/// The most names to try. One is enough unless someone guesses 64 random bits.
+const MAX_TRIES: usize = 16;
+
+impl NewFile {
+    pub(super) fn create(dir: Directory, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
+        #[cfg(all(target_os = "linux", not(ringway_portable)))]
+        if let Some(new) = Self::unnamed(dir.clone(), mode)? {
+            return Ok(new);
+        }
+        Self::named(dir, prefix, mode)
+    }
+
+    /// Creates a file without a name, if the file system supports it. If it fails, `named` is tried
+    /// and reports the error.
+    #[cfg(all(target_os = "linux", not(ringway_portable)))]
+    pub(in crate::fs) fn unnamed(dir: Directory, mode: Option<u32>) -> io::Result<Option<Self>> {
+        let Some(file) = unnamed::create(&dir, mode) else { return Ok(None) };
+        Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
+    }
+
+    /// Creates a file with a temporary name.
+    pub(in crate::fs) fn named(
+        dir: Directory,
+        prefix: &OsStr,
+        mode: Option<u32>,
+    ) -> io::Result<Self> {
+        let (name, file) = with_random_name(prefix, |name| names::create(&dir, name, mode))?;
+        Self { dir, file, home: OwnerProcess::current(), name: Some(name) }.with_mode(mode)
+    }
+
+    fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
+        if mode.is_some() {
+            // The umask may have removed permissions.
+            names::set_permissions(&self.file, mode)?;
+        }
+        Ok(self)
+    }
+
+    /// Gives the file its final name, replacing whatever has that name.
+    pub(in crate::fs) fn take_name(mut self, name: &OsStr) -> io::Result<()> {
+        #[cfg(all(target_os = "linux", not(ringway_portable)))]
+        if self.name.is_none() {
+            let link = |name: &OsStr| unnamed::link(&self.file, &self.dir, name);
+            match link(name) {
+                // A link cannot replace a name, so link a temporary name and rename it.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    self.name = Some(with_random_name(name, link)?.0);
+                }
+                linked => return linked,
+            }
+        }
+        if let Some(temporary) = &self.name {
+            names::rename(&self.dir, temporary, name)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name
+            && self.home.is_current()
+        {
+            // No task waits for the removal, so remove the name here or leave it.
+            let _ = names::remove(&self.dir, name);
+        }
+    }
+}
+
+/// Creates something under a name that is unpredictable and unused.
+fn with_random_name<T>(
+    prefix: &OsStr,
+    make: impl Fn(&OsStr) -> io::Result<T>,
+) -> io::Result<(OsString, T)> {
+    // Names have at most 255 bytes, or 255 UTF-16 units on Windows.
+    let prefix = prefix.to_string_lossy();
+    let end = prefix.len().min(MAX_PREFIX);
+    let end = (0..=end).rfind(|at| prefix.is_char_boundary(*at)).unwrap_or(0);
+    let prefix = &prefix[..end];
+    let mut tries = 0..MAX_TRIES;
+    loop {
+        // Its keys come from the system's random numbers.
+        let number = RandomState::new().build_hasher().finish();
+        let name = OsString::from(format!(".{prefix}.{number:016x}.tmp"));
+        match make(&name) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && tries.next().is_some() => {}
+            made => return Ok((name, made?)),
+        }
+    }
+}
