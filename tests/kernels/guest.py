@@ -4,8 +4,9 @@
     tests/kernels/guest.py bullseye --add target/release/ringway -- ringway probe
 
 The guest is an initramfs with busybox, tools for file systems and the files that are added. It has
-an NVMe disk with polled queues: namespace 1 holds an ext4 file system at /disk, which is TMPDIR;
-namespaces 2 and 3 are empty, with blocks of 512 and 4096 bytes. A virtio disk is at /virtio.
+an NVMe disk with polled queues: /dev/namespace1 holds an ext4 file system at /disk, which is
+TMPDIR; /dev/namespace2 and 3 are empty, with blocks of 512 and 4096 bytes. A virtio disk is at
+/virtio.
 """
 
 import argparse
@@ -138,6 +139,12 @@ def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, 
                       "discard=unmap", "-device", "virtio-blk-pci,drive=virtio"]
 
 
+def base(kernel: packages.Kernel) -> initramfs.Archive:
+    """The initramfs of a kernel, before anything is added. Fetches tools if it needs others."""
+    native = kernel.arch == initramfs.HOST
+    return initramfs.base(kernel, None if native else packages.fetch_tools(kernel.wanted, CACHE))
+
+
 def disk(path: pathlib.Path, size: int) -> None:
     """Makes the image of an empty disk, which takes no space."""
     with open(path, "wb") as image:
@@ -225,8 +232,8 @@ def main() -> int:
     """Runs one command in a guest, and ends with its status; 125 if the guest did not end it."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", help="bullseye, bookworm, trixie or sid")
-    parser.add_argument("--arch", default="amd64", choices=QEMU)
+    parser.add_argument("kernel", help="bullseye, bookworm, trixie, sid, or SUITE[-ARCH][:PACKAGE]; "
+                        "PACKAGE is a kernel's package in the suite, or the path of a .deb")
     parser.add_argument("--add", action="append", default=[], metavar="FILE[:PATH]",
                         help="a file or directory for the guest, in /bin if no PATH is given")
     parser.add_argument("--memory", type=int, default=6144, help="in MiB")
@@ -236,8 +243,8 @@ def main() -> int:
     parser.add_argument("--console", action="store_true", help="show the kernel's messages too")
     parser.add_argument("command", nargs="+", help="a command, or one argument for the shell")
     options = parser.parse_args()
-    kernel = packages.fetch(options.suite, options.arch, CACHE)
-    archive = initramfs.base(kernel)
+    kernel = packages.fetch(packages.Wanted.parse(options.kernel), CACHE)
+    archive = base(kernel)
     for entry in options.add:
         source, _, path = entry.partition(":")
         archive.add(pathlib.Path(source), path or f"/bin/{pathlib.Path(source).name}")

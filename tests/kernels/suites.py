@@ -15,7 +15,8 @@ SCRATCH = programs.BUILD / "tmp"
 # What Rust tests read at run time.
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
-AS_USER = "setpriv --reuid 1000 --regid 1000 --clear-groups "
+# (Its path in the guest: the one of busybox, which its shell prefers, changes no user.)
+AS_USER = "/usr/sbin/setpriv --reuid 1000 --regid 1000 --clear-groups "
 
 
 @dataclasses.dataclass
@@ -41,7 +42,11 @@ class Suite:
 # Surroundings of the conformance suite: a name, a title, and lines before and after it.
 XFS = "umount /virtio && mkfs.xfs -q -f /dev/vda && mount -t xfs /dev/vda /virtio && " \
     "chmod 1777 /virtio && export TMPDIR=/virtio"
-LOOP = "truncate -s 3G /disk/loop && loop=$(losetup --sector-size 4096 --direct-io=on -f --show " \
+DM = "umount /virtio && dmsetup create ringway --table " \
+    "\"0 $(blockdev --getsz /dev/vda) linear /dev/vda 0\" && mkfs.ext4 -q -F " \
+    "/dev/mapper/ringway && mount /dev/mapper/ringway /virtio && chmod 1777 /virtio && " \
+    "export TMPDIR=/virtio"
+LOOP = "truncate -s 3G /disk/loop && loop=$(/usr/sbin/losetup --sector-size 4096 --direct-io=on -f --show " \
     "/disk/loop) && mkfs.ext4 -q -b 4096 $loop && mkdir -p /loop && mount $loop /loop && " \
     "chmod 1777 /loop && export TMPDIR=/loop"
 NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
@@ -71,6 +76,20 @@ def rust(name: str, title: str, chosen: dict[str, pathlib.Path], *, before: str 
                 f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
                 f"exec $refuse {under}{path} --show-output {part}"), "libtest", seconds))
     return Suite(name, title, made, [*chosen.values(), *(files or [])])
+
+
+def bench_programs(command: pathlib.Path) -> list[Program]:
+    """The bench's matrix in small, every byte checked, on the NVMe disk."""
+    def line(options: str) -> str:
+        return (f"{command} bench --size 16m --runtime 50ms --ramp 0ms --repeat 1 --verify --quiet "
+                f"--scratch /disk --json /tmp/bench {options} >/tmp/text && cat /tmp/bench")
+
+    return [
+        Program("backends", line("--backend uring,kaio,threads,null --rw randread,randwrite "
+                                 "--direct 0,1 --depth 1,32"), "bench"),
+        Program("options", line("--backend uring --rw randread,randwrite --depth 8 --sqpoll 0,1 "
+                                "--iopoll 0,1 --fixed-buffers 0,1 --fixed-files 0,1"), "bench"),
+    ]
 
 
 def c_programs(build: pathlib.Path, under: str) -> list[Program]:
@@ -128,7 +147,8 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
     everything = [*sources, *examples, refuse]
 
     made.append(Suite("probe", "`ringway probe`", [
-        Program("probe", f"{built['ringway']} probe", "plain", 120)], [built["ringway"]]))
+        Program("probe", f"{built['ringway']} probe --json /disk", "probe", 120)],
+        [built["ringway"]]))
     made.append(rust("core", "Rust core", core, files=everything, seconds=1800))
     made.append(rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
                      files=everything))
@@ -137,10 +157,14 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
                      arguments="unrestricted"))
     made.append(rust("loop", "Rust core on a loop device with 4 KiB blocks", conformance,
                      before=LOOP, files=everything, arguments="unrestricted"))
+    made.append(rust("dm", "Rust core on a dm-linear target", conformance, before=DM,
+                     files=everything, arguments="unrestricted"))
     made.append(rust("no-uring", "Rust core without io_uring", conformance, before=no_uring,
                      files=everything, arguments="unrestricted"))
     made.append(rust("no-aio", "Rust core without io_uring and AIO", conformance,
                      before=f"{no_uring}\n{NO_AIO}", files=everything, arguments="unrestricted"))
+    made.append(Suite("bench", "`ringway bench`", bench_programs(built["ringway"]),
+                      [built["ringway"]]))
     made.append(Suite("soak", "soak", [Program(
         "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
     if want("c", "c-user"):
