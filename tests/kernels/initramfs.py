@@ -32,7 +32,8 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm /tmp /run /disk /virtio
 mount -t devpts pts /dev/pts
 mount -t tmpfs -o mode=1777 shm /dev/shm
-mount -t tmpfs -o mode=1777 tmp /tmp
+# (Not mounted: the programs are below it, if this repository is.)
+chmod 1777 /tmp
 ln -sf /proc/self/fd /dev/fd
 ip link set lo up
 for word in $(cat /proc/cmdline); do

@@ -24,6 +24,8 @@ import suites
 # The kernels that are tested if none are named.
 KERNELS = ["bullseye", "bookworm", "trixie", "sid", "trixie-arm64"]
 RESULTS = guest.CACHE / "results.json"
+# How often a guest that runs nothing is booted.
+BOOTS = 3
 PRINTING = threading.Lock()
 
 
@@ -41,8 +43,8 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
     machine = results.Machine(kernel.version, kernel.arch)
     owner = {f"{suite.name}/{program.name}": (suite, program)
              for suite in wanted for program in suite.programs}
-    waiting = list(owner)
-    while waiting:
+    waiting, boots_left = list(owner), BOOTS
+    while waiting and boots_left:
         archive = guest.base(kernel)
         archive.add_all({file for entry in waiting for file in owner[entry][0].files})
         commands = [guest.Command(entry, owner[entry][1].line, owner[entry][1].seconds)
@@ -64,9 +66,11 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
         (logs / name / "console").write_text(booted.console)
-        if len(waiting) == before:
+        if len(waiting) < before:
+            boots_left = BOOTS
+        else:
+            boots_left -= 1
             say(f"{name}: the guest runs nothing:\n{booted.console[-2000:]}")
-            break
     for entry in waiting:
         suite, program = owner[entry]
         add(found, suite, results.never_ran(program.name), None)
@@ -103,6 +107,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write docs/platforms.md's table")
     options = parser.parse_args()
     chosen = [packages.Wanted.parse(text) for text in options.kernels.split() or KERNELS]
+    unknown = [name for name in options.tests.split() if name not in suites.SUITES]
+    if unknown:
+        parser.error(f"no such suites: {' '.join(unknown)}; there are {' '.join(suites.SUITES)}")
     began = time.monotonic()
     logs = guest.CACHE / "logs"
     made = {}

@@ -53,6 +53,10 @@ NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
     "echo 2 >/proc/sys/kernel/io_uring_disabled; else refuse={refuse}; fi"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
+# The suites, in the order in which they run.
+RUST_TESTS = ["core", "core-user", "engine", "xfs", "loop", "dm", "no-uring", "no-aio"]
+SUITES = ["probe", *RUST_TESTS, "c", "c-user", "go", "go-user", "ocaml", "bench", "soak"]
+
 EXPECTED_SKIPS: list[Expected] = []
 # Programs that are left out, and why.
 EXCLUDED = {
@@ -115,7 +119,8 @@ def go_program(name: str, path: pathlib.Path, under: str) -> Program:
 def ocaml_programs(tests: pathlib.Path) -> list[Program]:
     """The OCaml tests that dune runs."""
     made = [
-        Program("queue_test", f"{tests}/ringway/queue_test.exe", "alcotest"),
+        Program("queue_test", f"export ALCOTEST_VERBOSE=true; {tests}/ringway/queue_test.exe",
+                "alcotest"),
         Program("conformance", f"export RINGWAY_CONFORMANCE={ROOT}/conformance; "
                 f"{tests}/ringway/conformance.exe", "plain"),
         Program("torture", f"OCAMLRUNPARAM=s=4k {tests}/ringway/torture.exe", "plain"),
@@ -123,7 +128,8 @@ def ocaml_programs(tests: pathlib.Path) -> list[Program]:
     for way in ("engine", "uring", "kaio", "threads"):
         for test in ("test_dispatcher", "test_file", "test_unix"):
             made.append(Program(f"{test} {way}",
-                                f"RINGWAY_TEST_WAY={way} {tests}/file/{test}.exe", "alcotest"))
+                                f"export ALCOTEST_VERBOSE=true; RINGWAY_TEST_WAY={way} "
+                                f"{tests}/file/{test}.exe", "alcotest"))
     return made
 
 
@@ -133,40 +139,10 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         return not wanted or any(name in wanted for name in names)
 
     made: list[Suite] = []
-    sources = [ROOT / source for source in SOURCES]
-    built = programs.rust(arch)
-    core = {name: path for name, path in built.items()
-            if name.startswith("ringway-core/") and name not in EXCLUDED}
-    for name, why in EXCLUDED.items():
-        print(f"left out: {name}: {why}")
-    engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
-    examples = [path for name, path in built.items() if "/examples/" in str(path)]
-    conformance = {CONFORMANCE: core[CONFORMANCE]}
-    refuse = programs.refuse(arch)
-    no_uring = NO_URING.format(refuse=refuse)
-    everything = [*sources, *examples, refuse]
-
-    made.append(Suite("probe", "`ringway probe`", [
-        Program("probe", f"{built['ringway']} probe --json /disk", "probe", 120)],
-        [built["ringway"]]))
-    made.append(rust("core", "Rust core", core, files=everything, seconds=1800))
-    made.append(rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
-                     files=everything))
-    made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
-    made.append(rust("xfs", "Rust core on XFS", conformance, before=XFS, files=everything,
-                     arguments="unrestricted"))
-    made.append(rust("loop", "Rust core on a loop device with 4 KiB blocks", conformance,
-                     before=LOOP, files=everything, arguments="unrestricted"))
-    made.append(rust("dm", "Rust core on a dm-linear target", conformance, before=DM,
-                     files=everything, arguments="unrestricted"))
-    made.append(rust("no-uring", "Rust core without io_uring", conformance, before=no_uring,
-                     files=everything, arguments="unrestricted"))
-    made.append(rust("no-aio", "Rust core without io_uring and AIO", conformance,
-                     before=f"{no_uring}\n{NO_AIO}", files=everything, arguments="unrestricted"))
-    made.append(Suite("bench", "`ringway bench`", bench_programs(built["ringway"]),
-                      [built["ringway"]]))
-    made.append(Suite("soak", "soak", [Program(
-        "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
+    if want(*RUST_TESTS):
+        made += rust_suites(arch, want("engine"))
+    if want("probe", "bench", "soak"):
+        made += command_suites(arch, soak, want("probe", "bench"), want("soak"))
     if want("c", "c-user"):
         build = programs.c(arch)
         files = [build, ROOT / "conformance", ROOT / "crates/ringway-c/scripts",
@@ -183,11 +159,55 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         tests = programs.ocaml()
         made.append(Suite("ocaml", "OCaml", ocaml_programs(tests),
                           [tests, ROOT / "conformance"]))
-    return [suite for suite in made if want(suite.name)]
+    order = {name: number for number, name in enumerate(SUITES)}
+    return sorted((suite for suite in made if want(suite.name)),
+                  key=lambda suite: order[suite.name])
 
 
-def check_names(names: list[str], known: list[str]) -> None:
-    """Refuses names of suites that do not exist."""
-    for name in names:
-        if name not in known:
-            raise SystemExit(f"run.py: there is no suite {shlex.quote(name)}")
+def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list[Suite]:
+    """The suites of the command line and of the soak."""
+    built = programs.rust(arch, [], ["ringway-cli"] * command + ["ringway-torture"] * with_soak)
+    made = []
+    if command:
+        ringway = built["ringway"]
+        made.append(Suite("probe", "`ringway probe`", [
+            Program("probe", f"{ringway} probe --json /disk", "probe", 240)], [ringway]))
+        made.append(Suite("bench", "`ringway bench`", bench_programs(ringway), [ringway]))
+    if with_soak:
+        made.append(Suite("soak", "soak", [Program(
+            "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
+    return made
+
+
+def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
+    """The suites of the Rust crates."""
+    crates = ["ringway-core"] + ["ringway"] * with_engine
+    built = programs.rust(arch, crates, [])
+    core = {name: path for name, path in built.items()
+            if name.startswith("ringway-core/") and name not in EXCLUDED}
+    for name, why in EXCLUDED.items():
+        print(f"left out: {name}: {why}")
+    conformance = {CONFORMANCE: core[CONFORMANCE]}
+    refuse = programs.refuse(arch)
+    no_uring = NO_URING.format(refuse=refuse)
+    examples = [path for path in built.values() if "/examples/" in str(path)]
+    everything = [*(ROOT / source for source in SOURCES), *examples, refuse]
+
+    def restricted(name: str, title: str, before: str) -> Suite:
+        return rust(name, title, conformance, before=before, files=everything,
+                    arguments="unrestricted")
+
+    made = [
+        rust("core", "Rust core", core, files=everything, seconds=1800),
+        rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
+             files=everything),
+        restricted("xfs", "Rust core on XFS", XFS),
+        restricted("loop", "Rust core on a loop device with 4 KiB blocks", LOOP),
+        restricted("dm", "Rust core on a dm-linear target", DM),
+        restricted("no-uring", "Rust core without io_uring", no_uring),
+        restricted("no-aio", "Rust core without io_uring and AIO", f"{no_uring}\n{NO_AIO}"),
+    ]
+    if with_engine:
+        engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
+        made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
+    return made
