@@ -74,7 +74,8 @@ for command in /commands/*; do
     test ! -e /proc/sys/kernel/io_uring_disabled || echo 0 >/proc/sys/kernel/io_uring_disabled
     echo 65536 >/proc/sys/fs/aio-max-nr
     cd /disk
-    "$command" >/run/output 2>&1 3>&- </dev/null
+    # (In a process without children, whose end would interrupt the opening of the pipe.)
+    (exec "$command" >/run/output 2>&1 3>&- </dev/null)
     status=$?
     # Something that was left running may hold the pipe open.
     (sleep 10; kill $copy) 2>/dev/null 3>&- &

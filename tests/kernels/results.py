@@ -185,7 +185,11 @@ READERS = {"libtest": libtest, "go": go, "c": c, "alcotest": alcotest, "plain": 
 def judge(program: str, kind: str, status: int | None, output: str, seconds: float,
           machine: Machine, suite: str, expected: list[Expected]) -> Outcome:
     """What a program that ended has shown."""
-    passed, failed, skips = READERS[kind](output)
+    passed, failed, found = READERS[kind](output)
+    # A test may say the same for each backend, with a name of its directory.
+    skips = list({(skip.test, skip.reason): skip for skip in (
+        Skip(skip.test, re.sub(r"/\.tmp\w+", "/.tmp", skip.reason)) for skip in found)}.values())
+    failed = list(dict.fromkeys(failed))
     outcome = Outcome(program, passed, failed, skips, seconds=seconds)
     if status is None:
         failed.append("the guest died")

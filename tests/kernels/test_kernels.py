@@ -57,6 +57,10 @@ class Results(unittest.TestCase):
         self.assertFalse(judge("libtest", 0, PASSED, "6.12.118-1").ok)
         self.assertFalse(judge("libtest", 0, PASSED, "5.10.262-1").ok)
         self.assertFalse(judge("libtest", 0, PASSED, suite="core-user").ok)
+        twice = PASSED.replace("skipped: only root may mount", "skipped: no disk /dev/shm/.tmpa1\n"
+                               "skipped: no disk /dev/shm/.tmpb2")
+        self.assertEqual(judge("libtest", 0, twice).skips,
+                         [results.Skip("b::c", "no disk /dev/shm/.tmp")])
         ignored = PASSED.replace("test a ... ok", "test a ... ignored, takes an hour")
         self.assertEqual(judge("libtest", 0, ignored).unexpected,
                          [results.Skip("a", "ignored: takes an hour")])
