@@ -73,8 +73,8 @@ EXPECTED_SKIPS = [
     Expected("go", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
     # What an ordinary user may not do.
     Expected("core-user", "only root may", "the suite runs as a user"),
-    # Tests that others run in a child process.
-    Expected("core", "ignored: uses up fs.aio-max-nr", "another test runs it alone"),
+    # Tests that run on demand.
+    Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
 ]
 # Programs that are left out, and why.
 EXCLUDED = {

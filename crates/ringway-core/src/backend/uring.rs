@@ -431,8 +431,7 @@ impl Uring {
                     woken = true;
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
-                } else if entry.result() != -libc::ETIME
-                    && token.0 as u32 == LINK_TIMEOUT.0 as u32
+                } else if entry.result() != -libc::ETIME && token.0 as u32 == LINK_TIMEOUT.0 as u32
                 {
                     // Usually the operation has completed. But if the thread that submitted it has
                     // ended, its timer is cancelled (ECANCELED), or finds no operation to cancel
