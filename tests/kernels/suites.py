@@ -15,6 +15,7 @@ SCRATCH = programs.BUILD / "tmp"
 # What Rust tests read at run time.
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
+POLLED = "ringway-core/polled"
 # (Its path in the guest: the one of busybox, which its shell prefers, changes no user.)
 AS_USER = "/usr/sbin/setpriv --reuid 1000 --regid 1000 --clear-groups "
 
@@ -46,18 +47,19 @@ DM = "umount /virtio && dmsetup create ringway --table " \
     "\"0 $(blockdev --getsz /dev/vda) linear /dev/vda 0\" && mkfs.ext4 -q -F " \
     "/dev/mapper/ringway && mount /dev/mapper/ringway /virtio && chmod 1777 /virtio && " \
     "export TMPDIR=/virtio"
-LOOP = "truncate -s 3G /disk/loop && loop=$(/usr/sbin/losetup --sector-size 4096 --direct-io=on -f --show " \
-    "/disk/loop) && mkfs.ext4 -q -b 4096 $loop && mkdir -p /loop && mount $loop /loop && " \
-    "chmod 1777 /loop && export TMPDIR=/loop"
+LOOP = "truncate -s 3G /disk/loop && loop=$(/usr/sbin/losetup --sector-size 4096 " \
+    "--direct-io=on -f --show /disk/loop) && mkfs.ext4 -q -b 4096 $loop && " \
+    "mkdir -p /loop && mount $loop /loop && chmod 1777 /loop && export TMPDIR=/loop"
 NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
     "echo 2 >/proc/sys/kernel/io_uring_disabled; else refuse={refuse}; fi"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
 # The suites, in the order in which they run.
-RUST_TESTS = ["core", "core-user", "engine", "xfs", "loop", "dm", "no-uring", "no-aio"]
+RUST_TESTS = ["conformance", "core", "core-user", "engine", "xfs", "loop", "dm", "no-uring",
+              "no-aio"]
 SUITES = ["probe", *RUST_TESTS, "c", "c-user", "go", "go-user", "ocaml", "bench", "soak"]
 
-ANY_CORE = "core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
+ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
 EXPECTED_SKIPS = [
     # What a kernel does not have.
     Expected(ANY_CORE, "no direct I/O on /dev/shm", "tmpfs has it from 6.6 on", before="6.6"),
@@ -201,7 +203,7 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     """The suites of the Rust crates."""
     crates = ["ringway-core"] + ["ringway"] * with_engine
     built = programs.rust(arch, crates, [])
-    core = {name: built[name] for name in sorted(built, key=lambda name: name != CONFORMANCE)
+    core = {name: path for name, path in built.items()
             if name.startswith("ringway-core/") and name not in EXCLUDED}
     for name, why in EXCLUDED.items():
         print(f"left out: {name}: {why}")
@@ -216,7 +218,11 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
                     arguments="unrestricted")
 
     made = [
-        rust("core", "Rust core", core, files=everything, seconds=1800),
+        rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", {
+            name: core[name] for name in (CONFORMANCE, POLLED)}, files=everything, seconds=1800),
+        rust("core", "Rust core: the other tests", {
+            name: path for name, path in core.items() if name not in (CONFORMANCE, POLLED)},
+            files=everything, seconds=1800),
         rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
              files=everything),
         restricted("xfs", "Rust core on XFS", XFS),
