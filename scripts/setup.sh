@@ -34,6 +34,13 @@ manual() {
 "
 }
 
+# Cross-compiling needs the standard library of the target.
+need_rust_target() {
+    libraries=$(rustc --print target-libdir --target "$1" 2>/dev/null)
+    [ -d "$libraries" ] ||
+        manual "Rust's library for $1 is missing. Install it with: rustup target add $1"
+}
+
 # The C compiler also links Rust programs. Linking needs the C library's start files.
 cc_works() {
     has cc && echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - 2>/dev/null
@@ -150,13 +157,18 @@ for need in "$@"; do
         services) getent services http >/dev/null 2>&1 || package /etc/services netbase ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
-        # For the guests of tests/kernels: their programs are this machine's.
+        # For the guests of tests/kernels: they have this machine's programs, or cross-compiled ones.
         guests)
             has qemu-system-x86_64 || package QEMU qemu-system-x86
             has busybox || package busybox busybox-static
             has setpriv || package setpriv util-linux
             has_mkfs || package mkfs.ext4 e2fsprogs
+            has qemu-system-aarch64 || package "QEMU for arm64" qemu-system-arm
+            has aarch64-linux-gnu-gcc ||
+                package "an arm64 compiler" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
             PATH=$PATH:/usr/sbin:/sbin has mkfs.xfs || package mkfs.xfs xfsprogs
+            PATH=$PATH:/usr/sbin:/sbin has dmsetup || package dmsetup dmsetup
+            need_rust_target aarch64-unknown-linux-gnu
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
             ;;
         dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;

@@ -44,6 +44,7 @@ type machine struct {
 	inFlight map[*Request]*inFlight
 	order    []*Request // In flight, in the order of their pushes.
 	spare    []*Request
+	barriers bool // From Linux 6.0 on, Close can cancel requests although a barrier waits.
 
 	pushed, delivered, orphaned int
 }
@@ -79,6 +80,7 @@ func (m *machine) open(options byte) {
 		skip(m.t, err)
 	}
 	m.ring = r
+	m.barriers = r.cancelNow()
 }
 
 func (m *machine) request() *Request {
@@ -275,7 +277,7 @@ func (m *machine) step(step, arg byte) {
 		one(q, &inFlight{kind: kind, place: -1, data: p})
 	case stepNop:
 		q := m.request().Nop()
-		if arg&1 != 0 {
+		if arg&1 != 0 && m.barriers {
 			q.Drain()
 		}
 		one(q, &inFlight{kind: kind, place: -1})

@@ -175,7 +175,8 @@ func (q *Request) Link() *Request { return q.modify(sqeLink) }
 func (q *Request) Hardlink() *Request { return q.modify(sqeHardlink) }
 
 // Drain makes the request a barrier (IOSQE_IO_DRAIN): it starts when all requests submitted before
-// it have completed, and requests submitted after it start when it has completed.
+// it have completed, and requests submitted after it start when it has completed. Before Linux 6.0
+// [Ring.Close] cannot cancel requests in flight while a barrier waits.
 func (q *Request) Drain() *Request { return q.modify(sqeDrain) }
 
 // Async makes the kernel pass the request to an io-wq worker without trying it during the

@@ -13,8 +13,8 @@ import packages
 REQUIRED = ["busybox", "mkfs.ext4"]
 TOOLS = ["mkfs.xfs", "losetup", "setpriv", "unshare", "fsfreeze", "mount", "umount", "dmsetup",
          "prlimit", "taskset", "blockdev"]
-# The program interpreter and libraries of programs for another architecture.
-CROSS_LIBRARIES = {"arm64": pathlib.Path("/usr/aarch64-linux-gnu/lib")}
+# Where the programs of another architecture seek libraries.
+LIBRARIES = {"arm64": "/lib/aarch64-linux-gnu", "amd64": "/lib/x86_64-linux-gnu"}
 HOST = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n" \
@@ -32,7 +32,8 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm /tmp /run /disk /virtio
 mount -t devpts pts /dev/pts
 mount -t tmpfs -o mode=1777 shm /dev/shm
-mount -t tmpfs -o mode=1777 tmp /tmp
+# (Not mounted: the programs are below it, if this repository is.)
+chmod 1777 /tmp
 ln -sf /proc/self/fd /dev/fd
 ip link set lo up
 for word in $(cat /proc/cmdline); do
@@ -44,12 +45,22 @@ for word in $(cat /proc/cmdline); do
     esac
 done
 for module in /modules/*; do
-    test ! -e "$module" || insmod "$module" || echo "cannot load $module"
+    test ! -e "$module" || insmod "$module" $(cat "/parameters/${module##*/}" 2>/dev/null) ||
+        echo "cannot load $module"
 done
 stty raw -echo <"$channel"
 exec 3>"$channel"
 echo "@$mark boot $(uname -r)" >&3
-mkfs.ext4 -q -F /dev/nvme0n1 && mount /dev/nvme0n1 /disk && chmod 1777 /disk ||
+# Namespaces are found in parallel: neither their order nor the end of the search is certain.
+for try in $(seq 50); do
+    for namespace in /sys/block/nvme*n*; do
+        disk=${namespace##*/}
+        test ! -b "/dev/$disk" || ln -sfn "/dev/$disk" "/dev/namespace$(cat "$namespace/nsid")"
+    done
+    test ! -e /dev/namespace3 || break
+    sleep 0.2
+done
+mkfs.ext4 -q -F /dev/namespace1 && mount /dev/namespace1 /disk && chmod 1777 /disk ||
     echo "no NVMe disk"
 test ! -e /dev/vda || { mkfs.ext4 -q -F /dev/vda && mount /dev/vda /virtio && chmod 1777 /virtio; }
 export TMPDIR=/disk
@@ -63,7 +74,8 @@ for command in /commands/*; do
     test ! -e /proc/sys/kernel/io_uring_disabled || echo 0 >/proc/sys/kernel/io_uring_disabled
     echo 65536 >/proc/sys/fs/aio-max-nr
     cd /disk
-    "$command" >/run/output 2>&1 3>&- </dev/null
+    # (In a process without children, whose end would interrupt the opening of the pipe.)
+    (exec "$command" >/run/output 2>&1 3>&- </dev/null)
     status=$?
     # Something that was left running may hold the pipe open.
     (sleep 10; kill $copy) 2>/dev/null 3>&- &
@@ -82,8 +94,9 @@ reboot -f
 class Archive:
     """Files of an initramfs."""
 
-    def __init__(self, arch: str):
-        self.arch = arch
+    def __init__(self, arch: str, tree: pathlib.Path | None = None):
+        """An archive for an architecture. If it is not this machine's, libraries are in a tree."""
+        self.arch, self.tree = arch, tree
         self.entries: dict[str, tuple[int, bytes]] = {}
 
     def directory(self, path: str, mode: int = 0o755) -> None:
@@ -113,10 +126,17 @@ class Archive:
             return
         data = source.read_bytes()
         self.file(path, data, stat.S_IMODE(source.stat().st_mode))
-        if data[:4] == b"\x7fELF" and self.arch == HOST:
-            for library in libraries(source):
-                if library not in self.entries:
-                    self.file(library, pathlib.Path(library).read_bytes(), 0o755)
+        if data[:4] == b"\x7fELF":
+            if self.tree is None:
+                self.libraries({library: pathlib.Path(library) for library in libraries(source)})
+            else:
+                self.libraries(foreign_libraries(source, self.arch, self.tree))
+
+    def libraries(self, found: dict[str, pathlib.Path]) -> None:
+        """Adds libraries, and those that they need, unless they are here."""
+        for path, source in found.items():
+            if path not in self.entries:
+                self.add(source, path)
 
     def add_all(self, sources: set[pathlib.Path]) -> None:
         """Adds files and directories at the paths that they have here."""
@@ -146,6 +166,23 @@ def libraries(program: pathlib.Path) -> list[str]:
     return re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x", result.stdout, re.MULTILINE)
 
 
+def foreign_libraries(program: pathlib.Path, arch: str,
+                      tree: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The same for a program of another architecture: each path, and the file in the tree."""
+    result = subprocess.run(["readelf", "-dl", program], capture_output=True, text=True,
+                            check=True)
+    names = re.findall(r"\(NEEDED\).*\[(.*)\]", result.stdout)
+    paths = [f"{LIBRARIES[arch]}/{name}" for name in names]
+    paths += re.findall(r"interpreter: (/[^\]]*)\]", result.stdout)
+    found = {}
+    for path in paths:
+        # Suites before trixie have the libraries outside /usr.
+        for place in (tree / "usr", tree):
+            if (place / path[1:]).is_file():
+                found[path] = place / path[1:]
+    return found
+
+
 def find_tool(name: str) -> pathlib.Path | None:
     """A program of this machine, also of the administrator's."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
@@ -155,28 +192,34 @@ def find_tool(name: str) -> pathlib.Path | None:
 def base(kernel: packages.Kernel, tools: pathlib.Path | None = None) -> Archive:
     """What each guest of a kernel has: busybox, tools, users, modules and the first program.
 
-    A guest of another architecture has the tools in a directory with an unpacked Debian.
+    A guest of another architecture has the tools in a directory with unpacked Debian packages.
     """
-    archive = Archive(kernel.arch)
+    archive = Archive(kernel.arch, tools)
     for directory in ("/proc", "/sys", "/dev", "/tmp", "/root", "/commands", "/modules"):
         archive.directory(directory)
     archive.link("/bin/sh", "busybox")
-    if tools is None:
-        for name in REQUIRED + TOOLS:
-            found = find_tool(name)
-            if found is not None:
-                archive.add(found.resolve(), f"/usr/sbin/{name}" if name != "busybox"
-                            else "/bin/busybox")
-            elif name in REQUIRED:
-                raise packages.FetchError(f"{name} is missing: install busybox-static, e2fsprogs")
-    else:
-        archive.add(tools, "")
+    for name in REQUIRED + TOOLS:
+        found = find_tool(name) if tools is None else unpacked_tool(tools, name)
+        if found is not None:
+            archive.add(found.resolve(), f"/usr/sbin/{name}" if name != "busybox"
+                        else "/bin/busybox")
+        elif name in REQUIRED:
+            raise packages.FetchError(f"{name} is missing: install busybox-static, e2fsprogs")
     archive.file("/init", INIT.encode(), 0o755)
     archive.file("/etc/passwd", PASSWD.encode())
     archive.file("/etc/group", GROUP.encode())
     archive.file("/etc/hosts", b"127.0.0.1 localhost\n")
     archive.file("/etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
     for number, module in enumerate(kernel.modules):
-        name = f"/modules/{number:02}-{packages.module_name(module)}"
-        archive.file(name, packages.module_bytes(module))
+        name = f"{number:02}-{packages.module_name(module)}"
+        archive.file(f"/modules/{name}", packages.module_bytes(module))
+        parameters = packages.PARAMETERS.get(packages.module_name(module))
+        if parameters:
+            archive.file(f"/parameters/{name}", parameters.encode())
     return archive
+
+
+def unpacked_tool(tree: pathlib.Path, name: str) -> pathlib.Path | None:
+    """A program in a directory with unpacked packages."""
+    places = [tree / place / name for place in ("usr/sbin", "usr/bin", "sbin", "bin")]
+    return next((place for place in places if place.is_file()), None)

@@ -1,4 +1,5 @@
-"""Debian's kernels: fetches the newest cloud kernel of a suite with apt and unpacks it.
+"""Debian's kernels: fetches one with apt and unpacks it, and the tools of guests of another
+architecture.
 
 apt runs with package lists and a cache of its own below target/kernels, so neither the machine's
 list of sources nor its installed packages matter. The mirror is DEBIAN_MIRROR, or else the one the
@@ -17,7 +18,11 @@ import subprocess
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 DEFAULT_MIRROR = "http://deb.debian.org/debian"
 # Modules that guests load where the kernel has them and has not built them in.
-MODULES = ["virtio_pci", "virtio_blk", "loop", "xfs", "dm_mod"]
+MODULES = ["virtio_pci", "virtio_blk", "nvme", "crc32c_generic", "ext4", "loop", "xfs", "dm_mod"]
+# Parameters of modules. The kernel's command line reaches only those that are built in.
+PARAMETERS = {"nvme": "poll_queues=1"}
+# The packages with the tools of a guest whose architecture is not this machine's.
+TOOLS = ["busybox-static", "e2fsprogs", "xfsprogs", "util-linux", "mount", "dmsetup", "libstdc++6"]
 
 
 class FetchError(Exception):
@@ -25,14 +30,42 @@ class FetchError(Exception):
 
 
 @dataclasses.dataclass
+class Wanted:
+    """A kernel to fetch: the newest cloud kernel of a suite, or a package of its own."""
+
+    suite: str
+    arch: str = "amd64"
+    package: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Wanted":
+        """Reads `SUITE[-ARCH][:PACKAGE]`. PACKAGE is a name in the suite or the path of a .deb."""
+        place, _, package = text.partition(":")
+        found = re.fullmatch(r"([a-z][a-z-]*?)(?:-(amd64|arm64))?", place)
+        if not found or not re.fullmatch(r"[\w./+~-]*", package):
+            raise FetchError(f"{text!r} is no kernel: use SUITE, SUITE-ARCH or SUITE:PACKAGE")
+        return cls(found[1], found[2] or "amd64", package)
+
+    @property
+    def name(self) -> str:
+        """The name of its results and of its directories."""
+        package = pathlib.Path(self.package).name.removesuffix(".deb")
+        return f"{self.suite}-{self.arch}" + (f"-{package}" if package else "")
+
+
+@dataclasses.dataclass
 class Kernel:
     """A kernel that was unpacked: its image and the modules to load, in that order."""
 
-    suite: str
-    arch: str
+    wanted: Wanted
     version: str
     image: pathlib.Path
     modules: list[pathlib.Path]
+
+    @property
+    def arch(self) -> str:
+        """Its architecture, as Debian writes it."""
+        return self.wanted.arch
 
 
 def mirrors() -> tuple[str, str]:
@@ -77,10 +110,13 @@ class Apt:
             (self.root / directory).mkdir(parents=True, exist_ok=True)
         main, security = mirrors()
         signed = f" [signed-by={KEYRING}]" if os.path.exists(KEYRING) else ""
-        sources = [f"deb{signed} {main} {self.suite} main"]
-        if self.suite != "sid":
-            sources.append(f"deb{signed} {security} {self.suite}-security main")
+        # Backports need their suite, and have no security updates of their own.
+        suite = self.suite.removesuffix("-backports")
+        sources = [f"deb{signed} {main} {name} main" for name in dict.fromkeys([suite, self.suite])]
+        if suite not in ("sid", "unstable", "experimental"):
+            sources.append(f"deb{signed} {security} {suite}-security main")
         (self.root / "sources.list").write_text("\n".join(sources) + "\n")
+        prefer = f'APT::Default-Release "{self.suite}";\n' if self.suite != suite else ""
         # The lists of a suite that gets no more updates are past their date.
         (self.root / "apt.conf").write_text(
             f'Dir::Etc::sourcelist "{self.root}/sources.list";\n'
@@ -90,7 +126,9 @@ class Apt:
             'Dir::State::status "/dev/null";\n'
             f'APT::Architecture "{self.arch}";\n'
             f'APT::Architectures "{self.arch}";\n'
+            f'{prefer}'
             'APT::Sandbox::User "root";\n'
+            'APT::Install-Recommends "false";\n'
             'Acquire::Languages "none";\n'
             'Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";\n'
             'Acquire::Check-Valid-Until "false";\n')
@@ -103,11 +141,24 @@ class Apt:
 
     def download(self, packages: list[str]) -> pathlib.Path:
         """Fetches packages and unpacks them over each other. Returns the directory."""
+        names = [name for name in packages if not name.endswith(".deb")]
+        if names:
+            self.run("apt-get", "download", *names)
+        return self.unpack([*self.root.glob("*.deb"),
+                            *(pathlib.Path(name) for name in packages if name.endswith(".deb"))])
+
+    def download_with_dependencies(self, packages: list[str]) -> pathlib.Path:
+        """Fetches packages with all that they depend on. Returns the directory."""
+        self.run("apt-get", "install", "--yes", "--download-only", *packages)
+        return self.unpack([*self.root.glob("cache/archives/*.deb")])
+
+    def unpack(self, files: list[pathlib.Path]) -> pathlib.Path:
+        """Unpacks packages over each other. Returns the directory."""
         tree = self.root / "tree"
-        self.run("apt-get", "download", *packages)
-        for package in sorted(self.root.glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", package, tree], check=True)
-            package.unlink()
+        for file in sorted(files):
+            subprocess.run(["dpkg-deb", "-x", file, tree], check=True)
+            if file.is_relative_to(self.root):
+                file.unlink()
         return tree
 
 
@@ -117,7 +168,8 @@ def kernel_packages(apt: Apt, package: str) -> list[str]:
     while waiting:
         name = waiting.pop()
         depends = apt.record(name).get("Depends", "")
-        if name != package:
+        # A metapackage has no files, and is named for no version.
+        if name != package or re.search(r"-[0-9]+[.]", name):
             names.append(name)
         for dependency in re.findall(r"(linux-(?:image|binary|modules)-[^ ,]+)", depends):
             if dependency not in names + waiting:
@@ -161,20 +213,23 @@ def load_order(files: list[pathlib.Path], wanted: list[str]) -> list[pathlib.Pat
     return order
 
 
-def fetch(suite: str, arch: str, cache: pathlib.Path, refresh: bool = False) -> Kernel:
-    """The newest kernel of a suite: from the cache, unless there is none or it is to be renewed."""
-    root = cache / "packages" / f"{suite}-{arch}"
+def fetch(wanted: Wanted, cache: pathlib.Path, refresh: bool = False) -> Kernel:
+    """A kernel: from the cache, unless there is none or it is to be renewed."""
+    root = cache / "packages" / wanted.name
     facts = root / "kernel.json"
     if refresh or not facts.exists():
-        shutil.rmtree(root, ignore_errors=True)
-        root.mkdir(parents=True)
-        apt = Apt(suite, arch, root)
-        apt.update()
-        package = f"linux-image-cloud-{arch}"
-        version = apt.record(package)["Version"]
-        tree = apt.download(kernel_packages(apt, package))
-        shutil.rmtree(root / "lists")
-        shutil.rmtree(root / "cache")
+        apt = fresh(wanted.suite, wanted.arch, root)
+        package = wanted.package or f"linux-image-cloud-{wanted.arch}"
+        if package.endswith(".deb"):
+            # Its modules are in it; newer kernels have them in packages that it depends on.
+            version = deb_version(pathlib.Path(package))
+            needed = [package]
+        else:
+            apt.update()
+            version = apt.record(package)["Version"]
+            needed = kernel_packages(apt, package)
+        tree = apt.download(needed)
+        clean(root)
         images = [*tree.glob("boot/vmlinu*"), *tree.glob("usr/lib/modules/*/vmlinu*")]
         if len(images) != 1:
             raise FetchError(f"{package} {version} has {len(images)} images, not one")
@@ -185,5 +240,40 @@ def fetch(suite: str, arch: str, cache: pathlib.Path, refresh: bool = False) -> 
             "modules": [str(module.relative_to(root.resolve())) for module in modules],
         }))
     known = json.loads(facts.read_text())
-    return Kernel(suite, arch, known["version"], root / known["image"],
+    return Kernel(wanted, known["version"], root / known["image"],
                   [root / module for module in known["modules"]])
+
+
+def fetch_tools(wanted: Wanted, cache: pathlib.Path) -> pathlib.Path:
+    """A directory with the tools for a guest of another architecture, and their libraries."""
+    root = cache / "packages" / f"tools-{wanted.suite}-{wanted.arch}"
+    done = root / "done"
+    if not done.exists():
+        apt = fresh(wanted.suite, wanted.arch, root)
+        apt.update()
+        apt.download_with_dependencies(TOOLS)
+        clean(root)
+        done.touch()
+    return root / "tree"
+
+
+def fresh(suite: str, arch: str, root: pathlib.Path) -> Apt:
+    """apt in an empty directory."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    return Apt(suite, arch, root)
+
+
+def clean(root: pathlib.Path) -> None:
+    """Removes what apt needed."""
+    for directory in ("lists", "cache"):
+        shutil.rmtree(root / directory, ignore_errors=True)
+
+
+def deb_version(file: pathlib.Path) -> str:
+    """The version of the package in a file."""
+    result = subprocess.run(["dpkg-deb", "-f", file, "Version"], capture_output=True, text=True,
+                            check=False)
+    if result.returncode != 0:
+        raise FetchError(f"{file} is no Debian package: {result.stderr.strip()}")
+    return result.stdout.strip()

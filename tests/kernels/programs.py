@@ -17,7 +17,6 @@ ROOT = guest.ROOT
 BUILD = guest.CACHE / "build"
 # Cargo's name of the target, and the compiler's prefix, if it is not this machine's.
 TRIPLES = {"arm64": ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-")}
-CRATES = ["ringway-core", "ringway", "ringway-torture", "ringway-cli"]
 
 
 def cargo(arch: str) -> dict[str, str]:
@@ -30,15 +29,20 @@ def cargo(arch: str) -> dict[str, str]:
     return environment
 
 
-def rust(arch: str) -> dict[str, pathlib.Path]:
-    """The Rust programs: tests as `crate/target`, binaries and examples by their names."""
+def rust(arch: str, tests: list[str], binaries: list[str]) -> dict[str, pathlib.Path]:
+    """Builds the tests and examples of crates, and the binaries of crates.
+
+    Returns the tests as `crate/target`, and binaries and examples by their names.
+    """
     programs = {}
-    packages = [word for crate in CRATES for word in ("-p", crate)]
-    common = ["--profile", "kernels", "--target-dir", str(BUILD), "--all-features",
-              "--message-format", "json-render-diagnostics", *packages]
-    for command in (["test", "--no-run", *common], ["build", "--bins", *common]):
-        result = subprocess.run(["cargo", *command], cwd=ROOT, env=cargo(arch), check=True,
-                                stdout=subprocess.PIPE, text=True)
+    for command, crates in ((["test", "--no-run"], tests), (["build", "--bins"], binaries)):
+        if not crates:
+            continue
+        result = subprocess.run(
+            ["cargo", *command, "--profile", "kernels", "--target-dir", str(BUILD),
+             "--all-features", "--message-format", "json-render-diagnostics",
+             *(word for crate in crates for word in ("-p", crate))],
+            cwd=ROOT, env=cargo(arch), check=True, stdout=subprocess.PIPE, text=True)
         for line in result.stdout.splitlines():
             message = json.loads(line)
             if not message.get("executable"):

@@ -1,25 +1,48 @@
-"""The results of all kernels: as lines, as a table, as JSON, and in docs/platforms.md."""
+"""The results of all kernels: as lines, as tables, as JSON, and in docs/platforms.md."""
 
 import dataclasses
 import json
 import pathlib
 
-from results import Outcome
+from results import Outcome, Skip
 
 BEGIN = "<!-- kernels: written by `make test-kernels WRITE=1` -->"
 END = "<!-- kernels: end -->"
+
+# Rows of the table of what is available: a title, a path in the JSON of `ringway probe`, and what
+# is done where it is refused.
+FEATURES = [
+    ("io_uring", "backends/uring", "kaio"),
+    *((f"`{flag}`", f"backends/uring/flags/{flag}", fallback) for flag, fallback in [
+        ("SUBMIT_ALL", "without it"),
+        ("COOP_TASKRUN", "without it"),
+        ("SINGLE_ISSUER", "without it"),
+        ("DEFER_TASKRUN", "`COOP_TASKRUN`"),
+        ("NO_SQARRAY", "without it"),
+        ("SQPOLL", "`io_uring_enter`"),
+        ("IOPOLL", "interrupts"),
+    ]),
+    ("fixed buffers, 8 MiB", "backends/uring/fixed_buffers/8388608", "ordinary buffers"),
+    ("fixed files", "backends/uring/options/fixed files", "ordinary descriptors"),
+    ("polled direct read, NVMe", "path/io_poll_read", "interrupts"),
+    ("direct read, ext4", "path/direct_read", "buffered reads, if the program opens it so"),
+    ("direct read of cached pages", "path/cached_read", "kaio"),
+    ("Linux AIO (kaio)", "backends/kaio", "threads"),
+    ("its completions in user space", "backends/kaio/user_ring", "`io_getevents`"),
+    ("threads", "backends/threads", ""),
+]
 
 
 @dataclasses.dataclass
 class KernelResult:
     """What ran on a kernel: the outcomes of each suite's programs."""
 
-    suite: str
-    arch: str
+    name: str
     version: str
     release: str
     suites: dict[str, list[Outcome]]
-    probe: str = ""
+    wanted: list[str] = dataclasses.field(default_factory=list)
+    probe: dict = dataclasses.field(default_factory=dict)
 
 
 def reasons(outcome: Outcome) -> str:
@@ -30,7 +53,7 @@ def reasons(outcome: Outcome) -> str:
 
 def line(kernel: KernelResult, name: str, outcomes: list[Outcome]) -> str:
     """The line of a suite on a kernel."""
-    return (f"{kernel.suite} {kernel.version} {kernel.arch}  {name}: {cell(outcomes)}, "
+    return (f"{kernel.name} {kernel.version}  {name}: {cell(outcomes)}, "
             f"{sum(outcome.seconds for outcome in outcomes):.0f} s")
 
 
@@ -44,53 +67,78 @@ def cell(outcomes: list[Outcome]) -> str:
     return f"{passed} passed" + (f", {skips} skipped" if skips else "")
 
 
+def markdown(rows: list[list[str]]) -> str:
+    """A table of Markdown; the first row is its head."""
+    return "\n".join("| " + " | ".join(row) + " |"
+                     for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
+
+
 def table(found: list[KernelResult], titles: dict[str, str]) -> str:
-    """A Markdown table: a row for each suite, a column for each kernel."""
-    head = ["suite", *(f"{kernel.version} {kernel.arch}" for kernel in found)]
-    rows = [head, ["---"] * len(head)]
-    for name, title in titles.items():
-        rows.append([title, *(cell(kernel.suites[name]) if name in kernel.suites else "not run"
-                              for kernel in found)])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    """What was run: a row for each suite, a column for each kernel."""
+    return markdown([["suite", *(f"{kernel.name} {kernel.version}" for kernel in found)], *(
+        [title, *(cell(kernel.suites[name]) if name in kernel.suites else "not run"
+                  for kernel in found)] for name, title in titles.items())])
 
 
-def all_passed(found: list[KernelResult], titles: dict[str, str]) -> bool:
-    """Whether every suite has run on every kernel, and passed."""
-    return bool(found) and bool(titles) and all(
-        kernel.suites.get(name) and all(outcome.ok for outcome in kernel.suites[name])
-        for kernel in found for name in titles)
+def available(found: list[KernelResult]) -> str:
+    """What each kernel has: a row for each feature, a column for each kernel."""
+    rows = [["feature", *(f"{kernel.name} {kernel.version}" for kernel in found), "else"]]
+    for title, path, fallback in FEATURES:
+        rows.append([title, *(has(kernel.probe, path) for kernel in found), fallback])
+    return markdown(rows)
 
 
-def merge(path: pathlib.Path, found: list[KernelResult], titles: dict[str, str]) -> dict:
-    """Writes the results as JSON, over those of earlier runs. Returns all of them."""
+def has(probe: dict, path: str) -> str:
+    """Whether a probe has found a feature."""
+    if not probe:
+        return "not run"
+    entry: object = probe
+    for name in path.split("/"):
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(entry, dict):
+        return "not probed"
+    return "yes" if entry["available"] else f"no ({entry['errno_name']})"
+
+
+def all_passed(found: list[KernelResult]) -> bool:
+    """Whether every wanted suite has run on every kernel, and passed."""
+    return bool(found) and all(
+        kernel.wanted and kernel.suites.get(name) and
+        all(outcome.ok for outcome in kernel.suites[name])
+        for kernel in found for name in kernel.wanted or [""])
+
+
+def merge(path: pathlib.Path, kernel: KernelResult, suite: str, title: str) -> None:
+    """Adds the results of a suite to those in a file. Those of an older kernel go."""
     known = json.loads(path.read_text()) if path.exists() else {"titles": {}, "kernels": {}}
-    known["titles"].update(titles)
-    for kernel in found:
-        name = f"{kernel.suite}-{kernel.arch}"
-        entry = known["kernels"].setdefault(name, {"suites": {}})
-        if entry.get("version") != kernel.version:
-            entry["suites"] = {}
-        entry.update(version=kernel.version, arch=kernel.arch, release=kernel.release,
-                     debian=kernel.suite)
-        if kernel.probe:
-            entry["probe"] = kernel.probe
-        for suite, outcomes in kernel.suites.items():
-            entry["suites"][suite] = [dataclasses.asdict(outcome) for outcome in outcomes]
+    known["titles"][suite] = title
+    entry = known["kernels"].setdefault(kernel.name, {"suites": {}})
+    if entry.get("version") != kernel.version:
+        entry["suites"], entry["probe"] = {}, {}
+    entry.update(version=kernel.version, release=kernel.release)
+    entry["probe"] = kernel.probe or entry["probe"]
+    entry["suites"][suite] = [dataclasses.asdict(outcome) for outcome in kernel.suites[suite]]
     path.write_text(json.dumps(known, indent=1))
-    return known
 
 
-def write(path: pathlib.Path, known: dict) -> None:
-    """Puts the table of all results between the two markers of a page."""
-    text = path.read_text()
-    before, rest = text.split(BEGIN)
+def write(page: pathlib.Path, found: pathlib.Path) -> None:
+    """Puts the tables of all results in a file between the two markers of a page."""
+    before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{page(known)}\n\n{END}{after}")
+    text = tables(json.loads(found.read_text()))
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
-def page(known: dict) -> str:
-    """The table of all results, as docs/platforms.md has it."""
-    kernels = [KernelResult(entry["debian"], entry["arch"], entry["version"], entry["release"], {
-        name: [Outcome(**outcome) for outcome in outcomes]
-        for name, outcomes in entry["suites"].items()}) for entry in known["kernels"].values()]
-    return table(kernels, known["titles"])
+def tables(known: dict) -> str:
+    """What is available and what was run on the kernels of a file with results."""
+    kernels = [KernelResult(name, entry["version"], entry["release"], {
+        suite: [read(outcome) for outcome in outcomes]
+        for suite, outcomes in entry["suites"].items()}, probe=entry["probe"])
+        for name, entry in known["kernels"].items()]
+    return f"{available(kernels)}\n\n{table(kernels, known['titles'])}"
+
+
+def read(outcome: dict) -> Outcome:
+    """An outcome that was written as JSON."""
+    return Outcome(**{**outcome, "skips": [Skip(**skip) for skip in outcome["skips"]],
+                      "unexpected": [Skip(**skip) for skip in outcome["unexpected"]]})

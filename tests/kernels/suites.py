@@ -15,7 +15,9 @@ SCRATCH = programs.BUILD / "tmp"
 # What Rust tests read at run time.
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
-AS_USER = "setpriv --reuid 1000 --regid 1000 --clear-groups "
+POLLED = "ringway-core/polled"
+# (Its path in the guest: the one of busybox, which its shell prefers, changes no user.)
+AS_USER = "/usr/sbin/setpriv --reuid 1000 --regid 1000 --clear-groups "
 
 
 @dataclasses.dataclass
@@ -41,14 +43,41 @@ class Suite:
 # Surroundings of the conformance suite: a name, a title, and lines before and after it.
 XFS = "umount /virtio && mkfs.xfs -q -f /dev/vda && mount -t xfs /dev/vda /virtio && " \
     "chmod 1777 /virtio && export TMPDIR=/virtio"
-LOOP = "truncate -s 3G /disk/loop && loop=$(losetup --sector-size 4096 --direct-io=on -f --show " \
-    "/disk/loop) && mkfs.ext4 -q -b 4096 $loop && mkdir -p /loop && mount $loop /loop && " \
-    "chmod 1777 /loop && export TMPDIR=/loop"
+DM = "umount /virtio && dmsetup create ringway --table " \
+    "\"0 $(blockdev --getsz /dev/vda) linear /dev/vda 0\" && mkfs.ext4 -q -F " \
+    "/dev/mapper/ringway && mount /dev/mapper/ringway /virtio && chmod 1777 /virtio && " \
+    "export TMPDIR=/virtio"
+LOOP = "truncate -s 3G /disk/loop && loop=$(/usr/sbin/losetup --sector-size 4096 " \
+    "--direct-io=on -f --show /disk/loop) && mkfs.ext4 -q -b 4096 $loop && " \
+    "mkdir -p /loop && mount $loop /loop && chmod 1777 /loop && export TMPDIR=/loop"
 NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
     "echo 2 >/proc/sys/kernel/io_uring_disabled; else refuse={refuse}; fi"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
-EXPECTED_SKIPS: list[Expected] = []
+# The suites, in the order in which they run.
+RUST_TESTS = ["conformance", "core", "core-user", "engine", "xfs", "loop", "dm", "no-uring",
+              "no-aio"]
+SUITES = ["probe", *RUST_TESTS, "c", "c-user", "go", "go-user", "ocaml", "bench", "soak"]
+
+ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
+EXPECTED_SKIPS = [
+    # What a kernel does not have.
+    Expected(ANY_CORE, "no direct I/O on /dev/shm", "tmpfs has it from 6.6 on", before="6.6"),
+    Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
+    Expected("go", "is older than 5.19|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
+             "what came with 5.11 to 6.0", before="6.0"),
+    Expected("go", "is older than 6.0", "what came with 6.0", before="6.0"),
+    Expected("go", "is older than 6.4", "what came with 6.4", before="6.4"),
+    Expected("go", "opcode 5[0-9]$", "what came with 6.5 to 6.11", before="6.12"),
+    # What a guest does not have.
+    Expected(ANY_CORE, "too little memory for a buffer over 4 GiB", "a guest has 6 GiB"),
+    Expected("go", "no C compiler", "its test compares with the headers of the build machine"),
+    Expected("go", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
+    # What an ordinary user may not do.
+    Expected("core-user", "only root may", "the suite runs as a user"),
+    # Tests that run on demand.
+    Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
+]
 # Programs that are left out, and why.
 EXCLUDED = {
     "ringway-core/enter": "it bounds processor time, which an emulated processor exceeds",
@@ -71,6 +100,20 @@ def rust(name: str, title: str, chosen: dict[str, pathlib.Path], *, before: str 
                 f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
                 f"exec $refuse {under}{path} --show-output {part}"), "libtest", seconds))
     return Suite(name, title, made, [*chosen.values(), *(files or [])])
+
+
+def bench_programs(command: pathlib.Path) -> list[Program]:
+    """The bench's matrix in small, every byte checked, on the NVMe disk."""
+    def line(options: str) -> str:
+        return (f"{command} bench --size 16m --runtime 50ms --ramp 0ms --repeat 1 --verify --quiet "
+                f"--scratch /disk --json /tmp/bench {options} >/tmp/text && cat /tmp/bench")
+
+    return [
+        Program("backends", line("--backend uring,kaio,threads,null --rw randread,randwrite "
+                                 "--direct 0,1 --depth 1,32"), "bench"),
+        Program("options", line("--backend uring --rw randread,randwrite --depth 8 --sqpoll 0,1 "
+                                "--iopoll 0,1 --fixed-buffers 0,1 --fixed-files 0,1"), "bench"),
+    ]
 
 
 def c_programs(build: pathlib.Path, under: str) -> list[Program]:
@@ -96,7 +139,8 @@ def go_program(name: str, path: pathlib.Path, under: str) -> Program:
 def ocaml_programs(tests: pathlib.Path) -> list[Program]:
     """The OCaml tests that dune runs."""
     made = [
-        Program("queue_test", f"{tests}/ringway/queue_test.exe", "alcotest"),
+        Program("queue_test", f"export ALCOTEST_VERBOSE=true; {tests}/ringway/queue_test.exe",
+                "alcotest"),
         Program("conformance", f"export RINGWAY_CONFORMANCE={ROOT}/conformance; "
                 f"{tests}/ringway/conformance.exe", "plain"),
         Program("torture", f"OCAMLRUNPARAM=s=4k {tests}/ringway/torture.exe", "plain"),
@@ -104,7 +148,8 @@ def ocaml_programs(tests: pathlib.Path) -> list[Program]:
     for way in ("engine", "uring", "kaio", "threads"):
         for test in ("test_dispatcher", "test_file", "test_unix"):
             made.append(Program(f"{test} {way}",
-                                f"RINGWAY_TEST_WAY={way} {tests}/file/{test}.exe", "alcotest"))
+                                f"export ALCOTEST_VERBOSE=true; RINGWAY_TEST_WAY={way} "
+                                f"{tests}/file/{test}.exe", "alcotest"))
     return made
 
 
@@ -114,35 +159,10 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         return not wanted or any(name in wanted for name in names)
 
     made: list[Suite] = []
-    sources = [ROOT / source for source in SOURCES]
-    built = programs.rust(arch)
-    core = {name: path for name, path in built.items()
-            if name.startswith("ringway-core/") and name not in EXCLUDED}
-    for name, why in EXCLUDED.items():
-        print(f"left out: {name}: {why}")
-    engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
-    examples = [path for name, path in built.items() if "/examples/" in str(path)]
-    conformance = {CONFORMANCE: core[CONFORMANCE]}
-    refuse = programs.refuse(arch)
-    no_uring = NO_URING.format(refuse=refuse)
-    everything = [*sources, *examples, refuse]
-
-    made.append(Suite("probe", "`ringway probe`", [
-        Program("probe", f"{built['ringway']} probe", "plain", 120)], [built["ringway"]]))
-    made.append(rust("core", "Rust core", core, files=everything, seconds=1800))
-    made.append(rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
-                     files=everything))
-    made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
-    made.append(rust("xfs", "Rust core on XFS", conformance, before=XFS, files=everything,
-                     arguments="unrestricted"))
-    made.append(rust("loop", "Rust core on a loop device with 4 KiB blocks", conformance,
-                     before=LOOP, files=everything, arguments="unrestricted"))
-    made.append(rust("no-uring", "Rust core without io_uring", conformance, before=no_uring,
-                     files=everything, arguments="unrestricted"))
-    made.append(rust("no-aio", "Rust core without io_uring and AIO", conformance,
-                     before=f"{no_uring}\n{NO_AIO}", files=everything, arguments="unrestricted"))
-    made.append(Suite("soak", "soak", [Program(
-        "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
+    if want(*RUST_TESTS):
+        made += rust_suites(arch, want("engine"))
+    if want("probe", "bench", "soak"):
+        made += command_suites(arch, soak, want("probe", "bench"), want("soak"))
     if want("c", "c-user"):
         build = programs.c(arch)
         files = [build, ROOT / "conformance", ROOT / "crates/ringway-c/scripts",
@@ -159,11 +179,59 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         tests = programs.ocaml()
         made.append(Suite("ocaml", "OCaml", ocaml_programs(tests),
                           [tests, ROOT / "conformance"]))
-    return [suite for suite in made if want(suite.name)]
+    order = {name: number for number, name in enumerate(SUITES)}
+    return sorted((suite for suite in made if want(suite.name)),
+                  key=lambda suite: order[suite.name])
 
 
-def check_names(names: list[str], known: list[str]) -> None:
-    """Refuses names of suites that do not exist."""
-    for name in names:
-        if name not in known:
-            raise SystemExit(f"run.py: there is no suite {shlex.quote(name)}")
+def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list[Suite]:
+    """The suites of the command line and of the soak."""
+    built = programs.rust(arch, [], ["ringway-cli"] * command + ["ringway-torture"] * with_soak)
+    made = []
+    if command:
+        ringway = built["ringway"]
+        made.append(Suite("probe", "`ringway probe`", [
+            Program("probe", f"{ringway} probe --json /disk", "probe", 240)], [ringway]))
+        made.append(Suite("bench", "`ringway bench`", bench_programs(ringway), [ringway]))
+    if with_soak:
+        made.append(Suite("soak", "soak", [Program(
+            "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
+    return made
+
+
+def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
+    """The suites of the Rust crates."""
+    crates = ["ringway-core"] + ["ringway"] * with_engine
+    built = programs.rust(arch, crates, [])
+    core = {name: path for name, path in built.items()
+            if name.startswith("ringway-core/") and name not in EXCLUDED}
+    for name, why in EXCLUDED.items():
+        print(f"left out: {name}: {why}")
+    conformance = {CONFORMANCE: core[CONFORMANCE]}
+    refuse = programs.refuse(arch)
+    no_uring = NO_URING.format(refuse=refuse)
+    examples = [path for path in built.values() if "/examples/" in str(path)]
+    everything = [*(ROOT / source for source in SOURCES), *examples, refuse]
+
+    def restricted(name: str, title: str, before: str) -> Suite:
+        return rust(name, title, conformance, before=before, files=everything,
+                    arguments="unrestricted")
+
+    made = [
+        rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", {
+            name: core[name] for name in (CONFORMANCE, POLLED)}, files=everything, seconds=1800),
+        rust("core", "Rust core: the other tests", {
+            name: path for name, path in core.items() if name not in (CONFORMANCE, POLLED)},
+            files=everything, seconds=1800),
+        rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
+             files=everything),
+        restricted("xfs", "Rust core on XFS", XFS),
+        restricted("loop", "Rust core on a loop device with 4 KiB blocks", LOOP),
+        restricted("dm", "Rust core on a dm-linear target", DM),
+        restricted("no-uring", "Rust core without io_uring", no_uring),
+        restricted("no-aio", "Rust core without io_uring and AIO", f"{no_uring}\n{NO_AIO}"),
+    ]
+    if with_engine:
+        engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
+        made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
+    return made

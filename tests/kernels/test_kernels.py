@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of the harness itself, without a guest: what must count as a failure does."""
 
+import json
 import pathlib
 import struct
 import tempfile
@@ -11,7 +12,7 @@ import initramfs
 import packages
 import report
 import results
-from results import Expected
+from results import Expected, Machine
 
 PASSED = """
 running 2 tests
@@ -30,12 +31,14 @@ test a ... ok
 test b ... FAILED
 test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
 """
-ROOT_ONLY = [Expected("bookworm|sid", "core", "only root may", "the suite runs as a user")]
+ROOT_ONLY = [Expected("core", "only root may", "the suite runs as a user", "5.19", "6.6")]
 
 
-def judge(kind: str, status: int | None, output: str, kernel: str = "bookworm"):
-    """The outcome of a program of suite core."""
-    return results.judge("program", kind, status, output, 1.0, kernel, "core", ROOT_ONLY)
+def judge(kind: str, status: int | None, output: str, version: str = "6.1.192-2",
+          suite: str = "core"):
+    """The outcome of a program."""
+    return results.judge("program", kind, status, output, 1.0, Machine(version, "amd64"), suite,
+                         ROOT_ONLY)
 
 
 class Results(unittest.TestCase):
@@ -48,7 +51,19 @@ class Results(unittest.TestCase):
         self.assertEqual(outcome.skips, [results.Skip("b::c", "only root may mount")])
 
     def test_an_unexpected_skip(self):
-        self.assertFalse(judge("libtest", 0, PASSED, "trixie").ok)
+        self.assertTrue(judge("libtest", 0, PASSED, "5.19").ok)
+        self.assertTrue(judge("libtest", 0, PASSED, "6.5.99-1").ok)
+        self.assertFalse(judge("libtest", 0, PASSED, "6.6.1-1").ok)
+        self.assertFalse(judge("libtest", 0, PASSED, "6.12.118-1").ok)
+        self.assertFalse(judge("libtest", 0, PASSED, "5.10.262-1").ok)
+        self.assertFalse(judge("libtest", 0, PASSED, suite="core-user").ok)
+        twice = PASSED.replace("skipped: only root may mount", "skipped: no disk /dev/shm/.tmpa1\n"
+                               "skipped: no disk /dev/shm/.tmpb2")
+        self.assertEqual(judge("libtest", 0, twice).skips,
+                         [results.Skip("b::c", "no disk /dev/shm/.tmp")])
+        ignored = PASSED.replace("test a ... ok", "test a ... ignored, takes an hour")
+        self.assertEqual(judge("libtest", 0, ignored).unexpected,
+                         [results.Skip("a", "ignored: takes an hour")])
         self.assertFalse(judge("libtest", 0, PASSED.replace("only root", "nobody")).ok)
 
     def test_a_failed_test(self):
@@ -58,7 +73,8 @@ class Results(unittest.TestCase):
 
     def test_a_program_that_prints_nothing(self):
         for kind in results.READERS:
-            self.assertEqual(judge(kind, 0, "").failed, ["no test ran"], kind)
+            self.assertFalse(judge(kind, 0, "").ok, kind)
+        self.assertEqual(judge("libtest", 0, "").failed, ["no test ran"])
 
     def test_a_program_that_dies(self):
         for kind in results.READERS:
@@ -76,6 +92,13 @@ class Results(unittest.TestCase):
         self.assertTrue(outcome.ok)
         self.assertEqual((outcome.passed, outcome.skips),
                          (1, [results.Skip("TestB", "only root may mount")]))
+        # A passing test may leave a part out, and a skip without a reason is none that is right.
+        part = "=== RUN   TestA\n    a_test.go:7: skipped: no fallocate\n--- PASS: TestA (0.01s)\n"
+        self.assertEqual(judge("go", 0, part).unexpected,
+                         [results.Skip("TestA", "no fallocate")])
+        bare = "=== RUN   TestA\n--- SKIP: TestA (0.00s)\n--- PASS: TestB (0.01s)\n"
+        self.assertEqual(judge("go", 0, bare).unexpected,
+                         [results.Skip("TestA", "it gives no reason")])
         self.assertEqual(judge("go", 1, "--- FAIL: TestC (1s)\nFAIL\n").failed, ["TestC"])
 
     def test_c(self):
@@ -86,6 +109,35 @@ class Results(unittest.TestCase):
         self.assertEqual(failed.failed, ["fork.c"])
         # A test that is not run in this mode says so, and counts as no test.
         self.assertFalse(judge("c", 0, "tests/fork.c: not run in mode plain, because\n").ok)
+
+
+    def test_a_probe(self):
+        def report(uring, threads=True):
+            return json.dumps({"backends": {
+                "uring": uring, "threads": {"available": threads}}})
+
+        self.assertTrue(judge("probe", 0, report({"available": True})).ok)
+        refused = {"available": False, "errno": 1, "meaning": "a filter", "fix": "allow it"}
+        self.assertTrue(judge("probe", 0, report(refused)).ok)
+        silent = {"available": True, "flags": {"SQPOLL": {**refused, "fix": ""}}}
+        self.assertEqual(judge("probe", 0, report(silent)).failed,
+                         ["uring flags SQPOLL is refused without an explanation"])
+        self.assertFalse(judge("probe", 0, report(refused, threads=False)).ok)
+        self.assertFalse(judge("probe", 0, "backend uring").ok)
+
+    def test_a_bench(self):
+        def report(error, operations, not_run=()):
+            return json.dumps({"jobs": [{"jobname": "a", "error": error,
+                                         "ringway": {"ops": operations}}],
+                               "ringway": {"not_run": list(not_run)}})
+
+        self.assertEqual(judge("bench", 0, report(0, 5)).passed, 1)
+        self.assertFalse(judge("bench", 0, report(5, 5)).ok)
+        self.assertFalse(judge("bench", 0, report(0, 0)).ok)
+        self.assertFalse(judge("bench", 4, report(0, 5)).ok)
+        refused = [{"jobname": "b", "notes": ["no io_uring"]}]
+        self.assertEqual(judge("bench", 0, report(0, 5, refused)).unexpected,
+                         [results.Skip("b", "no io_uring")])
 
 
 class Channel(unittest.TestCase):
@@ -115,20 +167,20 @@ class Channel(unittest.TestCase):
 class Reports(unittest.TestCase):
     """Which results make the whole run pass."""
 
-    def kernel(self, suites):
+    def kernel(self, suites, wanted=("core", "c"), probe=None):
         """The result of a kernel."""
-        return report.KernelResult("bookworm", "amd64", "6.1.1-1", "6.1", suites)
+        return report.KernelResult("bookworm-amd64", "6.1.1-1", "6.1", suites, list(wanted),
+                                   probe or {})
 
     def test_a_suite_that_is_missing(self):
         good = [results.Outcome("program", 3)]
-        titles = {"core": "Rust core", "c": "C"}
-        self.assertTrue(report.all_passed([self.kernel({"core": good, "c": good})], titles))
-        self.assertFalse(report.all_passed([self.kernel({"core": good})], titles))
-        self.assertFalse(report.all_passed([self.kernel({"core": good, "c": []})], titles))
+        self.assertTrue(report.all_passed([self.kernel({"core": good, "c": good})]))
+        self.assertFalse(report.all_passed([self.kernel({"core": good})]))
+        self.assertFalse(report.all_passed([self.kernel({"core": good, "c": []})]))
         bad = [results.Outcome("program", 3, failed=["a"])]
-        self.assertFalse(report.all_passed([self.kernel({"core": good, "c": bad})], titles))
-        self.assertFalse(report.all_passed([], titles))
-        self.assertFalse(report.all_passed([self.kernel({})], {}))
+        self.assertFalse(report.all_passed([self.kernel({"core": good, "c": bad})]))
+        self.assertFalse(report.all_passed([]))
+        self.assertFalse(report.all_passed([self.kernel({}, ())]))
 
     def test_the_table(self):
         bad = [results.Outcome("p", 3, failed=["a"]), results.Outcome("q", 3)]
@@ -136,17 +188,39 @@ class Reports(unittest.TestCase):
         self.assertIn("| Rust core | FAILED (1 of 2 programs) |", text)
         self.assertIn("| C | not run |", text)
 
+    def test_what_is_available(self):
+        probe = {"backends": {
+            "uring": {"available": True, "flags": {
+                "SQPOLL": {"available": False, "errno_name": "EPERM"}}},
+            "threads": {"available": True}}}
+        text = report.available([self.kernel({}, probe=probe), self.kernel({})])
+        self.assertIn("| io_uring | yes | not run | kaio |", text)
+        self.assertIn("| `SQPOLL` | no (EPERM) | not run | `io_uring_enter` |", text)
+        self.assertIn("| `IOPOLL` | not probed | not run |", text)
+
     def test_the_page(self):
         with tempfile.TemporaryDirectory() as directory:
-            page = pathlib.Path(directory) / "page.md"
+            page, found = pathlib.Path(directory) / "page.md", pathlib.Path(directory) / "found"
             page.write_text(f"a\n{report.BEGIN}\nold\n{report.END}\nz\n")
-            good = self.kernel({"core": [results.Outcome("program", 3)]})
-            known = report.merge(pathlib.Path(directory) / "j", [good], {"core": "Rust core"})
-            report.write(page, known)
+            skip = results.Skip("a", "no disk")
+            good = self.kernel({"core": [results.Outcome("program", 3, skips=[skip])]},
+                               probe={"backends": {"uring": {"available": True}}})
+            report.merge(found, good, "core", "Rust core")
+            # A run of another suite keeps the results of the first one, and its probe.
+            again = self.kernel({"c": [results.Outcome("program", 5, unexpected=[skip])]})
+            report.merge(found, again, "c", "C")
+            report.write(page, found)
             text = page.read_text()
-            self.assertIn("| Rust core | 3 passed |", text)
+            self.assertIn("| Rust core | 3 passed, 1 skipped |", text)
+            self.assertIn("| C | FAILED (1 of 1 programs) |", text)
+            self.assertIn("| io_uring | yes |", text)
             self.assertNotIn("old", text)
             self.assertTrue(text.startswith("a\n") and text.endswith("\nz\n"))
+            # Those of another version are not this kernel's.
+            again.version = "6.1.2-1"
+            report.merge(found, again, "c", "C")
+            self.assertEqual(list(json.loads(found.read_text())["kernels"]["bookworm-amd64"]
+                                  ["suites"]), ["c"])
 
 
 class Images(unittest.TestCase):
@@ -168,6 +242,34 @@ class Images(unittest.TestCase):
             at = (at + 110 + name + 3) // 4 * 4
             at = (at + length + 3) // 4 * 4
         self.assertEqual(names, [("bin", 0), ("bin/x", 5), ("TRAILER!!!", 0)])
+
+    def test_names_of_kernels(self):
+        wanted = packages.Wanted.parse
+        self.assertEqual(wanted("bookworm"), packages.Wanted("bookworm", "amd64"))
+        self.assertEqual(wanted("trixie-arm64"), packages.Wanted("trixie", "arm64"))
+        self.assertEqual(wanted("bookworm-backports"), packages.Wanted("bookworm-backports"))
+        self.assertEqual(wanted("bookworm-backports-arm64:linux-image-6.12.9+bpo-arm64"),
+                         packages.Wanted("bookworm-backports", "arm64",
+                                         "linux-image-6.12.9+bpo-arm64"))
+        self.assertEqual(wanted("sid:a/linux.deb").name, "sid-amd64-linux")
+        for text in ("", "6.1", "sid:a b", ":x"):
+            with self.assertRaises(packages.FetchError):
+                wanted(text)
+
+    def test_packages_of_a_kernel(self):
+        class Records:
+            """An archive with a few packages."""
+            known = {"linux-image-cloud-amd64": "linux-image-7.2-cloud-amd64 (= 7.2-1)",
+                     "linux-image-7.2-cloud-amd64": "kmod, linux-binary-7.2, linux-modules-7.2",
+                     "linux-binary-7.2": "", "linux-modules-7.2": ""}
+
+            def record(self, name):
+                """The record of a package."""
+                return {"Depends": self.known[name]}
+
+        files = {"linux-image-7.2-cloud-amd64", "linux-binary-7.2", "linux-modules-7.2"}
+        for name in ("linux-image-cloud-amd64", "linux-image-7.2-cloud-amd64"):
+            self.assertEqual(set(packages.kernel_packages(Records(), name)), files)
 
     def test_modules_after_what_they_need(self):
         with tempfile.TemporaryDirectory() as directory:

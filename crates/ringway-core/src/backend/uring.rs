@@ -451,11 +451,11 @@ impl<R: Entries> Uring<R> {
                     woken = true;
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
-                } else if entry.result() == -libc::ECANCELED
-                    && token.0 as u32 == LINK_TIMEOUT.0 as u32
+                } else if entry.result() != -libc::ETIME && token.0 as u32 == LINK_TIMEOUT.0 as u32
                 {
                     // Usually the operation has completed. But if the thread that submitted it has
-                    // ended, its timer is cancelled and the operation is not.
+                    // ended, its timer is cancelled (ECANCELED), or finds no operation to cancel
+                    // (ENOENT, before kernel 5.16), and the operation goes on.
                     let data = self.sqe_data.get((token.0 >> 32) as usize).and_then(Option::as_ref);
                     // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
                     // exists.

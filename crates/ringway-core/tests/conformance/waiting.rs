@@ -266,11 +266,13 @@ pub fn signals_do_not_end_a_wait(world: &World) {
                 std::thread::sleep(MS);
             }
             let before = SIGNALS.load(Ordering::Relaxed);
-            let begin = Instant::now();
-            queue.push(op::timeout(50 * MS)).unwrap();
-            assert_eq!(queue.reap(1).unwrap().count(), 1);
-            assert!(begin.elapsed() >= 50 * MS);
-            assert!(SIGNALS.load(Ordering::Relaxed) > before + 2, "no signal came");
+            // On a slow machine, signals may be longer in coming.
+            while SIGNALS.load(Ordering::Relaxed) <= before + 2 {
+                let begin = Instant::now();
+                queue.push(op::timeout(50 * MS)).unwrap();
+                assert_eq!(queue.reap(1).unwrap().count(), 1);
+                assert!(begin.elapsed() >= 50 * MS);
+            }
             // With operations for the fallback pool, and a deadline.
             queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
