@@ -329,6 +329,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "this kernel does not pass NVMe commands through io_uring",
             "use kernel 5.19 or newer, or open the block device (/dev/nvme0n1) for direct I/O",
         ),
+        #[cfg(target_os = "linux")]
         (libc::ENOTTY, Passthrough) => text(
             "the file is not an NVMe generic device",
             "open the character device of the namespace (/dev/ng0n1), which kernels from 5.13 on \

@@ -197,7 +197,7 @@ fn long_transfers_are_split() {
         let device = Device::open(&path);
         let block = device.block as u64;
         let largest = device.file.largest_request().unwrap() as usize;
-        assert!(largest % device.block == 0 && largest >= 64 << 10, "{largest}");
+        assert!(largest.is_multiple_of(device.block) && largest >= 64 << 10, "{largest}");
         let mut queue = device.queue();
         for blocks in [largest / device.block, largest / device.block + 1, (5 << 20) / device.block]
         {

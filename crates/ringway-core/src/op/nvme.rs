@@ -22,6 +22,7 @@ impl Status {
     }
 
     /// The errno with which a transfer on the block device fails for the same reason.
+    #[cfg(target_os = "linux")]
     pub const fn errno(self) -> i32 {
         match self.code() {
             0x001 | 0x002 | 0x00b | 0x180 => libc::EOPNOTSUPP,
@@ -33,6 +34,12 @@ impl Status {
             0x370 => libc::ENOLINK,
             _ => libc::EIO,
         }
+    }
+
+    /// No other system reports a status.
+    #[cfg(not(target_os = "linux"))]
+    pub const fn errno(self) -> i32 {
+        libc::EIO
     }
 
     /// The specification's name of the code, where that says more than the errno.
@@ -72,11 +79,9 @@ impl fmt::Display for Status {
 mod command {
     use crate::device::Namespace;
     use crate::op::operation::iovecs;
-    use crate::op::{
-        CURRENT_POSITION, Fsync, Raw, Read, Readv, SqeContext, Write, WriteDsync, Writev, on_file,
-    };
-    use crate::sys::libc;
-    use io_uring::{opcode, squeue};
+    use crate::op::{CURRENT_POSITION, Fsync, Raw, Read, Readv, Write, WriteDsync, Writev};
+    use crate::sys::{RawFd, libc};
+    use io_uring::{opcode, squeue, types};
 
     /// What becomes of an operation on a namespace.
     #[derive(Clone, Copy, Debug)]
@@ -106,7 +111,7 @@ mod command {
             return Plan::Done(0);
         }
         let block = 1u64 << namespace.block_shift;
-        let aligned = |number: u64| number % block == 0;
+        let aligned = |number: u64| number.is_multiple_of(block);
         if offset == CURRENT_POSITION || !aligned(offset) || !aligned(len) {
             return Plan::Done(-i64::from(libc::EINVAL));
         }
@@ -238,14 +243,22 @@ mod command {
             bytes
         }
 
-        /// The entry, and whether it uses the registered buffer.
-        pub fn sqe(&self, fd: crate::sys::RawFd, context: &SqeContext) -> (squeue::Entry128, bool) {
+        /// The entry for a descriptor or a registered file, and whether it uses the registered
+        /// buffer.
+        pub fn sqe(
+            &self,
+            fd: RawFd,
+            fixed_file: Option<u32>,
+            fixed_buffer: Option<u16>,
+        ) -> (squeue::Entry128, bool) {
             let code = if self.is_vectored { NVME_URING_CMD_IO_VEC } else { NVME_URING_CMD_IO };
-            let buffer = context.fixed_buffer.filter(|_| !self.is_vectored && self.bytes > 0);
-            let entry = on_file!(context, fd, |file| opcode::UringCmd80::new(file, code)
-                .cmd(self.encode())
-                .buf_index(buffer)
-                .build());
+            let buffer = fixed_buffer.filter(|_| !self.is_vectored && self.bytes > 0);
+            let build =
+                |command: opcode::UringCmd80| command.cmd(self.encode()).buf_index(buffer).build();
+            let entry = match fixed_file {
+                Some(index) => build(opcode::UringCmd80::new(types::Fixed(index), code)),
+                None => build(opcode::UringCmd80::new(types::Fd(fd), code)),
+            };
             (entry, buffer.is_some())
         }
     }
@@ -413,7 +426,7 @@ mod command {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
