@@ -158,6 +158,13 @@ pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
     FileFacts::of(fd).device?.largest_request()
 }
 
+/// Whether a path leads to an NVMe generic device (`/dev/ng0n1`), which is not opened.
+pub(crate) fn is_nvme_generic(path: &Path) -> bool {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
+    let stat = opened.and_then(|file| fstat(file.as_fd()));
+    stat.is_ok_and(|stat| nvme::name(&Inode::of(&stat)).is_some())
+}
+
 /// The facts that a queue needs about a file. Files of one device share its facts.
 #[derive(Debug)]
 pub(crate) struct FileFacts {

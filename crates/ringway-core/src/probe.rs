@@ -24,7 +24,9 @@ pub use crate::refusal::limits::{Capability, Limit, Limits};
 pub use kaio::KaioSupport;
 pub use uring::{RingMemory, UringSupport, ring_memory};
 
-use crate::device::{DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment};
+use crate::device::{
+    DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment, is_nvme_generic,
+};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::signals::with_signals_blocked;
 use sample::Sample;
@@ -120,10 +122,12 @@ pub struct PathProbe {
     pub cached_read: TrialResult,
     /// A read through a ring with IOPOLL.
     pub io_poll: TrialResult,
+    /// For an NVMe generic device: a read as an NVMe command.
+    pub passthrough: TrialResult,
 }
 
 /// Reports facts about a path, and tries a direct, an asynchronous and a polled read of its first
-/// block: of the file or block device itself, or of an unnamed file (`O_TMPFILE`) made in a
+/// block (of an NVMe generic device, a read as a command): of the file or block device itself, or of an unnamed file (`O_TMPFILE`) made in a
 /// directory. The block's pages are in the page cache for a moment, and then dropped.
 ///
 /// # Errors
@@ -152,6 +156,7 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
         direct_read,
         cached_read,
         io_poll,
+        passthrough: is_nvme_generic(path).then(|| uring::trial_of_passthrough(path, &limits)),
     })
 }
 

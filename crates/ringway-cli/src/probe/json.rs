@@ -139,6 +139,7 @@ fn about_path(path: &Path, probed: &PathProbe) -> Value {
         "direct_read": probed.direct_read.as_ref().map(result),
         "cached_read": probed.cached_read.as_ref().map(result),
         "io_poll_read": probed.io_poll.as_ref().map(result),
+        "passthrough_read": probed.passthrough.as_ref().map(result),
         "in_use": probed.in_use,
         "device": probed.facts.device.as_ref().map(about_device),
     })

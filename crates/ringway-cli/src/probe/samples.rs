@@ -85,6 +85,7 @@ pub(super) fn available() -> Probe {
         direct_read: Some(Ok(())),
         cached_read: Some(Ok(())),
         io_poll: Some(Err(refusal(Feature::IoPoll, libc::EOPNOTSUPP))),
+        passthrough: None,
     };
     Probe { machine, path: Some((PathBuf::from("/data"), path)) }
 }

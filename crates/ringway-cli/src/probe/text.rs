@@ -308,6 +308,9 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         }
         None => section.row("IOPOLL read", "not tested: there is nothing to read"),
     }
+    if let Some(result) = &probed.passthrough {
+        section.result("passthrough", result);
+    }
     if let Some(reason) = &probed.in_use {
         section.row("in use", reason);
     }

@@ -40,6 +40,11 @@ const MIN_LARGEST: u32 = 64 << 10;
 /// The namespace behind a descriptor, or why it cannot be used. `None` if the descriptor is not one
 /// of an NVMe generic device.
 pub(super) fn namespace(fd: BorrowedFd<'_>, inode: &Inode) -> Option<Result<Namespace, Refusal>> {
+    Some(read(fd, &name(inode)?))
+}
+
+/// The name of an NVMe generic device (`ng0n1`); `None` for anything else.
+pub(super) fn name(inode: &Inode) -> Option<String> {
     if inode.kind != StorageKind::Character {
         return None;
     }
@@ -49,8 +54,7 @@ pub(super) fn namespace(fd: BorrowedFd<'_>, inode: &Inode) -> Option<Result<Name
     if class.file_name()? != "nvme-generic" {
         return None;
     }
-    let name = fs::read_link(&device).ok()?.file_name()?.to_str()?.to_owned();
-    Some(read(fd, &name))
+    Some(fs::read_link(&device).ok()?.file_name()?.to_str()?.to_owned())
 }
 
 /// Reads the facts about the namespace of the device `name` (`ng0n1`).

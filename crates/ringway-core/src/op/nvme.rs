@@ -36,7 +36,7 @@ impl Status {
         }
     }
 
-    /// As above. No system but Linux has a device that answers with a status.
+    /// No other system reports a status.
     #[cfg(not(ringway_linux))]
     pub const fn errno(self) -> i32 {
         libc::EIO
@@ -79,11 +79,9 @@ impl fmt::Display for Status {
 mod command {
     use crate::device::Namespace;
     use crate::op::operation::iovecs;
-    use crate::op::{
-        CURRENT_POSITION, Fsync, Raw, Read, Readv, SqeContext, Write, WriteDsync, Writev, on_file,
-    };
-    use crate::sys::libc;
-    use io_uring::{opcode, squeue};
+    use crate::op::{CURRENT_POSITION, Fsync, Raw, Read, Readv, Write, WriteDsync, Writev};
+    use crate::sys::{RawFd, libc};
+    use io_uring::{opcode, squeue, types};
 
     /// What becomes of an operation on a namespace.
     #[derive(Clone, Copy, Debug)]
@@ -245,14 +243,22 @@ mod command {
             bytes
         }
 
-        /// The entry, and whether it uses the registered buffer.
-        pub fn sqe(&self, fd: crate::sys::RawFd, context: &SqeContext) -> (squeue::Entry128, bool) {
+        /// The entry for a descriptor or a registered file, and whether it uses the registered
+        /// buffer.
+        pub fn sqe(
+            &self,
+            fd: RawFd,
+            fixed_file: Option<u32>,
+            fixed_buffer: Option<u16>,
+        ) -> (squeue::Entry128, bool) {
             let code = if self.is_vectored { NVME_URING_CMD_IO_VEC } else { NVME_URING_CMD_IO };
-            let buffer = context.fixed_buffer.filter(|_| !self.is_vectored && self.bytes > 0);
-            let entry = on_file!(context, fd, |file| opcode::UringCmd80::new(file, code)
-                .cmd(self.encode())
-                .buf_index(buffer)
-                .build());
+            let buffer = fixed_buffer.filter(|_| !self.is_vectored && self.bytes > 0);
+            let build =
+                |command: opcode::UringCmd80| command.cmd(self.encode()).buf_index(buffer).build();
+            let entry = match fixed_file {
+                Some(index) => build(opcode::UringCmd80::new(types::Fixed(index), code)),
+                None => build(opcode::UringCmd80::new(types::Fd(fd), code)),
+            };
             (entry, buffer.is_some())
         }
     }

@@ -3,16 +3,20 @@
 use super::sample::{self, PAGE, Sample};
 use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
+use crate::op::{self, NvmeCommand};
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
 use crate::sys::eventfd::EventFd;
+use io_uring::cqueue::Entry32;
+use io_uring::squeue::Entry128;
 use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
-use io_uring::{Builder, EnterFlags, IoUring, Parameters, Submitter, opcode, squeue};
+use io_uring::{Builder, EnterFlags, IoUring, Parameters, Submitter, cqueue, opcode, squeue};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -98,6 +102,33 @@ pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Resu
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
     let pages = sample::pages(len);
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
+}
+
+/// Reads the first block of an NVMe generic device with a command.
+pub(super) fn trial_of_passthrough(path: &Path, limits: &Limits) -> Result<(), Refusal> {
+    let refuse = |error: io::Error| refused(Feature::Passthrough, &error, limits);
+    let file = crate::File::from(File::open(path).map_err(refuse)?);
+    let namespace = match file.namespace() {
+        Some(Ok(namespace)) => namespace,
+        Some(Err(refusal)) => return Err(refusal.clone()),
+        None => return Err(refuse(io::Error::from_raw_os_error(libc::ENOTTY))),
+    };
+    let mut ring: IoUring<Entry128, Entry32> = IoUring::builder().build(ENTRIES).map_err(refuse)?;
+    let mut pages = sample::pages(PAGE.max(1 << namespace.block_shift));
+    let read = op::Read { fd: file.fd(), buf: pages.as_mut_ptr(), len: pages.len(), offset: 0 };
+    let command = NvmeCommand::new(&read.into(), namespace.id, namespace.block_shift);
+    let entry = command.map(|command| command.sqe(read.fd, None, None).0);
+    let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    let result = entry.ok_or_else(unsupported).map(|entry| submit_and_wait(&mut ring, &entry));
+    match result.map_err(refuse)? {
+        Ok(Ok(0)) => Ok(()),
+        Ok(Ok(_status)) => Err(refuse(io::Error::from_raw_os_error(libc::EIO))),
+        Ok(Err(error)) => Err(refuse(error)),
+        Err(StillInFlight) => {
+            mem::forget(pages);
+            Err(refuse(io::Error::from_raw_os_error(libc::ETIMEDOUT)))
+        }
+    }
 }
 
 /// What all trials use.
@@ -233,13 +264,27 @@ impl Trials<'_> {
             }),
             (Feature::RingFd, |trials, ring| trials.registered_ring(ring)),
         ];
-        trials
-            .into_iter()
-            .map(|(feature, trial)| {
-                let result = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
-                (feature, result.map_err(self.refuse(feature)))
-            })
-            .collect()
+        let tried = trials.into_iter().map(|(feature, trial)| {
+            let result = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
+            (feature, result.map_err(self.refuse(feature)))
+        });
+        let commands = self.big_entries().map_err(self.refuse(Feature::Passthrough));
+        tried.chain([(Feature::Passthrough, commands)]).collect()
+    }
+
+    /// A read through a ring of big entries, which has commands. Whether a device takes them is
+    /// tried by [`trial_of_passthrough`].
+    fn big_entries(&self) -> io::Result<()> {
+        let mut ring: IoUring<Entry128, Entry32> =
+            self.retry_on_enomem(|| IoUring::builder().build(ENTRIES))?;
+        let from = From::Descriptor(self.sample.file().as_raw_fd());
+        self.sample.check(&read(&mut ring, from, sample::pages(PAGE))?)?;
+        let mut table = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut table)?;
+        match table.is_supported(opcode::UringCmd80::CODE) {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
     }
 
     fn fixed_file(&self, ring: &mut IoUring) -> io::Result<()> {
@@ -304,7 +349,7 @@ impl Trials<'_> {
 }
 
 /// The io_uring operations that queues use.
-const OPCODES: [(&str, u8); 24] = [
+const OPCODES: [(&str, u8); 25] = [
     ("NOP", opcode::Nop::CODE),
     ("READ", opcode::Read::CODE),
     ("WRITE", opcode::Write::CODE),
@@ -329,6 +374,7 @@ const OPCODES: [(&str, u8); 24] = [
     ("TIMEOUT", opcode::Timeout::CODE),
     ("LINK_TIMEOUT", opcode::LinkTimeout::CODE),
     ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
+    ("URING_CMD", opcode::UringCmd80::CODE),
 ];
 
 fn features(found: &Parameters) -> Vec<(&'static str, bool)> {
@@ -376,7 +422,11 @@ enum From {
 /// Reads from offset 0 into `pages` and returns them. If it does not complete in time they are
 /// leaked, with the error ETIMEDOUT: the kernel may still write into them, and closing the ring
 /// does not wait for it.
-fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<AlignedBuffer> {
+fn read<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
+    ring: &mut IoUring<S, C>,
+    from: From,
+    mut pages: AlignedBuffer,
+) -> io::Result<AlignedBuffer> {
     let bytes = &mut *pages;
     let buf = bytes.as_mut_ptr();
     let len = bytes.len() as u32;
@@ -387,7 +437,7 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
             opcode::ReadFixed::new(Fd(fd), buf, PAGE as u32, 0).build()
         }
     };
-    match submit_and_wait(ring, &entry) {
+    match submit_and_wait(ring, &entry.into()) {
         Err(StillInFlight) => {
             mem::forget(pages);
             Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
@@ -400,11 +450,11 @@ fn read(ring: &mut IoUring, from: From, mut pages: AlignedBuffer) -> io::Result<
 struct StillInFlight;
 
 /// Submits one entry and waits for its completion.
-fn submit_and_wait(
-    ring: &mut IoUring,
-    entry: &squeue::Entry,
+fn submit_and_wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
+    ring: &mut IoUring<S, C>,
+    entry: &S,
 ) -> Result<io::Result<u32>, StillInFlight> {
-    // SAFETY: `read` keeps the memory that the entry names until its completion, or leaks it.
+    // SAFETY: the callers keep the memory that the entry names until its completion, or leak it.
     if unsafe { ring.submission().push(entry) }.is_err() {
         return Ok(Err(io::Error::from_raw_os_error(libc::EBUSY)));
     }
@@ -415,6 +465,7 @@ fn submit_and_wait(
     }
     let result = wait_for(TRIAL_TIMEOUT, || {
         if let Some(completion) = ring.completion().next() {
+            let completion: cqueue::Entry = completion.into();
             return Some(completion.result());
         }
         // If completions are deferred or polled for, an enter that asks for events makes them. Its

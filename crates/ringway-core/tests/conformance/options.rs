@@ -53,6 +53,7 @@ fn ring_options(world: &World) -> Vec<(Feature, Options)> {
         (Feature::SqPoll, world.options().sqpoll(SQPOLL)),
         (Feature::AttachWq, world.options().attach(&none)),
         (Feature::IoPoll, world.options().iopoll(&file)),
+        (Feature::Passthrough, world.options().passthrough(&file)),
         (Feature::IoWqWorkers, world.options().io_wq_workers(2, 2)),
     ]
 }

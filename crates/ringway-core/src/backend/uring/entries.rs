@@ -54,7 +54,8 @@ impl Entries for Big {
     fn command(job: &Job, context: &SqeContext) -> Option<(NvmeCommand, Entry128, bool)> {
         let FileKind::Namespace { id, block_shift } = job.file else { return None };
         let command = NvmeCommand::new(&job.raw, id, block_shift)?;
-        let (entry, is_fixed) = command.sqe(job.raw.fd()?, context);
+        let (entry, is_fixed) =
+            command.sqe(job.raw.fd()?, context.fixed_file, context.fixed_buffer);
         Some((command, entry, is_fixed))
     }
 
