@@ -61,7 +61,7 @@ const appends = "WriteAt of a file that is open for appending fails, as with os.
 // otherByFile has steps of cases that have another result with File by design.
 var otherByFile = map[string]map[string]string{
 	// os.OpenFile is open(2), which ignores unknown flags.
-	"open errors": {"open path=a flags=0x40000000": "fd"},
+	"open with an unknown flag": {"open path=a flags=0x40000000": "fd"},
 	// The length of a batch has no limit.
 	"too many buffers": {"readv fd=f lens=1025x1": "1025",
 		"writev fd=f lens=1025x1 data=pattern(0,1025)": "1025"},

@@ -29,8 +29,7 @@ fn all_cases() {
     cases::prepare_process();
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // Cases that run as an ordinary user work in directories below it.
-    let public = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(scratch.path(), public).unwrap();
+    cases::open_to_all(scratch.path());
     let (mut failed, mut count, mut raw) = (Vec::new(), 0, 0);
     for &kind in KINDS {
         if let Err(error) = Options::new().backend(kind).build() {

@@ -14,7 +14,7 @@ const BACKENDS: &[&str] =
 fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.ancestors().nth(2).unwrap();
-    let path = profile.join("examples").join(name);
+    let path = profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     assert!(
         path.exists(),
         "{} is missing: run all of `cargo test`, or `cargo build --examples`",

@@ -9,6 +9,10 @@
 //! The first test shows that the method works: it drops a bare ring with reads in flight and frees
 //! the buffers at once. `RINGWAY_ROUNDS` sets the rounds of the other tests.
 
+// It needs direct I/O, and a bare ring to compare with; the build with `ringway_portable` runs it
+// for the code of the other systems.
+#![cfg(target_os = "linux")]
+
 use ringway_core::{BackendKind, Buffer, CustomBuffer, File, OpenOptions, Options, op};
 use std::io::Write;
 use std::os::fd::AsRawFd;

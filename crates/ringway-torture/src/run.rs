@@ -214,7 +214,8 @@ impl<'a> Run<'a> {
         let mut shared = Vec::new();
         let mut exclusive = Vec::new();
         for number in 0..2 {
-            let direct = conditions.direct && number == 0;
+            // Windows has no direct I/O here.
+            let direct = conditions.direct && number == 0 && !cfg!(windows);
             let len = if setup.large && number == 0 { 10 << 20 } else { 128 << 10 };
             let path = dir.join(format!("shared{number}"));
             std::fs::write(&path, SharedFile::initial_content(len)).map_err(text_of)?;
@@ -471,11 +472,11 @@ impl<'a> Run<'a> {
             if !std::mem::replace(&mut self.pipes.fed, true) {
                 self.pipes.feed_polled.write_all(&[1]).map_err(text_of)?;
             }
-        } else if self.pipes.sent < u8::MAX {
-            if let Some(feed) = &mut self.pipes.feed_read {
-                feed.write_all(&[self.pipes.sent]).map_err(text_of)?;
-                self.pipes.sent += 1;
-            }
+        } else if self.pipes.sent < u8::MAX
+            && let Some(feed) = &mut self.pipes.feed_read
+        {
+            feed.write_all(&[self.pipes.sent]).map_err(text_of)?;
+            self.pipes.sent += 1;
         }
         Ok(())
     }

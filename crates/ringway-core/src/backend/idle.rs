@@ -85,7 +85,11 @@ impl Backend for Idle {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.eventfd.iter().map(Number::number).collect()
+        self.eventfd
+            .iter()
+            .flat_map(|eventfd| eventfd.descriptors())
+            .filter(|fd| *fd >= 0)
+            .collect()
     }
 
     /// System calls for `poll_fd` do not count: they belong to no operation.

@@ -92,6 +92,7 @@ mod tests {
     use super::*;
     use crate::op::{self, Close, Fsync, Nop, Open, Poll, Read, Readv, Timeout, Write};
     use crate::sys::eventfd::wait_readable;
+    use crate::sys::libc;
     use std::time::Duration;
 
     fn job(number: u64, raw: impl Into<Raw>) -> Job {

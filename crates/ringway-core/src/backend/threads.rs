@@ -17,7 +17,8 @@
 
 pub(crate) mod nowait;
 mod pool;
-#[cfg(test)]
+// They block threads with pipes, which Windows cannot poll.
+#[cfg(all(test, unix))]
 mod tests;
 mod watch;
 

@@ -211,16 +211,23 @@ mod tests {
     }
 
     /// Pages of the buffer that are in memory.
+    #[cfg(unix)]
     fn resident(buffer: &AlignedBuffer) -> usize {
         let mut pages = vec![0u8; buffer.len().div_ceil(PAGE)];
         // SAFETY: the mapping is the buffer's, and there is a byte for each of its pages.
         let done = unsafe {
-            libc::mincore(buffer.as_ptr().cast_mut().cast(), buffer.len(), pages.as_mut_ptr())
+            libc::mincore(
+                buffer.as_ptr().cast_mut().cast(),
+                buffer.len(),
+                pages.as_mut_ptr().cast(),
+            )
         };
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 == 1).count()
     }
 
+    // (Windows does not report which pages are in memory.)
+    #[cfg(unix)]
     #[test]
     fn large_buffers_are_not_touched_when_they_are_made() {
         for len in [MAPPED, 64 << 20, 4 << 30] {

@@ -351,18 +351,20 @@ fn piece_limit(file: Option<&File>) -> u64 {
 mod tests {
     use super::*;
     use crate::slots::Slots;
-    use std::os::fd::AsRawFd;
+    use crate::sys::Number;
+
+    const DEVICE: &str = if cfg!(windows) { "NUL" } else { "/dev/zero" };
 
     /// Two concurrent appends must not interleave, and no bytes may follow the count of a short
     /// write.
     #[test]
     fn writes_are_submitted_whole_or_in_order() {
-        let file = File::from(std::fs::File::open("/dev/zero").unwrap());
+        let file = File::from(std::fs::File::open(DEVICE).unwrap());
         let long = MAX_PIECE as usize + 1;
         for (len, pieces) in
             [(0, 1), (2 << 20, 1), (MAX_PIECE as usize, 1), (long, 2), (2 * long, 3)]
         {
-            let raw = op::Write { fd: file.as_raw_fd(), buf: std::ptr::null(), len, offset: 0 };
+            let raw = op::Write { fd: file.number(), buf: std::ptr::null(), len, offset: 0 };
             // SAFETY: the operation is not pushed, so the address is never used.
             let write = unsafe { Operation::from_raw(raw.into(), Some(file.clone()), None) };
             let mut progress = split(&write);
@@ -381,8 +383,8 @@ mod tests {
     /// not a socket.
     #[test]
     fn an_operation_that_is_not_one_of_a_socket_gets_its_file() {
-        let zero = std::fs::File::open("/dev/zero").unwrap();
-        let (fd, buf) = (zero.as_raw_fd(), std::ptr::null_mut());
+        let zero = std::fs::File::open(DEVICE).unwrap();
+        let (fd, buf) = (zero.number(), std::ptr::null_mut());
         let read = op::Read { fd, buf, len: 8, offset: op::CURRENT_POSITION };
         // SAFETY: the operation is not pushed, so the address is never used, and `zero` outlives
         // the file.
@@ -394,7 +396,7 @@ mod tests {
         flight.forget_socket();
         assert!(!flight.was_not_a_socket(libc::ENOTSOCK));
         let file = flight.operation.file.take();
-        assert_eq!(file.map(|file| file.as_raw_fd()), Some(fd));
+        assert_eq!(file.map(|file| file.number()), Some(fd));
     }
 
     /// An operation in flight costs at most this much memory in addition to its buffer.

@@ -96,7 +96,7 @@ impl Model {
         let options = Options::new().backend(BackendKind::Null);
         let options = plan.into_iter().fold(options, Options::faults);
         let (table, backends) = options.build_parts().unwrap();
-        let file = File::open("/dev/null").unwrap();
+        let file = File::open(if cfg!(windows) { "NUL" } else { "/dev/null" }).unwrap();
         let (chains, live, ids, over) = Default::default();
         Self {
             table,

@@ -26,18 +26,20 @@ impl EventFd {
     }
 }
 
-/// An eventfd that is made when it is first needed, and whose number is readable without the lock
+/// The numbers of descriptors that may not exist yet; -1 stands for none.
+pub(crate) type Numbers = Arc<[AtomicIsize; 2]>;
+
+/// An eventfd that is made when it is first needed, and whose numbers are readable without the lock
 /// that guards it.
 #[derive(Debug)]
 pub(crate) struct LazyEventFd {
     eventfd: Option<EventFd>,
-    /// -1 while there is none.
-    number: Arc<AtomicIsize>,
+    numbers: Numbers,
 }
 
 impl Default for LazyEventFd {
     fn default() -> Self {
-        Self { eventfd: None, number: Arc::new(AtomicIsize::new(-1)) }
+        Self { eventfd: None, numbers: Arc::new([const { AtomicIsize::new(-1) }; 2]) }
     }
 }
 
@@ -54,19 +56,25 @@ impl LazyEventFd {
             Some(eventfd) => eventfd,
             None => EventFd::new()?,
         };
-        self.number.store(eventfd.number() as isize, Ordering::Relaxed);
+        self.publish(eventfd.descriptors());
         Ok(self.eventfd.insert(eventfd))
     }
 
     /// Closes it.
     pub fn close(&mut self) {
-        self.number.store(-1, Ordering::Relaxed);
+        self.publish([-1; 2]);
         self.eventfd = None;
     }
 
-    /// Its number, also after later changes; -1 while there is none.
-    pub fn number(&self) -> Arc<AtomicIsize> {
-        self.number.clone()
+    fn publish(&self, numbers: [RawFd; 2]) {
+        for (place, number) in self.numbers.iter().zip(numbers) {
+            place.store(number as isize, Ordering::Relaxed);
+        }
+    }
+
+    /// The numbers of its descriptors, also after later changes.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers.clone()
     }
 }
 

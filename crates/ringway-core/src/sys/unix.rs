@@ -360,6 +360,9 @@ pub unsafe fn statx(
     _mask: c_uint,
     result: *mut statx,
 ) -> c_int {
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT) != 0 {
+        return fail(EINVAL);
+    }
     // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
     let mut stat: stat = unsafe { std::mem::zeroed() };
     // SAFETY: the caller keeps the path valid; `stat` lives on this stack during the calls.

@@ -203,6 +203,26 @@ fn errno_of(error: &io::Error) -> c_int {
     }
 }
 
+/// The error of a call with this path: Linux's for a name that is too long, and for a path that
+/// goes on below a file.
+fn of_path(path: &Path, error: io::Error) -> io::Error {
+    const LONGEST_NAME: usize = 255;
+    // FILE_NOT_FOUND, PATH_NOT_FOUND, INVALID_NAME
+    if !matches!(error.raw_os_error(), Some(2 | 3 | 123)) {
+        return error;
+    }
+    let is_long =
+        |name: &OsStr| name.len() > LONGEST_NAME && { name.encode_wide().count() > LONGEST_NAME };
+    let mut above = path.ancestors().skip(1);
+    if path.iter().any(is_long) {
+        io::Error::from_raw_os_error(ENAMETOOLONG)
+    } else if above.find_map(|above| above.metadata().ok()).is_some_and(|above| !above.is_dir()) {
+        io::Error::from_raw_os_error(ENOTDIR)
+    } else {
+        error
+    }
+}
+
 /// The number for C, with the last error set if there is one.
 fn returned<T>(result: io::Result<T>, number: impl FnOnce(T) -> i64) -> i64 {
     match result {
@@ -279,7 +299,7 @@ fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
 fn at_position<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     on_file(fd, |file| {
         let _lock = lock_position(file);
-        transfer(file).map_err(|error| of_transfer(file, error))
+        transfer(file)
     })
 }
 
@@ -294,15 +314,23 @@ fn at_offset<T>(fd: Fd, transfer: impl FnOnce(&File) -> io::Result<T>) -> io::Re
         if let Ok(before) = before {
             file.seek(SeekFrom::Start(before))?;
         }
-        result.map_err(|error| of_transfer(file, error))
+        result
     })
 }
 
-/// The error of a transfer: Linux's for a directory, and for a handle without the permission.
-fn of_transfer(file: &File, error: io::Error) -> io::Error {
+/// The error of a read: Linux's for a directory, and for a handle without the permission.
+fn of_read(file: &File, error: io::Error) -> io::Error {
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => io::Error::from_raw_os_error(EISDIR),
-        _ if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EBADF),
+        _ => of_write(error),
+    }
+}
+
+/// The error of a write: Linux's for a handle without the permission.
+fn of_write(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        // INVALID_FUNCTION, for a directory
+        Some(1 | EACCES) => io::Error::from_raw_os_error(EBADF),
         _ => error,
     }
 }
@@ -313,7 +341,10 @@ fn of_transfer(file: &File, error: io::Error) -> io::Error {
 pub unsafe fn read(fd: Fd, buf: *mut std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(at_position(fd, |mut file| file.read(buf)), |len| len as i64)
+    returned(
+        at_position(fd, |mut file| file.read(buf).map_err(|error| of_read(file, error))),
+        |len| len as i64,
+    )
 }
 
 /// # Safety
@@ -325,7 +356,12 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes_mut(buf.cast(), len) };
-    returned(at_offset(fd, |file| file.seek_read(buf, offset as u64)), |len| len as i64)
+    returned(
+        at_offset(fd, |file| {
+            file.seek_read(buf, offset as u64).map_err(|error| of_read(file, error))
+        }),
+        |len| len as i64,
+    )
 }
 
 /// # Safety
@@ -334,7 +370,7 @@ pub unsafe fn pread64(fd: Fd, buf: *mut std::ffi::c_void, len: usize, offset: i6
 pub unsafe fn write(fd: Fd, buf: *const std::ffi::c_void, len: usize) -> i64 {
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(at_position(fd, |mut file| file.write(buf)), |len| len as i64)
+    returned(at_position(fd, |mut file| file.write(buf).map_err(of_write)), |len| len as i64)
 }
 
 /// # Safety
@@ -346,7 +382,9 @@ pub unsafe fn pwrite64(fd: Fd, buf: *const std::ffi::c_void, len: usize, offset:
     }
     // SAFETY: the caller promised it.
     let buf = unsafe { bytes(buf.cast(), len) };
-    returned(at_offset(fd, |file| file.seek_write(buf, offset as u64)), |len| len as i64)
+    returned(at_offset(fd, |file| file.seek_write(buf, offset as u64).map_err(of_write)), |len| {
+        len as i64
+    })
 }
 
 /// Transfers one buffer after the other, up to the first short or failed one.
@@ -550,7 +588,10 @@ unsafe fn path_of(dir: Fd, path: *const c_char) -> io::Result<PathBuf> {
 pub unsafe fn openat2(dir: Fd, path: *const c_char, how: &open_how) -> i64 {
     // SAFETY: the caller promised it.
     let path = unsafe { path_of(dir, path) };
-    returned(path.and_then(|path| open(&path, how)), |file| file.into_raw_handle() as i64)
+    returned(
+        path.and_then(|path| open(&path, how).map_err(|error| of_path(&path, error))),
+        |file| file.into_raw_handle() as i64,
+    )
 }
 
 fn open(path: &Path, how: &open_how) -> io::Result<File> {
@@ -609,8 +650,11 @@ pub unsafe fn statx(
     } else {
         // SAFETY: the caller promised it.
         unsafe { path_of(dir, path) }.and_then(|path| match flags & AT_SYMLINK_NOFOLLOW {
-            0 => Ok((std::fs::metadata(path)?, NO_ID)),
-            _ => Ok((std::fs::symlink_metadata(path)?, NO_ID)),
+            0 => Ok((std::fs::metadata(&path).map_err(|error| of_path(&path, error))?, NO_ID)),
+            _ => Ok((
+                std::fs::symlink_metadata(&path).map_err(|error| of_path(&path, error))?,
+                NO_ID,
+            )),
         })
     };
     done(found.map(|(metadata, id)| {
@@ -667,6 +711,22 @@ fn statx_of(metadata: &Metadata) -> statx {
     }
 }
 
+/// Renames as `rename(2)` does: a directory replaces an empty directory only, and a file no
+/// directory. An empty directory is removed first, since Windows does not replace it.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    let is_same = || std::fs::canonicalize(from).ok() == std::fs::canonicalize(to).ok();
+    match (is_real_dir(from), is_real_dir(to)) {
+        (false, true) if exists(from) => Err(io::Error::from_raw_os_error(EISDIR)),
+        (true, false) if exists(to) => Err(io::Error::from_raw_os_error(ENOTDIR)),
+        (true, true) if !is_same() => {
+            std::fs::remove_dir(to)?;
+            std::fs::rename(from, to).inspect_err(|_| _ = std::fs::create_dir(to))
+        }
+        _ => std::fs::rename(from, to),
+    }
+}
+
 /// # Safety
 ///
 /// Both paths are C strings with the bytes of an `OsStr`.
@@ -681,18 +741,10 @@ pub unsafe fn renameat2(
     let (from, to) = unsafe { (path_of(from_dir, from), path_of(to_dir, to)) };
     let rename = || {
         let (from, to) = (from?, to?);
-        // Windows has one error for each of these.
-        match (is_real_dir(&from), is_real_dir(&to)) {
-            (false, true) if from.symlink_metadata().is_ok() && flags == 0 => {
-                return Err(io::Error::from_raw_os_error(EISDIR));
-            }
-            (true, false) if to.symlink_metadata().is_ok() && flags == 0 => {
-                return Err(io::Error::from_raw_os_error(ENOTDIR));
-            }
-            _ => {}
-        }
         match flags {
-            0 => std::fs::rename(from, to),
+            0 => replace(&from, &to)
+                .map_err(|error| of_path(&from, error))
+                .map_err(|error| of_path(&to, error)),
             RENAME_NOREPLACE => {
                 let wide = |path: &Path| -> Vec<u16> {
                     path.as_os_str().encode_wide().chain([0]).collect()
@@ -724,9 +776,9 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
     done(path.and_then(|path| match flags & AT_REMOVEDIR {
         0 => std::fs::remove_file(&path).map_err(|error| match is_real_dir(&path) {
             true => io::Error::from_raw_os_error(EISDIR),
-            false => error,
+            false => of_path(&path, error),
         }),
-        _ => std::fs::remove_dir(path),
+        _ => std::fs::remove_dir(&path).map_err(|error| of_path(&path, error)),
     }))
 }
 
@@ -735,7 +787,8 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
 /// `path` is a C string with the bytes of an `OsStr`.
 pub unsafe fn mkdirat(dir: Fd, path: *const c_char, _mode: u32) -> c_int {
     // SAFETY: the caller promised it.
-    done(unsafe { path_of(dir, path) }.and_then(std::fs::create_dir))
+    let path = unsafe { path_of(dir, path) };
+    done(path.and_then(|path| std::fs::create_dir(&path).map_err(|error| of_path(&path, error))))
 }
 
 /// # Safety
@@ -751,10 +804,14 @@ pub unsafe fn linkat(
     // SAFETY: the caller promised it.
     let (old, new) = unsafe { (path_of(old_dir, old), path_of(new_dir, new)) };
     done(old.and_then(|old| {
-        std::fs::hard_link(&old, new?).map_err(|error| match is_real_dir(&old) {
-            true if error.raw_os_error() == Some(EACCES) => io::Error::from_raw_os_error(EPERM),
-            _ => error,
-        })
+        let new = new?;
+        if is_real_dir(&old) {
+            let errno = if new.symlink_metadata().is_ok() { EEXIST } else { EPERM };
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        std::fs::hard_link(&old, &new)
+            .map_err(|error| of_path(&old, error))
+            .map_err(|error| of_path(&new, error))
     }))
 }
 

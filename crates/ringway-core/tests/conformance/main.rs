@@ -9,6 +9,14 @@
 //! `RINGWAY_CASE=part-of-a-name` selects cases, `RINGWAY_CASE=uring` a backend. A test that cannot
 //! run here prints `skipped: reason`. If `CI` is set, an unexpected skip fails.
 
+// It is full of Linux's interfaces; the build with `ringway_portable` runs it too, for the code of
+// the other systems.
+#![cfg(target_os = "linux")]
+#![cfg_attr(
+    not(ringway_linux),
+    allow(dead_code, unused_imports, reason = "most legs are left out")
+)]
+
 mod cancel;
 #[path = "../common/cases.rs"]
 mod cases;
@@ -184,7 +192,32 @@ const CASES: &[Case] = cases! {
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
-const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
+    &[BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads]
+} else {
+    &[BackendKind::Threads]
+};
+
+/// Cases about what only Linux has, and which: `ringway_portable` leaves them out.
+const LINUX_ONLY: &[(&str, &str)] = &[
+    ("errors::offsets", "sync_range"),
+    ("paths::open", "O_TMPFILE"),
+    ("paths::fallocate", "the modes of fallocate"),
+    ("paths::link_of_an_unnamed_file", "O_TMPFILE"),
+    ("process::without_openat2", "openat2"),
+    ("large::direct_reads_over_the_largest_request", "facts about devices"),
+    ("large::direct_writes_over_the_largest_request", "facts about devices"),
+    ("large::on_a_loop_device", "facts about devices"),
+    ("large::one_late_piece", "facts about devices"),
+    ("large::a_late_piece_is_cancelled", "facts about devices"),
+    ("large::long_appends", "facts about devices"),
+    ("large::a_short_write_changes_nothing_beyond_its_count", "facts about devices"),
+    ("stuck::full_streams", "RWF_NOWAIT"),
+];
+
+fn is_absent(case: &str) -> bool {
+    cfg!(not(ringway_linux)) && LINUX_ONLY.iter().any(|(name, _)| *name == case)
+}
 
 /// The list of cases under some restrictions.
 struct Leg {
@@ -255,6 +288,7 @@ impl Leg {
                 if (case.once && (!self.full || faulty))
                     || (case.apart && faulty)
                     || !listed
+                    || is_absent(case.name)
                     || !name.contains(&wanted)
                 {
                     continue;
@@ -320,7 +354,7 @@ impl Leg {
     fn chosen(&self) -> Vec<BackendKind> {
         let _watched = watchdog::watch("the choice of a backend".into());
         let mut there = Vec::new();
-        for kind in KINDS {
+        for &kind in KINDS {
             let built = Options::new().backend(kind).build();
             match (built, self.refused.iter().find(|(refused, _)| *refused == kind)) {
                 (Ok(queue), None) => {
@@ -423,6 +457,7 @@ fn an_ordinary_user() {
     Leg::new("an_ordinary_user").run(become_ordinary);
 }
 
+#[cfg(ringway_linux)]
 #[test]
 fn an_ordinary_user_with_little_lockable_memory() {
     Leg { little_memory: true, ..Leg::new("an_ordinary_user_with_little_lockable_memory") }.run(
@@ -433,6 +468,7 @@ fn an_ordinary_user_with_little_lockable_memory() {
     );
 }
 
+#[cfg(ringway_linux)]
 #[test]
 fn a_filter_that_forbids_io_uring() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];
@@ -440,6 +476,7 @@ fn a_filter_that_forbids_io_uring() {
         .run(|| refuse(&URING, libc::EPERM));
 }
 
+#[cfg(ringway_linux)]
 #[test]
 fn a_filter_that_hides_io_uring() {
     let refused = &[(BackendKind::Uring, libc::ENOSYS)];
@@ -447,6 +484,7 @@ fn a_filter_that_hides_io_uring() {
         .run(|| refuse(&URING, libc::ENOSYS));
 }
 
+#[cfg(ringway_linux)]
 #[test]
 fn a_filter_that_leaves_threads_only() {
     let refused = &[(BackendKind::Uring, libc::EPERM), (BackendKind::Kaio, libc::EPERM)];
@@ -456,6 +494,7 @@ fn a_filter_that_leaves_threads_only() {
 }
 
 /// A kernel before 5.19, as far as registering is concerned.
+#[cfg(ringway_linux)]
 #[test]
 fn a_kernel_without_sparse_tables() {
     let only = Some(
@@ -494,6 +533,7 @@ impl Drop for Sysctl {
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
 /// Runs a few cases only, because the whole machine is without io_uring meanwhile.
+#[cfg(ringway_linux)]
 #[test]
 fn io_uring_disabled_by_sysctl() {
     let refused = &[(BackendKind::Uring, libc::EPERM)];

@@ -33,7 +33,7 @@ fn mixture(number: u64, files: &[File], reader: &File) -> Operation {
     let file = &files[number as usize / 16 % files.len()];
     let operation = match number % 16 {
         0 => op::fadvise(file, 0, 1 << 33, op::Advice::Normal),
-        1 => op::sync_range(file, 0, 1 << 33, 0),
+        1 if cfg!(ringway_linux) => op::sync_range(file, 0, 1 << 33, 0),
         2 => op::fdatasync(file),
         3 => op::timeout(MS),
         4 => op::statx("."),

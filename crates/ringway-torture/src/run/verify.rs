@@ -335,7 +335,8 @@ impl Run<'_> {
         match plan.action {
             NameOp::Open | NameOp::Create | NameOp::CreateNew => {
                 let file = completion.into_file().map_err(|error| format!("no file: {error}"))?;
-                if self.opened.len() < 8 {
+                // On Windows the name of a file may be in use until the file is closed.
+                if self.opened.len() < 8 && !cfg!(windows) {
                     self.opened.push(file);
                 }
             }

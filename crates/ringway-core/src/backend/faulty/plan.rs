@@ -351,6 +351,7 @@ impl FromStr for FaultPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::libc;
 
     #[test]
     fn a_plan_is_parsed_from_text() {
@@ -359,8 +360,11 @@ mod tests {
             plan,
             Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900))
         );
-        let plan = "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/28 cut=write.2 \
-        late=0.1/last late=9/forever,late=3/7";
+        let plan = format!(
+            "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/{} cut=write.2 \
+             late=0.1/last late=9/forever,late=3/7",
+            libc::ENOSPC
+        );
         let expected = FaultPlan::new(0)
             .sync_errors(5)
             .starve(20)

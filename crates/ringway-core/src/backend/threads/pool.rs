@@ -11,11 +11,11 @@ use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::signals::with_signals_blocked;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, LazyEventFd, wait_readable};
+use crate::sys::eventfd::{EventFd, LazyEventFd, Numbers, wait_readable};
 use crate::sys::{Number, RawFd, libc};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
@@ -278,7 +278,7 @@ pub(super) struct Shared {
     reaper: Condvar,
     pub idle: Duration,
     /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
-    eventfds: [Arc<AtomicIsize>; 2],
+    eventfds: [Numbers; 2],
 }
 
 pub(super) struct State {
@@ -318,13 +318,14 @@ impl Shared {
             refused: None,
             no_start_before: None,
         };
-        let eventfds = [state.signal.fd.number(), state.watch.wake_number()];
+        let eventfds = [state.signal.fd.numbers(), state.watch.wake_numbers()];
         Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
     }
 
     /// The descriptors of the pool. Takes no lock.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let numbers = self.eventfds.iter().map(|number| number.load(Ordering::Relaxed) as RawFd);
+        let numbers = self.eventfds.iter().flat_map(|numbers| numbers.iter());
+        let numbers = numbers.map(|number| number.load(Ordering::Relaxed) as RawFd);
         numbers.filter(|number| *number >= 0).collect()
     }
 

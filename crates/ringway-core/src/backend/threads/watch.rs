@@ -6,11 +6,10 @@ use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_defer
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
-use crate::sys::eventfd::{LazyEventFd, left, timespec};
+use crate::sys::eventfd::{LazyEventFd, Numbers, left, timespec};
 use crate::sys::{Number, RawFd, libc};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::sync::atomic::AtomicIsize;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -201,9 +200,9 @@ impl Watch {
         false
     }
 
-    /// The number of the eventfd that wakes the thread; -1 while there is none.
-    pub fn wake_number(&self) -> Arc<AtomicIsize> {
-        self.wake.number()
+    /// The numbers of the eventfd that wakes the thread.
+    pub fn wake_numbers(&self) -> Numbers {
+        self.wake.numbers()
     }
 
     /// Makes what the thread needs, before it is started.

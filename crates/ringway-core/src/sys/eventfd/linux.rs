@@ -34,6 +34,11 @@ impl EventFd {
         Ok(Self(unsafe { owned(fd) }))
     }
 
+    /// Its descriptors; -1 stands for none.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.number(), -1]
+    }
+
     /// Makes it readable; if it is readable already, this has no effect.
     pub fn signal(&self) {
         let one = 1u64;

@@ -24,6 +24,11 @@ impl EventFd {
         Ok(Self { reader, writer })
     }
 
+    /// Its descriptors; -1 stands for none.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.reader.number(), self.writer.number()]
+    }
+
     /// Makes it readable. (A full pipe is readable already.)
     pub fn signal(&self) {
         let _ = (&self.writer).write(&[1]);

@@ -25,6 +25,11 @@ impl EventFd {
         Ok(Self(unsafe { owned(handle as RawFd) }))
     }
 
+    /// Its descriptors; -1 stands for none.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.number(), -1]
+    }
+
     /// Sets it; if it is set already, this has no effect.
     pub fn signal(&self) {
         // SAFETY: the handle is an open event object.

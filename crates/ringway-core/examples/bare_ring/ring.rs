@@ -1,7 +1,4 @@
-//! A loop on the bare `io-uring` crate, to compare the queue with: random direct reads of 4 KiB.
-//!
-//! `bare_ring FILE DEPTH SECONDS [BATCH]` prints operations per second and CPU microseconds per
-//! operation.
+//! The loop on the ring.
 
 use io_uring::{IoUring, opcode, types};
 use std::alloc::{Layout, alloc_zeroed};
@@ -11,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 4096;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+pub fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let usage = "bare_ring FILE DEPTH SECONDS [BATCH]";
     let path = args.next().ok_or(usage)?;
