@@ -28,23 +28,22 @@
 //! ## Systems
 //!
 //! io_uring and Linux AIO are parts of Linux. On macOS, FreeBSD and Windows the engine uses its own
-//! threads, with the same functions and results; [`Engine::explain`] says so. What a system does not
-//! have fails with [`Unsupported`](std::io::ErrorKind::Unsupported) and the name of the operation:
+//! threads, with the same functions and results; [`Engine::explain`] says so. What a system does
+//! not have fails with [`Unsupported`](std::io::ErrorKind::Unsupported) and the operation's name:
 //!
 //! | | Linux | macOS | FreeBSD | Windows |
 //! |---|---|---|---|---|
 //! | [`File::sync_range`](fs::File::sync_range) | yes | no | no | no |
 //! | [`File::allocate`](fs::File::allocate) | yes | no | yes | no |
 //! | [`File::advise`](fs::File::advise) | yes | no | yes | no |
-//! | [`OpenOptions::direct`](fs::OpenOptions::direct) | `O_DIRECT` | `F_NOCACHE` | `O_DIRECT` | no |
+//! | [direct I/O](fs::OpenOptions::direct) | `O_DIRECT` | `F_NOCACHE` | `O_DIRECT` | no |
 //! | [`OpenOptions::resolve`](fs::OpenOptions::resolve) | yes | no | no | no |
 //! | [`Reaping::Manual`] | yes | no | no | no |
 //! | completions picked up by tokio's I/O driver | yes | yes | yes | no: by the engine's thread |
 //! | replaced files without a name until they are complete | yes | no | no | no |
 //!
 //! On Windows, `File` has `AsHandle` instead of `AsFd`, locks are mandatory, and permissions and
-//! inode numbers do not exist; error numbers are those of Windows. A transfer at an offset moves the
-//! file's current position there.
+//! inode numbers do not exist; error numbers are those of Windows.
 //!
 //! ## Buffers
 //!
