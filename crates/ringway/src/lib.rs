@@ -23,8 +23,27 @@
 //! Use it where a program reads or writes files from async code and the work can overlap: many
 //! concurrent reads ([`fs::File::read_ranges`]), streams with read-ahead ([`Reader`]) and
 //! write-behind ([`Writer`]), logs with group commit ([`LogWriter`]). A program that reads a small
-//! file now and then gains little over `tokio::fs`. ringway does file I/O, not networking, and runs
-//! on Linux only.
+//! file now and then gains little over `tokio::fs`. ringway does file I/O, not networking.
+//!
+//! ## Systems
+//!
+//! io_uring and Linux AIO are parts of Linux. On macOS, FreeBSD and Windows the engine uses its own
+//! threads, with the same functions and results; [`Engine::explain`] says so. What a system does
+//! not have fails with [`Unsupported`](std::io::ErrorKind::Unsupported) and the operation's name:
+//!
+//! | | Linux | macOS | FreeBSD | Windows |
+//! |---|---|---|---|---|
+//! | [`File::sync_range`](fs::File::sync_range) | yes | no | no | no |
+//! | [`File::allocate`](fs::File::allocate) | yes | no | yes | no |
+//! | [`File::advise`](fs::File::advise) | yes | no | yes | no |
+//! | [direct I/O](fs::OpenOptions::direct) | `O_DIRECT` | `F_NOCACHE` | `O_DIRECT` | no |
+//! | [`OpenOptions::resolve`](fs::OpenOptions::resolve) | yes | no | no | no |
+//! | [`Reaping::Manual`] | yes | no | no | no |
+//! | completions picked up by tokio's I/O driver | yes | yes | yes | no: by the engine's thread |
+//! | replaced files without a name until they are complete | yes | no | no | no |
+//!
+//! On Windows, `File` has `AsHandle` instead of `AsFd`, locks are mandatory, and permissions and
+//! inode numbers do not exist; error numbers are those of Windows.
 //!
 //! ## Buffers
 //!

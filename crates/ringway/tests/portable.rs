@@ -372,7 +372,7 @@ fn the_explanation_names_the_system() -> io::Result<()> {
         let text = engine.explain().to_string();
         assert_eq!(engine.backend(), BackendKind::Threads);
         for backend in ["io_uring", "Linux KAIO"] {
-            assert!(text.contains(&format!("{backend} is a part of Linux")), "{text}");
+            assert!(text.contains(&format!("{backend} exists on Linux only")), "{text}");
         }
         assert!(Engine::builder().backend(BackendKind::Uring).build().is_err());
         // Nothing else was requested, so nothing else is refused.

@@ -17,10 +17,10 @@ const STEP: u64 = 1 << 20;
 /// Copies a file's content and permissions. Returns the number of bytes. An existing file is
 /// overwritten.
 ///
-/// The kernel copies the data (`copy_file_range(2)` on Linux, which shares it where the file system
-/// can). Where the kernel does not, the rest is read and written. The source is read up to its current
-/// end. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the source
-/// can be read and that the target is another file.
+/// On Linux the kernel copies the data (`copy_file_range(2)`, which shares it where the file system
+/// can). Where the kernel does not, the rest is read and written. The source is read up to its
+/// current end. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the
+/// source can be read and that the target is another file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

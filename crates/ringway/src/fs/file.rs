@@ -324,7 +324,8 @@ impl File {
         }
     }
 
-    /// Whether writes go to the end of the file, whatever their offset. Errors: those of `fcntl(2)`.
+    /// Whether writes go to the end of the file, whatever their offset. Errors: those of
+    /// `fcntl(2)`.
     pub(crate) fn appends(&self) -> io::Result<bool> {
         self.core().appends()
     }

@@ -124,9 +124,9 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for direct I/O (`O_DIRECT`; `F_NOCACHE` on macOS), which bypasses the page cache. Reads
-    /// may have any offset and length; writes must be aligned ([`File::alignment`]). On Windows,
-    /// opening the file then fails with Unsupported.
+    /// Opens for direct I/O (`O_DIRECT`; `F_NOCACHE` on macOS), which bypasses the page cache.
+    /// Reads may have any offset and length; writes must be aligned ([`File::alignment`]). On
+    /// Windows, opening the file then fails with Unsupported.
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
