@@ -75,16 +75,6 @@ type abandonedMemory struct {
 	all [][]byte
 }
 
-func (a *abandonedMemory) add(p []byte) {
-	if len(p) == 0 {
-		return
-	}
-	a.mu.Lock()
-	a.all = append(a.all, p)
-	a.mu.Unlock()
-	a.any.Store(true)
-}
-
 // overlaps reports whether a part of p is abandoned.
 func (a *abandonedMemory) overlaps(p []byte) bool {
 	if !a.any.Load() {

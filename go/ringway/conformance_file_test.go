@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+//go:build linux
 
 package ringway
 
@@ -144,6 +144,8 @@ func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 		}
 		_, limit := w.get("timeout")
 		switch {
+		case (w[0] == "fallocate" || w[0] == "fadvise") && len(testBackends) == 1:
+			why = "without rings, File has no " + w[0]
 		case fd == "bad" || fd == "negative":
 			why = "a File always has a descriptor"
 		case w.has("drain") || limit:
@@ -172,7 +174,7 @@ func (d *fileBinding) open(r *caseRun) error {
 	if plan := r.options["faults"]; plan != "" {
 		o.Rings = 1
 		var err error
-		d.engine, _, err = faultyEngine(o, frequentFaults, uint64(len(plan)))
+		d.engine, err = engineWithFaults(o, uint64(len(plan)))
 		return err
 	}
 	var err error

@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+//go:build linux
 
 package ringway
 
@@ -230,7 +230,7 @@ func FuzzFile(f *testing.F) {
 		kind := sequence[0]
 		m := &fileModel{t: t, name: filepath.Join(t.TempDir(), "file"),
 			flag: os.O_RDWR | os.O_CREATE, size: 96}
-		m.options = Options{Backend: []Backend{BackendURing, BackendKAIO, BackendThreads}[kind%3],
+		m.options = Options{Backend: testBackends[int(kind)%len(testBackends)],
 			AlwaysRing: kind&16 != 0, InFlight: 1 + int(kind>>5)*4}
 		if kind&8 != 0 {
 			m.flag, m.size = m.flag|Direct, 8192

@@ -2,18 +2,13 @@
 
 package ringway
 
-// The flag Direct on systems without rings.
+// Opening files with the flag Direct on systems without rings.
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 )
-
-// Direct is a flag of [OpenFile] that opens a file for direct I/O: transfers bypass the page cache.
-// On Linux it is O_DIRECT. On macOS it stands for F_NOCACHE. Elsewhere transfers use the page
-// cache. Direct writes must be aligned on every system; see [MisalignedError].
-const Direct = 1 << 18 // None of the flags of package os, which never sees it.
 
 // openFile is os.OpenFile, with Direct among the flags.
 func openFile(name string, flag int, perm fs.FileMode) (*os.File, error) {

@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
-
 package ringway_test
 
 import (

@@ -18,6 +18,12 @@ import (
 // frequentFaults are faults that no caller may see.
 var frequentFaults = faultRates{short: 4, unsent: 10, retryable: 4, late: 12, lateRounds: 1}
 
+// engineWithFaults makes the engine for conformance cases with faults.
+func engineWithFaults(o Options, seed uint64) (*Engine, error) {
+	e, _, err := faultyEngine(o, frequentFaults, seed)
+	return e, err
+}
+
 // Callers see no fault: the bytes are right, there is no error, and every read returns.
 func TestFaultsAreHidden(t *testing.T) {
 	e, faults, err := faultyEngine(Options{Backend: BackendURing, Rings: 1}, frequentFaults, 4)

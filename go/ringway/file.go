@@ -30,9 +30,10 @@ type File struct {
 	refs     refs
 	position sync.Mutex // Held while an operation uses the file's current position.
 	cache    cachePredictor
-	routing  routing // Between a ring and KAIO.
-	device   sync.Once
-	limits   directLimits // Of the device, after alignment.
+	//lint:ignore U1000 Systems without rings do not use it.
+	routing routing // Between a ring and KAIO.
+	device  sync.Once
+	limits  directLimits // Of the device, after alignment.
 }
 
 var (

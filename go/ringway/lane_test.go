@@ -1,5 +1,3 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
-
 package ringway
 
 // The limit on blocking calls, when calls hang and when callers give up.
@@ -15,17 +13,11 @@ import (
 	"time"
 )
 
-// fill uses up all slots that a lane can have; drain returns them.
+// fill uses up all slots that a lane can have.
 func (l *lane) fill() {
 	l.mu.Lock()
 	l.inUse, l.slots = largestLane, largestLane
 	l.mu.Unlock()
-}
-
-func (l *lane) drain() {
-	for range largestLane {
-		l.end()
-	}
 }
 
 // Calls that hang do not block the calls after them, and a lane that has grown shrinks when they

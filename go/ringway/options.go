@@ -57,6 +57,7 @@ type Options struct {
 	AlwaysRing bool
 
 	// For tests.
+	//lint:ignore U1000 Systems without rings do not use it.
 	wrap      wrapQueue
 	closeWait time.Duration // The default is closeWait.
 }

@@ -11,6 +11,8 @@ import (
 )
 
 // kernelWrote tells the race detector that the kernel has written to p.
+//
+//lint:ignore U1000 Systems without rings do not use it.
 func kernelWrote(p []byte) {
 	if len(p) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))

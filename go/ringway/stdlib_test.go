@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+//go:build linux
 
 package ringway_test
 
@@ -714,10 +714,14 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 				t.Fatal(err)
 			}
 			same(t, "sync of a pipe", text(pipe.Sync()), want)
-			if err := pipe.Preallocate(0, 10); !errors.Is(err, syscall.ESPIPE) {
+			var noPipe error = syscall.ESPIPE
+			if len(backends) == 1 {
+				noPipe = errors.ErrUnsupported
+			}
+			if err := pipe.Preallocate(0, 10); !errors.Is(err, noPipe) {
 				t.Error(err)
 			}
-			if err := pipe.Advise(0, 0, ringway.AdviceWillNeed); !errors.Is(err, syscall.ESPIPE) {
+			if err := pipe.Advise(0, 0, ringway.AdviceWillNeed); !errors.Is(err, noPipe) {
 				t.Error(err)
 			}
 			if err := pipe.Close(); err != nil {

@@ -287,3 +287,13 @@ func (f *File) queuedSync(ctx context.Context, op opcode) (done bool, err error)
 	result, err := e.do(ctx, e.shard(), f.request(op, nil, 0))
 	return err != nil || result != unsupported, err
 }
+
+func (a *abandonedMemory) add(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	a.mu.Lock()
+	a.all = append(a.all, p)
+	a.mu.Unlock()
+	a.any.Store(true)
+}

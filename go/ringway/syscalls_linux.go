@@ -18,11 +18,6 @@ import (
 	"github.com/ringway-io/ringway/go/internal/race"
 )
 
-// Direct is a flag of [OpenFile] that opens a file for direct I/O: transfers bypass the page cache.
-// On Linux it is O_DIRECT. On macOS it stands for F_NOCACHE. Elsewhere transfers use the page
-// cache. Direct writes must be aligned on every system; see [MisalignedError].
-const Direct = syscall.O_DIRECT
-
 // openFile is os.OpenFile, with Direct among the flags.
 func openFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag, perm)

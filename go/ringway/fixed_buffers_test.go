@@ -1,0 +1,88 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Buffers that are registered with the rings.
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ring"
+)
+
+// watching counts the operations that reach a ring.
+type watching struct {
+	queue
+	ops map[ring.Opcode]int
+}
+
+func (w *watching) push(r *request) {
+	first := r.route == routeUndecided
+	w.queue.push(r)
+	if r.inRing != nil && first {
+		w.ops[r.inRing.Opcode()]++
+	}
+}
+
+// Transfers of registered memory use the fixed operations; others do not.
+func TestFixedBuffers(t *testing.T) {
+	ops := map[ring.Opcode]int{}
+	e, err := New(Options{Backend: BackendURing, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20,
+		wrap: func(q queue) queue {
+			return &watching{q, ops}
+		}})
+	if err != nil {
+		skip.Test(t, err)
+	}
+	defer e.Close()
+	if e.fixed == nil {
+		t.Fatal(e.Explain())
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|Direct, 0o600)
+	if err != nil {
+		skip.Test(t, "this file system has no direct I/O: ", err)
+	}
+	defer f.Close()
+	ours, fresh := e.NewBuffer(8192), alignedSlice(8192, pageSize)
+	defer ours.Release()
+	for i := range ours.Bytes() {
+		ours.Bytes()[i] = byte(i / 100)
+	}
+	if n, err := f.WriteAt(ours.Bytes(), 4096); n != 8192 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := f.ReadAt(fresh, 4096); n != 8192 || err != nil ||
+		!bytes.Equal(fresh, ours.Bytes()) {
+		t.Fatal(n, err)
+	}
+	if n, err := f.WriteAt(fresh, 0); n != 8192 || err != nil {
+		t.Fatal(n, err)
+	}
+	clear(ours.Bytes())
+	if n, err := f.ReadAt(ours.Bytes(), 0); n != 8192 || err != nil ||
+		!bytes.Equal(fresh, ours.Bytes()) {
+		t.Fatal(n, err)
+	}
+	for _, op := range []ring.Opcode{ring.OpRead, ring.OpReadFixed, ring.OpWrite,
+		ring.OpWriteFixed} {
+		if ops[op] != 1 {
+			t.Errorf("operation %d: %d times", op, ops[op])
+		}
+	}
+	// A buffer larger than the registered memory comes from the pool.
+	large := e.NewBuffer(2 << 20)
+	defer large.Release()
+	if within(large.Bytes(), e.fixed.only) {
+		t.Fatal("a 2 MiB buffer in 1 MiB of registered memory")
+	}
+	// A buffer stays usable after the engine is closed.
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ours.Bytes()[0]++
+}

@@ -1,0 +1,368 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Engines over queues that tests control: scripts, and injected faults.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// testBackends are those that tests run on.
+var testBackends = []Backend{BackendURing, BackendKAIO, BackendThreads}
+
+// isOpen reports whether a descriptor is open.
+func isOpen(fd int) bool {
+	_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+	return errno == 0
+}
+
+// wake makes a combiner reap.
+func (s *shard) wake() {
+	s.mu.Lock()
+	s.again = true
+	s.combine()
+}
+
+// scripted is a queue whose results a test changes, holds back or swallows.
+type scripted struct {
+	queue
+	shard *shard
+	count atomic.Int64 // Operations.
+	new   int          // Operations since the last submission. Only the combiner uses it.
+
+	mu       sync.Mutex
+	pushed   func(*request) (swallow bool)
+	finished func(*request) (hold bool)
+	gate     chan struct{} // If it is not nil, submissions of operations wait for it.
+	held     []*request    // Until release.
+	late     []*request    // Held before; the next reap returns them.
+}
+
+// onPush sets a function that sees each request before the queue does. If it returns true, the
+// queue does not receive the request.
+func (s *scripted) onPush(pushed func(*request) (swallow bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pushed = pushed
+}
+
+// onResult sets a function that sees each completed request. If it returns true, the result is held
+// back.
+func (s *scripted) onResult(finished func(*request) (hold bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = finished
+}
+
+// holdResults holds back all results until release.
+func (s *scripted) holdResults() { s.onResult(func(*request) bool { return true }) }
+
+// setGate makes submissions of operations wait until the channel is closed; nil ends that.
+func (s *scripted) setGate(gate chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = gate
+}
+
+func (s *scripted) push(r *request) {
+	s.count.Add(int64(r.count()))
+	s.new++
+	s.mu.Lock()
+	pushed := s.pushed
+	s.mu.Unlock()
+	if pushed != nil && pushed(r) {
+		return
+	}
+	s.queue.push(r)
+}
+
+func (s *scripted) submit(brief bool) bool {
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil && s.new > 0 {
+		<-gate
+	}
+	s.new = 0
+	return s.queue.submit(brief)
+}
+
+func (s *scripted) reap(done []*request) []*request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.queue.reap(nil) {
+		if s.finished != nil && s.finished(r) {
+			s.held = append(s.held, r)
+			continue
+		}
+		done = append(done, r)
+	}
+	if s.finished == nil {
+		done = append(done, s.held...)
+		s.held = nil
+	}
+	done = append(done, s.late...)
+	s.late = nil
+	return done
+}
+
+// complete completes requests that were held back or swallowed.
+func (s *scripted) complete(all []*request) {
+	s.mu.Lock()
+	s.late = append(s.late, all...)
+	s.mu.Unlock()
+	s.wake()
+}
+
+// takeHeld removes the results that are held back.
+func (s *scripted) takeHeld() []*request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.held
+	s.held = nil
+	return held
+}
+
+func (s *scripted) wake() {
+	if s.shard != nil {
+		s.shard.wake()
+	}
+}
+
+// release completes what is held back, and ends the script of results.
+func (s *scripted) release() {
+	s.onResult(nil)
+	s.wake()
+}
+
+// scriptedEngine makes an engine with one ring or KAIO context below a script. With the backend
+// threads there is none.
+func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
+	t.Helper()
+	s := new(scripted)
+	o.Rings, o.AlwaysRing = 1, true
+	o.wrap = func(q queue) queue {
+		s.queue = q
+		return s
+	}
+	if o.Backend == "" {
+		o.Backend = BackendURing
+	}
+	e := newOrSkip(t, o)
+	if e.backend != BackendThreads {
+		s.shard = e.shards[0]
+	}
+	return e, s
+}
+
+// blockingPipe returns a pipe that Go's poller does not know.
+func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
+	t.Helper()
+	var fds [2]int
+	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	f, err := e.NewFile(os.NewFile(uintptr(fds[0]), "reading"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := os.NewFile(uintptr(fds[1]), "writing")
+	t.Cleanup(func() { w.Close() })
+	return f, w
+}
+
+// faultQueue wraps a queue and injects what a kernel does on bad days: short transfers, signals,
+// shortages, errors, and results that arrive late or in another order. Only the combiner uses it.
+type faultQueue struct {
+	queue
+	random *rand.Rand
+	rates  faultRates
+	counts *faultCounts
+	shard  *shard
+	held   []heldResult
+	waking atomic.Bool // A timer that wakes the shard is running.
+}
+
+// faultRates has the rate of each fault: one in so many operations. 0 means never.
+type faultRates struct {
+	short      int // Transfers of at least two pages are cut in half.
+	unsent     int // A submission is not accepted at first.
+	retryable  int // EINTR, EAGAIN or ECANCELED, of anything but a sync.
+	punted     int // EAGAIN of a transfer with RWF_NOWAIT, as if the ring had to punt it.
+	failed     int // EIO; EDQUOT of a sync, so that failures of syncs can be counted.
+	late       int // The result arrives after some rounds; one in eight of these after 500.
+	lateRounds int
+}
+
+// faultCounts counts the faults of all queues of an engine.
+type faultCounts struct{ short, unsent, retryable, punted, late, failed, syncs atomic.Int64 }
+
+func (c *faultCounts) total() int64 {
+	return c.short.Load() + c.unsent.Load() + c.retryable.Load() + c.late.Load() + c.failed.Load()
+}
+
+// heldResult is a result that arrives after some rounds.
+type heldResult struct {
+	r      *request
+	rounds int
+}
+
+// faultyEngine makes an engine whose queues inject faults.
+func faultyEngine(o Options, rates faultRates, seed uint64) (*Engine, *faultCounts, error) {
+	counts := new(faultCounts)
+	var queues []*faultQueue
+	o.AlwaysRing = true
+	o.wrap = func(inner queue) queue {
+		random := rand.New(rand.NewPCG(uint64(len(queues)), seed))
+		q := &faultQueue{queue: inner, random: random, rates: rates, counts: counts}
+		queues = append(queues, q)
+		return q
+	}
+	e, err := New(o)
+	if err == nil {
+		for i, s := range e.shards {
+			queues[i].shard = s
+		}
+	}
+	return e, counts, err
+}
+
+func (q *faultQueue) hits(rate int) bool { return rate > 0 && q.random.IntN(rate) == 0 }
+
+func (q *faultQueue) push(r *request) {
+	if len(r.p) >= 2*pageSize && q.hits(q.rates.short) {
+		q.counts.short.Add(1)
+		r.p = r.p[:len(r.p)/2&^(pageSize-1)]
+	}
+	q.queue.push(r)
+}
+
+func (q *faultQueue) submit(brief bool) bool {
+	ok := q.queue.submit(brief)
+	if q.hits(q.rates.unsent) {
+		q.counts.unsent.Add(1)
+		return false
+	}
+	return ok
+}
+
+func (q *faultQueue) reap(done []*request) []*request {
+	all := q.queue.reap(nil)
+	q.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	waiting := q.held[:0]
+	for _, h := range q.held {
+		if h.rounds--; h.rounds > 0 {
+			waiting = append(waiting, h)
+		} else {
+			done = append(done, h.r)
+		}
+	}
+	q.held = waiting
+	for _, r := range all {
+		if r.result != unsupported {
+			q.disturb(r)
+			if q.hits(q.rates.late) {
+				rounds := 1 + q.random.IntN(q.rates.lateRounds)
+				if q.rates.lateRounds > 1 && q.hits(8) {
+					rounds = 500
+				}
+				q.counts.late.Add(1)
+				q.held = append(q.held, heldResult{r, rounds})
+				continue
+			}
+		}
+		done = append(done, r)
+	}
+	if len(q.held) > 0 && !q.waking.Swap(true) {
+		time.AfterFunc(100*time.Microsecond, func() { // As a late completion of the kernel would.
+			q.waking.Store(false)
+			q.shard.wake()
+		})
+	}
+	return done
+}
+
+// disturb changes a result. The operation was done in any case, which is worse than if it was not.
+func (q *faultQueue) disturb(r *request) {
+	switch sync := r.opcode == opFsync || r.opcode == opFdatasync; {
+	case r.linked() != nil:
+	case (r.route == routeNowait || r.route == routeCheck) && q.hits(q.rates.punted):
+		q.counts.punted.Add(1)
+		r.result = -int32(syscall.EAGAIN)
+	case !sync && q.hits(q.rates.retryable):
+		q.counts.retryable.Add(1)
+		errno := []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED}[q.random.IntN(3)]
+		r.result = -int32(errno)
+	case r.result >= 0 && q.hits(q.rates.failed):
+		q.counts.failed.Add(1)
+		if r.result = -int32(syscall.EIO); sync {
+			q.counts.syncs.Add(1)
+			r.result = -int32(syscall.EDQUOT)
+		}
+	}
+}
+
+// eventually waits until a condition holds, and fails the test if it never does.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("this never happens: " + what)
+		}
+	}
+}
+
+// second returns the error of a call with two results.
+func second[T any](_ T, err error) error { return err }
+
+// eachBackend runs a test on every backend, with and without direct I/O.
+func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
+	for _, backend := range testBackends {
+		for _, direct := range []int{0, Direct} {
+			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
+				e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
+				defer closeAll(t, e)
+				test(t, e, direct)
+			})
+		}
+	}
+}
+
+// setLargestRequest replaces the size of the device's largest request.
+func setLargestRequest(f *File, n int) {
+	f.directLimits()
+	f.limits.largest = n
+}
+
+// numbered returns blocks of a page, each with its number, and the numbers of its writer and round.
+func numbered(writer, round, blocks int) []byte {
+	p := alignedSlice(blocks*pageSize, pageSize)
+	for i := range blocks {
+		for _, at := range []int{0, pageSize - 12} {
+			b := p[i*pageSize+at:]
+			binary.LittleEndian.PutUint32(b, uint32(writer))
+			binary.LittleEndian.PutUint32(b[4:], uint32(round))
+			binary.LittleEndian.PutUint32(b[8:], uint32(i))
+		}
+	}
+	return p
+}
+
+func opcodeName(op opcode) string {
+	return [...]string{"read", "write", "writev", "fsync", "fdatasync"}[op]
+}
+
+func (l *lane) drain() {
+	for range largestLane {
+		l.end()
+	}
+}
