@@ -15,6 +15,7 @@ SCRATCH = programs.BUILD / "tmp"
 # What Rust tests read at run time.
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
+PASSTHROUGH = "ringway-core/passthrough"
 AS_USER = "setpriv --reuid 1000 --regid 1000 --clear-groups "
 
 
@@ -46,6 +47,7 @@ LOOP = "truncate -s 3G /disk/loop && loop=$(losetup --sector-size 4096 --direct-
     "chmod 1777 /loop && export TMPDIR=/loop"
 NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
     "echo 2 >/proc/sys/kernel/io_uring_disabled; else refuse={refuse}; fi"
+NVME = "export RINGWAY_TEST_NVME='/dev/ng0n2 /dev/ng0n3'"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
 EXPECTED_SKIPS: list[Expected] = []
@@ -120,6 +122,7 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
             if name.startswith("ringway-core/") and name not in EXCLUDED}
     for name, why in EXCLUDED.items():
         print(f"left out: {name}: {why}")
+    passthrough = {PASSTHROUGH: core.pop(PASSTHROUGH)}
     engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
     examples = [path for name, path in built.items() if "/examples/" in str(path)]
     conformance = {CONFORMANCE: core[CONFORMANCE]}
@@ -132,6 +135,7 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
     made.append(rust("core", "Rust core", core, files=everything, seconds=1800))
     made.append(rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
                      files=everything))
+    made.append(rust("passthrough", "NVMe passthrough", passthrough, before=NVME))
     made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
     made.append(rust("xfs", "Rust core on XFS", conformance, before=XFS, files=everything,
                      arguments="unrestricted"))
