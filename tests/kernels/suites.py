@@ -16,6 +16,7 @@ SCRATCH = programs.BUILD / "tmp"
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
 POLLED = "ringway-core/polled"
+PASSTHROUGH = "ringway-core/passthrough"
 # (Its path in the guest: the one of busybox, which its shell prefers, changes no user.)
 AS_USER = "/usr/sbin/setpriv --reuid 1000 --regid 1000 --clear-groups "
 
@@ -52,11 +53,12 @@ LOOP = "truncate -s 3G /disk/loop && loop=$(/usr/sbin/losetup --sector-size 4096
     "mkdir -p /loop && mount $loop /loop && chmod 1777 /loop && export TMPDIR=/loop"
 NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
     "echo 2 >/proc/sys/kernel/io_uring_disabled; else refuse={refuse}; fi"
+NVME = "export RINGWAY_TEST_NVME='/dev/ng0n2 /dev/ng0n3'"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
 # The suites, in the order in which they run.
-RUST_TESTS = ["conformance", "core", "core-user", "engine", "xfs", "loop", "dm", "no-uring",
-              "no-aio"]
+RUST_TESTS = ["conformance", "core", "core-user", "passthrough", "engine", "xfs", "loop", "dm",
+              "no-uring", "no-aio"]
 SUITES = ["probe", *RUST_TESTS, "c", "c-user", "go", "go-user", "ocaml", "bench", "soak"]
 
 ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
@@ -221,10 +223,11 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
         rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", {
             name: core[name] for name in (CONFORMANCE, POLLED)}, files=everything, seconds=1800),
         rust("core", "Rust core: the other tests", {
-            name: path for name, path in core.items() if name not in (CONFORMANCE, POLLED)},
-            files=everything, seconds=1800),
+            name: path for name, path in core.items()
+            if name not in (CONFORMANCE, POLLED, PASSTHROUGH)}, files=everything, seconds=1800),
         rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
              files=everything),
+        rust("passthrough", "NVMe passthrough", {PASSTHROUGH: core[PASSTHROUGH]}, before=NVME),
         restricted("xfs", "Rust core on XFS", XFS),
         restricted("loop", "Rust core on a loop device with 4 KiB blocks", LOOP),
         restricted("dm", "Rust core on a dm-linear target", DM),

@@ -176,8 +176,8 @@ pub(crate) struct FileFacts {
 }
 
 impl FileFacts {
-    /// Takes one system call where the kernel reports the alignment; two more for a character device,
-    /// and for an NVMe generic device a command to its controller.
+    /// Takes one system call where the kernel reports the alignment; more for a character device,
+    /// and for an NVMe generic device also a command to its controller.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = statx(fd);
         let alignment = statx_alignment(statx.as_ref());

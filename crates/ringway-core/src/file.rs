@@ -62,7 +62,8 @@ pub(crate) enum FileKind {
     /// A character device such as a terminal: like a stream, but a write may block even where it
     /// was told not to and part of it would fit.
     Device,
-    /// An NVMe generic device: the identifier of its namespace, and the logarithm of its block size.
+    /// An NVMe generic device: the identifier of its namespace, and the binary logarithm of its
+    /// block size.
     Namespace { id: u32, block_shift: u8 },
     /// Not checked yet.
     Unknown,

@@ -127,8 +127,9 @@ pub struct PathProbe {
 }
 
 /// Reports facts about a path, and tries a direct, an asynchronous and a polled read of its first
-/// block (of an NVMe generic device, a read as a command): of the file or block device itself, or of an unnamed file (`O_TMPFILE`) made in a
-/// directory. The block's pages are in the page cache for a moment, and then dropped.
+/// block: of the file or block device itself, or of an unnamed file (`O_TMPFILE`) made in a
+/// directory. The block's pages are in the page cache for a moment, and then dropped. Of an NVMe
+/// generic device it tries a read as a command instead.
 ///
 /// # Errors
 ///

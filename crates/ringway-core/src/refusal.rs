@@ -59,8 +59,8 @@ pub enum Feature {
     AttachWq,
     /// `IORING_SETUP_IOPOLL`: polls the device for completions.
     IoPoll,
-    /// `IORING_OP_URING_CMD` with `IORING_SETUP_SQE128` and `IORING_SETUP_CQE32`: reads and writes of
-    /// an NVMe generic device as commands that bypass the block layer.
+    /// `IORING_OP_URING_CMD` with `IORING_SETUP_SQE128` and `IORING_SETUP_CQE32`: reads and writes
+    /// of an NVMe generic device as commands, without the block layer.
     Passthrough,
     /// `IORING_FEAT_EXT_ARG`: a timeout in `io_uring_enter`.
     ExtArg,

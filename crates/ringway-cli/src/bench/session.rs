@@ -249,8 +249,8 @@ fn prepare(
     for (_, files) in workloads.iter().zip(&files).filter(uses_commands) {
         if files.iter().flatten().any(|source| source.generic().is_none()) {
             bail!(
-                "--passthrough needs a whole NVMe disk that is not in use (/dev/nvme0n1), on kernel \
-                 5.19 or newer"
+                "--passthrough needs a whole NVMe disk (/dev/nvme0n1) with a generic device \
+                 (/dev/ng0n1), on kernel 5.19 or newer"
             );
         }
     }

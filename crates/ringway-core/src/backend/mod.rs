@@ -115,8 +115,8 @@ pub(crate) struct BackendFull;
 
 /// Passes jobs to the kernel, for one queue, with which it may move between threads.
 ///
-/// For every job there is exactly one event with [`EventKind::Result`], [`EventKind::NvmeStatus`] or
-/// [`EventKind::Unsupported`], returned by [`enter`](Self::enter), unless the backend is dropped
+/// For every job there is exactly one event with [`EventKind::Result`], [`EventKind::NvmeStatus`]
+/// or [`EventKind::Unsupported`], returned by [`enter`](Self::enter), unless the backend is dropped
 /// first.
 pub(crate) trait Backend: Send {
     /// Takes a job. The kernel need not see it before [`enter`](Self::enter).

@@ -5,7 +5,9 @@ use super::in_flight::CancelCause;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
 use crate::error::ErrorDetail;
-use crate::file::{File, FileKind};
+use crate::file::File;
+#[cfg(target_os = "linux")]
+use crate::file::FileKind;
 use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
@@ -17,8 +19,16 @@ pub(super) const MAX_RETRIES: u8 = 8;
 /// The result with which the kernel refuses a transfer of a file that has none.
 const EINVAL: i64 = -(libc::EINVAL as i64);
 
-fn is_namespace(file: &File) -> bool {
-    matches!(file.traits().kind, FileKind::Namespace { .. })
+/// True for an NVMe generic device that gets no commands.
+#[cfg(target_os = "linux")]
+fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
+    let gets_commands = passthrough && matches!(file.traits().kind, FileKind::Namespace { .. });
+    !gets_commands && file.namespace().is_some()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_nvme_generic(_: &File, _: bool) -> bool {
+    false
 }
 
 impl<T: Default> Table<T> {
@@ -75,8 +85,8 @@ impl<T: Default> Table<T> {
             EventKind::Result(result) => {
                 if result == EINVAL
                     && flight.operation.raw.is_transfer()
-                    && !self.passthrough
-                    && flight.operation.file.as_ref().is_some_and(is_namespace)
+                    && let Some(file) = &flight.operation.file
+                    && is_nvme_generic(file, self.passthrough)
                 {
                     flight.detail = Some(ErrorDetail::NEEDS_PASSTHROUGH);
                 }

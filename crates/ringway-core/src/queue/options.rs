@@ -264,25 +264,37 @@ impl Options {
         self
     }
 
-    /// Passes reads, writes and syncs of NVMe generic devices (`/dev/ng0n1`) as commands to the
-    /// device, without the block layer (uring only, kernel 5.19; polled for with
-    /// [`iopoll`](Self::iopoll) from 6.1 on). `file` is such a device; a real read of its first block
-    /// decides whether that works. Other files work on the queue as usual.
+    /// Passes reads, writes and syncs of NVMe generic devices (`/dev/ng0n1`) to the device as
+    /// commands, without the block layer (uring only, kernel 5.19; polled for with
+    /// [`iopoll`](Self::iopoll) from 6.1 on). `file` is such a device; a real read of its first
+    /// block decides whether that works. Other files work on the queue as usual.
     ///
     /// A namespace behaves as its block device opened with `O_DIRECT` does: offsets and lengths are
     /// whole blocks ([`File::direct_io`]), at its end reads are short and writes fail with ENOSPC,
-    /// and a sync is a flush of the device. But a long transfer or one with many buffers is several
-    /// commands, one after the other for a write. The kernel neither retries a command that the
-    /// device fails ([`Error::nvme_status`](crate::Error::nvme_status)) nor keeps it from the blocks
-    /// of a mounted file system, and the page cache of the block device does not see it.
+    /// and a sync is a flush of the device. There are three differences. A transfer that is longer
+    /// than a command, or has more buffers, is several commands; those of a write follow one
+    /// another. The kernel does not repeat a command that the device fails
+    /// ([`Error::nvme_status`](crate::Error::nvme_status)). And commands bypass the page cache of
+    /// the block device and the check whether it is mounted.
     ///
-    /// Refused, with the reason in [`explain`](Queue::explain): on other backends and kernels, for a
-    /// file that is no such device, for namespaces with metadata or protection information, and,
-    /// before kernel 6.2, without CAP_SYS_ADMIN. Transfers of such devices then fail with EINVAL.
-    /// The entries of the ring take twice the memory.
+    /// Refused, with the reason in [`explain`](Queue::explain): on other backends and older
+    /// kernels, for a file that is no such device, for namespaces with metadata or protection
+    /// information, and, before kernel 6.2, without CAP_SYS_ADMIN. Transfers of such devices then
+    /// fail with EINVAL. The entries of the ring take twice the memory.
     ///
     /// A command cannot be cancelled once it is submitted: it completes with its result, as a
     /// transfer that the device has started does.
+    ///
+    /// ```no_run
+    /// use ringway_core::{AlignedBuffer, File, Options, op};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let namespace = File::open("/dev/ng0n1")?;
+    /// let mut queue = Options::new().passthrough(&namespace).strict(true).build()?;
+    /// let buffer = AlignedBuffer::for_direct(namespace.direct_io(), 4096);
+    /// queue.push(op::read(&namespace, buffer, 0))?;
+    /// assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(4096));
+    /// # Ok(()) }
+    /// ```
     pub fn passthrough(mut self, file: &File) -> Self {
         self.passthrough = Some(file.clone());
         self
