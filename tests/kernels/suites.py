@@ -3,7 +3,6 @@
 
 import dataclasses
 import pathlib
-import shlex
 
 import guest
 import programs
@@ -86,22 +85,19 @@ EXCLUDED = {
 }
 
 
-def rust(name: str, title: str, chosen: dict[str, pathlib.Path], *, before: str = ":",
-         under: str = "", arguments: str = "", files: list[pathlib.Path] | None = None,
-         seconds: int = 900) -> Suite:
-    """A suite of Rust test programs."""
+def rust(name: str, title: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path], *,
+         before: str = ":", under: str = "", files: list[pathlib.Path],
+         seconds: int = 1800) -> Suite:
+    """A suite of Rust test programs, each with its arguments."""
     made = []
-    for program, path in chosen.items():
+    for program, arguments in chosen:
         crate = ROOT / "crates" / program.split("/")[0]
-        # Its longest test has a result of its own.
-        parts = ["unrestricted", "--skip unrestricted"] \
-            if program == CONFORMANCE and not arguments else [arguments]
-        for part in parts:
-            made.append(Program(f"{program} {part}".strip(), (
-                f"umount {SCRATCH} 2>/dev/null; mkdir -p {SCRATCH}; {before}\n"
-                f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
-                f"exec $refuse {under}{path} --show-output {part}"), "libtest", seconds))
-    return Suite(name, title, made, [*chosen.values(), *(files or [])])
+        made.append(Program(f"{program} {arguments}".strip(), (
+            f"umount {SCRATCH} 2>/dev/null; mkdir -p {SCRATCH}; {before}\n"
+            f"export RINGWAY_WATCHDOG=900\n"
+            f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
+            f"exec $refuse {under}{built[program]} --show-output {arguments}"), "libtest", seconds))
+    return Suite(name, title, made, [*(built[program] for program, _ in chosen), *files])
 
 
 def bench_programs(command: pathlib.Path) -> list[Program]:
@@ -205,29 +201,29 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     """The suites of the Rust crates."""
     crates = ["ringway-core"] + ["ringway"] * with_engine
     built = programs.rust(arch, crates, [])
-    core = {name: path for name, path in built.items()
-            if name.startswith("ringway-core/") and name not in EXCLUDED}
     for name, why in EXCLUDED.items():
         print(f"left out: {name}: {why}")
-    conformance = {CONFORMANCE: core[CONFORMANCE]}
     refuse = programs.refuse(arch)
     no_uring = NO_URING.format(refuse=refuse)
     examples = [path for path in built.values() if "/examples/" in str(path)]
-    everything = [*(ROOT / source for source in SOURCES), *examples, refuse]
+    files = [*(ROOT / source for source in SOURCES), *examples, refuse]
+    others = [(name, "") for name in built if name.startswith("ringway-core/") and
+              name not in (*EXCLUDED, CONFORMANCE, POLLED, PASSTHROUGH)]
+    # The longest test, which has all cases.
+    full = (CONFORMANCE, "unrestricted")
+    legs = (CONFORMANCE, "--skip unrestricted")
 
     def restricted(name: str, title: str, before: str) -> Suite:
-        return rust(name, title, conformance, before=before, files=everything,
-                    arguments="unrestricted")
+        return rust(name, title, [full], built, before=before, files=files)
 
     made = [
-        rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", {
-            name: core[name] for name in (CONFORMANCE, POLLED)}, files=everything, seconds=1800),
-        rust("core", "Rust core: the other tests", {
-            name: path for name, path in core.items()
-            if name not in (CONFORMANCE, POLLED, PASSTHROUGH)}, files=everything, seconds=1800),
-        rust("core-user", "Rust core, ordinary user", conformance, under=AS_USER,
-             files=everything),
-        rust("passthrough", "NVMe passthrough", {PASSTHROUGH: core[PASSTHROUGH]}, before=NVME),
+        rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", [(POLLED, ""), full],
+             built, files=files),
+        rust("core", "Rust core: the other tests", [legs, *others], built, files=files),
+        rust("core-user", "Rust core, ordinary user", [full, legs], built, under=AS_USER,
+             files=files),
+        rust("passthrough", "NVMe passthrough", [(PASSTHROUGH, "")], built, before=NVME,
+             files=files),
         restricted("xfs", "Rust core on XFS", XFS),
         restricted("loop", "Rust core on a loop device with 4 KiB blocks", LOOP),
         restricted("dm", "Rust core on a dm-linear target", DM),
@@ -235,6 +231,6 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
         restricted("no-aio", "Rust core without io_uring and AIO", f"{no_uring}\n{NO_AIO}"),
     ]
     if with_engine:
-        engine = {name: path for name, path in built.items() if name.startswith("ringway/")}
-        made.append(rust("engine", "Rust engine", engine, files=everything, seconds=1800))
+        engine = [(name, "") for name in built if name.startswith("ringway/")]
+        made.append(rust("engine", "Rust engine", engine, built, files=files))
     return made

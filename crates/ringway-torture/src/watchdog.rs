@@ -5,7 +5,8 @@ use std::io::Write;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any test takes, on the slowest disk.
+/// Longer than any test takes, on the slowest disk. `RINGWAY_WATCHDOG` sets other seconds, for
+/// emulated processors.
 const LIMIT: Duration = Duration::from_secs(60);
 
 static WATCHED: Mutex<BTreeMap<u64, (Instant, String)>> = Mutex::new(BTreeMap::new());
@@ -15,7 +16,7 @@ static STARTED: Once = Once::new();
 #[derive(Debug)]
 pub struct Watched(u64);
 
-/// Watches until the value is dropped. After a minute, prints the text and aborts the process.
+/// Watches until the value is dropped. After a minute (or `RINGWAY_WATCHDOG` seconds), prints the text and aborts the process.
 pub fn watch(text: String) -> Watched {
     STARTED.call_once(|| {
         std::thread::spawn(check_all);
@@ -33,10 +34,12 @@ impl Drop for Watched {
 }
 
 fn check_all() {
+    let limit = std::env::var("RINGWAY_WATCHDOG").ok().and_then(|seconds| seconds.parse().ok());
+    let limit = limit.map_or(LIMIT, Duration::from_secs);
     loop {
         std::thread::sleep(Duration::from_secs(5));
         let watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, text)) = watched.values().find(|(since, _)| since.elapsed() > LIMIT) {
+        if let Some((_, text)) = watched.values().find(|(since, _)| since.elapsed() > limit) {
             // Directly to stderr, because an abort loses captured output.
             let _ = writeln!(std::io::stderr(), "hangs: {text}");
             std::process::abort();
