@@ -202,7 +202,8 @@ test-crates:
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces. The
 # tests among PORTABLE_QUICK take seconds and are part of `make test`.
-PORTABLE_QUICK := --lib --test cases --test model --test found --test give_up --test blocking
+PORTABLE_QUICK := --lib --test cases --test elsewhere --test model --test found --test give_up \
+	--test blocking
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
 	$(ALONE) $(CARGO)
 test-portable-quick:

@@ -18,10 +18,6 @@ fn one(queue: &mut Queue, operation: op::Operation) -> Completion {
     queue.reap(1).unwrap().next().unwrap()
 }
 
-fn errno(queue: &mut Queue, operation: op::Operation) -> i32 {
-    one(queue, operation).result.unwrap_err().errno()
-}
-
 fn scratch(dir: &tempfile::TempDir, name: &str, content: &str) -> File {
     let path = dir.path().join(name);
     std::fs::write(&path, content).unwrap();
@@ -139,7 +135,7 @@ mod windows {
         assert_eq!(one(&mut queue, op::rename(&path, &other)).result, Ok(0));
         assert_eq!(std::fs::read(&other).unwrap(), b"text");
         assert_eq!(one(&mut queue, op::unlink(&other)).result, Ok(0));
-        assert_eq!(errno(&mut queue, op::statx(&other)), libc::ENOENT);
+        assert_eq!(one(&mut queue, op::statx(&other)).result.unwrap_err().errno(), libc::ENOENT);
     }
 
     /// As with the standard library: others may read, write, rename and remove it.
