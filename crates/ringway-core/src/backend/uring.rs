@@ -329,8 +329,9 @@ impl<R: Entries> Uring<R> {
         self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
     }
 
-    /// True if the kernel punts every direct read of pages that are in the page cache. It no longer
-    /// does from 5.13 on, which is the version that added this feature of rings.
+    /// True if the kernel is known to punt every direct read of pages that are in the page cache.
+    /// It no longer does from 5.13 on, which added this feature of rings. Older kernels that have
+    /// the feature too, since their io_uring is newer, are not known.
     pub fn punts_cached_reads(&self) -> bool {
         !self.ring.params().is_feature_resource_tagging()
     }

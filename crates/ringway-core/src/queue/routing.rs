@@ -9,9 +9,9 @@
 //! punted, all reads have the flag again; otherwise the next run is twice as long.
 //!
 //! Kernels before 5.13 punt every direct read of pages that are in the page cache, and KAIO does
-//! not wait for those: there the first punt decides. On later ones a punt now and then has causes
-//! that KAIO would wait for in the calling thread: pages that are dirty in the page cache, a full
-//! device queue.
+//! not wait for those: where the ring is known to be that old, the first punt decides. (5.10.162
+//! has a later io_uring.) Elsewhere a punt now and then has causes that KAIO would wait for in the
+//! calling thread: pages that are dirty in the page cache, a full device queue.
 //!
 //! Writes are never routed, since KAIO waits for those that allocate space too. One of them is
 //! checked now and then, so that punted writes show in the statistics. Appends are not checked: the
