@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package parquet reads row groups of Parquet files in batches: one submission reads all column
 // chunks of a row group into memory, and parquet-go then reads from there.
 //

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package pebblevfs is a vfs.FS for Pebble on ringway's files.
 //
 //	engine, err := ringway.Default()
@@ -18,11 +16,11 @@
 package pebblevfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
-	"sync"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/vfs"
 
@@ -126,76 +124,34 @@ func (s *files) ReuseForWrite(oldname, newname string) (vfs.File, error) {
 type file struct {
 	*ringway.File
 	direct bool
-	probe  sync.Once
-	ranges bool // sync_file_range works.
-}
-
-// Preallocate allocates blocks without changing the file's size: Pebble reads a log to its end.
-func (f *file) Preallocate(offset, length int64) error {
-	const keepSize = 1
-	return f.call("preallocate",
-		func(fd int) error { return syscall.Fallocate(fd, keepSize, offset, length) })
+	rangeSync
 }
 
 // SyncData is fdatasync.
 func (f *file) SyncData() error { return f.Datasync() }
-
-// SyncTo starts to write the dirty pages of the first length bytes, and waits for writes started
-// before. It does not make them durable. Where sync_file_range does not work, it is SyncData.
-func (f *file) SyncTo(length int64) (fullSync bool, err error) {
-	f.probe.Do(func() { f.ranges = f.syncsRanges() })
-	if !f.ranges {
-		err = f.Datasync()
-		return err == nil, err
-	}
-	const waitBefore, write = 1, 2
-	return false, f.call("sync",
-		func(fd int) error { return syscall.SyncFileRange(fd, 0, length, waitBefore|write) })
-}
 
 // Prefetch reads a range into the page cache. Direct reads do not use the page cache.
 func (f *file) Prefetch(offset, length int64) error {
 	if f.direct {
 		return nil
 	}
-	return f.Advise(offset, length, ringway.AdviceWillNeed)
-}
-
-// call makes a system call on the descriptor, which stays open until it returns.
-func (f *file) call(op string, do func(fd int) error) error {
-	conn, err := f.File.OSFile().SyscallConn()
-	if err == nil {
-		var inner error
-		err = conn.Control(func(fd uintptr) {
-			for inner = do(int(fd)); inner == syscall.EINTR; {
-				inner = do(int(fd))
-			}
-		})
-		if err == nil {
-			err = inner
-		}
-	}
-	if _, wrapped := err.(*os.PathError); err != nil && !wrapped {
-		err = &os.PathError{Op: op, Path: f.Name(), Err: err}
+	err := f.Advise(offset, length, ringway.AdviceWillNeed)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil // It is a hint.
 	}
 	return err
 }
 
-// syncsRanges reports whether sync_file_range is known to work on this file system: ZFS accepts the
-// call and does nothing. vfs.Default uses the same list.
-func (f *file) syncsRanges() (known bool) {
-	const ext = 0xef53
-	_ = f.call("sync", func(fd int) error {
-		var stat syscall.Statfs_t
-		known = syscall.Fstatfs(fd, &stat) == nil && stat.Type == ext &&
-			syscall.SyncFileRange(fd, 0, 0, 0) != syscall.ENOSYS
-		return nil
-	})
-	return known
-}
-
 // dir is a directory, which can only be synced.
 type dir struct{ *ringway.File }
+
+// Sync makes names durable. Windows has no such operation, and vfs.Default does nothing there.
+func (d *dir) Sync() error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	return d.File.Sync()
+}
 
 func (d *dir) Preallocate(int64, int64) error          { return nil }
 func (d *dir) Prefetch(int64, int64) error             { return nil }

@@ -48,10 +48,22 @@
 // (uring, kaio or threads) forces one. [Explain] names the backend in use, and why a better one
 // is not available.
 //
+// A ring that is available need not be asynchronous for every file: io_uring passes a transfer that
+// would wait to a kernel thread, at several times the cost. Kernels before 5.16 do that with every
+// direct read of pages that are in the page cache. Direct reads are therefore submitted with
+// RWF_NOWAIT, which fails such a read instead. If no backend was forced, the read and the next 64
+// to 1024 of the file go to KAIO, and then one tries the ring again. [Stats] counts these reads,
+// and [Engine.Explain] has the cause and the fix.
+//
 // # Other systems
 //
-// The rings need Linux on amd64, arm64, loong64 or riscv64. On every other system the package has
-// the same API and the same contracts, over the methods of os.File: the backend is
-// [BackendThreads], [Direct] has no effect, [File.Preallocate] fails with EOPNOTSUPP and
-// [File.Advise] does nothing.
+// The rings need Linux on amd64, arm64, loong64 or riscv64. Every other system has the same File
+// with the backend [BackendThreads]: limits on blocking calls, contexts, batches, errors and
+// syncs are the same. What differs:
+//
+//   - [Direct] is F_NOCACHE on macOS. Elsewhere transfers use the page cache. Direct writes must be
+//     aligned in either case.
+//   - [File.Preallocate] and [File.Advise] fail with [errors.ErrUnsupported].
+//   - [File.Datasync] is [File.Sync], which is F_FULLFSYNC on macOS.
+//   - Batches are written range by range, and a batch that is appended is copied first.
 package ringway

@@ -227,7 +227,7 @@ func (f *File) setDeadline(set func(*os.File, time.Time) error, t time.Time) err
 
 // Preallocate allocates disk blocks for a range, as fallocate(2) does. It does not change the
 // content; the file grows if it ends before the range does. A file system without this operation
-// fails with EOPNOTSUPP.
+// fails with EOPNOTSUPP, a system without it with [errors.ErrUnsupported], which EOPNOTSUPP is too.
 func (f *File) Preallocate(off, n int64) error {
 	return f.use("preallocate", func() error {
 		if err := f.engine.calls.begin(background); err != nil {
@@ -251,7 +251,8 @@ const (
 	AdviceNoReuse    Advice = 5 // Needed once.
 )
 
-// Advise gives the kernel a hint about a range. A length of 0 means up to the end of the file.
+// Advise gives the kernel a hint about a range. A length of 0 means up to the end of the file. On
+// systems without rings it fails with [errors.ErrUnsupported].
 func (f *File) Advise(off, n int64, advice Advice) error {
 	return f.use("advise", func() error { return f.fadvise(off, n, advice) })
 }
@@ -273,7 +274,7 @@ func (f *File) SyncContext(ctx context.Context) error {
 }
 
 // Datasync makes the file's data durable, as fdatasync(2) does: without metadata that is not
-// needed to read the data, such as times.
+// needed to read the data, such as times. On systems without rings it is Sync.
 func (f *File) Datasync() error {
 	return f.use("datasync", func() error { return f.sync(background, opFdatasync) })
 }

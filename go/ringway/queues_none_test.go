@@ -40,6 +40,3 @@ func TestUnsupported(t *testing.T) {
 	}
 	closeAll(t, e, f)
 }
-
-// engineWithFaults is not called: faults are injected between an engine and its queues.
-func engineWithFaults(Options, uint64) (*Engine, error) { return nil, errors.ErrUnsupported }

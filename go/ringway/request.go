@@ -138,8 +138,9 @@ func (r *request) bytes() int {
 const maxRetries = 8
 
 // retry reports whether the kernel did not do the operation, so that it must be submitted again:
-// because a ring would have punted it, after a signal, a shortage, or the end of the thread that submitted it, which cancels what that
-// thread had in flight. Every other error is final, above all that of a sync.
+// because a ring would have punted it, after a signal, a shortage, or the end of the thread that
+// submitted it, which cancels what that thread had in flight. Every other error is final, above all
+// that of a sync.
 func (r *request) retry() bool {
 	if r.result >= 0 && r.route != routeCheck {
 		return false

@@ -301,7 +301,8 @@ func TestResultsOfPuntedReads(t *testing.T) {
 			}
 			for j, b := range batch {
 				want := content[end-j*pageSize:][:min(j, 2)*pageSize]
-				if b.N != len(want) || !bytes.Equal(b.P[:b.N], want) || (b.Err == io.EOF) != (j < 2) {
+				if b.N != len(want) || !bytes.Equal(b.P[:b.N], want) ||
+					(b.Err == io.EOF) != (j < 2) {
 					t.Fatal(j, b.N, b.Err)
 				}
 			}
