@@ -49,6 +49,8 @@ needs.install-rocksdb := $(needs.rocksdb)
 needs.install-ocaml := $(needs.ocaml)
 needs.check := $(CHECK_NEEDS)
 needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
+needs.test-portable := $(BUILD_NEEDS)
+needs.test-windows := $(BUILD_NEEDS) windows
 needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
@@ -77,6 +79,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
+.PHONY: test-portable-quick
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
 .PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
@@ -193,6 +196,33 @@ test-crates:
 	$(ALONE) $(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(ALONE) $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(ALONE) $(CARGO) test --workspace --all-features --doc
+	$(MAKE) test-portable-quick
+
+# The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces. The
+# tests among PORTABLE_QUICK take seconds and are part of `make test`.
+PORTABLE_QUICK := --lib --test cases --test elsewhere --test model --test found --test give_up \
+	--test blocking
+PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
+	$(ALONE) $(CARGO)
+test-portable-quick:
+	$(PORTABLE) test -p ringway-core --all-features --no-fail-fast $(PORTABLE_QUICK)
+
+test-portable: ## the tests of ringway-core's code for macOS and FreeBSD, on Linux
+	@$(NEED) $(needs.test-portable)
+	$(PORTABLE) build -p ringway-core --all-features --examples
+	$(PORTABLE) test -p ringway-core --all-features --no-fail-fast --lib --tests
+
+# The packages whose tests run on Windows. CARGO_TARGET_..._RUNNER is the program that Cargo runs
+# the tests with.
+WINDOWS_PACKAGES := ringway-core
+WINDOWS := CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(abspath tests/windows/wine.sh) \
+	$(ALONE) $(CARGO)
+WINDOWS_BUILD := --target x86_64-pc-windows-gnu --all-features $(addprefix -p ,$(WINDOWS_PACKAGES))
+test-windows: ## the tests that run on Windows, under Wine
+	@$(NEED) $(needs.test-windows)
+	$(WINDOWS) build $(WINDOWS_BUILD) --examples
+	$(WINDOWS) test $(WINDOWS_BUILD) --no-fail-fast --lib --tests
+	@echo "passed on Windows ($$(wine --version)): $(WINDOWS_PACKAGES)"
 
 test-bindings:
 	$(MAKE) -C crates/ringway-c test

@@ -77,6 +77,12 @@ cargo_tool() {
         manual "$2 is missing. Install it with: cargo install --locked $2"
 }
 
+# rust_target NAME: the standard library for programs of another system.
+rust_target() {
+    [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/$1/lib" ] ||
+        manual "Rust's library for $1 is missing. Install it with: rustup target add $1"
+}
+
 need_rust_source() {
     [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]
 }
@@ -145,6 +151,13 @@ for need in "$@"; do
             has_mkfs || package mkfs.ext4 e2fsprogs
             PATH=$PATH:/usr/sbin:/sbin has mkfs.xfs || package mkfs.xfs xfsprogs
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
+            ;;
+        # Programs for Windows: compiled here, and run by Wine.
+        windows)
+            rust_target x86_64-pc-windows-gnu
+            has x86_64-w64-mingw32-gcc ||
+                package "a C compiler for Windows" gcc-mingw-w64-x86-64
+            has wine || package Wine wine wine64
             ;;
         dpkg-source) has dpkg-source || package dpkg-source dpkg-dev ;;
         deb) has dpkg-buildpackage && has dh || package dpkg-buildpackage dpkg-dev debhelper ;;

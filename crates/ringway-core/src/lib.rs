@@ -25,7 +25,9 @@
 //! So nothing that the kernel may still touch is ever freed, and the interface is safe. Bindings
 //! for other languages make operations from pointers with the `unsafe` [`Operation::from_raw`].
 //!
-//! The crate needs Linux 4.18 or newer; its io_uring backend needs 5.6 or newer.
+//! On Linux the crate needs 4.18 or newer; its io_uring backend needs 5.6 or newer. On macOS,
+//! FreeBSD and Windows the queue runs on threads; [`op`] lists the operations that these systems
+//! lack.
 //!
 //! [`Queue::explain`] shows why a backend or a flag is not available and how to fix that. The
 //! [`probe`] module shows what the machine supports.

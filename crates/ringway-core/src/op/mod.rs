@@ -17,6 +17,38 @@
 //! Functions such as [`read()`] make an [`Operation`], and its methods modify it. Types such as
 //! [`Read`] are the same operations as numbers and addresses ([`Raw`]), for bindings to other
 //! languages.
+//!
+//! # Other systems
+//!
+//! On systems other than Linux all operations run on threads. What a system lacks fails with
+//! ENOSYS, whose [`ErrorKind`](std::io::ErrorKind) is `Unsupported`:
+//!
+//! | operation | lacking on |
+//! |---|---|
+//! | [`sync_range`] | all of them |
+//! | [`fallocate`]: modes | all of them |
+//! | [`fallocate`]: mode 0 | macOS, Windows |
+//! | [`fadvise`] | macOS, Windows |
+//! | [`open`]: `O_PATH`, `O_TMPFILE`, resolution flags | all of them |
+//! | [`open`] for direct I/O | Windows |
+//! | [`rename_at`] with `RENAME_NOREPLACE` | FreeBSD |
+//! | [`rename_at`] with other flags | all of them |
+//! | [`poll`] | Windows |
+//!
+//! A durable sync is `F_FULLFSYNC` on macOS, where direct I/O is `F_NOCACHE`, which needs no
+//! alignment and which [`File::is_direct`](crate::File::is_direct) does not show. A write to a pipe
+//! or a socket occupies a thread until all of it is written.
+//!
+//! On Windows
+//!
+//! - error numbers are the system's error codes, one for each name in `errno(3)`;
+//! - a file can be synced only if it is open for writing, and syncing a directory has no effect,
+//!   since Windows has no call for it;
+//! - a rename replaces an empty directory in two steps, and the modes of [`mkdir`] and [`open`]
+//!   have no effect;
+//! - Windows makes one transfer of a handle at a time;
+//! - a transfer on a pipe or a console cannot be cancelled once it has begun: its memory is kept
+//!   until it ends.
 
 // Each operation, or close family, has one file with all its submission forms:
 //

@@ -11,8 +11,13 @@
 )]
 
 pub use ::libc::{fstat as fstat64, ftruncate as ftruncate64, stat as stat64, *};
+#[cfg(target_vendor = "apple")]
+pub use absent::O_DIRECT;
 #[cfg(not(target_os = "linux"))]
-pub use absent::*;
+pub use absent::{
+    AT_EMPTY_PATH, AT_NO_AUTOMOUNT, O_PATH, O_TMPFILE, RENAME_NOREPLACE, RWF_DSYNC, RWF_NOWAIT,
+    STATX_BASIC_STATS, STATX_BTIME, STATX_MNT_ID,
+};
 use std::ffi::CStr;
 
 /// Constants that only Linux has, with values that these systems do not use.

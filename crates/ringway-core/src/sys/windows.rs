@@ -187,13 +187,14 @@ fn fail(errno: c_int) -> c_int {
 /// Windows has several codes for some errors: the one that stands for all of them here.
 fn errno_of(error: &io::Error) -> c_int {
     match error.raw_os_error() {
-        Some(3 | 53 | 67 | 161) => ENOENT, // PATH_NOT_FOUND, BAD_NETPATH, BAD_NET_NAME, BAD_PATHNAME
-        Some(80) => EEXIST,                // FILE_EXISTS
-        Some(1 | 131) => EINVAL,           // INVALID_FUNCTION, NEGATIVE_SEEK
-        Some(14) => ENOMEM,                // OUTOFMEMORY
-        Some(39) => ENOSPC,                // HANDLE_DISK_FULL
-        Some(32 | 33) => EBUSY,            // SHARING_VIOLATION, LOCK_VIOLATION
-        Some(109) => EPIPE,                // BROKEN_PIPE
+        // PATH_NOT_FOUND, BAD_NETPATH, BAD_NET_NAME, BAD_PATHNAME
+        Some(3 | 53 | 67 | 161) => ENOENT,
+        Some(80) => EEXIST,      // FILE_EXISTS
+        Some(1 | 131) => EINVAL, // INVALID_FUNCTION, NEGATIVE_SEEK
+        Some(14) => ENOMEM,      // OUTOFMEMORY
+        Some(39) => ENOSPC,      // HANDLE_DISK_FULL
+        Some(32 | 33) => EBUSY,  // SHARING_VIOLATION, LOCK_VIOLATION
+        Some(109) => EPIPE,      // BROKEN_PIPE
         Some(errno) => errno,
         None => match error.kind() {
             io::ErrorKind::InvalidInput => EINVAL,
@@ -283,8 +284,8 @@ unsafe fn bytes<'a>(first: *const u8, len: usize) -> &'a [u8] {
 /// of four.
 static POSITIONS: [Mutex<()>; 256] = [const { Mutex::new(()) }; 256];
 
-/// Waits until no other transfer uses the handle's current position. `None` for a pipe or a console,
-/// which has none, and whose transfers may last forever.
+/// Waits until no other transfer uses the handle's current position. `None` for a pipe or a
+/// console, which has none, and whose transfers may last forever.
 fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
     let handle = file.as_raw_handle();
     // SAFETY: the handle is open.

@@ -46,7 +46,6 @@ use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
 use ringway_torture::watchdog;
 use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -245,7 +244,7 @@ impl Leg {
             let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let shm = tempfile::tempdir_in("/dev/shm").unwrap();
             for dir in [&disk, &shm] {
-                fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+                cases::open_to_all(dir.path());
             }
             (disk, shm)
         };

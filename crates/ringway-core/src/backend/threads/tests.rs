@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read as _, Seek as _, Write as _};
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -305,6 +305,8 @@ fn reads_of_one_stream_complete_in_order() {
 }
 
 /// Inotify has no call that does not wait: it is polled for, and a worker makes the call.
+// (inotify has no call that does not wait.)
+#[cfg(target_os = "linux")]
 #[test]
 fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -314,7 +316,7 @@ fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
     let inotify = unsafe {
         let fd = libc::inotify_init1(libc::IN_CLOEXEC);
         assert!(fd >= 0 && libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_CREATE) >= 0);
-        OwnedFd::from_raw_fd(fd)
+        crate::sys::owned(fd)
     };
     let file = sample();
     let mut threads = Threads::new(options(1)).unwrap();
