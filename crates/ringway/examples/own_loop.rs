@@ -7,10 +7,12 @@
 //!
 //! The loop waits in `poll(2)` for the engine's descriptor, together with whatever else it waits
 //! for. When the descriptor is readable, `reap` submits pending operations, picks up completions,
-//! and wakes their futures.
+//! and wakes their futures. It needs Linux, which has what `Reaping::Manual` is made of.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports))]
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use ringway::{Engine, Reaping};
+#[cfg(target_os = "linux")]
 use rustix::event::{PollFd, PollFlags, poll};
 use std::path::PathBuf;
 use std::task::{Context, Poll, Waker};
@@ -29,6 +31,7 @@ async fn sum(engine: &Engine, path: PathBuf) -> std::io::Result<(PathBuf, u64)> 
     }
 }
 
+#[cfg(target_os = "linux")]
 fn main() -> std::io::Result<()> {
     let engine = Engine::builder().reaping(Reaping::Manual).build()?;
     let paths = std::env::args_os().skip(1).map(PathBuf::from);
@@ -53,4 +56,9 @@ fn main() -> std::io::Result<()> {
             }
         }
     }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    eprintln!("Reaping::Manual needs Linux");
 }

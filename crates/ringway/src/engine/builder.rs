@@ -90,7 +90,7 @@ const PROCESSORS_PER_SHARD: usize = 4;
 impl EngineBuilder {
     pub(super) fn new() -> Self {
         let mut options = Options::new().entries(128);
-        if cfg!(target_os = "linux") {
+        if cfg!(all(target_os = "linux", not(ringway_portable))) {
             options = options.io_wq_workers(IO_WQ_WORKERS, IO_WQ_WORKERS);
         }
         Self {
