@@ -163,7 +163,7 @@ for need in "$@"; do
         services) getent services http >/dev/null 2>&1 || package /etc/services netbase ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
-        # For the guests of tests/kernels: they have this machine's programs, or cross-compiled ones.
+        # For the guests of tests/kernels: they have programs of this machine, or cross-compiled.
         guests)
             has qemu-system-x86_64 || package QEMU qemu-system-x86
             has busybox || package busybox busybox-static

@@ -121,7 +121,8 @@ def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, 
     console, channel = ("ttyS0", "ttyS1") if kernel.arch == "amd64" else ("ttyAMA0", "ttyS0")
     # On a busy machine an emulated timer may be late when the kernel checks it, and panics.
     words = (f"console={console} rdinit=/init panic=-1 nvme.poll_queues=1 cryptomgr.notests=1 "
-             f"no_timer_check quiet loglevel=4 ringway.channel={channel} ringway.mark={mark} {append}")
+             f"no_timer_check quiet loglevel=4 ringway.channel={channel} ringway.mark={mark} "
+             f"{append}")
     command = [QEMU[kernel.arch], *accelerator(kernel.arch), "-m", f"{memory}M", "-smp", "2",
                "-nodefaults", "-no-reboot", "-display", "none",
                "-kernel", str(kernel.image), "-initrd", str(archive), "-append", words,
@@ -233,8 +234,9 @@ def main() -> int:
     """Runs one command in a guest, and ends with its status; 125 if the guest did not end it."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernel", help="bullseye, bookworm, trixie, sid, or SUITE[-ARCH][:PACKAGE]; "
-                        "PACKAGE is a kernel's package in the suite, or the path of a .deb")
+    parser.add_argument("kernel", help="bullseye, bookworm, trixie, sid, or "
+                        "SUITE[-ARCH][:PACKAGE]; PACKAGE is a kernel's package in the suite, "
+                        "or the path of a .deb")
     parser.add_argument("--add", action="append", default=[], metavar="FILE[:PATH]",
                         help="a file or directory for the guest, in /bin if no PATH is given")
     parser.add_argument("--memory", type=int, default=6144, help="in MiB")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 
+import packages
 from results import Outcome, Skip
 
 BEGIN = "<!-- kernels: written by `make test-kernels WRITE=1` -->"
@@ -25,6 +26,7 @@ FEATURES = [
     ("fixed buffers, 8 MiB", "backends/uring/fixed_buffers/8388608", "ordinary buffers"),
     ("fixed files", "backends/uring/options/fixed files", "ordinary descriptors"),
     ("polled direct read, NVMe", "path/io_poll_read", "interrupts"),
+    ("NVMe passthrough", "device/passthrough_read", "ordinary reads and writes of the device"),
     ("direct read, ext4", "path/direct_read", "buffered reads, if the program opens it so"),
     ("direct read of cached pages", "path/cached_read", "kaio"),
     ("Linux AIO (kaio)", "backends/kaio", "threads"),
@@ -75,14 +77,14 @@ def markdown(rows: list[list[str]]) -> str:
 
 def table(found: list[KernelResult], titles: dict[str, str]) -> str:
     """What was run: a row for each suite, a column for each kernel."""
-    return markdown([["suite", *(f"{kernel.name} {kernel.version}" for kernel in found)], *(
+    return markdown([["suite", *(f"{kernel.name} {kernel.version}".strip() for kernel in found)], *(
         [title, *(cell(kernel.suites[name]) if name in kernel.suites else "not run"
                   for kernel in found)] for name, title in titles.items())])
 
 
 def available(found: list[KernelResult]) -> str:
     """What each kernel has: a row for each feature, a column for each kernel."""
-    rows = [["feature", *(f"{kernel.name} {kernel.version}" for kernel in found), "else"]]
+    rows = [["feature", *(f"{kernel.name} {kernel.version}".strip() for kernel in found), "else"]]
     for title, path, fallback in FEATURES:
         rows.append([title, *(has(kernel.probe, path) for kernel in found), fallback])
     return markdown(rows)
@@ -108,10 +110,9 @@ def all_passed(found: list[KernelResult]) -> bool:
         for kernel in found for name in kernel.wanted or [""])
 
 
-def merge(path: pathlib.Path, kernel: KernelResult, suite: str, title: str) -> None:
+def merge(path: pathlib.Path, kernel: KernelResult, suite: str) -> None:
     """Adds the results of a suite to those in a file. Those of an older kernel go."""
-    known = json.loads(path.read_text()) if path.exists() else {"titles": {}, "kernels": {}}
-    known["titles"][suite] = title
+    known = json.loads(path.read_text()) if path.exists() else {"kernels": {}}
     entry = known["kernels"].setdefault(kernel.name, {"suites": {}})
     if entry.get("version") != kernel.version:
         entry["suites"], entry["probe"] = {}, {}
@@ -121,21 +122,38 @@ def merge(path: pathlib.Path, kernel: KernelResult, suite: str, title: str) -> N
     path.write_text(json.dumps(known, indent=1))
 
 
-def write(page: pathlib.Path, found: pathlib.Path) -> None:
+def add_probe(kernel: KernelResult, program: str, probe: dict) -> None:
+    """Adds the report of a probe: that of the machine, or that of a device."""
+    if program == "device":
+        # The device of NVMe passthrough came with kernel 5.13.
+        missing = {"passthrough_read": {"available": False, "errno_name": "no device"}}
+        kernel.probe["device"] = probe["path"] or missing
+    else:
+        kernel.probe.update(probe)
+
+
+def write(page: pathlib.Path, found: pathlib.Path, names: list[str],
+          titles: dict[str, str]) -> None:
     """Puts the tables of all results in a file between the two markers of a page."""
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    text = tables(json.loads(found.read_text()))
+    text = tables(json.loads(found.read_text())["kernels"], names, titles)
     page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
-def tables(known: dict) -> str:
-    """What is available and what was run on the kernels of a file with results."""
-    kernels = [KernelResult(name, entry["version"], entry["release"], {
-        suite: [read(outcome) for outcome in outcomes]
-        for suite, outcomes in entry["suites"].items()}, probe=entry["probe"])
-        for name, entry in known["kernels"].items()]
-    return f"{available(kernels)}\n\n{table(kernels, known['titles'])}"
+def tables(known: dict, names: list[str], titles: dict[str, str]) -> str:
+    """What is available and what was run: every suite, on the named kernels and all others known.
+
+    Whatever has no result was not run.
+    """
+    columns = [packages.Wanted.parse(name).name for name in names]
+    kernels = []
+    for name in dict.fromkeys([*columns, *known]):
+        entry = known.get(name, {"version": "", "release": "", "suites": {}, "probe": {}})
+        kernels.append(KernelResult(name, entry["version"], entry["release"], {
+            suite: [read(outcome) for outcome in outcomes]
+            for suite, outcomes in entry["suites"].items()}, probe=entry["probe"]))
+    return f"{available(kernels)}\n\n{table(kernels, titles)}"
 
 
 def read(outcome: dict) -> Outcome:

@@ -61,7 +61,7 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
                                     ended.seconds, machine, suite.name,
                                     suites.EXPECTED_SKIPS)
             if program.kind == "probe" and outcome.ok:
-                found.probe = json.loads(ended.output)
+                report.add_probe(found, program.name, json.loads(ended.output))
             found.release = booted.parser.release
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def add(found: report.KernelResult, suite: suites.Suite, outcome: results.Outcom
     if len(outcomes) == len(suite.programs):
         say(report.line(found, suite.name, outcomes))
         with PRINTING:
-            report.merge(RESULTS, found, suite.name, suite.title)
+            report.merge(RESULTS, found, suite.name)
 
 
 def main() -> int:
@@ -107,9 +107,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write docs/platforms.md's table")
     options = parser.parse_args()
     chosen = [packages.Wanted.parse(text) for text in options.kernels.split() or KERNELS]
-    unknown = [name for name in options.tests.split() if name not in suites.SUITES]
+    unknown = [name for name in options.tests.split() if name not in suites.TITLES]
     if unknown:
-        parser.error(f"no such suites: {' '.join(unknown)}; there are {' '.join(suites.SUITES)}")
+        parser.error(f"no such suites: {' '.join(unknown)}; there are {' '.join(suites.TITLES)}")
     began = time.monotonic()
     logs = guest.CACHE / "logs"
     made = {}
@@ -122,11 +122,13 @@ def main() -> int:
                              made[wanted.arch], logs) for wanted in chosen]
         for task in tasks:
             found.append(task.result())
-    titles = {suite.name: suite.title for suites_ in made.values() for suite in suites_}
-    say("\n" + report.table(found, titles))
+    ran = {suite.name for list_ in made.values() for suite in list_}
+    say("\n" + report.table(found, {name: title for name, title in suites.TITLES.items()
+                                    if name in ran}))
     say(f"{time.monotonic() - began:.0f} s; logs are in {logs}")
     if options.write:
-        report.write(guest.ROOT / "docs/platforms.md", RESULTS)
+        report.write(guest.ROOT / "docs/platforms.md", RESULTS, KERNELS,
+                     suites.TITLES)
     return 0 if report.all_passed(found) else 1
 
 

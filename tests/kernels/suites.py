@@ -35,12 +35,11 @@ class Suite:
     """Programs that belong together, and what they need in the guest."""
 
     name: str
-    title: str
     programs: list[Program]
     files: list[pathlib.Path]
 
 
-# Surroundings of the conformance suite: a name, a title, and lines before and after it.
+# Surroundings of the conformance suite: lines before it.
 XFS = "umount /virtio && mkfs.xfs -q -f /dev/vda && mount -t xfs /dev/vda /virtio && " \
     "chmod 1777 /virtio && export TMPDIR=/virtio"
 DM = "umount /virtio && dmsetup create ringway --table " \
@@ -55,10 +54,29 @@ NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
 NVME = "export RINGWAY_TEST_NVME='/dev/ng0n2 /dev/ng0n3'"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
-# The suites, in the order in which they run.
+# The suites, in the order in which they run, and their titles.
+TITLES = {
+    "probe": "`ringway probe`",
+    "conformance": "Rust core: conformance, and IOPOLL on NVMe",
+    "core": "Rust core: the other tests",
+    "core-user": "Rust core, ordinary user",
+    "passthrough": "NVMe passthrough",
+    "engine": "Rust engine",
+    "xfs": "Rust core on XFS",
+    "loop": "Rust core on a loop device with 4 KiB blocks",
+    "dm": "Rust core on a dm-linear target",
+    "no-uring": "Rust core without io_uring",
+    "no-aio": "Rust core without io_uring and AIO",
+    "c": "C",
+    "c-user": "C, ordinary user",
+    "go": "Go",
+    "go-user": "Go, ordinary user",
+    "ocaml": "OCaml",
+    "bench": "`ringway bench`",
+    "soak": "soak",
+}
 RUST_TESTS = ["conformance", "core", "core-user", "passthrough", "engine", "xfs", "loop", "dm",
               "no-uring", "no-aio"]
-SUITES = ["probe", *RUST_TESTS, "c", "c-user", "go", "go-user", "ocaml", "bench", "soak"]
 
 ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
 EXPECTED_SKIPS = [
@@ -85,7 +103,7 @@ EXCLUDED = {
 }
 
 
-def rust(name: str, title: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path], *,
+def rust(name: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path], *,
          before: str = ":", under: str = "", files: list[pathlib.Path],
          seconds: int = 1800) -> Suite:
     """A suite of Rust test programs, each with its arguments."""
@@ -97,7 +115,7 @@ def rust(name: str, title: str, chosen: list[tuple[str, str]], built: dict[str, 
             f"export RINGWAY_WATCHDOG=900\n"
             f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
             f"exec $refuse {under}{built[program]} --show-output {arguments}"), "libtest", seconds))
-    return Suite(name, title, made, [*(built[program] for program, _ in chosen), *files])
+    return Suite(name, made, [*(built[program] for program, _ in chosen), *files])
 
 
 def bench_programs(command: pathlib.Path) -> list[Program]:
@@ -165,19 +183,19 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         build = programs.c(arch)
         files = [build, ROOT / "conformance", ROOT / "crates/ringway-c/scripts",
                  ROOT / "crates/ringway-c/tests"]
-        made.append(Suite("c", "C", c_programs(build, ""), files))
-        made.append(Suite("c-user", "C, ordinary user", c_programs(build, AS_USER), files))
+        made.append(Suite("c", c_programs(build, ""), files))
+        made.append(Suite("c-user", c_programs(build, AS_USER), files))
     if want("go", "go-user"):
         tests = programs.go(arch)
         files = [*tests.values(), ROOT / "go", ROOT / "conformance", ROOT / "docs"]
-        for name, title, under in (("go", "Go", ""), ("go-user", "Go, ordinary user", AS_USER)):
-            made.append(Suite(name, title, [go_program(package, path, under)
+        for name, under in (("go", ""), ("go-user", AS_USER)):
+            made.append(Suite(name, [go_program(package, path, under)
                                             for package, path in tests.items()], files))
     if arch == guest.initramfs.HOST and want("ocaml"):
         tests = programs.ocaml()
-        made.append(Suite("ocaml", "OCaml", ocaml_programs(tests),
+        made.append(Suite("ocaml", ocaml_programs(tests),
                           [tests, ROOT / "conformance"]))
-    order = {name: number for number, name in enumerate(SUITES)}
+    order = {name: number for number, name in enumerate(TITLES)}
     return sorted((suite for suite in made if want(suite.name)),
                   key=lambda suite: order[suite.name])
 
@@ -188,11 +206,13 @@ def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list
     made = []
     if command:
         ringway = built["ringway"]
-        made.append(Suite("probe", "`ringway probe`", [
-            Program("probe", f"{ringway} probe --json /disk", "probe", 240)], [ringway]))
-        made.append(Suite("bench", "`ringway bench`", bench_programs(ringway), [ringway]))
+        made.append(Suite("probe", [
+            Program("machine", f"{ringway} probe --json /disk", "probe", 240),
+            Program("device", f"{ringway} probe --json $(ls /dev/ng0n2)", "probe", 240)],
+            [ringway]))
+        made.append(Suite("bench", bench_programs(ringway), [ringway]))
     if with_soak:
-        made.append(Suite("soak", "soak", [Program(
+        made.append(Suite("soak", [Program(
             "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
     return made
 
@@ -213,24 +233,23 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     full = (CONFORMANCE, "unrestricted")
     legs = (CONFORMANCE, "--skip unrestricted")
 
-    def restricted(name: str, title: str, before: str) -> Suite:
-        return rust(name, title, [full], built, before=before, files=files)
+    def restricted(name: str, before: str) -> Suite:
+        return rust(name, [full], built, before=before, files=files)
 
     made = [
-        rust("conformance", "Rust core: conformance, and IOPOLL on NVMe", [(POLLED, ""), full],
+        rust("conformance", [(POLLED, ""), full],
              built, files=files),
-        rust("core", "Rust core: the other tests", [legs, *others], built, files=files),
-        rust("core-user", "Rust core, ordinary user", [full, legs], built, under=AS_USER,
+        rust("core", [legs, *others], built, files=files),
+        rust("core-user", [full, legs], built, under=AS_USER,
              files=files),
-        rust("passthrough", "NVMe passthrough", [(PASSTHROUGH, "")], built, before=NVME,
-             files=files),
-        restricted("xfs", "Rust core on XFS", XFS),
-        restricted("loop", "Rust core on a loop device with 4 KiB blocks", LOOP),
-        restricted("dm", "Rust core on a dm-linear target", DM),
-        restricted("no-uring", "Rust core without io_uring", no_uring),
-        restricted("no-aio", "Rust core without io_uring and AIO", f"{no_uring}\n{NO_AIO}"),
+        rust("passthrough", [(PASSTHROUGH, "")], built, before=NVME, files=files),
+        restricted("xfs", XFS),
+        restricted("loop", LOOP),
+        restricted("dm", DM),
+        restricted("no-uring", no_uring),
+        restricted("no-aio", f"{no_uring}\n{NO_AIO}"),
     ]
     if with_engine:
         engine = [(name, "") for name in built if name.startswith("ringway/")]
-        made.append(rust("engine", "Rust engine", engine, built, files=files))
+        made.append(rust("engine", engine, built, files=files))
     return made

@@ -198,6 +198,16 @@ class Reports(unittest.TestCase):
         self.assertIn("| `SQPOLL` | no (EPERM) | not run | `io_uring_enter` |", text)
         self.assertIn("| `IOPOLL` | not probed | not run |", text)
 
+    def test_a_device_that_is_missing(self):
+        kernel = self.kernel({}, probe={"backends": {}})
+        report.add_probe(kernel, "device", {"path": None})
+        self.assertIn("| NVMe passthrough | no (no device) |", report.available([kernel]))
+        report.add_probe(kernel, "device", {"path": {"passthrough_read": {"available": True}}})
+        report.add_probe(kernel, "machine", {"path": {"io_poll_read": {"available": True}}})
+        text = report.available([kernel])
+        self.assertIn("| NVMe passthrough | yes |", text)
+        self.assertIn("| polled direct read, NVMe | yes |", text)
+
     def test_the_page(self):
         with tempfile.TemporaryDirectory() as directory:
             page, found = pathlib.Path(directory) / "page.md", pathlib.Path(directory) / "found"
@@ -205,20 +215,22 @@ class Reports(unittest.TestCase):
             skip = results.Skip("a", "no disk")
             good = self.kernel({"core": [results.Outcome("program", 3, skips=[skip])]},
                                probe={"backends": {"uring": {"available": True}}})
-            report.merge(found, good, "core", "Rust core")
+            report.merge(found, good, "core")
             # A run of another suite keeps the results of the first one, and its probe.
             again = self.kernel({"c": [results.Outcome("program", 5, unexpected=[skip])]})
-            report.merge(found, again, "c", "C")
-            report.write(page, found)
+            report.merge(found, again, "c")
+            report.write(page, found, ["bookworm", "trixie-arm64"],
+                         {"core": "Rust core", "c": "C", "go": "Go"})
             text = page.read_text()
-            self.assertIn("| Rust core | 3 passed, 1 skipped |", text)
-            self.assertIn("| C | FAILED (1 of 1 programs) |", text)
-            self.assertIn("| io_uring | yes |", text)
+            self.assertIn("| Rust core | 3 passed, 1 skipped | not run |", text)
+            self.assertIn("| C | FAILED (1 of 1 programs) | not run |", text)
+            self.assertIn("| Go | not run | not run |", text)
+            self.assertIn("| io_uring | yes | not run |", text)
             self.assertNotIn("old", text)
             self.assertTrue(text.startswith("a\n") and text.endswith("\nz\n"))
             # Those of another version are not this kernel's.
             again.version = "6.1.2-1"
-            report.merge(found, again, "c", "C")
+            report.merge(found, again, "c")
             self.assertEqual(list(json.loads(found.read_text())["kernels"]["bookworm-amd64"]
                                   ["suites"]), ["c"])
 

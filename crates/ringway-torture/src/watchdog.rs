@@ -16,7 +16,8 @@ static STARTED: Once = Once::new();
 #[derive(Debug)]
 pub struct Watched(u64);
 
-/// Watches until the value is dropped. After a minute (or `RINGWAY_WATCHDOG` seconds), prints the text and aborts the process.
+/// Watches until the value is dropped. After a minute, or `RINGWAY_WATCHDOG` seconds, prints
+/// the text and aborts the process.
 pub fn watch(text: String) -> Watched {
     STARTED.call_once(|| {
         std::thread::spawn(check_all);
