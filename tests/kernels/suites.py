@@ -81,7 +81,8 @@ RUST_TESTS = ["conformance", "core", "core-user", "passthrough", "engine", "xfs"
 ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
 EXPECTED_SKIPS = [
     # What a kernel does not have.
-    Expected(ANY_CORE, "no direct I/O on /dev/shm", "tmpfs has it from 6.6 on", before="6.6"),
+    Expected(ANY_CORE, "no direct I/O on (/dev/shm|this file system)",
+             "the cases in memory: tmpfs has it from 6.6 on", before="6.6"),
     Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
     Expected("go", "is older than 5.19|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
              "what came with 5.11 to 6.0", before="6.0"),
