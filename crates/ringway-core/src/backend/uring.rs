@@ -452,6 +452,7 @@ impl<R: Entries> Uring<R> {
         events.append(&mut self.unsupported);
         let mut woken = false;
         let mut expired = 0;
+        let is_polled = self.ring.params().is_setup_iopoll();
         for entry in self.ring.completion() {
             let entry: cqueue::Entry = entry.into();
             let token = Token(entry.user_data());
@@ -480,6 +481,8 @@ impl<R: Entries> Uring<R> {
             self.workers.end(token.index());
             let kind = match R::PASSTHROUGH {
                 true => self.commands.end(token, entry.result()),
+                // A direct file on a device or file system that cannot be polled.
+                false if is_polled && entry.result() == -libc::EOPNOTSUPP => EventKind::Unsupported,
                 false => EventKind::Result(i64::from(entry.result())),
             };
             events.push(Event { token, kind });
