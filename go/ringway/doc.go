@@ -49,7 +49,7 @@
 // is not available.
 //
 // A ring that is available need not be asynchronous for every file: io_uring passes a transfer that
-// would wait to a kernel thread, at several times the cost. Kernels before 5.16 do that with every
+// would wait to a kernel thread, at several times the cost. Kernels before 5.13 do that with every
 // direct read of pages that are in the page cache. Direct reads are therefore submitted with
 // RWF_NOWAIT, which fails such a read instead. If no backend was forced, the read and the next 64
 // to 1024 of the file go to KAIO, and then one tries the ring again. [Stats] counts these reads,

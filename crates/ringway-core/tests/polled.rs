@@ -100,7 +100,7 @@ fn transfers() {
     assert_eq!(result.unwrap_err().errno(), libc::EINVAL);
 }
 
-/// Before kernel 5.16, direct reads of cached pages go to io-wq workers, and the ring has nothing
+/// Before kernel 5.13, direct reads of cached pages go to io-wq workers, and the ring has nothing
 /// to poll for: that must not make the queue enter it again and again.
 #[test]
 fn cached_pages_cost_few_system_calls() {
