@@ -482,7 +482,11 @@ fn other_kinds_of_files_are_refused() {
         &["/dev/null", "neither a file nor a block device"],
     );
     failed(&bench(folder.path(), &["--overwrite", "."]), 1, &["is a directory"]);
-    failed(&bench(folder.path(), &["missing"]), 1, &["missing does not exist"]);
+    failed(&bench(folder.path(), &["missing"]), 1, &["missing does not exist; give --size"]);
+    let missing = bench(folder.path(), &["--passthrough", "/dev/ringway-missing"]);
+    failed(&missing, 1, &["ringway: /dev/ringway-missing does not exist\n"]);
+    let regular = bench(folder.path(), &["--passthrough", "--size", "1m", "file"]);
+    failed(&regular, 1, &["whole NVMe disk", "this is a regular file"]);
     failed(&bench(folder.path(), &["--size", "4000t"]), 1, &["nothing was written", "--scratch"]);
     failed(&bench(folder.path(), &["--depth", "0"]), 2, &["--depth"]);
 }

@@ -393,9 +393,13 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         ),
 
         (libc::EOPNOTSUPP, IoPoll) => text(
-            "the file's device does not poll for completions",
-            "use a device whose queue/io_poll is 1 (NVMe booted with nvme.poll_queues=N), opened \
-             with O_DIRECT",
+            "only io_uring polls for completions, and the file's device must support it",
+            "use io_uring and a device whose queue/io_poll is 1 (NVMe booted with \
+             nvme.poll_queues=N), opened with O_DIRECT",
+        ),
+        (libc::EOPNOTSUPP, SqPoll | AttachWq | IoWqWorkers) => text(
+            "only io_uring has it, and the queue uses another backend",
+            "none needed: operations work without it",
         ),
         (libc::EOPNOTSUPP, KaioUserRing) => text(
             "the completion ring's header is not one that is known to be readable from user space",
@@ -649,6 +653,17 @@ mod tests {
 
     fn line(feature: Feature, errno: i32, limits: &Limits) -> String {
         Refusal::with_limits(feature, errno, limits).to_string()
+    }
+
+    /// The kernel is not to blame for what the backend lacks.
+    #[test]
+    fn options_of_rings_are_refused_by_other_backends() {
+        use Feature::{AttachWq, IoPoll, IoWqWorkers, Passthrough, SqPoll};
+        for feature in [AttachWq, IoPoll, IoWqWorkers, Passthrough, SqPoll] {
+            let line = line(feature, libc::EOPNOTSUPP, &ordinary());
+            assert!(line.contains("only io_uring"), "{line}");
+            assert!(!line.contains("this kernel"), "{line}");
+        }
     }
 
     #[test]

@@ -247,10 +247,11 @@ fn prepare(
     let files = targets.prepare(workloads)?;
     let uses_commands = |(workload, _): &(&Workload, &JobFiles)| workload.passthrough;
     for (_, files) in workloads.iter().zip(&files).filter(uses_commands) {
-        if files.iter().flatten().any(|source| source.generic().is_none()) {
+        if let Some(source) = files.iter().flatten().find(|source| source.generic().is_none()) {
             bail!(
                 "--passthrough needs a whole NVMe disk (/dev/nvme0n1) with a generic device \
-                 (/dev/ng0n1), on kernel 5.19 or newer"
+                 (/dev/ng0n1), on kernel 5.19 or newer; this is a {}",
+                source.facts.kind
             );
         }
     }

@@ -269,6 +269,8 @@ impl<'a> Targets<'a> {
             Ok(facts) => facts,
             Err(error) if error.kind() == io::ErrorKind::NotFound => match of.size {
                 Some(_) => return Ok(()),
+                // A device, which nobody creates. (/dev/shm has files.)
+                None if path.parent() == Some(Path::new("/dev")) => bail!("{name} does not exist"),
                 None => bail!("{name} does not exist; give --size to create it"),
             },
             Err(error) => return Err(error).with_context(|| name.to_string()),

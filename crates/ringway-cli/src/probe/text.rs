@@ -226,6 +226,14 @@ fn backends(machine: &Machine) -> Section {
     section
 }
 
+/// Adds to a feature that is available: whether it works depends on more than the ring.
+fn add_to_available(section: &mut Section, feature: Feature, text: &str) {
+    let is_it = |row: &&mut Row| row.label == feature.name() && row.value == "available";
+    if let Some(row) = section.rows.iter_mut().find(is_it) {
+        row.value.push_str(text);
+    }
+}
+
 fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
     let mut rings = Section::new("io_uring: memory of rings");
     for ring in &machine.ring_memory {
@@ -243,17 +251,19 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
 
     let mut flags = Section::new("io_uring: flags of a ring");
     flags.results(&uring.flags);
-    // Whether reads on such a ring work depends on the device.
-    if let Some(row) = flags
-        .rows
-        .iter_mut()
-        .find(|row| row.label == Feature::IoPoll.name() && row.value == "available")
-    {
-        row.value.push_str(" (the ring; reads depend on the device: ringway probe PATH)");
-    }
+    add_to_available(
+        &mut flags,
+        Feature::IoPoll,
+        " (the ring; reads depend on the device: ringway probe PATH)",
+    );
 
     let mut options = Section::new("io_uring: options");
     options.results(&uring.options);
+    add_to_available(
+        &mut options,
+        Feature::Passthrough,
+        " (the ring; commands need a device: ringway probe /dev/ng0n1)",
+    );
     for (size, result) in &uring.fixed_buffers {
         options.result(format!("{}, {}", Feature::FixedBuffers, bytes_text(*size)), result);
     }
