@@ -43,7 +43,11 @@
 //! | replaced files without a name until they are complete | yes | no | no | no |
 //!
 //! On Windows, `File` has `AsHandle` instead of `AsFd`, locks are mandatory, and permissions and
-//! inode numbers do not exist; error numbers are those of Windows.
+//! inode numbers do not exist; error numbers are those of Windows. A file can be synced only if it
+//! is open for writing. Windows has no call that syncs a directory, so there
+//! [`sync_dir`](fs::sync_dir) succeeds without an effect, and a power failure may undo a rename.
+//!
+//! On macOS, syncs are `F_FULLFSYNC`.
 //!
 //! ## Buffers
 //!

@@ -43,7 +43,7 @@ pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
 /// or removed in it before this survive a power failure.
 ///
 /// Sync the directory of each new, renamed or removed name to make the change durable; a file's own
-/// [`sync_all`](File::sync_all) does not sync its name.
+/// [`sync_all`](File::sync_all) does not sync its name. On Windows it has no effect.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
