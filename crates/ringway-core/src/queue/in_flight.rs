@@ -149,8 +149,7 @@ impl<T: Default> InFlight<T> {
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
         result >= 0
-            && (result as u64 == self.progress.total()
-                || !self.operation.exact && (self.asked == 0 || result == 0))
+            && (result as u64 == self.progress.total() || !self.operation.exact && self.asked == 0)
     }
 
     /// Records whether a piece is submitted with `RWF_NOWAIT`.
