@@ -5,7 +5,9 @@
 #![cfg(ringway_linux)]
 
 use ringway_core::refusal::Feature;
-use ringway_core::{AlignedBuffer, BackendKind, FaultPlan, File, OpenOptions, Options, Queue, op};
+use ringway_core::{
+    AlignedBuffer, BackendKind, FaultPlan, FaultStep, File, OpenOptions, Options, Queue, op,
+};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -458,5 +460,30 @@ fn a_buffered_read_with_the_descriptor_of_a_routed_file_is_whole() {
         assert!((0..4 * BLOCK).all(|at| page[at] == ((at + SKIP) / BLOCK) as u8));
     }
     drop(file);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The same for a transfer of which the kernel has done a part.
+#[test]
+fn a_read_that_is_continued_is_in_flight_when_a_wait_ends() {
+    let Some((file, path)) = scratch("continued") else { return };
+    let faults = FaultPlan::new(1).cut(FaultStep::Job(0));
+    let mut queue = Options::new().faults(faults).build().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = File::from(std::os::fd::OwnedFd::from(reader));
+    let fd = queue.poll_fd().unwrap().as_raw_fd();
+    queue.push(op::read(&file, AlignedBuffer::new(8 * BLOCK, BLOCK), 0).exact()).unwrap();
+    queue.push(read(&file, 0)).unwrap();
+    queue.push(op::poll(&reader, op::Readiness::READABLE)).unwrap();
+    let until = Instant::now() + Duration::from_millis(50);
+    let mut left = 2 - queue.reap_until(3, until).unwrap().count();
+    while left > 0 {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, on this stack, for the length of the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) };
+        assert_eq!(ready, 1, "{:?}", queue.stats());
+        left -= queue.reap(0).unwrap().count();
+    }
+    assert_eq!(queue.stats().continued, 1);
     std::fs::remove_file(path).unwrap();
 }
