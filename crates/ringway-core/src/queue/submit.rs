@@ -204,7 +204,7 @@ impl<T: Default> Table<T> {
                 }
             }
             // (The rest of a buffer is submitted without the buffers after it.)
-            flight.was_cut_short |= job.raw.bytes() < piece.len;
+            flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
             flight.set_asked(piece.number, false);
             if !use_fallback && flight.route == Route::Kaio && backends.push_to_kaio(&job) {
                 flight.by_kaio = true;
@@ -291,7 +291,7 @@ impl<T: Default> Table<T> {
         }
         // A direct transfer that stops within a block has reached the end of the file, and one on a
         // pipe is what it is.
-        flight.was_cut_short |= short.is_some_and(|done| {
+        flight.progress.was_cut_short |= short.is_some_and(|done| {
             done > 0 && (is_buffered || done % MIN_BLOCK == 0 && is_direct(&flight.operation))
         });
         false
