@@ -650,11 +650,12 @@ pub unsafe fn statx(
         on_file(dir, |file| Ok((file.metadata()?, id_of(file))))
     } else {
         // SAFETY: the caller promised it.
-        unsafe { path_of(dir, path) }.and_then(|path| match flags & AT_SYMLINK_NOFOLLOW {
-            0 => std::fs::metadata(&path).map_err(|error| of_path(&path, error)),
-            _ => std::fs::symlink_metadata(&path).map_err(|error| of_path(&path, error)),
-        })
-        .map(|metadata| (metadata, NO_ID))
+        unsafe { path_of(dir, path) }
+            .and_then(|path| match flags & AT_SYMLINK_NOFOLLOW {
+                0 => std::fs::metadata(&path).map_err(|error| of_path(&path, error)),
+                _ => std::fs::symlink_metadata(&path).map_err(|error| of_path(&path, error)),
+            })
+            .map(|metadata| (metadata, NO_ID))
     };
     done(found.map(|(metadata, id)| {
         // SAFETY: the caller keeps it valid for writes.
