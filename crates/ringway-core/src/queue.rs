@@ -326,17 +326,23 @@ impl Queue {
             if until.is_some_and(|until| Instant::now() >= until)
                 || interruptible && wait == Wait::Interrupted
             {
-                return self.submit_again();
+                return self.submit_rest();
             }
         }
     }
 
-    /// Passes to the kernel what was submitted again: its owner may not call again for long.
-    fn submit_again(&mut self) -> io::Result<()> {
-        while self.backends.has_resubmitted() {
-            self.backends.submit()?;
-            self.table.process_events(&mut self.backends);
-            self.table.clear();
+    /// Passes to the kernel what the results have left to do, as far as the backends take it: the
+    /// owner may not call again for long.
+    fn submit_rest(&mut self) -> io::Result<()> {
+        let (table, backends) = (&mut self.table, &mut self.backends);
+        while backends.has_resubmitted() || !table.pending.is_empty() {
+            table.submit_pending(backends);
+            backends.submit()?;
+            let progressed = table.process_events(backends);
+            table.clear();
+            if !progressed {
+                break;
+            }
         }
         Ok(())
     }

@@ -39,6 +39,9 @@ pub(crate) struct Progress {
     window: u8,
     /// A piece was short or failed: no more pieces are issued.
     stopped: bool,
+    /// A piece was short, perhaps because of how it was submitted: with `RWF_NOWAIT`, or without
+    /// some of its buffers. (It is here, since a slot has no other byte free.)
+    pub was_cut_short: bool,
 }
 
 /// A part of a transfer.
@@ -77,6 +80,7 @@ impl Progress {
             errno: 0,
             window: WINDOW,
             stopped: false,
+            was_cut_short: false,
         }
     }
 

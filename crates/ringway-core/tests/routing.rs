@@ -5,7 +5,9 @@
 #![cfg(ringway_linux)]
 
 use ringway_core::refusal::Feature;
-use ringway_core::{AlignedBuffer, BackendKind, FaultPlan, File, OpenOptions, Options, Queue, op};
+use ringway_core::{
+    AlignedBuffer, BackendKind, FaultPlan, FaultStep, File, OpenOptions, Options, Queue, op,
+};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -391,4 +393,97 @@ fn a_file_system_without_nowait() {
     let stats = queue.stats();
     assert_eq!((stats.punted, stats.routed), (200, 0), "{}", queue.explain());
     assert!(queue.explain().to_string().contains("does not support RWF_NOWAIT"));
+}
+
+/// Gives the descriptor of a routed file to another file, as closing and opening does.
+fn reuse_descriptor(queue: &mut Queue, file: &File, by: &impl AsRawFd) {
+    let mut page = AlignedBuffer::new(BLOCK, BLOCK);
+    queue.push(raw_read(file.as_raw_fd(), &mut page)).unwrap();
+    let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
+    assert_eq!(done.result, Ok(BLOCK as u64));
+    // SAFETY: both descriptors are open, and `file` is not used as a file from here on.
+    assert!(unsafe { libc::dup2(by.as_raw_fd(), file.as_raw_fd()) } >= 0);
+}
+
+/// A pipe returns what is in it, also if its descriptor was a routed file's.
+#[test]
+fn a_short_read_of_a_pipe_is_not_continued() {
+    let Some((file, path)) = scratch("short-pipe") else { return };
+    let Some(mut queue) = queue(Options::new(), 0) else { return };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    reuse_descriptor(&mut queue, &file, &reader);
+    writer.write_all(&[7; 512]).unwrap();
+    let mut page = AlignedBuffer::new(BLOCK, BLOCK);
+    queue.push(raw_read(file.as_raw_fd(), &mut page)).unwrap();
+    let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().expect("it waits");
+    assert_eq!(done.result, Ok(512));
+    std::fs::remove_file(path).unwrap();
+}
+
+/// A buffered file of which only the first page is in the page cache.
+fn with_one_cached_page(path: &std::path::Path) -> std::fs::File {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::open(path).unwrap();
+    for advice in [libc::POSIX_FADV_RANDOM, libc::POSIX_FADV_DONTNEED] {
+        // SAFETY: the call takes numbers only.
+        assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) }, 0);
+    }
+    file.read_exact_at(&mut [0; 1], 0).unwrap();
+    file
+}
+
+/// With `RWF_NOWAIT`, a buffered read stops at the first page that is not cached. That must not
+/// show, whatever had the descriptor before.
+#[test]
+fn a_buffered_read_with_the_descriptor_of_a_routed_file_is_whole() {
+    const SKIP: usize = 100;
+    let Some((file, path)) = scratch("reuse-buffered") else { return };
+    for is_vectored in [false, true] {
+        let mut queue = Options::new().build().unwrap();
+        let buffered = with_one_cached_page(&path);
+        let direct = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
+        reuse_descriptor(&mut queue, &direct, &buffered);
+        let mut page = AlignedBuffer::new(4 * BLOCK, BLOCK);
+        let (fd, buf, offset) = (direct.as_raw_fd(), page.as_mut_ptr(), SKIP as u64);
+        let iov: [libc::iovec; 4] = std::array::from_fn(|at| libc::iovec {
+            iov_base: buf.wrapping_add(at * BLOCK).cast(),
+            iov_len: BLOCK,
+        });
+        let raw = match is_vectored {
+            true => op::Readv { fd, iov: iov.as_ptr(), count: iov.len(), offset }.into(),
+            false => op::Read { fd, buf, len: 4 * BLOCK, offset }.into(),
+        };
+        // SAFETY: the buffers and the descriptor are kept until the completion.
+        queue.push(unsafe { op::Operation::from_raw(raw, None, None) }).unwrap();
+        let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
+        assert_eq!(done.result, Ok(4 * BLOCK as u64), "vectored: {is_vectored}");
+        assert!((0..4 * BLOCK).all(|at| page[at] == ((at + SKIP) / BLOCK) as u8));
+    }
+    drop(file);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The same for a transfer of which the kernel has done a part.
+#[test]
+fn a_read_that_is_continued_is_in_flight_when_a_wait_ends() {
+    let Some((file, path)) = scratch("continued") else { return };
+    let faults = FaultPlan::new(1).cut(FaultStep::Job(0));
+    let mut queue = Options::new().faults(faults).build().unwrap();
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader = File::from(std::os::fd::OwnedFd::from(reader));
+    let fd = queue.poll_fd().unwrap().as_raw_fd();
+    queue.push(op::read(&file, AlignedBuffer::new(8 * BLOCK, BLOCK), 0).exact()).unwrap();
+    queue.push(read(&file, 0)).unwrap();
+    queue.push(op::poll(&reader, op::Readiness::READABLE)).unwrap();
+    let until = Instant::now() + Duration::from_millis(50);
+    let mut left = 2 - queue.reap_until(3, until).unwrap().count();
+    while left > 0 {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, on this stack, for the length of the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) };
+        assert_eq!(ready, 1, "{:?}", queue.stats());
+        left -= queue.reap(0).unwrap().count();
+    }
+    assert_eq!(queue.stats().continued, 1);
+    std::fs::remove_file(path).unwrap();
 }

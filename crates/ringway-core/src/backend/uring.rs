@@ -58,6 +58,9 @@ const START_WORKER: Token = Token::internal(6);
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
 
+/// The result of a transfer that a ring cannot poll for.
+const CANNOT_POLL: i64 = -(libc::EOPNOTSUPP as i64);
+
 /// The most registered buffers, and the most registered files.
 const MAX_FIXED: u32 = 64;
 
@@ -481,9 +484,12 @@ impl<R: Entries> Uring<R> {
             self.workers.end(token.index());
             let kind = match R::PASSTHROUGH {
                 true => self.commands.end(token, entry.result()),
-                // A direct file on a device or file system that cannot be polled.
-                false if is_polled && entry.result() == -libc::EOPNOTSUPP => EventKind::Unsupported,
                 false => EventKind::Result(i64::from(entry.result())),
+            };
+            let kind = match kind {
+                // A direct file on a device or file system that cannot be polled.
+                EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
+                kind => kind,
             };
             events.push(Event { token, kind });
         }
@@ -794,7 +800,9 @@ impl<R: Entries> Backend for Uring<R> {
         // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
         // wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer()
-            || R::PASSTHROUGH && matches!(job.file, FileKind::Namespace { .. });
+            || R::PASSTHROUGH
+                && matches!(job.file, FileKind::Namespace { .. })
+                && matches!(job.raw, Raw::Fsync(_));
         (!self.ring.params().is_setup_iopoll() || is_polled)
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
@@ -1107,4 +1115,76 @@ fn to_monotonic(at: Instant) -> types::Timespec {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
     types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Fsync, Poll, Read};
+    use crate::slots::Key;
+    use std::num::NonZeroU32;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    fn token() -> Token {
+        Token::new(Key { index: 0, generation: NonZeroU32::MIN }, 0)
+    }
+
+    /// A ring with big entries that polls for completions; `None` where the kernel has none.
+    fn polling_ring() -> Option<Uring<Big>> {
+        let settings = Settings {
+            entries: 4,
+            completion_entries: 8,
+            sqpoll: None,
+            attach: None,
+            iopoll: true,
+            single_issuer: false,
+            eventfd: false,
+            io_wq_workers: None,
+        };
+        match Uring::new(&settings) {
+            Ok(ring) if ring.available().contains(&Feature::IoPoll) => Some(ring),
+            other => {
+                assert!(std::env::var_os("CI").is_none());
+                println!("skipped: no such ring: {:?}", other.err());
+                None
+            }
+        }
+    }
+
+    /// The kernel fails everything else on such a ring with EINVAL; the threads can do it.
+    #[test]
+    fn a_ring_that_polls_takes_only_commands_of_a_namespace() {
+        let Some(ring) = polling_ring() else { return };
+        let kind = FileKind::Namespace { id: 1, block_shift: 9 };
+        let supports = |raw: Raw| ring.supports(&Job::new(token(), raw, kind, true));
+        let buf = std::ptr::null_mut();
+        assert!(supports(Read { fd: 3, buf, len: 512, offset: 0 }.into()));
+        assert!(supports(Fsync { fd: 3, data_only: false }.into()));
+        assert!(!supports(Poll { fd: 3, events: libc::POLLIN as u16 }.into()));
+    }
+
+    /// Also on a ring for NVMe commands.
+    #[test]
+    fn a_file_that_cannot_be_polled_is_left_to_the_threads() {
+        let Some(mut ring) = polling_ring() else { return };
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_DIRECT | libc::O_TMPFILE)
+            .open("/dev/shm");
+        let Ok(file) = file else {
+            println!("skipped: it needs direct I/O on tmpfs (6.6)");
+            return;
+        };
+        file.set_len(4096).unwrap();
+        let mut buffer = crate::AlignedBuffer::new(4096, 4096);
+        let read = Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len: 4096, offset: 0 };
+        // SAFETY: the buffer and the file are kept until the event.
+        unsafe { ring.push(&Job::new(token(), read.into(), FileKind::Storage, true)) }.unwrap();
+        let mut events = Vec::new();
+        while events.is_empty() {
+            ring.enter(1, None, &mut events).unwrap();
+        }
+        assert_eq!(events[0].kind, EventKind::Unsupported);
+    }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Namespace {
 /// A namespace with shorter commands than this is refused: shorter transfers are never split.
 const MIN_LARGEST: u32 = 64 << 10;
 
+/// A command has 16 bits for its number of blocks, less one.
+const MAX_BLOCKS: u32 = 1 << 16;
+
 /// The namespace behind a descriptor, or why it cannot be used. `None` if the descriptor is not one
 /// of an NVMe generic device.
 pub(super) fn namespace(fd: BorrowedFd<'_>, inode: &Inode) -> Option<Result<Namespace, Refusal>> {
@@ -90,11 +93,12 @@ fn read(fd: BorrowedFd<'_>, name: &str) -> Result<Namespace, Refusal> {
     })
 }
 
-/// Bytes of the longest command: at most one request of the device, and at most as many pages as it
-/// takes, wherever in a page the buffer begins.
+/// Bytes of the longest command: at most one request of the device, at most as many pages as it
+/// takes, wherever in a page the buffer begins, and at most as many blocks as a command can name.
+/// (A device without a limit of its own leaves the request's to the administrator.)
 fn largest_command(kib: u32, segments: u32, page_size: u32, block_shift: u8) -> u32 {
     let most = kib.saturating_mul(1024).min(segments.saturating_sub(1).saturating_mul(page_size));
-    most >> block_shift << block_shift
+    (most >> block_shift).min(MAX_BLOCKS) << block_shift
 }
 
 fn unsuitable(why: &str) -> Refusal {
@@ -237,7 +241,9 @@ mod tests {
         assert_eq!(largest_command(1280, 127, 4096, 9), 126 * 4096);
         assert_eq!(largest_command(1280, 127, 4096, 16), 7 << 16);
         assert_eq!(largest_command(4, 0, 4096, 9), 0);
-        assert_eq!(largest_command(u32::MAX, u32::MAX, 4096, 12), u32::MAX >> 12 << 12);
+        assert_eq!(largest_command(64 << 10, u32::MAX, 4096, 9), 32 << 20);
+        assert_eq!(largest_command(u32::MAX, u32::MAX, 4096, 12), 256 << 20);
+        assert_eq!(largest_command(u32::MAX, u32::MAX, 4096, 16), u32::MAX >> 16 << 16);
     }
 
     #[test]

@@ -374,12 +374,20 @@ fn is_direct_storage(traits: Traits) -> bool {
 }
 
 /// Whether an operation's file, not what is remembered of its descriptor, is open for direct I/O.
-fn is_direct(operation: &Operation) -> bool {
-    let traits = match &operation.file {
+pub(super) fn is_direct(operation: &Operation) -> bool {
+    traits(operation).is_some_and(is_direct_storage)
+}
+
+/// Whether an operation's file is one on storage that is not open for direct I/O.
+pub(super) fn is_buffered(operation: &Operation) -> bool {
+    traits(operation).is_some_and(|traits| !traits.direct && traits.kind == FileKind::Storage)
+}
+
+fn traits(operation: &Operation) -> Option<Traits> {
+    match &operation.file {
         Some(file) => Some(file.traits()),
         None => operation.raw.fd().map(Traits::of),
-    };
-    traits.is_some_and(is_direct_storage)
+    }
 }
 
 /// Whether a write appends, which takes a system call.

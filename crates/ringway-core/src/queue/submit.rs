@@ -4,7 +4,7 @@
 use super::backends::{Resubmitted, WARY_ENTERS};
 use super::fixed::Fixed;
 use super::in_flight::{CancelCause, InFlight};
-use super::routing::Route;
+use super::routing::{Route, is_buffered, is_direct};
 use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
@@ -202,9 +202,9 @@ impl<T: Default> Table<T> {
                         return Ok(());
                     }
                 }
-                // (The rest of a buffer is submitted without the buffers after it.)
-                flight.was_cut_short |= job.raw.bytes() < piece.len;
             }
+            // (The rest of a buffer is submitted without the buffers after it.)
+            flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
             flight.set_asked(piece.number, false);
             if !use_fallback && flight.route == Route::Kaio && backends.push_to_kaio(&job) {
                 flight.by_kaio = true;
@@ -260,7 +260,15 @@ impl<T: Default> Table<T> {
         flight.set_asked(number, false);
         let refused = |errno: i32| event.kind == EventKind::Result(-i64::from(errno));
         let is_supported = !refused(libc::EOPNOTSUPP);
-        if flight.cancel_cause == CancelCause::None && (refused(libc::EAGAIN) || !is_supported) {
+        let short = match event.kind {
+            EventKind::Result(done) => (0..piece.len as i64).contains(&done).then_some(done),
+            _ => None,
+        };
+        // The descriptor may be that of a buffered file by now. Such a transfer stops where pages
+        // are not cached, and before kernel 5.11 it then returned 0 at times.
+        let is_buffered = short.is_some() && is_buffered(&flight.operation);
+        let is_refused = refused(libc::EAGAIN) || !is_supported || is_buffered && short == Some(0);
+        if flight.cancel_cause == CancelCause::None && is_refused {
             let route = backends.routing.note_punted(&flight.operation, flight.route, is_supported);
             if std::mem::replace(&mut flight.route, route) == Route::Nowait {
                 backends.wary = WARY_ENTERS;
@@ -281,9 +289,11 @@ impl<T: Default> Table<T> {
             flight.route = Route::Plain;
             backends.routing.note_not_punted(&flight.operation.raw);
         }
-        // A direct transfer that stops within a block has reached the end of the file.
-        flight.was_cut_short |= matches!(event.kind, EventKind::Result(done)
-            if (1..piece.len as i64).contains(&done) && done % MIN_BLOCK == 0);
+        // A direct transfer that stops within a block has reached the end of the file, and one on a
+        // pipe is what it is.
+        flight.progress.was_cut_short |= short.is_some_and(|done| {
+            done > 0 && (is_buffered || done % MIN_BLOCK == 0 && is_direct(&flight.operation))
+        });
         false
     }
 
