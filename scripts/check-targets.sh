@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks that the library crates, and the tests of the lowest two, compile, without a warning, for the processors and
-# systems that docs/platforms.md names, and that the crates and the command compile with the oldest
-# supported Rust:
+# Checks that the library crates, and the tests of the lowest two, compile, without a warning, for
+# the processors and systems that docs/platforms.md names, and that the crates and the command
+# compile with the oldest supported Rust:
 #
 #     scripts/check-targets.sh [TARGET|RELEASE ...]
 #
