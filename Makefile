@@ -209,14 +209,15 @@ PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portab
 test-portable-quick:
 	$(PORTABLE) test -p ringway-core --all-features --no-fail-fast $(PORTABLE_QUICK)
 
-test-portable: ## the tests of ringway-core's code for macOS and FreeBSD, on Linux
+test-portable: ## the tests of the crates' code for macOS and FreeBSD, on Linux
 	@$(NEED) $(needs.test-portable)
 	$(PORTABLE) build -p ringway-core --all-features --examples
 	$(PORTABLE) test -p ringway-core --all-features --no-fail-fast --lib --tests
+	$(PORTABLE) test -p ringway --all-features --test portable
 
 # The packages whose tests run on Windows. CARGO_TARGET_..._RUNNER is the program that Cargo runs
 # the tests with.
-WINDOWS_PACKAGES := ringway-core
+WINDOWS_PACKAGES := ringway-core ringway
 WINDOWS := CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(abspath tests/windows/wine.sh) \
 	$(ALONE) $(CARGO)
 WINDOWS_BUILD := --target x86_64-pc-windows-gnu --all-features $(addprefix -p ,$(WINDOWS_PACKAGES))

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks that the library crates, and the tests of the lowest two, compile, without a warning, for
-# the processors and systems that docs/platforms.md names, and that the crates and the command
-# compile with the oldest supported Rust:
+# Checks that the library crates, and the tests of the lowest two, compile without a warning for the
+# processors and systems that docs/platforms.md names, and that the crates and the command compile
+# with the oldest supported Rust:
 #
 #     scripts/check-targets.sh [TARGET|RELEASE ...]
 #
@@ -47,7 +47,7 @@ lint() {
 check_target() {
     has_target "$1" || return 0
     # shellcheck disable=SC2086 # The crates are words.
-    lint "$1" $LIBRARIES --all-targets --all-features
+    lint "$1" $LIBRARIES --lib --tests --examples --all-features
     # shellcheck disable=SC2086
     lint "$1" $STORE
     case $1 in

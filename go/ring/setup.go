@@ -5,6 +5,7 @@
 package ring
 
 import (
+	"slices"
 	"syscall"
 	"time"
 	"unsafe"
@@ -139,23 +140,29 @@ func (o Options) config() config {
 // since requests may be in flight.
 func New(o Options) (*Ring, error) { return open(o.config()) }
 
+// setup makes a ring with these flags, without its mappings.
+func (w *config) setup() (fd int, p params, errno syscall.Errno) {
+	p = params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle}
+	if w.flags&setupCQSize == 0 {
+		p.cqEntries = 0
+	}
+	if w.flags&setupAttachWQ != 0 {
+		p.wqFD = uint32(w.attach)
+	}
+	if w.flags&(setupCoopTaskrun|setupDeferTaskrun) == 0 {
+		p.flags &^= setupTaskrunFlag
+	}
+	ring, _, errno := syscall.Syscall(sysSetup, uintptr(w.entries), uintptr(unsafe.Pointer(&p)), 0)
+	return int(ring), p, errno
+}
+
 func open(w config) (*Ring, error) {
 	r := &Ring{fd: -1, closeWait: closeWait}
+	wanted := w.flags
 	for {
-		p := params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle}
-		if w.flags&setupCQSize == 0 {
-			p.cqEntries = 0
-		}
-		if w.flags&setupAttachWQ != 0 {
-			p.wqFD = uint32(w.attach)
-		}
-		if w.flags&(setupCoopTaskrun|setupDeferTaskrun) == 0 {
-			p.flags &^= setupTaskrunFlag
-		}
-		fd, _, errno := syscall.Syscall(sysSetup, uintptr(w.entries), uintptr(unsafe.Pointer(&p)),
-			0)
+		fd, p, errno := w.setup()
 		if errno == 0 {
-			r.fd, r.params = int(fd), p
+			r.fd, r.params = fd, p
 			break
 		}
 		feature := w.dropFlag(errno)
@@ -163,6 +170,17 @@ func open(w config) (*Ring, error) {
 			return nil, refusal.New(refusal.Uring, errno)
 		}
 		r.refusals = append(r.refusals, refusal.New(feature, errno))
+	}
+	// If other flags were refused too, they may be the reason why the first attempt failed.
+	if wanted&^w.flags&setupAttachWQ != 0 && len(r.refusals) > 1 {
+		w.flags |= setupAttachWQ
+		if fd, p, errno := w.setup(); errno == 0 {
+			_ = syscall.Close(r.fd)
+			r.fd, r.params = fd, p
+			r.refusals = slices.DeleteFunc(r.refusals, func(one *Refusal) bool {
+				return one.Feature == "ATTACH_WQ"
+			})
+		}
 	}
 	if err := r.mmap(); err != nil {
 		r.unmap()

@@ -26,6 +26,12 @@ func TestOptions(t *testing.T) {
 			defer runtime.UnlockOSThread()
 			r := newRing(t, o)
 			t.Log(r.SetupFlags(), r.Refusals())
+			// Every kernel with io_uring attaches, whatever other flags it refuses.
+			attached := slices.Contains(r.SetupFlags(), "ATTACH_WQ")
+			equal(t, attached, o.Attach != nil)
+			equal(t, attached && slices.ContainsFunc(r.Refusals(), func(one *Refusal) bool {
+				return one.Feature == "ATTACH_WQ"
+			}), false)
 			for range 100 {
 				p := make([]byte, 3)
 				equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 4)), 3)

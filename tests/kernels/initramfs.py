@@ -64,6 +64,8 @@ mkfs.ext4 -q -F /dev/namespace1 && mount /dev/namespace1 /disk && chmod 1777 /di
     echo "no NVMe disk"
 test ! -e /dev/vda || { mkfs.ext4 -q -F /dev/vda && mount /dev/vda /virtio && chmod 1777 /virtio; }
 export TMPDIR=/disk
+# As on most machines; the kernel's own limit is 1024.
+ulimit -n 65536
 mkfifo /run/output
 for command in /commands/*; do
     name=${command#/commands/}

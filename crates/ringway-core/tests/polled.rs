@@ -145,6 +145,26 @@ fn other_operations_run_on_threads() {
     assert_eq!(queue.stats().to_threads, 5);
 }
 
+/// Direct files of a device or file system that cannot be polled.
+#[test]
+fn files_elsewhere_run_on_threads() {
+    let Some(file) = file() else { return };
+    let path = format!("/dev/shm/elsewhere-{}", std::process::id());
+    std::fs::write(&path, [7; BLOCK]).unwrap();
+    let opened = OpenOptions::new().read(true).direct(true).open(&path);
+    std::fs::remove_file(&path).unwrap();
+    let Ok(elsewhere) = opened else {
+        return println!("skipped: no direct I/O on /dev/shm");
+    };
+    let mut queue = queue(&file);
+    for _ in 0..3 {
+        queue.push(op::read(&elsewhere, buffer(&elsewhere, 0), 0)).unwrap();
+        let done = queue.reap(1).unwrap().next().unwrap();
+        assert_eq!(done.result, Ok(BLOCK as u64));
+        assert_eq!(bytes(done.into_buffer().unwrap()), [7; BLOCK]);
+    }
+}
+
 #[test]
 fn cancels_and_a_drop_in_flight() {
     let Some(file) = file() else { return };

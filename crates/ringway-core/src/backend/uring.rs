@@ -241,7 +241,7 @@ impl<R: Entries> Uring<R> {
             iopoll: settings.iopoll,
         };
         let mut refusals = Vec::new();
-        let ring = loop {
+        let mut ring = loop {
             let error = match setup.build::<R>(settings) {
                 Ok(ring) => break ring,
                 Err(error) => errno_of(&error),
@@ -251,6 +251,14 @@ impl<R: Entries> Uring<R> {
                 None => return Err(Refusal::new(Feature::Uring, error)),
             }
         };
+        // If other flags were refused too, they may be the reason why the first attempt failed.
+        if settings.attach.is_some() && !setup.attach && refusals.len() > 1 {
+            let attached = SetupFlags { attach: true, ..setup };
+            if let Ok(other) = attached.build::<R>(settings) {
+                (ring, setup) = (other, attached);
+                refusals.retain(|refusal| refusal.feature != Feature::AttachWq);
+            }
+        }
         if settings.single_issuer && polled {
             refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
         }
@@ -444,6 +452,7 @@ impl<R: Entries> Uring<R> {
         events.append(&mut self.unsupported);
         let mut woken = false;
         let mut expired = 0;
+        let is_polled = self.ring.params().is_setup_iopoll();
         for entry in self.ring.completion() {
             let entry: cqueue::Entry = entry.into();
             let token = Token(entry.user_data());
@@ -472,6 +481,8 @@ impl<R: Entries> Uring<R> {
             self.workers.end(token.index());
             let kind = match R::PASSTHROUGH {
                 true => self.commands.end(token, entry.result()),
+                // A direct file on a device or file system that cannot be polled.
+                false if is_polled && entry.result() == -libc::EOPNOTSUPP => EventKind::Unsupported,
                 false => EventKind::Result(i64::from(entry.result())),
             };
             events.push(Event { token, kind });

@@ -13,10 +13,12 @@
 pub use ::libc::{fstat as fstat64, ftruncate as ftruncate64, stat as stat64, *};
 #[cfg(target_vendor = "apple")]
 pub use absent::O_DIRECT;
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+pub use absent::RENAME_NOREPLACE;
 #[cfg(not(target_os = "linux"))]
 pub use absent::{
-    AT_EMPTY_PATH, AT_NO_AUTOMOUNT, O_PATH, O_TMPFILE, RENAME_NOREPLACE, RWF_DSYNC, RWF_NOWAIT,
-    STATX_BASIC_STATS, STATX_BTIME, STATX_MNT_ID,
+    AT_EMPTY_PATH, AT_NO_AUTOMOUNT, O_PATH, O_TMPFILE, RWF_DSYNC, RWF_NOWAIT, STATX_BASIC_STATS,
+    STATX_BTIME, STATX_MNT_ID,
 };
 use std::ffi::CStr;
 
@@ -27,6 +29,7 @@ mod absent {
 
     pub const RWF_DSYNC: c_int = 2;
     pub const RWF_NOWAIT: c_int = 8;
+    #[cfg(not(target_os = "freebsd"))]
     pub const RENAME_NOREPLACE: c_uint = 1;
     pub const AT_EMPTY_PATH: c_int = 1 << 30;
     pub const AT_NO_AUTOMOUNT: c_int = 0;

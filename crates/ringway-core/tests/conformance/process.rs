@@ -90,9 +90,10 @@ pub fn single_issuer(world: &World) {
     };
     assert!(!defers(&world.queue()));
     assert!(!defers(&world.build(&world.options().eventfd(true))));
-    // From kernel 5.19 on.
-    let mut builder = io_uring::IoUring::<io_uring::squeue::Entry>::builder();
-    let can_defer = builder.setup_coop_taskrun().build(2).is_ok();
+    // From kernel 5.19 on, and 6.1 on.
+    let builder = io_uring::IoUring::<io_uring::squeue::Entry>::builder;
+    let can_defer = builder().setup_coop_taskrun().build(2).is_ok();
+    let can_own = builder().setup_single_issuer().setup_defer_taskrun().build(2).is_ok();
     assert_eq!(
         defers(&world.build(&world.options().single_issuer(true))),
         world.kind == BackendKind::Uring && can_defer
@@ -103,7 +104,7 @@ pub fn single_issuer(world: &World) {
         queue.push(op::read(&file, vec![0; 64], number * 64).user_data(number)).unwrap();
     }
     let owned = queue.explain().available.contains(&Feature::SingleIssuer);
-    assert_eq!(owned, world.kind == BackendKind::Uring);
+    assert_eq!(owned, world.kind == BackendKind::Uring && can_own);
     let elsewhere = file.clone();
     let queue = std::thread::spawn(move || {
         queue.push(op::read(&elsewhere, vec![0; 64], 5 * 64).user_data(5)).unwrap();

@@ -63,6 +63,7 @@ struct Finished {
     condition: Condition,
 }
 
+#[allow(clippy::large_enum_variant)] // (Where metadata is large.) It is returned once and matched.
 enum Attempt {
     Published(Metadata),
     /// Somebody else has the directory locked.
@@ -77,7 +78,8 @@ impl Finished {
             Condition::Create => self.name.link(&self.dest)?,
             Condition::Update { e_tag, of } => {
                 let dir = self.dest.parent().unwrap_or(&self.dest);
-                let lock = match DirLock::try_take(dir) {
+                // Held until the new name is there.
+                let _lock = match DirLock::try_take(dir) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return Ok(Attempt::Busy(Box::new(self)));
                     }
@@ -85,7 +87,6 @@ impl Finished {
                 };
                 check_e_tag(&self.dest, e_tag, *of)?;
                 self.name.rename(&self.dest)?;
-                drop(lock);
             }
         }
         Ok(Attempt::Published(self.metadata))
