@@ -39,6 +39,10 @@ pub(crate) struct Progress {
     window: u8,
     /// A piece was short or failed: no more pieces are issued.
     stopped: bool,
+    /// A piece was short, perhaps because of how it was submitted: with `RWF_NOWAIT`, or as an NVMe
+    /// command that takes only some of its buffers. The queue sets and resets it. (It is here
+    /// because every slot has a progress, with room for it.)
+    pub was_cut_short: bool,
 }
 
 /// A part of a transfer.
@@ -77,6 +81,7 @@ impl Progress {
             errno: 0,
             window: WINDOW,
             stopped: false,
+            was_cut_short: false,
         }
     }
 
@@ -224,7 +229,8 @@ impl Progress {
     /// Starts another attempt at `done`, in pieces of `limit`.
     pub fn restart(&mut self, done: u64, limit: u64) {
         debug_assert_eq!(self.in_flight, 0);
-        *self = Self { base: done, window: self.window, ..Self::new(self.total, limit) };
+        let Self { window, was_cut_short, .. } = *self;
+        *self = Self { base: done, window, was_cut_short, ..Self::new(self.total, limit) };
     }
 
     /// How many pieces were issued after the piece with this number.

@@ -152,7 +152,7 @@ impl<T: Default> Table<T> {
         let total = flight.progress.total();
         if attempt.errno == 0 {
             // With `RWF_NOWAIT` a transfer may be shorter than without.
-            let exact = std::mem::take(&mut flight.was_cut_short)
+            let exact = std::mem::take(&mut flight.progress.was_cut_short)
                 && flight.cancel_cause == CancelCause::None
                 || flight.operation.exact;
             let complete = attempt.done == total || !exact || flight.is_end_of_file(attempt);

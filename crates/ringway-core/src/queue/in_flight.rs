@@ -44,9 +44,6 @@ pub(super) struct InFlight<T = ()> {
     /// The pieces in flight that were submitted with `RWF_NOWAIT`: a bit for each, at its number
     /// modulo 32, which no two pieces in flight have in common.
     asked: u32,
-    /// A piece was short, perhaps because of how it was submitted: with `RWF_NOWAIT`, or as an NVMe
-    /// command that takes only some of its buffers.
-    pub(super) was_cut_short: bool,
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
@@ -87,7 +84,6 @@ impl<T: Default> Default for InFlight<T> {
             route: Route::Undecided,
             by_kaio: false,
             asked: 0,
-            was_cut_short: false,
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
@@ -118,7 +114,6 @@ impl<T: Default> InFlight<T> {
         self.route = Route::Undecided;
         self.by_kaio = false;
         self.asked = 0;
-        self.was_cut_short = false;
         self.abandoned = false;
         self.owns_descriptor = false;
         self.retries = 0;

@@ -203,7 +203,7 @@ impl<T: Default> Table<T> {
                     }
                 }
                 // (The rest of a buffer is submitted without the buffers after it.)
-                flight.was_cut_short |= job.raw.bytes() < piece.len;
+                flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
             }
             flight.set_asked(piece.number, false);
             if !use_fallback && flight.route == Route::Kaio && backends.push_to_kaio(&job) {
@@ -282,7 +282,7 @@ impl<T: Default> Table<T> {
             backends.routing.note_not_punted(&flight.operation.raw);
         }
         // A direct transfer that stops within a block has reached the end of the file.
-        flight.was_cut_short |= matches!(event.kind, EventKind::Result(done)
+        flight.progress.was_cut_short |= matches!(event.kind, EventKind::Result(done)
             if (1..piece.len as i64).contains(&done) && done % MIN_BLOCK == 0);
         false
     }
