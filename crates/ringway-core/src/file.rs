@@ -242,7 +242,7 @@ impl File {
     pub fn is_storage(&self) -> bool {
         // (Windows makes the transfers of a pipe like those of storage.)
         #[cfg(windows)]
-        if !*self.inner.storage.get_or_init(|| libc::is_storage_or_bad(self.fd())) {
+        if !*self.inner.storage.get_or_init(|| libc::is_storage(self.fd())) {
             return false;
         }
         matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })

@@ -29,10 +29,9 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_APPEND_DATA, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT,
-    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE,
-    FILE_WRITE_DATA, FileIdInfo, GetFileInformationByHandleEx, GetFileType,
-    GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx,
-    MoveFileExW, UnlockFile,
+    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_CHAR, FILE_TYPE_PIPE, FILE_WRITE_DATA,
+    FileIdInfo, GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW,
+    LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, UnlockFile,
 };
 use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, OVERLAPPED};
 use windows_sys::Win32::System::Threading::WaitForMultipleObjects;
@@ -286,14 +285,9 @@ unsafe fn bytes<'a>(first: *const u8, len: usize) -> &'a [u8] {
 /// of four.
 static POSITIONS: [Mutex<()>; 256] = [const { Mutex::new(()) }; 256];
 
-/// True for a file, a directory or a disk; false for a pipe or a console.
-fn is_storage(file: &File) -> bool {
-    // SAFETY: the handle is open.
-    unsafe { GetFileType(file.as_raw_handle() as _) == FILE_TYPE_DISK }
-}
-
-/// As [`is_storage`]; true for a handle that is not open, with which the operation itself fails.
-pub(crate) fn is_storage_or_bad(fd: Fd) -> bool {
+/// False for a pipe or a console; true for a file, a directory or a disk, and for a handle that is
+/// not open, with which the call itself fails.
+pub(crate) fn is_storage(fd: Fd) -> bool {
     // SAFETY: the call takes a number only.
     !matches!(unsafe { GetFileType(fd as _) }, FILE_TYPE_PIPE | FILE_TYPE_CHAR)
 }
@@ -301,10 +295,11 @@ pub(crate) fn is_storage_or_bad(fd: Fd) -> bool {
 /// Waits until no other transfer uses the handle's current position. `None` for a pipe or a
 /// console, which has none, and whose transfers may last forever.
 fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
-    if !is_storage(file) {
+    let fd = file.as_raw_handle() as Fd;
+    if !is_storage(fd) {
         return None;
     }
-    let lock = &POSITIONS[file.as_raw_handle() as usize / 4 % POSITIONS.len()];
+    let lock = &POSITIONS[fd as usize / 4 % POSITIONS.len()];
     Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -543,7 +538,7 @@ pub unsafe fn pwritev2(fd: Fd, iov: *const iovec, count: c_int, offset: i64, fla
 pub unsafe fn fsync(fd: Fd) -> c_int {
     done(on_file(fd, |file| match () {
         // Windows would wait until the pipe is read.
-        () if !is_storage(file) => Err(io::Error::from_raw_os_error(EINVAL)),
+        () if !is_storage(fd) => Err(io::Error::from_raw_os_error(EINVAL)),
         () => sync(file),
     }))
 }
