@@ -28,6 +28,9 @@ struct Inner {
     owned: bool,
     traits: OnceLock<Traits>,
     facts: OnceLock<FileFacts>,
+    /// False for a pipe or a console.
+    #[cfg(windows)]
+    storage: OnceLock<bool>,
 }
 
 impl Drop for Inner {
@@ -163,7 +166,14 @@ impl File {
 
     fn make(fd: RawFd, owned: bool) -> Self {
         Self {
-            inner: Arc::new(Inner { fd, owned, traits: OnceLock::new(), facts: OnceLock::new() }),
+            inner: Arc::new(Inner {
+                fd,
+                owned,
+                traits: OnceLock::new(),
+                facts: OnceLock::new(),
+                #[cfg(windows)]
+                storage: OnceLock::new(),
+            }),
         }
     }
 
@@ -230,6 +240,11 @@ impl File {
     /// devices. Their transfers end by themselves; a transfer on a pipe, a socket or a terminal may
     /// wait forever.
     pub fn is_storage(&self) -> bool {
+        // (Windows makes the transfers of a pipe like those of storage.)
+        #[cfg(windows)]
+        if !*self.inner.storage.get_or_init(|| libc::is_storage(self.fd())) {
+            return false;
+        }
         matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
     }
 

@@ -228,7 +228,8 @@ impl Progress {
     /// Starts another attempt at `done`, in pieces of `limit`.
     pub fn restart(&mut self, done: u64, limit: u64) {
         debug_assert_eq!(self.in_flight, 0);
-        *self = Self { base: done, window: self.window, ..Self::new(self.total, limit) };
+        let Self { window, was_cut_short, .. } = *self;
+        *self = Self { base: done, window, was_cut_short, ..Self::new(self.total, limit) };
     }
 
     /// How many pieces were issued after the piece with this number.

@@ -113,6 +113,66 @@ mod windows {
         }
     }
 
+    /// As on Linux, no other transfer comes between the buffers of one.
+    #[test]
+    fn a_vectored_transfer_is_in_one_piece() {
+        const BUFFERS: usize = 16;
+        const LEN: usize = 8 * BUFFERS;
+        let vectored = |byte| op::Vectored::new((0..BUFFERS).map(|_| vec![byte; 8]));
+        let dir = dir();
+        let path = dir.path().join("log");
+        let append = OpenOptions::new().append(true).create(true).clone();
+        let logs = [append.open(&path).unwrap(), append.open(&path).unwrap()];
+        let mut queue = queue();
+        for round in 0..5 {
+            for number in 0..40 {
+                let buffers = vectored(round * 40 + number);
+                let log = &logs[usize::from(number) % 2];
+                queue.push(op::writev(log, buffers, op::Position::Current)).unwrap();
+            }
+            while queue.in_flight() > 0 {
+                queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(LEN as u64)));
+            }
+        }
+        let written = std::fs::read(&path).unwrap();
+        assert_eq!(written.len(), 200 * LEN);
+        assert!(written.chunks(LEN).all(|record| record.iter().all(|byte| *byte == record[0])));
+
+        let file = File::open(&path).unwrap();
+        for _ in 0..5 {
+            for _ in 0..40 {
+                queue.push(op::readv(&file, vectored(0), op::Position::Current)).unwrap();
+            }
+            while queue.in_flight() > 0 {
+                for done in queue.reap(1).unwrap() {
+                    assert_eq!(done.result, Ok(LEN as u64));
+                    let record = done.into_vectored().unwrap().into_buffers();
+                    let first = record[0].as_slice()[0];
+                    assert!(record.iter().all(|buffer| buffer.as_slice() == [first; 8]));
+                }
+            }
+        }
+    }
+
+    /// As on Linux: what is there is returned, and a pipe cannot be synced. (Windows would wait
+    /// until a pipe is read.)
+    #[test]
+    fn a_pipe_is_not_waited_for_in_vain() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, b"text").unwrap();
+        let [reader, writer] = [ringway_core::OwnedFd::from(reader), writer.into()].map(File::from);
+        assert!(!reader.is_storage() && !writer.is_storage());
+        let mut queue = queue();
+        let error = one(&mut queue, op::fsync(&writer)).result.unwrap_err();
+        assert_eq!(error.errno(), libc::EINVAL, "{error}");
+        let buffers = op::Vectored::new([vec![], vec![0; 4], vec![0; 4]]);
+        let done = one(&mut queue, op::readv(&reader, buffers, op::Position::Current));
+        assert_eq!(done.result, Ok(4));
+        let buffers = op::Vectored::new([b"more".to_vec(), b" text".to_vec()]);
+        let done = one(&mut queue, op::writev(&writer, buffers, op::Position::Current));
+        assert_eq!(done.result, Ok(9));
+    }
+
     #[test]
     fn names_may_be_long_and_of_any_letters() {
         let dir = dir();

@@ -186,6 +186,25 @@ async fn directories() -> io::Result<()> {
     Ok(())
 }
 
+/// As with the standard library. (The superuser may do anything: this fails only for others.)
+#[cfg(unix)]
+#[tokio::test]
+async fn to_list_a_directory_takes_the_permission_to_read_it() -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("file"), b"")?;
+    let allow = |mode| std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode));
+    allow(0o400)?;
+    let listed = async {
+        let first = fs::read_dir(dir.path()).await?.next_entry().await?;
+        io::Result::Ok(first.map(|entry| entry.file_name()))
+    };
+    let listed = listed.await;
+    allow(0o700)?;
+    assert_eq!(listed?, Some("file".into()));
+    Ok(())
+}
+
 /// A reader sees the old content or the new, and nothing else is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn atomic_replacement() -> io::Result<()> {

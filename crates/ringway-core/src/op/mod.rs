@@ -46,7 +46,8 @@
 //!   since Windows has no call for it;
 //! - a rename replaces an empty directory in two steps, and the modes of [`mkdir`] and [`open`]
 //!   have no effect;
-//! - Windows makes one transfer of a handle at a time;
+//! - Windows makes one transfer of a handle at a time, and one at an offset moves the current
+//!   position meanwhile: do not use it through duplicates of the handle, which share it;
 //! - a transfer on a pipe or a console cannot be cancelled once it has begun: its memory is kept
 //!   until it ends.
 

@@ -6,7 +6,7 @@ use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
 use crate::error::ErrorDetail;
 use crate::file::File;
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 use crate::file::FileKind;
 use crate::op::Transfer;
 use crate::slots::{Key, State};
@@ -20,13 +20,13 @@ pub(super) const MAX_RETRIES: u8 = 8;
 const EINVAL: i64 = -(libc::EINVAL as i64);
 
 /// True for an NVMe generic device that gets no commands.
-#[cfg(target_os = "linux")]
+#[cfg(ringway_linux)]
 fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
     let gets_commands = passthrough && matches!(file.traits().kind, FileKind::Namespace { .. });
     !gets_commands && file.namespace().is_some()
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(ringway_linux))]
 fn is_nvme_generic(_: &File, _: bool) -> bool {
     false
 }

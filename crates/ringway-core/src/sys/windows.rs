@@ -9,6 +9,7 @@
 // The names are those of C, and its manual documents them.
 #![allow(missing_docs, clippy::missing_safety_doc, non_camel_case_types)]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, OsString, c_int, c_uint, c_ulong};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -28,9 +29,9 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_APPEND_DATA, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT,
-    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_DISK, FILE_WRITE_DATA, FileIdInfo,
-    GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW, LOCKFILE_EXCLUSIVE_LOCK,
-    LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, UnlockFile,
+    FILE_FLAG_WRITE_THROUGH, FILE_ID_INFO, FILE_TYPE_CHAR, FILE_TYPE_PIPE, FILE_WRITE_DATA,
+    FileIdInfo, GetFileInformationByHandleEx, GetFileType, GetFinalPathNameByHandleW,
+    LOCKFILE_EXCLUSIVE_LOCK, LOCKFILE_FAIL_IMMEDIATELY, LockFileEx, MoveFileExW, UnlockFile,
 };
 use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, OVERLAPPED};
 use windows_sys::Win32::System::Threading::WaitForMultipleObjects;
@@ -284,15 +285,21 @@ unsafe fn bytes<'a>(first: *const u8, len: usize) -> &'a [u8] {
 /// of four.
 static POSITIONS: [Mutex<()>; 256] = [const { Mutex::new(()) }; 256];
 
+/// False for a pipe or a console; true for a file, a directory or a disk, and for a handle that is
+/// not open, with which the call itself fails.
+pub(crate) fn is_storage(fd: Fd) -> bool {
+    // SAFETY: the call takes a number only.
+    !matches!(unsafe { GetFileType(fd as _) }, FILE_TYPE_PIPE | FILE_TYPE_CHAR)
+}
+
 /// Waits until no other transfer uses the handle's current position. `None` for a pipe or a
 /// console, which has none, and whose transfers may last forever.
 fn lock_position(file: &File) -> Option<MutexGuard<'static, ()>> {
-    let handle = file.as_raw_handle();
-    // SAFETY: the handle is open.
-    if unsafe { GetFileType(handle as _) } != FILE_TYPE_DISK {
+    let fd = file.as_raw_handle() as Fd;
+    if !is_storage(fd) {
         return None;
     }
-    let lock = &POSITIONS[handle as usize / 4 % POSITIONS.len()];
+    let lock = &POSITIONS[fd as usize / 4 % POSITIONS.len()];
     Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -388,68 +395,122 @@ pub unsafe fn pwrite64(fd: Fd, buf: *const std::ffi::c_void, len: usize, offset:
     })
 }
 
-/// Transfers one buffer after the other, up to the first short or failed one.
+/// The buffers of a vectored transfer.
 ///
 /// # Safety
 ///
-/// There are `count` entries at `iov`.
-unsafe fn vectored(
-    iov: *const iovec,
-    count: c_int,
-    mut transfer: impl FnMut(&iovec, i64) -> i64,
-) -> i64 {
-    let mut total = 0;
-    if !(0..=1024).contains(&count) {
-        return i64::from(fail(EINVAL));
-    }
-    for index in 0..count as usize {
+/// There are `count` entries at `iov`, which are live until the slice is dropped.
+unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> io::Result<&'a [iovec]> {
+    match count {
+        0 => Ok(&[]),
         // SAFETY: the caller promised it.
-        let one = unsafe { &*iov.add(index) };
-        match transfer(one, total) {
-            failed if failed < 0 => return if total > 0 { total } else { failed },
-            len => {
-                total += len;
-                if (len as usize) < one.iov_len {
+        1..=1024 => Ok(unsafe { std::slice::from_raw_parts(iov, count as usize) }),
+        _ => Err(io::Error::from_raw_os_error(EINVAL)),
+    }
+}
+
+/// Reads into one buffer after the other, up to the first short or failed read. `read` gets how
+/// many bytes have been read.
+///
+/// # Safety
+///
+/// The buffers are valid for writes.
+unsafe fn scatter(
+    buffers: &[iovec],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<u64> {
+    let mut total = 0;
+    for one in buffers {
+        // SAFETY: the caller promised it.
+        let buf = unsafe { bytes_mut(one.iov_base.cast(), one.iov_len) };
+        match read(buf, total) {
+            Err(error) if total == 0 => return Err(error),
+            Err(_) => break,
+            Ok(len) => {
+                total += len as u64;
+                if len < one.iov_len {
                     break;
                 }
             }
         }
     }
-    total
+    Ok(total)
+}
+
+/// What the buffers contain, for one write: between several, others could append.
+///
+/// # Safety
+///
+/// The buffers are valid for reads until the result is dropped.
+unsafe fn gather<'a>(buffers: &[iovec]) -> io::Result<Cow<'a, [u8]>> {
+    // SAFETY: the caller promised it.
+    let bytes = |one: &iovec| unsafe { bytes(one.iov_base.cast(), one.iov_len) };
+    if let [one] = buffers {
+        return Ok(Cow::Borrowed(bytes(one)));
+    }
+    let total = buffers.iter().fold(0usize, |total, one| total.saturating_add(one.iov_len));
+    let mut all = Vec::new();
+    all.try_reserve_exact(total.min(LONGEST)).map_err(|_| io::Error::from_raw_os_error(ENOMEM))?;
+    for one in buffers {
+        let (bytes, room) = (bytes(one), LONGEST - all.len());
+        all.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+    Ok(Cow::Owned(all))
 }
 
 /// # Safety
 ///
-/// The buffers are valid for writes.
+/// There are `count` entries at `iov`, and the buffers are valid for writes.
 pub unsafe fn readv(fd: Fd, iov: *const iovec, count: c_int) -> i64 {
-    // SAFETY: the caller promised it.
-    unsafe { vectored(iov, count, |one, _| read(fd, one.iov_base, one.iov_len)) }
+    let read = |mut file: &File| {
+        // SAFETY: the caller promised it.
+        let mut buffers = unsafe { buffers(iov, count)? };
+        let lock = lock_position(file);
+        if lock.is_none() {
+            // Where one read has filled a buffer, the next might wait forever.
+            let first = buffers.iter().position(|one| one.iov_len > 0).unwrap_or(0);
+            buffers = buffers.get(first..=first).unwrap_or_default();
+        }
+        // SAFETY: the caller promised it.
+        unsafe { scatter(buffers, |buf, _| file.read(buf)) }.map_err(|error| of_read(file, error))
+    };
+    returned(on_file(fd, read), |len| len as i64)
 }
 
 /// # Safety
 ///
-/// The buffers are valid for writes.
+/// There are `count` entries at `iov`, and the buffers are valid for writes.
 pub unsafe fn preadv64(fd: Fd, iov: *const iovec, count: c_int, offset: i64) -> i64 {
-    let at = |done| offset.saturating_add(done);
-    // SAFETY: the caller promised it.
-    unsafe { vectored(iov, count, |one, done| pread64(fd, one.iov_base, one.iov_len, at(done))) }
+    let Ok(offset) = u64::try_from(offset) else { return i64::from(fail(EINVAL)) };
+    let read = |file: &File| {
+        // SAFETY: the caller promised it.
+        unsafe { scatter(buffers(iov, count)?, |buf, done| file.seek_read(buf, offset + done)) }
+            .map_err(|error| of_read(file, error))
+    };
+    returned(at_offset(fd, read), |len| len as i64)
 }
 
 /// # Safety
 ///
-/// The buffers are valid for reads.
+/// There are `count` entries at `iov`, and the buffers are valid for reads.
 pub unsafe fn writev(fd: Fd, iov: *const iovec, count: c_int) -> i64 {
     // SAFETY: the caller promised it.
-    unsafe { vectored(iov, count, |one, _| write(fd, one.iov_base, one.iov_len)) }
+    let all = unsafe { buffers(iov, count).and_then(|buffers| gather(buffers)) };
+    let written =
+        all.and_then(|all| at_position(fd, |mut file| file.write(&all).map_err(of_write)));
+    returned(written, |len| len as i64)
 }
 
 /// # Safety
 ///
-/// The buffers are valid for reads.
+/// There are `count` entries at `iov`, and the buffers are valid for reads.
 pub unsafe fn pwritev64(fd: Fd, iov: *const iovec, count: c_int, offset: i64) -> i64 {
-    let at = |done| offset.saturating_add(done);
+    let Ok(offset) = u64::try_from(offset) else { return i64::from(fail(EINVAL)) };
     // SAFETY: the caller promised it.
-    unsafe { vectored(iov, count, |one, done| pwrite64(fd, one.iov_base, one.iov_len, at(done))) }
+    let all = unsafe { buffers(iov, count).and_then(|buffers| gather(buffers)) };
+    let written =
+        all.and_then(|all| at_offset(fd, |file| file.seek_write(&all, offset).map_err(of_write)));
+    returned(written, |len| len as i64)
 }
 
 /// There is no read that does not wait.
@@ -475,11 +536,19 @@ pub unsafe fn pwritev2(fd: Fd, iov: *const iovec, count: c_int, offset: i64, fla
 }
 
 pub unsafe fn fsync(fd: Fd) -> c_int {
-    done(on_file(fd, |file| match file.sync_all() {
+    done(on_file(fd, |file| match () {
+        // Windows would wait until the pipe is read.
+        () if !is_storage(fd) => Err(io::Error::from_raw_os_error(EINVAL)),
+        () => sync(file),
+    }))
+}
+
+fn sync(file: &File) -> io::Result<()> {
+    match file.sync_all() {
         // Windows has no sync of a directory; its file systems journal names.
         Err(error) if error.raw_os_error() == Some(EACCES) && file.metadata()?.is_dir() => Ok(()),
         result => result,
-    }))
+    }
 }
 
 /// There is no sync without metadata.

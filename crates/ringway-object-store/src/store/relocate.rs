@@ -90,7 +90,8 @@ async fn sync_content(engine: &Engine, path: &FilePath) -> Result<(), WriteError
         _ => return Ok(()),
     }
     let mut options = OpenOptions::new();
-    let file = options.read(true).engine(engine).open(path).await;
+    // Windows syncs only what is open for writing.
+    let file = options.read(true).write(cfg!(windows)).engine(engine).open(path).await;
     let synced = async { file?.sync_all().await };
     synced.await.map_err(Action::Sync.failed(path))
 }

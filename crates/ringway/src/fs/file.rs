@@ -214,7 +214,9 @@ impl File {
     }
 
     /// Duplicates the descriptor (`dup(2)`). The new one shares position and locks. `clone` is
-    /// cheaper; use this for a descriptor to give away. Does not block.
+    /// cheaper; use this for a descriptor to give away. Does not block. On Windows a transfer at an
+    /// offset moves the position meanwhile, so use the position of one of the two only while the
+    /// other has no transfer in flight.
     ///
     /// Errors: EMFILE.
     pub fn try_clone(&self) -> io::Result<Self> {

@@ -9,6 +9,7 @@ use ringway_core::{FaultStep, Late, op};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::pin;
@@ -251,6 +252,12 @@ fn a_temporary_name_is_removed_or_becomes_the_final_one() -> io::Result<()> {
     // Names have at most 255 bytes, whatever the characters.
     let long = OsStr::new("ä").to_os_string().into_string().unwrap().repeat(127);
     drop(NewFile::named(open()?, OsStr::new(&long), None)?);
+    // Nor need they be UTF-8.
+    let new = NewFile::named(open()?, OsStr::from_bytes(b"b\xfccher"), None)?;
+    let found = fs::read_dir(dir.path())?.map(|entry| entry.map(|entry| entry.file_name()));
+    let found: Vec<_> = found.collect::<io::Result<_>>()?;
+    assert!(found.iter().any(|name| name.as_bytes().starts_with(b".b\xfccher.")), "{found:?}");
+    drop(new);
     Ok(())
 }
 

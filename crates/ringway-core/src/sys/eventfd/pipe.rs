@@ -31,7 +31,9 @@ impl EventFd {
 
     /// Makes it readable. (A full pipe is readable already.)
     pub fn signal(&self) {
-        let _ = (&self.writer).write(&[1]);
+        // A write that a signal interrupts is repeated: on FreeBSD and macOS it may wait briefly
+        // for another thread's call.
+        let _ = (&self.writer).write_all(&[1]);
     }
 
     /// Makes it unreadable. Returns false if it was unreadable already.

@@ -102,15 +102,17 @@ fn with_random_name<T>(
     make: impl Fn(&OsStr) -> io::Result<T>,
 ) -> io::Result<(OsString, T)> {
     // Names have at most 255 bytes, or 255 UTF-16 units on Windows.
-    let prefix = prefix.to_string_lossy();
-    let end = prefix.len().min(MAX_PREFIX);
-    let end = (0..=end).rfind(|at| prefix.is_char_boundary(*at)).unwrap_or(0);
-    let prefix = &prefix[..end];
+    let text = prefix.to_string_lossy();
+    let end = text.len().min(MAX_PREFIX);
+    let end = (0..=end).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let prefix = if prefix.len() > MAX_PREFIX { OsStr::new(&text[..end]) } else { prefix };
     let mut tries = 0..MAX_TRIES;
     loop {
         // Its keys come from the system's random numbers.
         let number = RandomState::new().build_hasher().finish();
-        let name = OsString::from(format!(".{prefix}.{number:016x}.tmp"));
+        let mut name = OsString::from(".");
+        name.push(prefix);
+        name.push(format!(".{number:016x}.tmp"));
         match make(&name) {
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && tries.next().is_some() => {}

@@ -27,8 +27,9 @@ impl Listing {
         let mut dir = dir.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = match &mut *dir {
             Some(dir) => dir,
-            // Opens the directory once more, because the position belongs to the open file.
-            none => none.insert(Dir::read_from(core)?),
+            // Nobody else lists this open directory, whose duplicate has its position. (To open
+            // it once more would take the permission to search it.)
+            none => none.insert(Dir::new(core.with_std(std::fs::File::try_clone)?)?),
         };
         let mut entries = VecDeque::new();
         while entries.len() < BATCH
