@@ -85,12 +85,6 @@ cargo_tool() {
         manual "$2 is missing. Install it with: cargo install --locked $2"
 }
 
-# rust_target NAME: the standard library for programs of another system.
-rust_target() {
-    [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/$1/lib" ] ||
-        manual "Rust's library for $1 is missing. Install it with: rustup target add $1"
-}
-
 need_rust_source() {
     [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]
 }
@@ -179,7 +173,7 @@ for need in "$@"; do
             ;;
         # Programs for Windows: compiled here, and run by Wine.
         windows)
-            rust_target x86_64-pc-windows-gnu
+            need_rust_target x86_64-pc-windows-gnu
             has x86_64-w64-mingw32-gcc ||
                 package "a C compiler for Windows" gcc-mingw-w64-x86-64
             has wine || package Wine wine wine64
