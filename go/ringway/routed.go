@@ -33,8 +33,8 @@ func (s *routes) refusals() (all []*Refusal) {
 	return all
 }
 
-// routed is a queue over a ring and, once a read is routed, a KAIO context. A request is with one of
-// them at a time: the shard submits one that has to move as it submits a retry.
+// routed is a queue over a ring and, once a read is routed, a KAIO context. A request is with one
+// of them at a time: the shard submits one that has to move as it submits a retry.
 type routed struct {
 	*uring
 	routes *routes
