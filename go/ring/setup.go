@@ -264,3 +264,7 @@ func (r *Ring) SetupFlags() []string {
 	}
 	return names
 }
+
+// HasResourceTags reports whether the kernel has IORING_FEAT_RSRC_TAGS, which came with Linux 5.13.
+// Every ring without it passes direct reads of pages in the page cache to kernel threads.
+func (r *Ring) HasResourceTags() bool { return r.params.features&featRsrcTags != 0 }

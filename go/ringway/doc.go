@@ -51,9 +51,10 @@
 // A ring that is available need not be asynchronous for every file: io_uring passes a transfer that
 // would wait to a kernel thread, at several times the cost. Kernels before 5.13 do that with every
 // direct read of pages that are in the page cache. Direct reads are therefore submitted with
-// RWF_NOWAIT, which fails such a read instead. If no backend was forced, the read and the next 64
-// to 1024 of the file go to KAIO, and then one tries the ring again. [Stats] counts these reads,
-// and [Engine.Explain] has the cause and the fix.
+// RWF_NOWAIT, which fails such a read instead, and it is submitted again without the flag. If that
+// happens to eight or more of the last reads of a file, and to half of them (before kernel 5.13: to
+// one), the next 64 to 1024 go to KAIO, or, with a forced backend, do without the flag. Then one
+// tries the ring again. [Stats] counts these reads, and [Engine.Explain] has the cause and the fix.
 //
 // # Other systems
 //

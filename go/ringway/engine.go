@@ -130,10 +130,11 @@ type Stats struct {
 	Retries uint64
 	// Punted direct transfers are those that io_uring could not start without waiting: reads with
 	// pages in the page cache (kernels before 5.13) or dirty there, and those on file systems
-	// without RWF_NOWAIT. Writes are checked now and then only. Each was submitted again.
+	// without RWF_NOWAIT. Writes are checked now and then only. Each was submitted again without
+	// that flag, or, because reads of its file were punted again and again, had none.
 	Punted uint64
-	// Routed direct reads went to KAIO, because reads of their file were punted. An engine with a
-	// forced backend routes none.
+	// Routed direct reads went to KAIO, because reads of their file were punted again and again. An
+	// engine with a forced backend routes none.
 	Routed uint64
 }
 

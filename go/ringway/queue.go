@@ -61,6 +61,7 @@ func (e *Engine) open(backend Backend, isForced bool) error {
 		return nil
 	}
 	e.routes.toKAIO.Store(backend == BackendURing && !isForced)
+	e.routes.patience = patience
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	each := max(e.options.InFlight/e.options.Rings, 1)
 	for range e.options.Rings {
@@ -86,6 +87,9 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		u, err := newUring(uint32(e.options.IOWQWorkers))
 		if err != nil {
 			return nil, err
+		}
+		if !u.ring.HasResourceTags() { // Before kernel 5.13: it punts reads of cached pages.
+			e.routes.patience = 1
 		}
 		ring = &routed{uring: u, routes: &e.routes, size: inFlight}
 		q, fd, feature = ring, u.ring.Fd(), refusal.Uring

@@ -17,6 +17,7 @@ import (
 // routes is what the routed queues of an engine share.
 type routes struct {
 	toKAIO      atomic.Bool // KAIO takes punted reads: no backend was forced, and it works.
+	patience    int         // The punts that decide. Set before the first transfer.
 	kaioRefused atomic.Pointer[Refusal]
 	punts       puntCounts
 }
@@ -32,7 +33,7 @@ func (s *routes) refusals() (all []*Refusal) {
 	return all
 }
 
-// routed is a queue over a ring and, once a read was punted, a KAIO context. A request is with one
+// routed is a queue over a ring and, once a read is routed, a KAIO context. A request is with one
 // of them at a time: the shard submits one that has to move as it submits a retry.
 type routed struct {
 	*uring
@@ -44,23 +45,32 @@ type routed struct {
 }
 
 func (q *routed) push(r *request) {
-	if r.route == routeUndecided {
+	isNew := r.route == routeUndecided
+	if isNew {
 		r.route = q.choose(r)
 	}
-	if r.route == routeKAIO && q.pushToKAIO(r) {
-		return
+	if r.route == routeKAIO && !q.pushToKAIO(r) {
+		r.route = routePlain
+		if isNew {
+			r.route = routeNowait // The ring was not tried yet.
+		}
 	}
-	q.uring.push(r)
+	if r.route != routeKAIO {
+		q.uring.push(r)
+	}
 }
 
 // choose decides how a request is submitted.
 func (q *routed) choose(r *request) route {
-	if r.file == nil || !r.file.direct || !r.file.storage || r.opcode > opWrite {
+	f := r.file
+	if f == nil || !f.direct || !f.storage || r.opcode > opWrite {
 		return routePlain
 	}
-	to, isPunted := r.file.routing.next(r.opcode, q.routes.toKAIO.Load())
+	to, isPunted, unsupported := f.routing.next(r.opcode, q.routes.toKAIO.Load())
 	if isPunted {
 		q.routes.punts.add(r.opcode)
+	}
+	if unsupported {
 		q.routes.punts.unsupported.Add(1)
 	}
 	return to
@@ -139,7 +149,7 @@ func (r *request) settleRoute() (again bool) {
 	switch errnoOf(r.result) {
 	case syscall.EAGAIN:
 		shared.punts.add(r.opcode)
-		r.route = t.notePunted(r.opcode, took, shared.toKAIO.Load())
+		r.route = t.notePunted(r.opcode, took, shared.toKAIO.Load(), shared.patience)
 	case syscall.EOPNOTSUPP:
 		shared.punts.add(r.opcode)
 		shared.punts.unsupported.Add(1)
@@ -147,7 +157,11 @@ func (r *request) settleRoute() (again bool) {
 		r.route = routePlain
 	default:
 		if took == routeCheck {
-			t.noteNotPunted(r.opcode)
+			if r.result >= 0 {
+				t.noteNotPunted(r.opcode)
+			} else {
+				t.noteFailed(r.opcode)
+			}
 			r.route = routePlain
 		}
 		return false

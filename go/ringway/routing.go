@@ -7,13 +7,19 @@ package ringway
 //
 // io_uring passes ("punts") a transfer that would wait to an io-wq worker, which costs several
 // times as much as the transfer. So direct reads are submitted with RWF_NOWAIT: the kernel then
-// fails them with EAGAIN instead of punting them, and they are submitted again, to KAIO or without
-// the flag. The reads of such a file that follow go to KAIO, while that lasts: after a run of them
-// one read is submitted to io_uring again, as a check. If it is not punted, the file returns to
-// io_uring; otherwise the next run is twice as long.
+// fails them with EAGAIN instead of punting them, and they are submitted again without the flag.
+// If a file's reads are punted again and again, they and those that follow go to KAIO, or do
+// without the flag. After a run of them one read has the flag again, as a check. If it is not
+// punted, all reads have the flag again; otherwise the next run is twice as long.
+//
+// Kernels before 5.13 punt every direct read of pages that are in the page cache, and KAIO does
+// not wait for those: where the ring is known to be that old, the first punt decides. Elsewhere a
+// punt now and then has causes that KAIO would wait for in the calling thread: pages that are dirty
+// in the page cache, a full device queue.
 //
 // Writes are never routed, since KAIO waits for those that allocate space too. One of them is
-// checked now and then, so that punted writes show in the statistics.
+// checked now and then, so that punted writes show in the statistics. Appends are plain calls, so
+// none of them is checked.
 
 import (
 	"fmt"
@@ -27,6 +33,11 @@ import (
 const (
 	shortestRun = 64
 	longestRun  = 1024
+)
+
+const (
+	patience = 8  // The punts that decide, if they are half of the reads submitted lately.
+	lately   = 64 // Reads that are "lately".
 )
 
 // route is how a transfer is submitted.
@@ -44,36 +55,44 @@ const (
 type phase = uint32
 
 const (
-	phaseNowait      phase = iota // Each read with RWF_NOWAIT. Writes: the next one is a check.
-	phaseAway                     // To KAIO, or without the flag: some, until the next check.
-	phaseChecking                 // As phaseAway, while a check is in flight.
-	phaseUnsupported              // The file system has no RWF_NOWAIT; all are punted.
+	phaseNowait   phase = iota // Each read with RWF_NOWAIT. Writes: the next one is a check.
+	phaseAway                  // To KAIO, or without the flag: some, until the next check.
+	phaseChecking              // As phaseAway, while a check is in flight.
 )
 
 // direction is the reads or the writes of a file.
 type direction struct {
 	phase atomic.Uint32 // Changed with the lock held.
-	left  int           // Transfers until the next check.
-	run   int           // The length of the current or last run.
+	asked atomic.Uint32 // Transfers with phaseNowait. The last group of lately is recent.
+
+	punted      int    // Of the group number puntedGroup.
+	puntedGroup uint32 // Groups are counted from 0.
+	left        int    // Transfers until the next check.
+	run         int    // The length of the current or last run.
+
+	unsupported bool // The file system has no RWF_NOWAIT: the ring punts all transfers.
 }
 
-// startRun starts a run; after a check one that is twice as long as the last.
-func (d *direction) startRun(afterCheck bool) {
-	if afterCheck {
-		d.run = min(max(2*d.run, shortestRun), longestRun)
-	} else {
-		d.run = shortestRun
-	}
+// startRun starts a run of this length.
+func (d *direction) startRun(length int) {
+	d.run = min(length, longestRun)
 	d.left = d.run
 	d.phase.Store(phaseAway)
 }
 
-// next returns away, or makes the transfer the check.
+// startNowait gives all reads the flag again.
+func (d *direction) startNowait() {
+	d.punted, d.puntedGroup = 0, 0
+	d.asked.Store(0)
+	d.phase.Store(phaseNowait)
+}
+
+// next returns away, or makes the transfer the check. A check that never has a result is followed
+// by another one, after a run.
 func (d *direction) next(away route) route {
-	if d.phase.Load() == phaseChecking {
-		return away
-	}
 	if d.left == 0 {
+		d.run = max(d.run, shortestRun)
+		d.left = d.run
 		d.phase.Store(phaseChecking)
 		return routeCheck
 	}
@@ -81,9 +100,21 @@ func (d *direction) next(away route) route {
 	return away
 }
 
+// isPuntedOften counts a punt of a read with phaseNowait. It reports whether there were as many as
+// patience, and half of the reads submitted lately.
+func (d *direction) isPuntedOften(patience int) bool {
+	last := d.asked.Load() - 1
+	if group := last / lately; group != d.puntedGroup {
+		d.punted, d.puntedGroup = 0, group
+	}
+	d.punted++
+	recent := int(last%lately) + 1
+	return d.punted >= patience && (patience == 1 || d.punted >= recent/2)
+}
+
 // routing is how the transfers of a file are submitted. Combiners of several shards use it.
 type routing struct {
-	mu            sync.Mutex // Protects what follows, except for loads of phases.
+	mu            sync.Mutex // Protects what follows, except for atomics.
 	reads, writes direction
 }
 
@@ -95,64 +126,88 @@ func (t *routing) direction(op opcode) *direction {
 }
 
 // next decides how the next transfer is submitted. toKAIO reports whether KAIO takes punted reads.
-// isPunted reports that the ring will punt it.
-func (t *routing) next(op opcode, toKAIO bool) (to route, isPunted bool) {
+// The punts of a transfer that does without the flag are counted as it is submitted: isPunted
+// reports one, unsupported that it is for lack of RWF_NOWAIT.
+func (t *routing) next(op opcode, toKAIO bool) (to route, isPunted, unsupported bool) {
 	d := t.direction(op)
-	switch now := d.phase.Load(); {
-	case now == phaseUnsupported:
-		return routePlain, true
-	case op == opRead && (now == phaseNowait || !toKAIO):
-		return routeNowait, false
+	if op == opRead && d.phase.Load() == phaseNowait {
+		d.asked.Add(1)
+		return routeNowait, false, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch now := d.phase.Load(); {
-	case now == phaseUnsupported:
-		return routePlain, true
-	case op == opWrite:
-		return d.next(routePlain), false
-	case now == phaseNowait:
-		return routeNowait, false
+	if op == opRead && d.phase.Load() == phaseNowait {
+		d.asked.Add(1)
+		return routeNowait, false, false
 	}
-	return d.next(routeKAIO), false
+	away := routePlain
+	if toKAIO && op == opRead && !d.unsupported {
+		away = routeKAIO
+	}
+	if to = d.next(away); to == routePlain {
+		// Whether a write waits depends on its place; a read's file decides it.
+		return to, op == opRead || d.unsupported, d.unsupported
+	}
+	return to, false, false
 }
 
 // notePunted records that a transfer that took a route would have been punted. It returns how the
-// transfer is submitted again.
-func (t *routing) notePunted(op opcode, took route, toKAIO bool) route {
-	toKAIO = toKAIO && op == opRead
+// transfer is submitted again. patience is the number of punts that decide.
+func (t *routing) notePunted(op opcode, took route, toKAIO bool, patience int) route {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch d := t.direction(op); {
-	case took == routeCheck && d.phase.Load() == phaseChecking:
-		d.startRun(true)
-	case toKAIO && d.phase.Load() == phaseNowait:
-		d.startRun(false)
+	d := t.direction(op)
+	d.unsupported = false
+	switch now := d.phase.Load(); {
+	case took == routeCheck && now == phaseChecking:
+		d.startRun(2 * d.run)
+	case op == opRead && now == phaseNowait:
+		if !d.isPuntedOften(patience) {
+			return routePlain
+		}
+		d.startRun(shortestRun)
 	}
-	if toKAIO {
+	if toKAIO && op == opRead {
 		return routeKAIO
 	}
 	return routePlain
 }
 
-// noteUnsupported records that the file system does not support RWF_NOWAIT.
+// noteUnsupported records that the file system does not support RWF_NOWAIT: the ring punts the
+// transfers of a long run.
 func (t *routing) noteUnsupported(op opcode) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.direction(op).phase.Store(phaseUnsupported)
+	d := t.direction(op)
+	d.unsupported = true
+	d.startRun(longestRun)
 }
 
-// noteNotPunted records that a check was not punted: reads return to the ring, and the next run of
-// writes is twice as long.
+// noteNotPunted records that a check was not punted: all reads have the flag again, and the next
+// run of writes is twice as long.
 func (t *routing) noteNotPunted(op opcode) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch d := t.direction(op); {
-	case d.phase.Load() != phaseChecking:
-	case op == opWrite:
-		d.startRun(true)
-	default:
-		d.phase.Store(phaseNowait)
+	d := t.direction(op)
+	if d.phase.Load() != phaseChecking {
+		return
+	}
+	d.unsupported = false
+	if op == opWrite {
+		d.startRun(2 * d.run)
+	} else {
+		d.startNowait()
+	}
+}
+
+// noteFailed records that a check failed for another reason, which says nothing about punts: the
+// next transfer is the check.
+func (t *routing) noteFailed(op opcode) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d := t.direction(op); d.phase.Load() == phaseChecking {
+		d.left = 0
+		d.phase.Store(phaseAway)
 	}
 }
 

@@ -157,7 +157,7 @@ func TestSoak(t *testing.T) {
 
 // soakFaults are faults that callers see at times.
 var soakFaults = faultRates{
-	short: 8, unsent: 50, retryable: 10, punted: 20, failed: 100, late: 8, lateRounds: 8,
+	short: 8, unsent: 50, retryable: 10, punted: 2, failed: 100, late: 8, lateRounds: 8,
 }
 
 func soak(t *testing.T, backend Backend, span time.Duration) {

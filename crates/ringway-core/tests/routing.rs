@@ -36,7 +36,12 @@ fn scratch(name: &str) -> Option<(File, PathBuf)> {
 
 /// A queue on io_uring of which the faulty backend punts `per_thousand` transfers.
 fn queue(options: Options, per_thousand: u16) -> Option<Queue> {
-    let queue = options.faults(FaultPlan::new(1).punts(per_thousand)).build().unwrap();
+    queue_with(options, FaultPlan::new(1).punts(per_thousand))
+}
+
+/// A queue on io_uring with these faults; `None` where there is no ring, or no KAIO.
+fn queue_with(options: Options, faults: FaultPlan) -> Option<Queue> {
+    let queue = options.faults(faults).build().unwrap();
     if queue.backend() != BackendKind::Uring || !has_kaio() {
         assert!(std::env::var_os("CI").is_none(), "{}", queue.explain());
         println!("skipped: it needs io_uring and KAIO\n{}", queue.explain());
@@ -118,6 +123,25 @@ fn a_file_returns_to_io_uring() {
     // Were it checks alone that io_uring does, these would be about ten: the runs would get longer.
     let by_uring = 20_000 - stats.punted - stats.routed;
     assert!(by_uring > 40, "{stats:?}");
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The error of a check says nothing about punts: the next read is the check instead.
+#[test]
+fn a_check_that_fails_is_repeated() {
+    let Some((file, path)) = scratch("failed-check") else { return };
+    for errno in [libc::EIO, libc::EINVAL] {
+        // Seven reads were submitted twice, and the eighth went to KAIO with the 64 that follow.
+        let faults = FaultPlan::new(1).punts(1000).fail(FaultStep::Job(15), errno);
+        let Some(mut queue) = queue_with(Options::new(), faults) else { return };
+        read_all(&mut queue, &file, 72, 1);
+        assert_eq!((queue.stats().punted, queue.stats().routed), (8, 65));
+        queue.push(read(&file, 0)).unwrap();
+        let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().unwrap();
+        assert_eq!(done.result.unwrap_err().errno(), errno);
+        read_all(&mut queue, &file, 129, 1);
+        assert_eq!((queue.stats().punted, queue.stats().routed), (9, 65 + 129));
+    }
     std::fs::remove_file(path).unwrap();
 }
 

@@ -315,6 +315,16 @@ impl Routing {
         }
     }
 
+    /// A check has failed for another reason, which says nothing about punts: the next transfer is
+    /// the check.
+    pub fn note_check_failed(&mut self, raw: &Raw) {
+        if let Some(direction) = self.direction(raw)
+            && let Phase::Checking(_) = direction.phase
+        {
+            direction.phase = Phase::Away(0);
+        }
+    }
+
     fn count_punted(&mut self, is_write: bool, is_unsupported: bool) {
         let (punted, unsupported) = match is_write {
             false => (&mut self.punted_reads, &mut self.unsupported_reads),
@@ -484,6 +494,22 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (64, Route::Check));
         }
+    }
+
+    #[test]
+    fn a_check_that_fails_is_repeated_and_changes_nothing() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true, true);
+        routing.route(&read(&file));
+        routing.note_punted(&read(&file), Route::Nowait, true);
+        assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (64, Route::Check));
+        routing.note_check_failed(&read(&file).raw);
+        assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (0, Route::Check));
+        routing.note_punted(&read(&file), Route::Check, true);
+        assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (128, Route::Check));
+        routing.note_not_punted(&read(&file).raw);
+        routing.note_check_failed(&read(&file).raw); // Of an older check: too late.
+        assert_eq!(routing.route(&read(&file)), Route::Nowait);
     }
 
     #[test]

@@ -287,7 +287,10 @@ impl<T: Default> Table<T> {
         }
         if flight.route == Route::Check {
             flight.route = Route::Plain;
-            backends.routing.note_not_punted(&flight.operation.raw);
+            match event.kind {
+                EventKind::Result(0..) => backends.routing.note_not_punted(&flight.operation.raw),
+                _ => backends.routing.note_check_failed(&flight.operation.raw),
+            }
         }
         // A direct transfer that stops within a block has reached the end of the file, and one on a
         // pipe is what it is.
