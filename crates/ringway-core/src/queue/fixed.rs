@@ -11,6 +11,9 @@ use crate::sys::libc;
 /// The kernel registers at most 1 GiB as one buffer.
 const MAX_BUFFER: usize = 1 << 30;
 
+/// The smallest page of all machines.
+const PAGE: usize = 4096;
+
 /// The registered memory and files.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
@@ -45,13 +48,18 @@ impl Registered {
 }
 
 impl Fixed {
-    /// The indices of an operation's file and buffer.
+    /// The indices of an operation's file and buffer. `direct`: the file is open for direct I/O.
     #[inline]
-    pub fn find(&self, file: Option<&File>, raw: &Raw) -> (Option<u32>, Option<u16>) {
+    pub fn find(&self, file: Option<&File>, raw: &Raw, direct: bool) -> (Option<u32>, Option<u16>) {
         if self.files.is_empty() && self.memory.is_empty() {
             return (None, None);
         }
-        (self.file(file), self.buffer(raw))
+        let align = match file {
+            _ if !direct => 1,
+            Some(file) => PAGE.min(file.direct_io().offset_align as usize),
+            None => PAGE,
+        };
+        (self.file(file), self.buffer(raw, align))
     }
 
     /// The index of a file, if it is registered.
@@ -61,14 +69,20 @@ impl Fixed {
         self.files.iter().find(|(file, _)| file.identity() == identity).map(|(_, index)| *index)
     }
 
-    /// The index of the registered memory that holds a transfer's bytes.
+    /// The index of the registered memory that holds a transfer's bytes, if these begin at a
+    /// multiple of `align`. The kernel keeps registered memory as pages, and Linux 6.1 requires for
+    /// direct I/O that the part in each page is a multiple of the block size; ordinary memory needs
+    /// only the alignment of the device, which may be 4 bytes.
     #[inline]
-    fn buffer(&self, raw: &Raw) -> Option<u16> {
+    fn buffer(&self, raw: &Raw, align: usize) -> Option<u16> {
         let (buf, len) = match raw {
             Raw::Read(read) => (read.buf.addr(), read.len),
             Raw::Write(write) => (write.buf.addr(), write.len),
             _ => return None,
         };
+        if align > 1 && !buf.is_multiple_of(align) {
+            return None;
+        }
         self.memory.iter().find_map(|registered| registered.index(buf, len))
     }
 }
@@ -235,5 +249,26 @@ impl Queue {
             slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
         });
         !in_use && self.backends.unregister(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op;
+
+    #[test]
+    fn direct_transfers_within_a_block_do_not_use_registered_memory() {
+        let start = 16 * PAGE;
+        let memory = Registered { start, len: PAGE, first_index: 3, span: PAGE, _arena: None };
+        let fixed = Fixed { memory: vec![memory], files: Vec::new() };
+        let index = |offset: usize, direct| {
+            let buf = std::ptr::without_provenance_mut(start + offset);
+            let read = op::Read { fd: 0, buf, len: 512, offset: 0 };
+            fixed.find(None, &read.into(), direct).1
+        };
+        assert_eq!((index(0, false), index(0, true)), (Some(3), Some(3)));
+        assert_eq!((index(64, false), index(64, true)), (Some(3), None));
+        assert_eq!((index(PAGE, false), index(PAGE, true)), (None, None));
     }
 }
