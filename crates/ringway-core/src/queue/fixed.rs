@@ -48,18 +48,13 @@ impl Registered {
 }
 
 impl Fixed {
-    /// The indices of an operation's file and buffer. `direct`: the file is open for direct I/O.
+    /// The indices of an operation's file and buffer.
     #[inline]
-    pub fn find(&self, file: Option<&File>, raw: &Raw, direct: bool) -> (Option<u32>, Option<u16>) {
+    pub fn find(&self, file: Option<&File>, raw: &Raw) -> (Option<u32>, Option<u16>) {
         if self.files.is_empty() && self.memory.is_empty() {
             return (None, None);
         }
-        let align = match file {
-            _ if !direct => 1,
-            Some(file) => PAGE.min(file.direct_io().offset_align as usize),
-            None => PAGE,
-        };
-        (self.file(file), self.buffer(raw, align))
+        (self.file(file), self.buffer(file, raw))
     }
 
     /// The index of a file, if it is registered.
@@ -69,21 +64,25 @@ impl Fixed {
         self.files.iter().find(|(file, _)| file.identity() == identity).map(|(_, index)| *index)
     }
 
-    /// The index of the registered memory that holds a transfer's bytes, if these begin at a
-    /// multiple of `align`. The kernel keeps registered memory as pages, and Linux 6.1 requires for
-    /// direct I/O that the part in each page is a multiple of the block size; ordinary memory needs
-    /// only the alignment of the device, which may be 4 bytes.
+    /// The index of the registered memory that holds a transfer's bytes.
+    ///
+    /// None for a direct transfer that begins within a block: the kernel keeps registered memory as
+    /// pages, and Linux 6.1 fails with EINVAL unless the part in each page is a multiple of the
+    /// block size. Ordinary memory needs only the alignment of the device, which may be 4 bytes.
     #[inline]
-    fn buffer(&self, raw: &Raw, align: usize) -> Option<u16> {
+    fn buffer(&self, file: Option<&File>, raw: &Raw) -> Option<u16> {
         let (buf, len) = match raw {
             Raw::Read(read) => (read.buf.addr(), read.len),
             Raw::Write(write) => (write.buf.addr(), write.len),
             _ => return None,
         };
-        if align > 1 && !buf.is_multiple_of(align) {
-            return None;
-        }
-        self.memory.iter().find_map(|registered| registered.index(buf, len))
+        let index = self.memory.iter().find_map(|registered| registered.index(buf, len))?;
+        let usable = buf.is_multiple_of(PAGE)
+            || file.is_some_and(|file| {
+                !file.is_direct()
+                    || buf.is_multiple_of(file.direct_io().offset_align.max(1) as usize)
+            });
+        usable.then_some(index)
     }
 }
 
@@ -214,7 +213,9 @@ impl Queue {
     }
 
     /// Registers memory of the caller as fixed buffers, for bindings to other languages. Reads and
-    /// writes whose bytes are within one element of `memory` then use it automatically.
+    /// writes whose bytes are within one element of `memory` then use it automatically, except direct
+    /// ones that begin within a block of the file, which some kernels refuse. (Without a [`File`] in
+    /// the operation: those that do not begin at a multiple of 4096.)
     ///
     /// Errors: as for [`register_arena`](Self::register_arena), and EINVAL for an element that is
     /// empty or longer than 1 GiB. On an error nothing is registered.
@@ -258,17 +259,19 @@ mod tests {
     use crate::op;
 
     #[test]
-    fn direct_transfers_within_a_block_do_not_use_registered_memory() {
+    fn a_transfer_that_may_begin_within_a_block_does_not_use_registered_memory() {
         let start = 16 * PAGE;
         let memory = Registered { start, len: PAGE, first_index: 3, span: PAGE, _arena: None };
         let fixed = Fixed { memory: vec![memory], files: Vec::new() };
-        let index = |offset: usize, direct| {
+        let buffered = File::from(std::fs::File::open("/proc/self/exe").unwrap());
+        let index = |offset: usize, file| {
             let buf = std::ptr::without_provenance_mut(start + offset);
             let read = op::Read { fd: 0, buf, len: 512, offset: 0 };
-            fixed.find(None, &read.into(), direct).1
+            fixed.find(file, &read.into()).1
         };
-        assert_eq!((index(0, false), index(0, true)), (Some(3), Some(3)));
-        assert_eq!((index(64, false), index(64, true)), (Some(3), None));
-        assert_eq!((index(PAGE, false), index(PAGE, true)), (None, None));
+        assert_eq!((index(0, None), index(0, Some(&buffered))), (Some(3), Some(3)));
+        // A descriptor may be open for direct I/O.
+        assert_eq!((index(64, None), index(64, Some(&buffered))), (None, Some(3)));
+        assert_eq!((index(PAGE, None), index(PAGE, Some(&buffered))), (None, None));
     }
 }

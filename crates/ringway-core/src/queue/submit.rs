@@ -80,7 +80,7 @@ fn job<T>(
     let file = flight.operation.file.as_ref();
     let socket = flight.operation.socket;
     let traits = trait_lookup.traits(file, &raw, socket);
-    let (fixed_file, fixed_buffer) = fixed.find(file, &raw, traits.direct);
+    let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
     Job {
         fixed_file,
         fixed_buffer,
