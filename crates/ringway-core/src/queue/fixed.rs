@@ -213,9 +213,9 @@ impl Queue {
     }
 
     /// Registers memory of the caller as fixed buffers, for bindings to other languages. Reads and
-    /// writes whose bytes are within one element of `memory` then use it automatically, except direct
-    /// ones that begin within a block of the file, which some kernels refuse. (Without a [`File`] in
-    /// the operation: those that do not begin at a multiple of 4096.)
+    /// writes whose bytes are within one element of `memory` then use it automatically. Direct ones
+    /// that begin within a block do not, since some kernels refuse them; nor does an operation
+    /// without a [`File`] whose bytes do not begin at a multiple of 4096.
     ///
     /// Errors: as for [`register_arena`](Self::register_arena), and EINVAL for an element that is
     /// empty or longer than 1 GiB. On an error nothing is registered.
