@@ -45,6 +45,7 @@ type machine struct {
 	order    []*Request // In flight, in the order of their pushes.
 	spare    []*Request
 	barriers bool // From Linux 6.0 on, Close can cancel requests although a barrier waits.
+	multi    bool // On Linux 6.12, a barrier with multishot requests may never start.
 
 	pushed, delivered, orphaned int
 }
@@ -80,7 +81,12 @@ func (m *machine) open(options byte) {
 		skip(m.t, err)
 	}
 	m.ring = r
-	m.barriers = r.cancelNow()
+	m.barriers, m.multi = r.cancelNow(), true
+	if olderThan(m.t, 6, 18) {
+		// One kind of requests or the other.
+		m.barriers = m.barriers && options&32 != 0
+		m.multi = !m.barriers
+	}
 }
 
 func (m *machine) request() *Request {
@@ -298,6 +304,9 @@ func (m *machine) step(step, arg byte) {
 			m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
 			[]*inFlight{{kind: stepPipe, place: -1, data: p}, {kind: stepLimit, place: -1}})
 	case stepMulti:
+		if !m.multi {
+			return
+		}
 		one(m.request().PollMultishot(m.pipe[0], 1), &inFlight{kind: kind, place: -1})
 	case stepFeed:
 		if b := byte(m.fed); !m.unread[b] {

@@ -11,6 +11,9 @@ use crate::sys::libc;
 /// The kernel registers at most 1 GiB as one buffer.
 const MAX_BUFFER: usize = 1 << 30;
 
+/// The smallest page of all machines.
+const PAGE: usize = 4096;
+
 /// The registered memory and files.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
@@ -51,7 +54,7 @@ impl Fixed {
         if self.files.is_empty() && self.memory.is_empty() {
             return (None, None);
         }
-        (self.file(file), self.buffer(raw))
+        (self.file(file), self.buffer(file, raw))
     }
 
     /// The index of a file, if it is registered.
@@ -62,14 +65,24 @@ impl Fixed {
     }
 
     /// The index of the registered memory that holds a transfer's bytes.
+    ///
+    /// None for a direct transfer that begins within a block: the kernel keeps registered memory as
+    /// pages, and Linux 6.1 fails with EINVAL unless the part in each page is a multiple of the
+    /// block size. Ordinary memory needs only the alignment of the device, which may be 4 bytes.
     #[inline]
-    fn buffer(&self, raw: &Raw) -> Option<u16> {
+    fn buffer(&self, file: Option<&File>, raw: &Raw) -> Option<u16> {
         let (buf, len) = match raw {
             Raw::Read(read) => (read.buf.addr(), read.len),
             Raw::Write(write) => (write.buf.addr(), write.len),
             _ => return None,
         };
-        self.memory.iter().find_map(|registered| registered.index(buf, len))
+        let index = self.memory.iter().find_map(|registered| registered.index(buf, len))?;
+        let usable = buf.is_multiple_of(PAGE)
+            || file.is_some_and(|file| {
+                !file.is_direct()
+                    || buf.is_multiple_of(file.direct_io().offset_align.max(1) as usize)
+            });
+        usable.then_some(index)
     }
 }
 
@@ -200,7 +213,9 @@ impl Queue {
     }
 
     /// Registers memory of the caller as fixed buffers, for bindings to other languages. Reads and
-    /// writes whose bytes are within one element of `memory` then use it automatically.
+    /// writes whose bytes are within one element of `memory` then use it automatically. Direct ones
+    /// that begin within a block do not, since some kernels refuse them; nor does an operation
+    /// without a [`File`] whose bytes do not begin at a multiple of 4096.
     ///
     /// Errors: as for [`register_arena`](Self::register_arena), and EINVAL for an element that is
     /// empty or longer than 1 GiB. On an error nothing is registered.
@@ -235,5 +250,28 @@ impl Queue {
             slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
         });
         !in_use && self.backends.unregister(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op;
+
+    #[test]
+    fn a_transfer_that_may_begin_within_a_block_does_not_use_registered_memory() {
+        let start = 16 * PAGE;
+        let memory = Registered { start, len: PAGE, first_index: 3, span: PAGE, _arena: None };
+        let fixed = Fixed { memory: vec![memory], files: Vec::new() };
+        let buffered = File::from(std::fs::File::open("/proc/self/exe").unwrap());
+        let index = |offset: usize, file| {
+            let buf = std::ptr::without_provenance_mut(start + offset);
+            let read = op::Read { fd: 0, buf, len: 512, offset: 0 };
+            fixed.find(file, &read.into()).1
+        };
+        assert_eq!((index(0, None), index(0, Some(&buffered))), (Some(3), Some(3)));
+        // A descriptor may be open for direct I/O.
+        assert_eq!((index(64, None), index(64, Some(&buffered))), (None, Some(3)));
+        assert_eq!((index(PAGE, None), index(PAGE, Some(&buffered))), (None, None));
     }
 }
