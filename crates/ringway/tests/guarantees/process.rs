@@ -215,35 +215,34 @@ fn engine_threads_block_signals() {
             for kind in available() {
                 let engine = Engine::builder().backend(kind).build().unwrap();
                 assert_works(&engine);
-                let mut seen = Vec::new();
-                for task in std::fs::read_dir("/proc/self/task").unwrap() {
-                    let task = task.unwrap().path();
-                    // A thread may end meanwhile.
-                    let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
-                    let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
-                    if !name.starts_with("ringway") {
-                        continue;
-                    }
-                    let blocked = status
-                        .lines()
-                        .find_map(|line| line.strip_prefix("SigBlk:"))
-                        .unwrap()
-                        .trim();
-                    let blocked = u64::from_str_radix(blocked, 16).unwrap();
-                    for signal in
-                        [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGXFSZ]
-                    {
-                        assert!(
-                            blocked & 1 << (signal - 1) != 0,
-                            "{kind}: {name} takes signal {signal}"
-                        );
-                    }
-                    seen.push(name.trim().to_owned());
-                }
-                assert!(seen.contains(&"ringway".to_owned()), "{kind}: {seen:?}");
+                // A thread gives itself its name when it first runs.
+                wait_for("the engine's thread", || {
+                    check_blocked(kind).contains(&"ringway".to_owned())
+                });
             }
         },
     );
+}
+
+/// Checks that the engine's threads block the program's signals. Returns their names.
+fn check_blocked(kind: BackendKind) -> Vec<String> {
+    let mut seen = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        // A thread may end meanwhile.
+        let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
+        let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
+        if !name.starts_with("ringway") {
+            continue;
+        }
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
+        let blocked = u64::from_str_radix(blocked, 16).unwrap();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGPROF, libc::SIGXFSZ] {
+            assert!(blocked & 1 << (signal - 1) != 0, "{kind}: {name} takes signal {signal}");
+        }
+        seen.push(name.trim().to_owned());
+    }
+    seen
 }
 
 /// What every engine must be able to do, on any backend.
