@@ -56,6 +56,20 @@ fn is_readable(fd: i32) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, SOON.as_millis() as i32) == 1 }
 }
 
+/// Before kernel 5.18, registering the eventfd only now waited for the poll.
+#[test]
+fn the_descriptor_does_not_wait_for_a_poll() {
+    on_each(&Options::new().eventfd(true), |mut queue| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        queue.push(op::poll(&File::from(OwnedFd::from(reader)), op::Readiness::READABLE)).unwrap();
+        queue.submit().unwrap();
+        let fd = queue.poll_fd().unwrap().as_raw_fd();
+        writer.write_all(b"x").unwrap();
+        assert!(is_readable(fd));
+        assert_eq!(reap(&mut queue, 1)[0].result, Ok(libc::POLLIN as u64));
+    });
+}
+
 /// The rest was completed in reverse order by nested calls, so a long chain overflowed the stack.
 #[test]
 fn a_broken_chain_completes_in_order() {

@@ -315,6 +315,20 @@ impl<R: Entries> Uring<R> {
             let queried = self.ring.submitter().register_iowq_max_workers(&mut limits);
             self.workers = Workers::new(queried.ok().map(|()| limits[0]));
         }
+        // Before kernel 5.18, which added SUBMIT_ALL, registering an eventfd waits until nothing is
+        // in flight, and a poll may be in flight for ever. So it is not left to `poll_fd` there.
+        if self.wants_eventfd && !settings.iopoll && !self.available.contains(&Feature::SubmitAll) {
+            // (If it fails, `poll_fd` tries again and reports the error.)
+            let _ = self.make_eventfd();
+        }
+    }
+
+    fn make_eventfd(&mut self) -> io::Result<()> {
+        let eventfd = EventFd::new()?;
+        self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
+        eventfd.signal(); // For earlier completions.
+        self.eventfd = Some(eventfd);
+        Ok(())
     }
 
     fn note(&mut self, feature: Feature, done: io::Result<()>) -> bool {
@@ -765,10 +779,7 @@ impl<R: Entries> Backend for Uring<R> {
         // A ring with deferred task work does not wake a thread in poll(2) on it; an eventfd does.
         let wanted = self.wants_eventfd || self.available.contains(&Feature::DeferTaskrun);
         if wanted && self.eventfd.is_none() {
-            let eventfd = EventFd::new()?;
-            self.ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
-            eventfd.signal(); // For earlier completions.
-            self.eventfd = Some(eventfd);
+            self.make_eventfd()?;
         }
         Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
     }
