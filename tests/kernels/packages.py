@@ -3,7 +3,7 @@ architecture.
 
 apt runs with package lists and a cache of its own below target/kernels, so neither the machine's
 list of sources nor its installed packages matter. The mirror is DEBIAN_MIRROR, or else the one the
-machine's apt uses for Debian, or else deb.debian.org.
+machine's apt uses for Debian.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ import shutil
 import subprocess
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 # Modules that guests load where the kernel has them and has not built them in.
 MODULES = ["virtio_pci", "virtio_blk", "nvme", "crc32c_generic", "ext4", "loop", "xfs", "dm_mod"]
 # Parameters of modules. The kernel's command line reaches only those that are built in.
@@ -82,7 +81,9 @@ def mirrors() -> tuple[str, str]:
             if origin == "Debian":
                 kind = "security" if codename.endswith("-security") else "main"
                 found.setdefault(kind, address.rstrip("/"))
-    main = found.get("main", DEFAULT_MIRROR)
+    if "main" not in found:
+        raise FetchError("this machine's apt has no mirror of Debian; name one: DEBIAN_MIRROR=URL")
+    main = found["main"]
     return main, found.get("security", f"{main}-security")
 
 
