@@ -91,8 +91,9 @@ pub(crate) struct Uring<R: Entries> {
     /// The watched eventfd was readable: `enter` must return.
     fallback_ready: bool,
     eventfd: Option<EventFd>,
-    /// `poll_fd` returns an eventfd. It is made by that call: before, signalling and draining it
-    /// for each completion would be wasted.
+    /// `poll_fd` returns an eventfd. It is made by that call, where the kernel allows that while
+    /// operations are in flight: before, signalling and draining it for each completion would be
+    /// wasted.
     wants_eventfd: bool,
     buffers: Buffers,
     files: Option<Vec<u32>>,
