@@ -13,7 +13,7 @@ int main(void)
 	struct ringway_stats stats;
 	char path[64];
 	char text[4096];
-	void *bytes = check_aligned(BLOCK);
+	void *bytes;
 	int fd;
 	int i;
 
@@ -27,6 +27,7 @@ int main(void)
 		ringway_destroy(&queue);
 		return check_end("punted");
 	}
+	bytes = check_aligned(BLOCK);
 	for (i = 0; i < TRANSFERS; i++) {
 		check_fill(bytes, (uint64_t)i, BLOCK);
 		SAME(check_run(queue, ringway_prep_write(fd, bytes, BLOCK, 0, NULL, NULL)), BLOCK);
