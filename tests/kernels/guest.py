@@ -96,21 +96,22 @@ class Parser:
 
 
 @functools.cache
-def kvm_works(program: str) -> bool:
-    """Whether QEMU can make a machine with KVM here. A device alone does not mean that."""
+def kvm_works(program: str, image: pathlib.Path) -> bool:
+    """Whether a kernel boots with KVM here, up to its panic without a first program. A device alone
+    does not mean that, nor does a machine that can be made: a nested one may never get further."""
     try:
         return subprocess.run(
-            [program, "-accel", "kvm", "-cpu", "host", "-S", "-nodefaults", "-display", "none",
-             "-monitor", "stdio"],
-            input=b"quit\n", capture_output=True, check=False, timeout=20).returncode == 0
+            [program, "-accel", "kvm", "-cpu", "host", "-m", "512M", "-nodefaults", "-no-reboot",
+             "-display", "none", "-kernel", str(image), "-append", "panic=-1 quiet"],
+            stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=20).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
-def accelerator(arch: str) -> list[str]:
+def accelerator(arch: str, image: pathlib.Path) -> list[str]:
     """QEMU's options for the processor: KVM where it works, else emulation in several threads."""
     wanted = os.environ.get("ACCEL")
-    if arch == initramfs.HOST and (wanted == "kvm" or not wanted and kvm_works(QEMU[arch])):
+    if arch == initramfs.HOST and (wanted == "kvm" or not wanted and kvm_works(QEMU[arch], image)):
         return ["-accel", "kvm", "-cpu", "host"]
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
@@ -123,8 +124,8 @@ def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, 
     words = (f"console={console} rdinit=/init panic=-1 nvme.poll_queues=1 cryptomgr.notests=1 "
              f"no_timer_check quiet loglevel=4 ringway.channel={channel} ringway.mark={mark} "
              f"{append}")
-    command = [QEMU[kernel.arch], *accelerator(kernel.arch), "-m", f"{memory}M", "-smp", "2",
-               "-nodefaults", "-no-reboot", "-display", "none",
+    command = [QEMU[kernel.arch], *accelerator(kernel.arch, kernel.image), "-m", f"{memory}M",
+               "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none",
                "-kernel", str(kernel.image), "-initrd", str(archive), "-append", words,
                "-serial", f"file:{scratch}/console", "-chardev", "stdio,id=channel,signal=off",
                "-device", "nvme,id=nvme,serial=ringway"]

@@ -416,6 +416,7 @@ fn cancels_limits_and_a_drop_in_flight() {
 
 #[test]
 fn polled_commands() {
+    const FLUSH: u64 = u64::MAX;
     for path in devices() {
         let device = Device::open(&path);
         let options = device.options().strict(false).iopoll(&device.file);
@@ -434,6 +435,8 @@ fn polled_commands() {
         assert_eq!(result(&mut queue, write.exact()), Ok(64 * block));
         assert_eq!(result(&mut queue, op::fsync(&device.file)), Ok(0));
         for round in 0..8u64 {
+            // A flush cannot be polled for. It has its own way, among those that can.
+            queue.push(op::fdatasync(&device.file).user_data(FLUSH)).unwrap();
             for number in 0..32 {
                 let at = (number * 5 + round) % 64;
                 let read = op::read(&device.file, device.buffer(1, 0), at * block);
@@ -441,13 +444,24 @@ fn polled_commands() {
             }
             while queue.in_flight() > 0 {
                 for done in queue.reap(1).unwrap() {
+                    if done.user_data == FLUSH {
+                        assert_eq!(done.result, Ok(0));
+                        continue;
+                    }
                     assert_eq!(done.result, Ok(block));
                     let word = (done.user_data + 1).to_le_bytes();
                     assert_eq!(done.into_buffer().unwrap().as_slice()[..8], word);
                 }
             }
         }
-        assert_eq!(queue.stats().to_threads, 0, "all of them were polled for");
+        assert_eq!(queue.stats().to_threads, 9, "the syncs; all transfers were polled for");
+        // After a chain, and after everything before it.
+        let bytes = numbered(&device, 7, 1);
+        let chain = [op::write(&device.file, bytes, 0), op::fsync(&device.file)];
+        queue.push_chain(chain).unwrap();
+        queue.push(op::fsync(&device.file).drain()).unwrap();
+        let results: Vec<_> = queue.reap(3).unwrap().map(|done| done.result).collect();
+        assert_eq!(results, [Ok(block), Ok(0), Ok(0)]);
     }
 }
 

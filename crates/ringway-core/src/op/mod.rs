@@ -66,6 +66,7 @@ mod cancel;
 mod close;
 mod fadvise;
 mod fallocate;
+mod flush;
 mod ftruncate;
 mod link;
 #[cfg(ringway_linux)]
@@ -93,6 +94,7 @@ pub use blocking::{Blocking, blocking};
 pub use close::{Close, close};
 pub use fadvise::{Advice, Fadvise, fadvise};
 pub use fallocate::{Fallocate, fallocate};
+pub use flush::Flush;
 pub use ftruncate::{Ftruncate, ftruncate};
 pub use link::{Link, link, link_at};
 pub use mkdir::{Mkdir, mkdir, mkdir_at};
@@ -278,6 +280,7 @@ operations! {
     Readv "readv",
     Writev "writev",
     Fsync "fsync",
+    Flush "flush",
     SyncRange "sync_range",
     Open "open",
     Close "close",
@@ -351,6 +354,7 @@ impl Raw {
             Self::Readv(x) => Some(x.fd),
             Self::Writev(x) => Some(x.fd),
             Self::Fsync(x) => Some(x.fd),
+            Self::Flush(x) => Some(x.fd),
             Self::SyncRange(x) => Some(x.fd),
             Self::Close(x) => Some(x.fd),
             Self::Fallocate(x) => Some(x.fd),
@@ -402,7 +406,7 @@ impl Raw {
     /// True for operations that wait until the device has written everything. The threads run them
     /// in a lane of their own, so that reads do not wait behind them.
     pub(crate) fn is_sync(&self) -> bool {
-        matches!(self, Self::Fsync(_) | Self::SyncRange(_) | Self::WriteDsync(_))
+        matches!(self, Self::Fsync(_) | Self::Flush(_) | Self::SyncRange(_) | Self::WriteDsync(_))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 #[cfg(ringway_linux)]
-use crate::op::{NvmePlan as Plan, plan_nvme};
+use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
 use crate::sys::{self, libc};
@@ -189,7 +189,12 @@ impl<T: Default> Table<T> {
             let use_fallback = flight.use_fallback || !backends.main.supports(&job);
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             #[cfg(ringway_linux)]
-            if self.passthrough && matches!(job.file, FileKind::Namespace { .. }) {
+            if self.passthrough
+                && let FileKind::Namespace { id: nsid, .. } = job.file
+            {
+                if let (true, Raw::Fsync(Fsync { fd, .. })) = (use_fallback, job.raw) {
+                    job.raw = Flush { fd, nsid }.into();
+                }
                 match plan_command(&flight.operation, &job) {
                     Plan::Whole => {}
                     Plan::Part(raw) => job.raw = raw,
