@@ -349,6 +349,15 @@ func (r *caseRun) step(words caseWords) (err error) {
 		return writeAll(r.named(words.at(1)).fd, caseContent(words.at(2)))
 	case "take":
 		return r.take(r.named(words.at(1)).fd, caseContent(words.at(2)))
+	case "emptied":
+		for {
+			if err := errors.Join(r.make(), r.binding.reap(0)); err != nil {
+				return err
+			}
+			if !becomesReady(r.named(words.at(1)).fd, 1) {
+				return nil
+			}
+		}
 	case "seek":
 		_, err := syscall.Seek(r.named(words.at(1)).fd, int64(caseNumber(words.at(2))), 0)
 		return err

@@ -1199,6 +1199,14 @@ static void step(char (*words)[WORD], int count)
 		free(bytes);
 	} else if (IS("take", 3)) {
 		read_from(descriptor(words[1]), words[2]);
+	} else if (IS("emptied", 2)) {
+		struct pollfd one = {descriptor(words[1]), POLLIN, 0};
+
+		reap(0);
+		while (poll(&one, 1, 0) > 0) {
+			usleep(1000);
+			reap(0);
+		}
 	} else if (IS("seek", 3)) {
 		require(lseek(descriptor(words[1]), (off_t)number(words[2]), SEEK_SET) >= 0,
 		        "seek");

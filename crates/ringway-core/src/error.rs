@@ -209,11 +209,36 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
+/// Keeps the text. The errno is in the [`BuildError`], which
+/// [`io::Error::get_ref`] returns.
 impl From<BuildError> for io::Error {
     fn from(error: BuildError) -> Self {
-        match error {
-            BuildError::Invalid(text) => io::Error::new(io::ErrorKind::InvalidInput, text),
-            BuildError::Refused(refusal) => io::Error::from_raw_os_error(refusal.errno),
-        }
+        let kind = match &error {
+            BuildError::Invalid(_) => io::ErrorKind::InvalidInput,
+            BuildError::Refused(refusal) => io::Error::from_raw_os_error(refusal.errno).kind(),
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::Feature;
+
+    #[test]
+    fn a_build_error_keeps_its_text_and_errno() {
+        let refusal = Refusal::new(Feature::Uring, libc::EPERM);
+        let text = refusal.to_string();
+        let error = io::Error::from(BuildError::Refused(refusal));
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::PermissionDenied, text));
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+        let Some(BuildError::Refused(refusal)) = inner else { panic!("{inner:?}") };
+        assert_eq!(refusal.errno, libc::EPERM);
+        let invalid = io::Error::from(BuildError::Invalid("entries".to_owned()));
+        assert_eq!(
+            (invalid.kind(), &*invalid.to_string()),
+            (io::ErrorKind::InvalidInput, "entries")
+        );
     }
 }

@@ -637,6 +637,12 @@ let step case words =
         ignore (reap case ~min:0)
       done;
       compare_bytes "what comes" (Bytes.to_string bytes) wanted
+  | [ "emptied"; name ] ->
+      ignore (reap case ~min:0);
+      while Unix.select [ descriptor case name ] [] [] 0. <> ([], [], []) do
+        Unix.sleepf 0.001;
+        ignore (reap case ~min:0)
+      done
   | "do" :: words ->
       let it = make case words wanted in
       case.operations <- it :: case.operations;

@@ -486,6 +486,14 @@ impl Run {
                 checked(file.write_all(&content(words.at(2)?)?))?;
             }
             "take" => self.take(words.at(1)?, &content(words.at(2)?)?)?,
+            "emptied" => {
+                let file = self.borrowed(words.at(1)?)?;
+                self.reap(0)?;
+                while system::is_readable(&file, Duration::ZERO) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    self.reap(0)?;
+                }
+            }
             "seek" => {
                 let mut file = self.borrowed(words.at(1)?)?;
                 checked(std::io::Seek::seek(
@@ -1272,8 +1280,6 @@ const ABSENT: &[&str] = if cfg!(ringway_linux) {
         "flags=RENAME_",
         // Unknown flags, which other systems ignore.
         "0x40000000",
-        // Without `RWF_NOWAIT`, a transfer on a stream is first polled for.
-        "cancel an exact read after a short transfer",
     ]
 };
 
