@@ -37,7 +37,7 @@ const (
 
 const (
 	patience = 8  // The punts that decide, if they are half of the reads submitted lately.
-	lately   = 64 // Reads that are "lately".
+	lately   = 64 // Reads that are "lately". After as many, both counts are halved.
 )
 
 // route is how a transfer is submitted.
@@ -63,12 +63,12 @@ const (
 // direction is the reads or the writes of a file.
 type direction struct {
 	phase atomic.Uint32 // Changed with the lock held.
-	asked atomic.Uint32 // Transfers with phaseNowait. The last group of lately is recent.
+	asked atomic.Uint32 // Transfers with phaseNowait.
 
-	punted      int    // Of the group number puntedGroup.
-	puntedGroup uint32 // Groups are counted from 0.
-	left        int    // Transfers until the next check.
-	run         int    // The length of the current or last run.
+	punted int    // How many of the recent ones were.
+	halved uint32 // How often punted was halved.
+	left   int    // Transfers until the next check.
+	run    int    // The length of the current or last run.
 
 	unsupported bool // The file system has no RWF_NOWAIT: the ring punts all transfers.
 }
@@ -82,7 +82,7 @@ func (d *direction) startRun(length int) {
 
 // startNowait gives all reads the flag again.
 func (d *direction) startNowait() {
-	d.punted, d.puntedGroup = 0, 0
+	d.punted, d.halved = 0, 0
 	d.asked.Store(0)
 	d.phase.Store(phaseNowait)
 }
@@ -100,15 +100,24 @@ func (d *direction) next(away route) route {
 	return away
 }
 
+// recent returns how many of all transfers count as recent: they are halved when one is added to
+// lately of them. It returns how often they were.
+func recent(all uint32) (count int, halved uint32) {
+	if all <= lately {
+		return int(all), 0
+	}
+	const half = lately / 2
+	after := all - lately - 1
+	return int(half + 1 + after%half), 1 + after/half
+}
+
 // isPuntedOften counts a punt of a read with phaseNowait. It reports whether there were as many as
 // patience, and half of the reads submitted lately.
 func (d *direction) isPuntedOften(patience int) bool {
-	last := d.asked.Load() - 1
-	if group := last / lately; group != d.puntedGroup {
-		d.punted, d.puntedGroup = 0, group
-	}
+	recent, halved := recent(d.asked.Load())
+	d.punted >>= halved - d.halved
+	d.halved = halved
 	d.punted++
-	recent := int(last%lately) + 1
 	return d.punted >= patience && (patience == 1 || d.punted >= recent/2)
 }
 

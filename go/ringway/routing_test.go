@@ -602,6 +602,31 @@ func TestRoutingOfFileThatIsMostlyPunted(t *testing.T) {
 	expectPunted(t, &r, routeNowait, patience, routePlain)
 }
 
+// The reads of a burst are submitted before the first result is known.
+func TestRoutingOfBurst(t *testing.T) {
+	var r routing
+	for range lately - 2 + 16 {
+		expectRoute(t, &r, routeNowait)
+	}
+	for range patience {
+		expectPunted(t, &r, routeNowait, patience, routePlain)
+	}
+}
+
+func TestRecentReads(t *testing.T) {
+	count, halved := 0, uint32(0)
+	for all := range uint32(10_000) {
+		if gotCount, gotHalved := recent(all); gotCount != count || gotHalved != halved {
+			t.Fatalf("of %d: %d, halved %d times; want %d, %d",
+				all, gotCount, gotHalved, count, halved)
+		}
+		if count == lately {
+			count, halved = count/2, halved+1
+		}
+		count++
+	}
+}
+
 // A check that never has a result, for example since the engine was closed.
 func TestRoutingCheckWithoutResult(t *testing.T) {
 	for _, op := range []opcode{opRead, opWrite} {

@@ -32,7 +32,7 @@ const FILES: usize = 64;
 /// The punts that decide, if they are half of the reads submitted lately.
 const PATIENCE: u8 = 8;
 
-/// Reads that are "lately".
+/// Reads that are "lately". After as many, both counts are halved.
 const LATELY: u8 = 64;
 
 /// What is remembered of a descriptor is looked up again after this many transfers, since it may be
@@ -90,7 +90,10 @@ impl Direction {
     fn next(&mut self, away: Route) -> Route {
         match &mut self.phase {
             Phase::Nowait { asked, punted } => {
-                (*asked, *punted) = if *asked < LATELY { (*asked + 1, *punted) } else { (1, 0) };
+                if *asked == LATELY {
+                    (*asked, *punted) = (*asked / 2, *punted / 2);
+                }
+                *asked += 1;
                 Route::Nowait
             }
             Phase::Away(0) | Phase::Checking(0) => {
@@ -482,6 +485,19 @@ mod tests {
         assert_eq!(routing.route(&read(&file)), Route::Nowait);
         assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Kaio);
         assert_eq!(run(&mut routing, &read(&file), Route::Kaio), (64, Route::Check));
+    }
+
+    /// The reads of a burst are submitted before the first result is known.
+    #[test]
+    fn a_burst_counts_with_the_reads_before_it() {
+        let file = file(false);
+        let mut routing = Routing::new(true, true, false);
+        for _ in 0..LATELY - 2 + 16 {
+            assert_eq!(routing.route(&read(&file)), Route::Nowait);
+        }
+        for _ in 0..PATIENCE {
+            assert_eq!(routing.note_punted(&read(&file), Route::Nowait, true), Route::Plain);
+        }
     }
 
     /// A check that was cancelled before it was submitted, for example.
