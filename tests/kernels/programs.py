@@ -92,12 +92,12 @@ def go(arch: str) -> dict[str, pathlib.Path]:
 
 def ocaml() -> pathlib.Path:
     """Builds the OCaml tests. Returns the directory with them."""
-    build = BUILD / "ocaml"
+    build = BUILD / "c-target/ocaml"
     environment = {
         **cargo("amd64"), "CARGO_TARGET_DIR": str(BUILD / "c-target"), "DUNE_CACHE": "disabled",
         "CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
         "CARGO_PROFILE_RELEASE_DEBUG": "false", "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true"}
-    subprocess.run(["make", "-C", str(ROOT / "ocaml"), f"BUILD={build}", "check"],
+    subprocess.run(["make", "-C", str(ROOT / "ocaml"), "check"],
                    env=environment, check=True, stdout=sys.stderr)
     subprocess.run(["dune", "build", "--profile", "dev", "--build-dir", str(build / "dev"),
                     "@all"], cwd=ROOT / "ocaml", env={

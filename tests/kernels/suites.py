@@ -84,6 +84,7 @@ EXPECTED_SKIPS = [
     Expected(ANY_CORE, "no direct I/O on (/dev/shm|this file system)",
              "the cases in memory: tmpfs has it from 6.6 on", before="6.6"),
     Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
+    Expected("ocaml", "no direct I/O on tmpfs", "tmpfs has it from 6.6 on", before="6.6"),
     Expected("go", "is older than 5.19|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
              "what came with 5.11 to 6.0", before="6.0"),
     Expected("go", "is older than 6.0", "what came with 6.0", before="6.0"),
@@ -94,6 +95,11 @@ EXPECTED_SKIPS = [
     Expected(ANY_CORE, "too little memory for a buffer over 4 GiB", "a guest has 6 GiB"),
     Expected("go", "no C compiler", "its test compares with the headers of the build machine"),
     Expected("go", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
+    # What a backend does not have.
+    Expected("ocaml", "only a ring can fail|kaio reads such files on threads",
+             "faults of a ring on the other backends"),
+    # What the build machine does not have.
+    Expected("ocaml", "OCaml 4 has one domain", "domains are of OCaml 5"),
     # What an ordinary user may not do.
     Expected("core-user", "only root may", "the suite runs as a user"),
     # Tests that run on demand.
