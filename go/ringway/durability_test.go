@@ -104,6 +104,29 @@ func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno, retr
 	closeAll(t, e, f)
 }
 
+// A kernel that may start no thread cancels what it needs one for, however often it is repeated.
+func TestKernelCancelsAgainAndAgain(t *testing.T) {
+	for _, op := range []opcode{opRead, opWrite, opFsync} {
+		e, s := scriptedEngine(t, Options{})
+		f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
+		times := 0
+		s.onResult(func(r *request) bool {
+			if r.opcode == op && times < 100 {
+				times++
+				r.result = -int32(syscall.ECANCELED)
+			}
+			return false
+		})
+		page := alignedSlice(pageSize, pageSize)
+		_, err := f.WriteAt(page, 0)
+		_, err2 := f.ReadAt(page, 0)
+		if err := errors.Join(err, err2, f.Sync()); err != nil || times != maxRetries+1 {
+			t.Errorf("%s: %v after %d attempts", opcodeName(op), err, times)
+		}
+		closeAll(t, e, f)
+	}
+}
+
 // If the buffered write of a range fails, all transfers that are not written have the error, and
 // nothing is synced.
 func TestRangeWriteError(t *testing.T) {

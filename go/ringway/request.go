@@ -133,14 +133,14 @@ func (r *request) bytes() int {
 	return n
 }
 
-// maxRetries is how often a request is retried after EAGAIN, before its goroutine makes a plain
-// call.
+// maxRetries is how often a request is retried after EAGAIN or ECANCELED, before its goroutine makes
+// a plain call.
 const maxRetries = 8
 
 // retry reports whether the kernel did not do the operation, so that it must be submitted again:
-// because a ring would have punted it, after a signal, a shortage, or the end of the thread that
-// submitted it, which cancels what that thread had in flight. Every other error is final, above all
-// that of a sync.
+// because a ring would have punted it, after a signal, a shortage, the end of the thread that
+// submitted it, which cancels what that thread had in flight, or if the kernel may start no thread.
+// Every other error is final, above all that of a sync.
 func (r *request) retry() bool {
 	if r.result >= 0 && r.route != routeCheck {
 		return false
@@ -152,12 +152,12 @@ func (r *request) retry() bool {
 		return false
 	}
 	switch errnoOf(r.result) {
-	case syscall.EAGAIN:
+	case syscall.EAGAIN, syscall.ECANCELED:
 		if r.tries++; r.tries <= maxRetries {
 			return true
 		}
 		r.result = unsupported
-	case syscall.EINTR, syscall.ECANCELED:
+	case syscall.EINTR:
 		return true
 	}
 	return false

@@ -4,7 +4,10 @@
 // The tests use pipes, which Windows cannot poll.
 #![cfg(unix)]
 
-use ringway_core::{BackendKind, Completion, FaultPlan, File, OpenOptions, Options, Queue, op};
+use ringway_core::op::Opcode;
+use ringway_core::{
+    BackendKind, Completion, FaultPlan, FaultStep, File, OpenOptions, Options, Queue, op,
+};
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -249,5 +252,25 @@ fn continued_operations_begin_while_reap_waits_for_others() {
         queue.push(op::read(&from_them, vec![0; 4], at)).unwrap();
         reap(&mut queue, 2);
         peer.join().unwrap();
+    });
+}
+
+/// Before kernel 6.5 io_uring reads a pipe with a thread of its own. Where it can start none, it
+/// cancels the read, and did so at each of endless retries.
+#[test]
+fn a_read_that_the_kernel_cancels_again_and_again_goes_to_the_threads() {
+    const TIMES: u64 = 100;
+    let plan = (0..TIMES).fold(FaultPlan::new(1), |plan, time| {
+        plan.fail(FaultStep::Opcode(Opcode::Read, time), libc::ECANCELED)
+    });
+    on_each(&Options::new().faults(plan), |mut queue| {
+        let file = scratch("cancelled", true);
+        queue.push(op::read(&file, ringway_core::AlignedBuffer::new(4096, 4096), 0)).unwrap();
+        assert_eq!(reap(&mut queue, 1)[0].result, Ok(4096));
+        let stats = queue.stats();
+        match queue.backend() {
+            BackendKind::Threads => assert_eq!((stats.retries, stats.to_threads), (TIMES, 0)),
+            _ => assert_eq!((stats.retries, stats.to_threads), (9, 1)),
+        }
     });
 }

@@ -199,9 +199,14 @@ impl<T: Default> Table<T> {
         if attempt.errno != 0 {
             self.retries += 1;
         }
+        let done = attempt.done;
+        let before = flight.after.take();
+        // Before kernel 6.5 a read of a pipe needs an io-wq worker, and the kernel cancels it if it
+        // can start none (RLIMIT_NPROC).
+        let is_cancelled = attempt.errno == libc::ECANCELED && before.is_none();
         if attempt.gained > 0 {
             flight.retries = 0;
-        } else if matches!(attempt.errno, libc::EAGAIN | libc::EFAULT) {
+        } else if matches!(attempt.errno, libc::EAGAIN | libc::EFAULT) || is_cancelled {
             flight.retries = flight.retries.saturating_add(1);
             if flight.retries > MAX_RETRIES
                 && !flight.use_fallback
@@ -211,8 +216,6 @@ impl<T: Default> Table<T> {
                 self.to_threads += 1;
             }
         }
-        let done = attempt.done;
-        let before = flight.after.take();
         let limit = flight.progress.limit();
         flight.progress.restart(done, limit);
         // The kernel cancelled it because the operation before it in the chain was short or

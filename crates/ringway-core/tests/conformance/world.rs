@@ -280,6 +280,13 @@ pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
+/// The names of this process's threads, for a message.
+pub fn thread_names() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
+    tasks.filter_map(|task| name(task.ok()?).ok()).map(|name| name.trim().to_owned()).collect()
+}
+
 /// Waits until `ready`, at most `limit`.
 pub fn wait_for(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + limit;
