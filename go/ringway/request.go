@@ -133,8 +133,8 @@ func (r *request) bytes() int {
 	return n
 }
 
-// maxRetries is how often a request is retried after EAGAIN or ECANCELED, before its goroutine makes
-// a plain call.
+// maxRetries is how often a request is retried after EAGAIN or ECANCELED, before its goroutine
+// makes a plain call.
 const maxRetries = 8
 
 // retry reports whether the kernel did not do the operation, so that it must be submitted again:
