@@ -68,7 +68,8 @@ impl Error {
 
     /// The status with which an NVMe device failed a command of a queue with
     /// [`passthrough`](crate::Options::passthrough): status code type and status code, and above
-    /// them the bits that say whether a retry may help. `None` for all other errors.
+    /// them the bits that say whether a retry may help. `None` for all other errors, and for a
+    /// sync on a queue that polls for completions.
     pub fn nvme_status(&self) -> Option<u16> {
         self.detail.and_then(ErrorDetail::status).map(|status| status.0.get())
     }
@@ -209,8 +210,18 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Keeps the text. The errno is in the [`BuildError`], which
-/// [`io::Error::get_ref`] returns.
+impl BuildError {
+    /// The errno: EINVAL for invalid options, else that of the refusal.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Invalid(_) => libc::EINVAL,
+            Self::Refused(refusal) => refusal.errno,
+        }
+    }
+}
+
+/// Keeps the text, so that [`io::Error::raw_os_error`] is `None`. The errno is that of the
+/// [`BuildError`], which [`io::Error::get_ref`] returns.
 impl From<BuildError> for io::Error {
     fn from(error: BuildError) -> Self {
         let kind = match &error {
@@ -228,13 +239,12 @@ mod tests {
 
     #[test]
     fn a_build_error_keeps_its_text_and_errno() {
-        let refusal = Refusal::new(Feature::Uring, libc::EPERM);
+        let refusal = Refusal::new(Feature::Uring, libc::EACCES);
         let text = refusal.to_string();
         let error = io::Error::from(BuildError::Refused(refusal));
         assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::PermissionDenied, text));
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
-        let Some(BuildError::Refused(refusal)) = inner else { panic!("{inner:?}") };
-        assert_eq!(refusal.errno, libc::EPERM);
+        assert_eq!(inner.map(BuildError::errno), Some(libc::EACCES));
         let invalid = io::Error::from(BuildError::Invalid("entries".to_owned()));
         assert_eq!(
             (invalid.kind(), &*invalid.to_string()),

@@ -417,6 +417,7 @@ fn cancels_limits_and_a_drop_in_flight() {
 #[test]
 fn polled_commands() {
     const FLUSH: u64 = u64::MAX;
+    const MINUTE: Duration = Duration::from_secs(60);
     for path in devices() {
         let device = Device::open(&path);
         let options = device.options().strict(false).iopoll(&device.file);
@@ -455,6 +456,9 @@ fn polled_commands() {
             }
         }
         assert_eq!(queue.stats().to_threads, 9, "the syncs; all transfers were polled for");
+        let limited = op::read(&device.file, device.buffer(1, 0), 0).timeout(MINUTE);
+        assert_eq!(result(&mut queue, limited), Ok(block));
+        assert_eq!(queue.stats().to_threads, 9);
         // After a chain, and after everything before it.
         let bytes = numbered(&device, 7, 1);
         let chain = [op::write(&device.file, bytes, 0), op::fsync(&device.file)];

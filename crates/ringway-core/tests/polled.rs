@@ -192,6 +192,21 @@ fn cancels_and_a_drop_in_flight() {
     }
 }
 
+/// Such a ring takes no linked timeout, and cancelled the transfer that it was linked to.
+#[test]
+fn a_time_limit_cancels_no_transfer() {
+    let Some(file) = file() else { return };
+    let mut queue = queue(&file);
+    let minute = Duration::from_secs(60);
+    for number in 0..20 {
+        let write = op::write(&file, buffer(&file, number), 0).timeout(minute);
+        queue.push_chain([write, op::read(&file, buffer(&file, 0), 0).timeout(minute)]).unwrap();
+        let done: Vec<_> = queue.reap(2).unwrap().collect();
+        assert!(done.iter().all(|one| one.result.is_ok()), "{done:?}");
+    }
+    assert_eq!((queue.stats().retries, queue.stats().to_threads), (0, 0));
+}
+
 /// A buffered file cannot be polled for: refused with the reason, and the queue works without.
 #[test]
 fn a_buffered_file_is_refused() {

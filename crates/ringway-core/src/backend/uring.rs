@@ -846,8 +846,10 @@ impl<R: Entries> Backend for Uring<R> {
         !(raw.is_transfer() && is_storage) || is_for_worker(raw)
     }
 
+    /// A ring that polls for completions takes no linked timeout: it would cancel the transfer,
+    /// which ends by itself.
     fn keeps_deadlines(&self) -> bool {
-        true
+        !self.ring.params().is_setup_iopoll()
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {

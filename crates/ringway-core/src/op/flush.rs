@@ -4,8 +4,8 @@ use super::SubmissionForms;
 use crate::sys::RawFd;
 
 /// What [`Fsync`](super::Fsync) of an NVMe generic device becomes on a queue that polls for
-/// completions. The device does not report a command without data where the kernel polls, and
-/// kernels before 6.5 crash when they look for it (seen on 6.1).
+/// completions. Before 6.5 the kernel cannot poll for a command without data, and crashes when it
+/// tries (seen on 6.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Flush {
     /// An NVMe generic device.

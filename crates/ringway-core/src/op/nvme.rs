@@ -110,6 +110,10 @@ mod command {
         if len == 0 {
             return Plan::Done(0);
         }
+        // (The kernel takes such a command for one without data: see `Flush`.)
+        if has_no_memory(raw) {
+            return Plan::Done(-i64::from(libc::EFAULT));
+        }
         let block = 1u64 << namespace.block_shift;
         let aligned = |number: u64| number.is_multiple_of(block);
         if offset == CURRENT_POSITION || !aligned(offset) || !aligned(len) {
@@ -131,6 +135,15 @@ mod command {
             return Plan::Done(-i64::from(libc::EINVAL));
         }
         plan_buffers(namespace, raw, buffers, most)
+    }
+
+    /// True for an address that only an operation made from addresses can have.
+    fn has_no_memory(raw: &Raw) -> bool {
+        match raw {
+            Raw::Read(read) => read.buf.is_null(),
+            Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.buf.is_null(),
+            _ => false,
+        }
     }
 
     /// As many of the buffers as one command takes; of a first one that is too long, a part.

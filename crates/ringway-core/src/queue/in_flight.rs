@@ -178,6 +178,10 @@ impl<T: Default> InFlight<T> {
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
+            // A multipath namespace has no path. It may never get one.
+            libc::EAGAIN if matches!(self.operation.raw, Raw::Fsync(_)) && self.use_fallback => {
+                self.retries <= MAX_RETRIES
+            }
             libc::EAGAIN => true,
             // The kernel also fails with it if the thread that submitted the operation has ended
             // before the kernel started it (a link) or continued it (a buffered read that had to

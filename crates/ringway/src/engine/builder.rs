@@ -255,9 +255,9 @@ impl EngineBuilder {
     /// Builds the engine. Blocks for several system calls, including a real read for each shard.
     ///
     /// Errors: InvalidInput for a number out of range or an invalid value of `RINGWAY_BACKEND`,
-    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`; a [`BuildError`](crate::BuildError) with errno,
-    /// reason and fix when the chosen backend is not available; EMFILE; EAGAIN when a thread cannot
-    /// be started.
+    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`; EMFILE; EAGAIN when a thread cannot be started. When
+    /// the chosen backend is refused, the error holds a [`BuildError`](crate::BuildError)
+    /// ([`io::Error::get_ref`]) with errno, reason and fix, and its `raw_os_error` is `None`.
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -9,7 +9,7 @@ use crate::common::{
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, Engine, Position};
+use ringway::{AlignedBuffer, BackendKind, BuildError, Engine, Position};
 use ringway_core::refusal::Feature;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Command;
@@ -302,10 +302,18 @@ fn assert_fallback(expected: BackendKind, gone: &[(BackendKind, i32)]) {
         assert!(!refusal.meaning.is_empty() && !refusal.fix.is_empty(), "{refusal}");
         assert!(explanation.to_string().contains(&refusal.fix), "{explanation}");
         let error = Engine::builder().backend(*kind).build().map(drop).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(*errno), "{error}");
+        assert_eq!(errno_of_build(&error), Some(*errno), "{error}");
+        let refusal = explanation.refusals.iter().find(|refusal| refusal.feature == feature(*kind));
+        assert!(refusal.is_some_and(|refusal| error.to_string().contains(&refusal.fix)), "{error}");
     }
     assert!(engine.stats().refusals >= gone.len());
     assert_works(&engine);
+}
+
+/// The errno of an engine that was not built.
+fn errno_of_build(error: &std::io::Error) -> Option<i32> {
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+    refused.map(BuildError::errno).or(error.raw_os_error())
 }
 
 fn feature(kind: BackendKind) -> Feature {
@@ -407,7 +415,7 @@ fn an_ordinary_user_with_little_lockable_memory() {
         assert!(text.contains("ulimit -l"), "{text}");
         match Engine::builder().shards(16).entries(1024).backend(BackendKind::Uring).build() {
             Ok(_) => panic!("sixteen rings of 1024 entries in 64 KiB"),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOMEM), "{error}"),
+            Err(error) => assert_eq!(errno_of_build(&error), Some(libc::ENOMEM), "{error}"),
         }
     });
 }
@@ -456,7 +464,7 @@ fn no_descriptors_left() {
                     Err(error) => {
                         failed += 1;
                         assert_eq!(
-                            error.raw_os_error(),
+                            errno_of_build(&error),
                             Some(libc::EMFILE),
                             "{free} free, {kind:?}: {error}"
                         );

@@ -7,7 +7,7 @@ use crate::common::watchdog::Watchdog;
 use crate::common::{BACKENDS, in_fork, is_available, poll_once, put, reap_until_idle, skip};
 use crate::rows::{self, Effects, Fixture, Row};
 use futures::executor::block_on;
-use ringway::{BackendKind, Engine, fs};
+use ringway::{BackendKind, BuildError, Engine, fs};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -107,8 +107,10 @@ impl Table {
         let is_expected = match result {
             Ok(()) => expected.contains(&Expected::Success),
             Err(error) => {
-                match (error.raw_os_error(), error.get_ref().and_then(|inner| inner.downcast_ref()))
-                {
+                let inner = error.get_ref();
+                let refused = inner.and_then(|inner| inner.downcast_ref::<BuildError>());
+                let errno = error.raw_os_error().or(refused.map(BuildError::errno));
+                match (errno, inner.and_then(|inner| inner.downcast_ref())) {
                     (Some(errno), _) => expected.contains(&Expected::Errno(errno)),
                     (None, Some(Status(status))) => {
                         expected.contains(&Expected::Killed(libc::WTERMSIG(*status)))
