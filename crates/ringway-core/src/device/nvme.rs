@@ -4,12 +4,10 @@
 //! References: the NVM Command Set Specification ("Identify Namespace"), `linux/nvme_ioctl.h`.
 
 use super::{Inode, StorageKind, block};
-use crate::op::NvmeStatus;
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::sys::RawFd;
 use std::fs;
 use std::io;
-use std::num::NonZeroU16;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -179,25 +177,17 @@ const NVME_IOCTL_IO_CMD: libc::Ioctl = 0xc048_4e43_u32 as libc::Ioctl;
 const FLUSH: u8 = 0x00;
 
 /// Makes everything durable that was written to the namespace. Blocks until the device has done it.
+/// Returns the status field of its completion: 0 for success.
 ///
-/// Returns 0 or minus errno: EBADF; ENOTTY if the descriptor is of something else; EACCES without
-/// CAP_SYS_ADMIN (before kernel 6.2); the errno of the device's status; EIO if the device did not
-/// answer in time.
-pub(crate) fn flush(fd: RawFd, nsid: u32) -> i64 {
+/// Errors, as errno: EBADF; ENOTTY if the descriptor is of something else; EACCES without
+/// CAP_SYS_ADMIN (before kernel 6.2); EAGAIN if a multipath device has no path; EINTR if the device
+/// did not answer in time, and what was written may be lost.
+pub(crate) fn flush(fd: RawFd, nsid: u32) -> Result<u16, i32> {
     let mut command = Command { opcode: FLUSH, nsid, ..Command::default() };
     // SAFETY: the kernel reads and writes one command, which lives until the call returns.
     match unsafe { libc::ioctl(fd, NVME_IOCTL_IO_CMD, &raw mut command) } {
-        0 => 0,
-        // (No signal interrupts it: the kernel has given the command up. A retry that succeeds
-        // would prove nothing.)
-        ..0 => match errno_of(&io::Error::last_os_error()) {
-            libc::EINTR => -i64::from(libc::EIO),
-            errno => -i64::from(errno),
-        },
-        status => match NonZeroU16::new(status as u16) {
-            Some(status) => -i64::from(NvmeStatus(status).errno()),
-            None => -i64::from(libc::EIO),
-        },
+        ..0 => Err(errno_of(&io::Error::last_os_error())),
+        status => Ok(status as u16),
     }
 }
 
@@ -295,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_else_is_flushed() {
         let null = fs::File::open("/dev/null").unwrap();
-        assert_eq!(flush(null.as_raw_fd(), 1), -i64::from(libc::ENOTTY));
-        assert_eq!(flush(-1, 1), -i64::from(libc::EBADF));
+        assert_eq!(flush(null.as_raw_fd(), 1), Err(libc::ENOTTY));
+        assert_eq!(flush(-1, 1), Err(libc::EBADF));
     }
 }

@@ -1,7 +1,11 @@
 //! The NVMe command Flush as a system call, for a ring that cannot take it.
 
+#[cfg(ringway_linux)]
+use super::NvmeStatus;
 use super::SubmissionForms;
-use crate::sys::RawFd;
+use crate::sys::{RawFd, libc};
+#[cfg(ringway_linux)]
+use std::num::NonZeroU16;
 
 /// What [`Fsync`](super::Fsync) of an NVMe generic device becomes on a queue that polls for
 /// completions. Before 6.5 the kernel cannot poll for a command without data, and crashes when it
@@ -15,12 +19,28 @@ pub struct Flush {
 }
 
 impl SubmissionForms for Flush {
+    #[cfg(ringway_linux)]
     fn call(&self) -> i64 {
-        #[cfg(ringway_linux)]
-        return crate::device::flush(self.fd, self.nsid);
-        #[cfg(not(ringway_linux))]
-        return -i64::from(crate::sys::libc::ENOSYS);
+        result_of(crate::device::flush(self.fd, self.nsid))
     }
+
+    #[cfg(not(ringway_linux))]
+    fn call(&self) -> i64 {
+        -i64::from(libc::ENOSYS)
+    }
+}
+
+/// The result for the device's status, or for the errno of the call.
+#[cfg(ringway_linux)]
+fn result_of(status: Result<u16, i32>) -> i64 {
+    -i64::from(match status.map(NonZeroU16::new) {
+        Ok(None) => 0,
+        Ok(Some(status)) => NvmeStatus(status).errno(),
+        // No signal interrupts the call: the kernel has given the command up. A retry that succeeds
+        // would prove nothing.
+        Err(libc::EINTR) => libc::EIO,
+        Err(errno) => errno,
+    })
 }
 
 /// The submission forms of Linux's queues.
@@ -39,5 +59,19 @@ mod linux {
         fn iocb(&self) -> Option<Iocb> {
             None
         }
+    }
+}
+
+#[cfg(all(test, ringway_linux))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_or_a_lost_command_is_an_error() {
+        let errno = |errno: i32| -i64::from(errno);
+        assert_eq!(result_of(Ok(0)), 0);
+        assert_eq!(result_of(Ok(0x4082)), errno(libc::EREMOTEIO));
+        assert_eq!(result_of(Err(libc::EINTR)), errno(libc::EIO));
+        assert_eq!(result_of(Err(libc::EBADF)), errno(libc::EBADF));
     }
 }
