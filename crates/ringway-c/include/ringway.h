@@ -130,9 +130,10 @@ enum {
 	/* A kernel thread picks up submissions, so submitting needs no system call. It keeps one
 	   processor busy. io_uring only. */
 	RINGWAY_SQPOLL = 1u << 3,
-	/* Completions are polled for (IORING_SETUP_IOPOLL), if a real read of iopoll_fd shows that
-	   this works. Operations other than direct transfers then run on threads, waiting spins,
-	   and ringway_fd() fails. */
+	/* Completions are polled for (IORING_SETUP_IOPOLL), if the device of iopoll_fd polls and a
+	   real read works. Operations other than direct transfers then run on threads, waiting
+	   keeps a processor busy, time limits of direct transfers have no effect, and ringway_fd()
+	   fails. */
 	RINGWAY_IOPOLL = 1u << 4,
 	/* With RINGWAY_SQPOLL: binds its kernel thread to the processor sqpoll_cpu. */
 	RINGWAY_SQPOLL_CPU = 1u << 5,

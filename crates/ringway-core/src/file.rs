@@ -227,6 +227,15 @@ impl File {
         self.facts().namespace.as_ref()
     }
 
+    /// Whether the device of a direct file polls for completions; `None` if unknown.
+    #[cfg(ringway_linux)]
+    pub(crate) fn device_polls(&self) -> Option<bool> {
+        match self.namespace() {
+            Some(Ok(namespace)) => Some(namespace.polls),
+            _ => self.facts().device.as_ref()?.polls(),
+        }
+    }
+
     fn facts(&self) -> &FileFacts {
         self.inner.facts.get_or_init(|| FileFacts::of(self.borrow()))
     }

@@ -212,7 +212,7 @@ impl Queue {
     }
 
     /// As [`reap`](Self::reap), but returns at `deadline` at the latest, with the completions that
-    /// are there by then, perhaps none.
+    /// are there by then, perhaps none. (With [`Options::iopoll`], when a transfer completes.)
     pub fn reap_until(
         &mut self,
         at_least: usize,

@@ -392,6 +392,9 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "raise fs.file-max, or find the process that leaks descriptors (lsof)",
         ),
 
+        (libc::EBADF, IoPoll | Passthrough) => {
+            text("the file is not open for reading", "open it for reading too")
+        }
         (libc::EOPNOTSUPP, IoPoll) => text(
             "only io_uring polls for completions, and the file's device must support it",
             "use io_uring and a device whose queue/io_poll is 1 (NVMe booted with \

@@ -808,10 +808,9 @@ impl<R: Entries> Backend for Uring<R> {
 
     fn supports(&self, job: &Job) -> bool {
         // A ring that polls for completions supports only direct transfers; it cannot poll for an
-        // NVMe command without data. A direct transfer at
-        // the current position does not advance it when it completes asynchronously. A write to a
-        // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
-        // wait behind another one that hangs.
+        // NVMe command without data. A direct transfer at the current position does not advance it
+        // when it completes asynchronously. A write to a terminal that takes a part of it blocks
+        // the submitter for the rest. A buffered write may wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer();
         (!self.ring.params().is_setup_iopoll() || is_polled)
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))

@@ -89,6 +89,11 @@ pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "logical_block_size")
 }
 
+/// Reads `io_poll` only: whether the device polls for completions.
+pub(super) fn io_poll(major: u32, minor: u32) -> Option<bool> {
+    limit(major, minor, "io_poll").map(|flag| flag != 0)
+}
+
 /// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
 fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));

@@ -46,6 +46,11 @@ impl Device {
         *self.block_size.get_or_init(|| self.number().and_then(read))
     }
 
+    /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.
+    pub(crate) fn polls(&self) -> Option<bool> {
+        self.number().and_then(|(major, minor)| block::io_poll(major, minor))
+    }
+
     fn number(&self) -> Option<DeviceNumber> {
         self.block.get().copied().flatten()
     }

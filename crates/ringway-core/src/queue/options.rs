@@ -256,9 +256,12 @@ impl Options {
     }
 
     /// Polls the device for completions instead of waiting for its interrupt
-    /// (`IORING_SETUP_IOPOLL`). `file` must be open for direct I/O on a device with poll queues; a
-    /// real read of it decides whether that works. All operations but direct transfers then run on
-    /// threads, waiting spins, and there is no descriptor to poll.
+    /// (`IORING_SETUP_IOPOLL`). `file` must be open for reading and for direct I/O on a device with
+    /// poll queues; what the kernel reports of the device, and a real read, decide whether that
+    /// works. All operations but direct transfers then run on threads, waiting keeps a processor
+    /// busy, and there is no descriptor to poll. A time limit of a direct transfer has no effect,
+    /// and [`reap_until`](Queue::reap_until) may return after its deadline: the kernel polls until
+    /// a transfer completes.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
         self
@@ -381,8 +384,20 @@ impl Options {
     /// Blocks for several system calls, including a real read.
     ///
     /// Errors: [`BuildError::Refused`] if a forced backend is refused, or, with
-    /// [`strict`](Self::strict), if any requested feature is; [`BuildError::Invalid`] for numbers
-    /// out of range and for an unknown name in `RINGWAY_BACKEND`.
+    /// [`strict`](Self::strict), if any requested feature is, or if no backend works (then with the
+    /// refusal of the last); [`BuildError::Invalid`] for numbers out of range and for an unknown
+    /// name in `RINGWAY_BACKEND`.
+    ///
+    /// ```
+    /// use ringway_core::{BackendKind, BuildError, Options};
+    /// match Options::new().backend(BackendKind::Kaio).build() {
+    ///     Ok(queue) => println!("{}", queue.explain()),
+    ///     Err(BuildError::Refused(refusal)) => {
+    ///         println!("errno {}: {}; fix: {}", refusal.errno, refusal.meaning, refusal.fix);
+    ///     }
+    ///     Err(error) => println!("{error}"),
+    /// }
+    /// ```
     pub fn build(&self) -> Result<Queue, BuildError> {
         let built = self.choose_backend()?;
         Ok(Queue::assemble(built, self))
@@ -401,10 +416,10 @@ impl Options {
     /// Builds the best available backend.
     fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
-        let forced = match (self.backend, std::env::var(BACKEND_ENV)) {
+        let forced = match (self.backend, std::env::var_os(BACKEND_ENV)) {
             (Some(backend), _) => Some(backend),
-            (None, Ok(name)) if !name.is_empty() => Some(
-                BackendKind::from_str(&name)
+            (None, Some(name)) if !name.is_empty() => Some(
+                BackendKind::from_str(&name.to_string_lossy())
                     .map_err(|error| BuildError::Invalid(format!("{BACKEND_ENV}: {error}")))?,
             ),
             _ => None,
@@ -673,7 +688,8 @@ impl Options {
         Ok(built)
     }
 
-    /// Refusals of the requested options that only a ring supports.
+    /// Refusals of the requested options that only a ring supports. (A limit on io-wq workers is
+    /// kept where there are none.)
     fn ring_only_refusals(&self, kind: BackendKind) -> Vec<Refusal> {
         if kind == BackendKind::Uring {
             return Vec::new();
@@ -683,7 +699,6 @@ impl Options {
             (self.attach.is_some(), Feature::AttachWq),
             (self.iopoll.is_some(), Feature::IoPoll),
             (self.passthrough.is_some(), Feature::Passthrough),
-            (self.io_wq_workers.is_some(), Feature::IoWqWorkers),
         ]
         .into_iter()
         .filter(|(asked, _)| *asked)
@@ -800,11 +815,15 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
 #[cfg(ringway_linux)]
 /// Reads from the caller's file on a ring that polls for completions.
 fn polled_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
-    match file.namespace() {
-        // Commands to such a device succeed, but nothing polls for them.
-        Some(Ok(namespace)) if !namespace.polls => Err(libc::EOPNOTSUPP),
-        _ => first_read(backend, file),
+    if !file.is_direct() {
+        return Err(libc::EINVAL);
     }
+    // A command to such a device succeeds, but nothing polls for it. So does a read of an empty
+    // file or of a hole, which does not reach the device.
+    if file.device_polls() == Some(false) {
+        return Err(libc::EOPNOTSUPP);
+    }
+    first_read(backend, file)
 }
 
 #[cfg(ringway_linux)]

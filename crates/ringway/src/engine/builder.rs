@@ -200,8 +200,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Makes [`build`](Self::build) fail if any feature is refused, instead of continuing without
-    /// it.
+    /// Makes [`build`](Self::build) fail if the best backend, or a feature that was requested, is
+    /// refused, instead of continuing without it. An engine on io_uring requests a limit on io-wq
+    /// workers (kernel 5.15).
     pub fn strict(mut self, yes: bool) -> Self {
         self.options = self.options.strict(yes);
         self
@@ -255,9 +256,18 @@ impl EngineBuilder {
     /// Builds the engine. Blocks for several system calls, including a real read for each shard.
     ///
     /// Errors: InvalidInput for a number out of range or an invalid value of `RINGWAY_BACKEND`,
-    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`; EMFILE; EAGAIN when a thread cannot be started. When
-    /// the chosen backend is refused, the error holds a [`BuildError`](crate::BuildError)
-    /// ([`io::Error::get_ref`]) with errno, reason and fix, and its `raw_os_error` is `None`.
+    /// `RINGWAY_IN_FLIGHT` or `RINGWAY_POOL`; EMFILE; EAGAIN when a thread cannot be started. If a
+    /// backend or, with [`strict`](Self::strict), a feature is refused, the error holds a
+    /// [`BuildError`](crate::BuildError) with errno, reason and fix, and its `raw_os_error` is
+    /// `None`, also for EMFILE and EAGAIN.
+    ///
+    /// ```
+    /// use ringway::{BackendKind, BuildError, Engine};
+    /// if let Err(error) = Engine::builder().backend(BackendKind::Uring).build() {
+    ///     let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+    ///     println!("{error} (errno {:?})", refused.map(BuildError::errno));
+    /// }
+    /// ```
     pub fn build(&self) -> io::Result<Engine> {
         let count = self.shards.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
