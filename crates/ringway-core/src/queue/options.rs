@@ -688,8 +688,7 @@ impl Options {
         Ok(built)
     }
 
-    /// Refusals of the requested options that only a ring supports. (A limit on io-wq workers is
-    /// kept where there are none.)
+    /// Refusals of the requested options that only a ring supports.
     fn ring_only_refusals(&self, kind: BackendKind) -> Vec<Refusal> {
         if kind == BackendKind::Uring {
             return Vec::new();
@@ -699,6 +698,7 @@ impl Options {
             (self.attach.is_some(), Feature::AttachWq),
             (self.iopoll.is_some(), Feature::IoPoll),
             (self.passthrough.is_some(), Feature::Passthrough),
+            (self.io_wq_workers.is_some(), Feature::IoWqWorkers),
         ]
         .into_iter()
         .filter(|(asked, _)| *asked)
