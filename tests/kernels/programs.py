@@ -29,6 +29,12 @@ def cargo(arch: str) -> dict[str, str]:
     return environment
 
 
+def scratch(arch: str) -> pathlib.Path:
+    """The directory for files of the Rust tests that cargo compiles into them."""
+    triple = cargo(arch).get("CARGO_BUILD_TARGET", "")
+    return BUILD / triple / "tmp"
+
+
 def rust(arch: str, tests: list[str], binaries: list[str]) -> dict[str, pathlib.Path]:
     """Builds the tests and examples of crates, and the binaries of crates.
 

@@ -9,8 +9,6 @@ import programs
 from results import Expected
 
 ROOT = guest.ROOT
-# Tests of the Rust crates make their files here, so the guest's disk is mounted on it.
-SCRATCH = programs.BUILD / "tmp"
 # What Rust tests read at run time.
 SOURCES = ["conformance", "crates/ringway-core", "crates/ringway", "crates/ringway-cli", "docs"]
 CONFORMANCE = "ringway-core/conformance"
@@ -116,19 +114,21 @@ EXCLUDED = {
 }
 
 
-def rust(name: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path], *,
+def rust(name: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path], arch: str, *,
          before: str = ":", under: str = "", files: list[pathlib.Path],
          seconds: int = 1800) -> Suite:
     """A suite of Rust test programs, each with its arguments."""
+    # They make their files here, so the guest's disk is mounted on it.
+    scratch = programs.scratch(arch)
     made = []
     for program, arguments in chosen:
         crate = ROOT / "crates" / program.split("/")[0]
         # (Of a long test that is ended, the log shows how far it came.)
         output = "--nocapture" if program == CONFORMANCE else "--show-output"
         made.append(Program(f"{program} {arguments}".strip(), (
-            f"umount {SCRATCH} 2>/dev/null; mkdir -p {SCRATCH}; {before}\n"
+            f"umount {scratch} 2>/dev/null; mkdir -p {scratch}; {before}\n"
             f"export RINGWAY_WATCHDOG=900\n"
-            f"mount --bind $TMPDIR {SCRATCH} && cd {crate} && "
+            f"mount --bind $TMPDIR {scratch} && cd {crate} && "
             f"exec $refuse {under}{built[program]} {output} {arguments}"), "libtest", seconds))
     return Suite(name, made, [*(built[program] for program, _ in chosen), *files])
 
@@ -250,15 +250,15 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     legs = (CONFORMANCE, "--skip unrestricted")
 
     def restricted(name: str, before: str) -> Suite:
-        return rust(name, [full], built, before=before, files=files)
+        return rust(name, [full], built, arch, before=before, files=files)
 
     made = [
         rust("conformance", [(POLLED, ""), full],
-             built, files=files),
-        rust("core", [legs, *others], built, files=files),
-        rust("core-user", [full, legs], built, under=AS_USER,
+             built, arch, files=files),
+        rust("core", [legs, *others], built, arch, files=files),
+        rust("core-user", [full, legs], built, arch, under=AS_USER,
              files=files),
-        rust("passthrough", [(PASSTHROUGH, "")], built, before=NVME, files=files),
+        rust("passthrough", [(PASSTHROUGH, "")], built, arch, before=NVME, files=files),
         restricted("xfs", XFS),
         restricted("loop", LOOP),
         restricted("dm", DM),
@@ -267,5 +267,5 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     ]
     if with_engine:
         engine = [(name, "") for name in built if name.startswith("ringway/")]
-        made.append(rust("engine", engine, built, files=files))
+        made.append(rust("engine", engine, built, arch, files=files))
     return made
