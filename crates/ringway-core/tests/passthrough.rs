@@ -248,7 +248,21 @@ fn vectored_transfers() {
                 let write = op::writev(&device.file, op::Vectored::new(numbered), at * block);
                 assert_eq!(result(&mut queue, write), Ok(fits as u64 * block), "{shape:?} {at}");
                 let found = device.contents(at * block, fits * device.block);
-                assert!(found == all[..fits * device.block], "{shape:?} {at}");
+                if found != all[..fits * device.block] {
+                    // The first word of each block: what is there, and what should be; and again.
+                    let words = |bytes: &[u8]| -> Vec<u64> {
+                        let word =
+                            |block: &[u8]| u64::from_le_bytes(block[..8].try_into().unwrap());
+                        bytes.chunks(device.block).map(word).collect()
+                    };
+                    let again = device.contents(at * block, fits * device.block);
+                    panic!(
+                        "{shape:?} {at}: {:?}, not {:?}; again {:?}",
+                        words(&found),
+                        words(&all),
+                        words(&again)
+                    );
+                }
                 let buffers = shape.iter().map(|blocks| device.buffer(*blocks, 0));
                 let read = op::readv(&device.file, op::Vectored::new(buffers), at * block);
                 queue.push(read).unwrap();
