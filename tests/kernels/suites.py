@@ -123,13 +123,11 @@ def rust(name: str, chosen: list[tuple[str, str]], built: dict[str, pathlib.Path
     made = []
     for program, arguments in chosen:
         crate = ROOT / "crates" / program.split("/")[0]
-        # (Of a long test that is ended, the log shows how far it came.)
-        output = "--nocapture" if program == CONFORMANCE else "--show-output"
         made.append(Program(f"{program} {arguments}".strip(), (
             f"umount {scratch} 2>/dev/null; mkdir -p {scratch}; {before}\n"
             f"export RINGWAY_WATCHDOG=900\n"
             f"mount --bind $TMPDIR {scratch} && cd {crate} && "
-            f"exec $refuse {under}{built[program]} {output} {arguments}"), "libtest", seconds))
+            f"exec $refuse {under}{built[program]} --show-output {arguments}"), "libtest", seconds))
     return Suite(name, made, [*(built[program] for program, _ in chosen), *files])
 
 
