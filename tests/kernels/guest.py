@@ -124,10 +124,12 @@ def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, 
          memory: int, append: str) -> list[str]:
     """The command that starts a guest."""
     console, channel = ("ttyS0", "ttyS1") if kernel.arch == "amd64" else ("ttyAMA0", "ttyS0")
-    # On a busy machine an emulated timer may be late when the kernel checks it, and panics.
+    # On a busy machine an emulated timer may be late when the kernel checks it, and panics; and the
+    # kernel would read the time from an emulated timer, which is slow, as the processors' counters
+    # differ in its test.
     words = (f"console={console} rdinit=/init panic=-1 nvme.poll_queues=1 cryptomgr.notests=1 "
-             f"no_timer_check quiet loglevel=4 ringway.channel={channel} ringway.mark={mark} "
-             f"{append}")
+             f"no_timer_check tsc=reliable mitigations=off quiet loglevel=4 "
+             f"ringway.channel={channel} ringway.mark={mark} {append}")
     command = [QEMU[kernel.arch], *accelerator(kernel.arch, kernel.image), "-m", f"{memory}M",
                "-smp", "2", "-nodefaults", "-no-reboot", "-display", "none",
                "-kernel", str(kernel.image), "-initrd", str(archive), "-append", words,

@@ -3,6 +3,7 @@
 #[cfg(ringway_linux)]
 use crate::device::Namespace;
 use crate::device::{DirectIo, FileFacts};
+use crate::fork::get_or_compute;
 #[cfg(ringway_linux)]
 use crate::refusal::Refusal;
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
@@ -237,7 +238,7 @@ impl File {
     }
 
     fn facts(&self) -> &FileFacts {
-        self.inner.facts.get_or_init(|| FileFacts::of(self.borrow()))
+        get_or_compute(&self.inner.facts, || FileFacts::of(self.borrow()))
     }
 
     /// True if the file was opened with `O_DIRECT`, or is an NVMe generic device.
@@ -251,14 +252,14 @@ impl File {
     pub fn is_storage(&self) -> bool {
         // (Windows makes the transfers of a pipe like those of storage.)
         #[cfg(windows)]
-        if !*self.inner.storage.get_or_init(|| libc::is_storage(self.fd())) {
+        if !*get_or_compute(&self.inner.storage, || libc::is_storage(self.fd())) {
             return false;
         }
         matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
     }
 
     pub(crate) fn traits(&self) -> Traits {
-        *self.inner.traits.get_or_init(|| {
+        *get_or_compute(&self.inner.traits, || {
             let traits = Traits::of(self.fd());
             #[cfg(ringway_linux)]
             if traits.kind == FileKind::Device

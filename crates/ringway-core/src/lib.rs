@@ -53,10 +53,10 @@ pub mod op;
 pub mod probe;
 mod queue;
 pub mod refusal;
-mod signals;
 mod slots;
 mod split;
 mod sys;
+mod thread;
 pub mod wait;
 
 #[cfg(feature = "testing")]
@@ -74,13 +74,13 @@ pub use queue::{
     ParseBackendError, Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;
-pub use signals::with_signals_blocked;
 pub use slots::Counts;
 /// The C interface that raw operations and error numbers come from: `libc`, or what stands for it.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use sys::libc as c;
 pub use sys::{BorrowedFd, OwnedFd, RawFd};
+pub use thread::start_thread;
 
 /// The program in the README compiles and runs.
 #[cfg(doctest)]

@@ -28,7 +28,7 @@ use crate::device::{
     DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment, is_nvme_generic,
 };
 use crate::refusal::{Feature, Refusal, errno_of};
-use crate::signals::with_signals_blocked;
+use crate::thread::start_thread;
 use sample::Sample;
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -37,12 +37,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a trial waits for its completion. It reads from memory, so only a lost completion takes
 /// this long.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The stack size of the thread that is tried.
+const STACK: usize = 256 << 10;
 
 /// What the machine supports for this process, on this thread (seccomp filters may differ between
 /// threads).
@@ -80,7 +84,7 @@ pub struct Machine {
 pub fn machine() -> Machine {
     let limits = Limits::of_this_process();
     let page_size = page_size();
-    let sample = Sample::new();
+    let sample = Sample::new().map(Arc::new);
     let with_sample = |feature, error: &io::Error| refused(feature, error, &limits);
     let (uring, kaio) = match &sample {
         Ok(sample) => (uring::trial(sample, &limits), kaio::trial(sample, &limits)),
@@ -98,7 +102,7 @@ pub fn machine() -> Machine {
         ring_memory: [64, 256].map(|entries| ring_memory(entries, page_size, &limits)).to_vec(),
         uring,
         kaio,
-        threads: try_threads(sample.ok().as_ref(), &limits),
+        threads: try_threads(sample.ok(), &limits),
         limits,
     }
 }
@@ -145,7 +149,7 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
         Some(Ok(file)) => {
             // The alignment of the directory was a guess; that of the file is exact.
             facts.direct = direct_alignment(file.as_fd());
-            try_reads(&file, block_of(facts.direct), &limits)
+            try_reads(&file, &facts, &limits)
         }
     };
     Ok(PathProbe {
@@ -165,9 +169,10 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
 /// directly, since its end is detected without the device.
 fn try_reads(
     file: &File,
-    block: usize,
+    facts: &PathFacts,
     limits: &Limits,
 ) -> (TrialResult, TrialResult, TrialResult) {
+    let block = block_of(facts.direct);
     match file.read_at(&mut sample::pages(block), 0) {
         Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None, None),
         Ok(0) => (Some(Ok(())), None, None),
@@ -176,7 +181,7 @@ fn try_reads(
             (
                 Some(Ok(())),
                 Some(cached.map_err(|error| refused(Feature::AsyncDirect, &error, limits))),
-                Some(uring::trial_of_polling(file, block, limits)),
+                Some(uring::trial_of_polling(file, facts, block, limits)),
             )
         }
     }
@@ -242,21 +247,22 @@ fn block_of(direct: DirectIo) -> usize {
 }
 
 /// Starts one thread, and reads with it if there is a sample.
-fn try_threads(sample: Option<&Sample>, limits: &Limits) -> Result<(), Refusal> {
-    thread::scope(|scope| {
-        let read = || match sample {
-            Some(sample) => {
-                let mut pages = sample::pages(sample::PAGE);
-                sample.file().read_at(&mut pages, 0)?;
-                sample.check(&pages)
-            }
-            None => Ok(()),
+fn try_threads(sample: Option<Arc<Sample>>, limits: &Limits) -> Result<(), Refusal> {
+    let (sender, receiver) = mpsc::channel();
+    let read = move || {
+        let read = |sample: &Sample| {
+            let mut pages = sample::pages(sample::PAGE);
+            sample.file().read_at(&mut pages, 0)?;
+            sample.check(&pages)
         };
-        let thread = thread::Builder::new().name("ringway-probe".to_owned());
-        with_signals_blocked(|| thread.spawn_scoped(scope, read))
-            .and_then(|thread| thread.join().unwrap_or(Err(io::ErrorKind::Other.into())))
-            .map_err(|error| refused(Feature::Threads, &error, limits))
-    })
+        let result = sample.as_deref().map_or(Ok(()), read);
+        // The descriptor is closed before the caller goes on.
+        drop(sample);
+        let _ = sender.send(result);
+    };
+    start_thread(c"ringway-probe", STACK, read)
+        .and_then(|()| receiver.recv().unwrap_or(Err(io::ErrorKind::Other.into())))
+        .map_err(|error| refused(Feature::Threads, &error, limits))
 }
 
 fn refused(feature: Feature, error: &io::Error, limits: &Limits) -> Refusal {

@@ -468,3 +468,26 @@ fn the_fallback_pool_is_polled_without_free_descriptors() {
         }
     });
 }
+
+/// A read of a hole does not reach the device, so it succeeds on a ring that polls for completions,
+/// whatever the device can.
+#[test]
+fn a_file_that_begins_with_a_hole_does_not_show_polling() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("hole");
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let probe = probe::path(&path).unwrap();
+    let polls = probe.facts.device.as_ref().and_then(|device| device.io_poll);
+    let (Some(Ok(())), Some(false)) = (&probe.direct_read, polls) else {
+        return println!(
+            "skipped: needs direct I/O and a device without polling: {:?}, {polls:?}",
+            probe.direct_read
+        );
+    };
+    let refusal = probe.io_poll.unwrap().unwrap_err();
+    if refusal.errno != libc::EOPNOTSUPP {
+        return println!("skipped: no ring polls here: {refusal}");
+    }
+    assert_eq!(refusal.feature, Feature::IoPoll);
+    assert!(refusal.fix.contains("queue/io_poll"), "{refusal}");
+}

@@ -6,8 +6,9 @@
 //! value after all files were closed; until then the kernel splits requests that are too long.
 
 use super::block;
+use crate::fork::get_or_compute;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 /// Major and minor number.
 pub(super) type DeviceNumber = (u32, u32);
@@ -30,20 +31,20 @@ impl Device {
         block: impl FnOnce() -> Option<DeviceNumber>,
     ) -> Arc<Self> {
         let device = DEVICES.of(number);
-        device.block.get_or_init(block);
+        get_or_compute(&device.block, block);
         device
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
     pub(crate) fn largest_request(&self) -> Option<u32> {
         let read = |(major, minor)| block::max_sectors_kb(major, minor)?.checked_mul(1024);
-        *self.largest_request.get_or_init(|| self.number().and_then(read))
+        *get_or_compute(&self.largest_request, || self.number().and_then(read))
     }
 
     /// Bytes of the smallest addressable unit; `None` if unknown.
     pub(super) fn block_size(&self) -> Option<u32> {
         let read = |(major, minor)| block::logical_block_size(major, minor);
-        *self.block_size.get_or_init(|| self.number().and_then(read))
+        *get_or_compute(&self.block_size, || self.number().and_then(read))
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.
@@ -62,9 +63,15 @@ static DEVICES: DeviceCache = DeviceCache(Mutex::new(BTreeMap::new()));
 struct DeviceCache(Mutex<BTreeMap<DeviceNumber, Weak<Device>>>);
 
 impl DeviceCache {
-    /// Makes no system call while it holds the lock.
+    /// Makes no system call while it holds the lock, and does not wait for it: in a forked child it
+    /// may be held by a thread that the child does not have. Then the device is not shared, and its
+    /// facts are read once more.
     fn of(&self, number: DeviceNumber) -> Arc<Device> {
-        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = match self.0.try_lock() {
+            Ok(devices) => devices,
+            Err(TryLockError::Poisoned(devices)) => devices.into_inner(),
+            Err(TryLockError::WouldBlock) => return Arc::default(),
+        };
         if let Some(device) = devices.get(&number).and_then(Weak::upgrade) {
             return device;
         }
@@ -88,15 +95,23 @@ mod tests {
             *device.largest_request.get_or_init(|| Some(asked.fetch_add(1, Ordering::Relaxed)))
         };
         let first = devices.of((8, 1));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| assert_eq!(read(&devices.of((8, 1))), Some(0)));
-            }
-        });
+        for _ in 0..4 {
+            assert_eq!(read(&devices.of((8, 1))), Some(0));
+        }
         assert_eq!(read(&devices.of((8, 2))), Some(1), "another device");
         assert_eq!(read(&first), Some(0));
         drop(first);
         assert_eq!(read(&devices.of((8, 1))), Some(2), "it may be another one by now");
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_waited_for() {
+        let devices = DeviceCache(Mutex::default());
+        let shared = devices.of((8, 1));
+        let held = devices.0.lock();
+        let other = devices.of((8, 1));
+        drop(held);
+        assert!(!Arc::ptr_eq(&shared, &other) && Arc::ptr_eq(&shared, &devices.of((8, 1))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::sample::{self, PAGE, Sample};
 use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
+use crate::device::PathFacts;
 use crate::op::{self, NvmeCommand};
 use crate::refusal::limits::{Capability, Limits};
 use crate::refusal::{Feature, Refusal};
@@ -97,9 +98,18 @@ pub(super) fn trial(sample: &Sample, limits: &Limits) -> Result<UringSupport, Re
 
 /// Reads `len` bytes at the start of `file`, which is open for direct I/O, through a ring with
 /// IOPOLL.
-pub(super) fn trial_of_polling(file: &File, len: usize, limits: &Limits) -> Result<(), Refusal> {
+pub(super) fn trial_of_polling(
+    file: &File,
+    facts: &PathFacts,
+    len: usize,
+    limits: &Limits,
+) -> Result<(), Refusal> {
     let refuse = |error: io::Error| refused(Feature::IoPoll, &error, limits);
     let mut ring: IoUring = IoUring::builder().setup_iopoll().build(ENTRIES).map_err(refuse)?;
+    // A read of a hole succeeds on every device, because it does not reach it.
+    if facts.device.as_ref().is_some_and(|device| device.io_poll == Some(false)) {
+        return Err(refuse(io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
+    }
     let pages = sample::pages(len);
     read(&mut ring, From::Descriptor(file.as_raw_fd()), pages).map(drop).map_err(refuse)
 }

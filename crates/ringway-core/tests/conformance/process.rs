@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The pushing thread has ended, and the kernel cancels or completes what it submitted. The owner
@@ -222,6 +222,43 @@ pub fn fork_of_the_same_number(world: &World) {
         assert!(queue.push(op::nop()).is_ok());
     });
     assert_eq!(status, 0);
+}
+
+/// A child that was forked while other threads start and end can use a queue of its own: it waits
+/// for no lock that one of these threads held.
+pub fn fork_while_threads_start_and_end(world: &World) {
+    let path = world.disk.join("of-the-parent");
+    std::fs::write(&path, [7; 4096]).unwrap();
+    let open = || OpenOptions::new().read(true).direct(true).open(&path).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    std::thread::spawn(|| ()).join().unwrap();
+                    // Facts about its device are looked up, and kept until it is closed.
+                    open().largest_request();
+                }
+            });
+        }
+        let status = (0..100)
+            .map(|_| {
+                forked(|| {
+                    let mut queue = world.queue();
+                    let (done, result) = std::sync::mpsc::channel();
+                    let call = op::blocking(move || done.send(7).unwrap());
+                    assert_eq!(queue.result(call), Ok(0));
+                    assert_eq!(result.recv(), Ok(7));
+                    let file = open();
+                    file.largest_request();
+                    let buffer = buffer_for(&file, 4096);
+                    assert_eq!(queue.result(op::read(&file, buffer, 0)), Ok(4096));
+                })
+            })
+            .find(|status| *status != 0);
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(status, None);
+    });
 }
 
 /// Without openat2(2), as on old kernels and under some filters.

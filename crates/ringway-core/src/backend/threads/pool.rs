@@ -9,11 +9,12 @@ use crate::backend::{Event, EventKind, FileKind, Job, Wait};
 use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
-use crate::signals::with_signals_blocked;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, LazyEventFd, Numbers, wait_readable};
 use crate::sys::{Number, RawFd, libc};
+use crate::thread::start_thread;
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -112,13 +113,13 @@ const LANES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
 const CLOSURE_WORKERS: usize = 16;
 
 impl Role {
-    fn thread_name(self) -> &'static str {
+    fn thread_name(self) -> &'static CStr {
         match self {
-            Self::Io => "ringway-io",
-            Self::Sync => "ringway-sync",
-            Self::Stream => "ringway-stream",
-            Self::Closure => "ringway-call",
-            Self::Watcher => "ringway-watch",
+            Self::Io => c"ringway-io",
+            Self::Sync => c"ringway-sync",
+            Self::Stream => c"ringway-stream",
+            Self::Closure => c"ringway-call",
+            Self::Watcher => c"ringway-watch",
         }
     }
 
@@ -726,7 +727,6 @@ pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
 /// Starts a thread for one open that may wait forever.
 fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
     let own = Arc::clone(shared);
-    let builder = thread::Builder::new().name("ringway-open".to_owned()).stack_size(STACK);
     let completed = move |shared: &Arc<Shared>, result, calls| {
         let mut deferred = Deferred::default();
         let mut state = shared.lock();
@@ -735,11 +735,9 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
         drop(state);
         run_deferred(shared, &mut deferred);
     };
-    let started = with_signals_blocked(|| {
-        builder.spawn(move || {
-            // (Signals are blocked, so nothing interrupts the call.)
-            completed(&own, open.call(), 1);
-        })
+    let started = start_thread(c"ringway-open", STACK, move || {
+        // (Signals are blocked, so nothing interrupts the call.)
+        completed(&own, open.call(), 1);
     });
     if let Err(error) = started {
         shared.lock().refuse(&error);
@@ -751,12 +749,9 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
 /// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
-    let builder = thread::Builder::new().name(role.thread_name().to_owned()).stack_size(STACK);
-    let started = with_signals_blocked(|| {
-        builder.spawn(move || match role {
-            Role::Watcher => watch::run(&own),
-            lane => work(&own, lane),
-        })
+    let started = start_thread(role.thread_name(), STACK, move || match role {
+        Role::Watcher => watch::run(&own),
+        lane => work(&own, lane),
     });
     let Err(error) = started else { return };
     let mut deferred = Deferred::default();

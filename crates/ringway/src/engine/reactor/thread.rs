@@ -14,12 +14,14 @@ use super::Executor;
 use super::notifier::Notifier;
 use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
-use ringway_core::{BorrowedFd, OwnerProcess, wait, with_signals_blocked};
+use ringway_core::{BorrowedFd, OwnerProcess, start_thread, wait};
 use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The stack size, which has room for the program's wakers: that of the standard library's threads.
+const STACK: usize = 2 << 20;
 /// How long a runtime has to pick up completions before the thread does.
 const FIRST_NAP: Duration = Duration::from_micros(100);
 /// While runtimes are in time, naps grow to this length: each nap costs two context switches.
@@ -54,8 +56,7 @@ impl Reaper {
         let reaper =
             Arc::new(Self { notifier, closing, close_wait, home: OwnerProcess::current() });
         let this = reaper.clone();
-        let thread = std::thread::Builder::new().name("ringway".into());
-        with_signals_blocked(|| thread.spawn(move || this.run(&shards)))?;
+        start_thread(c"ringway", STACK, move || this.run(&shards))?;
         Ok(reaper)
     }
 
