@@ -1,6 +1,7 @@
 """The results of all kernels: as lines, as tables, as JSON, and in docs/platforms.md."""
 
 import dataclasses
+import fcntl
 import json
 import pathlib
 
@@ -112,14 +113,17 @@ def all_passed(found: list[KernelResult]) -> bool:
 
 def merge(path: pathlib.Path, kernel: KernelResult, suite: str) -> None:
     """Adds the results of a suite to those in a file. Those of an older kernel go."""
-    known = json.loads(path.read_text()) if path.exists() else {"kernels": {}}
-    entry = known["kernels"].setdefault(kernel.name, {"suites": {}})
-    if entry.get("version") != kernel.version:
-        entry["suites"], entry["probe"] = {}, {}
-    entry.update(version=kernel.version, release=kernel.release)
-    entry["probe"] = kernel.probe or entry["probe"]
-    entry["suites"][suite] = [dataclasses.asdict(outcome) for outcome in kernel.suites[suite]]
-    path.write_text(json.dumps(known, indent=1))
+    # (Another run may do the same for another kernel.)
+    with open(path.with_suffix(".lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = json.loads(path.read_text()) if path.exists() else {"kernels": {}}
+        entry = known["kernels"].setdefault(kernel.name, {"suites": {}})
+        if entry.get("version") != kernel.version:
+            entry["suites"], entry["probe"] = {}, {}
+        entry.update(version=kernel.version, release=kernel.release)
+        entry["probe"] = kernel.probe or entry["probe"]
+        entry["suites"][suite] = [dataclasses.asdict(outcome) for outcome in kernel.suites[suite]]
+        path.write_text(json.dumps(known, indent=1))
 
 
 def add_probe(kernel: KernelResult, program: str, probe: dict) -> None:

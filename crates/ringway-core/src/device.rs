@@ -24,7 +24,7 @@ pub use alignment::{AlignmentSource, DirectIo};
 pub use block::{DeviceFacts, block_device_in_use};
 pub use local::LocalMounts;
 use mounts::Mounts;
-pub(crate) use nvme::{Namespace, flush};
+pub(crate) use nvme::{FLUSH, Namespace, flush};
 pub(crate) use shared::Device;
 use shared::DeviceNumber;
 use std::ffi::CStr;

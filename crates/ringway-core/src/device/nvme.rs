@@ -174,7 +174,7 @@ fn identify(fd: BorrowedFd<'_>, nsid: u32) -> io::Result<Box<[u8; 4096]>> {
 const NVME_IOCTL_IO_CMD: libc::Ioctl = 0xc048_4e43_u32 as libc::Ioctl;
 
 /// The command Flush.
-const FLUSH: u8 = 0x00;
+pub(crate) const FLUSH: u8 = 0x00;
 
 /// Makes everything durable that was written to the namespace. Blocks until the device has done it.
 /// Returns the status field of its completion: 0 for success.

@@ -77,7 +77,7 @@ impl fmt::Display for Status {
 
 #[cfg(ringway_linux)]
 mod command {
-    use crate::device::Namespace;
+    use crate::device::{FLUSH, Namespace};
     use crate::op::operation::iovecs;
     use crate::op::{CURRENT_POSITION, Fsync, Raw, Read, Readv, Write, WriteDsync, Writev};
     use crate::sys::{RawFd, libc};
@@ -193,7 +193,6 @@ mod command {
     /// The same with an array of buffers.
     const NVME_URING_CMD_IO_VEC: u32 = 0xc048_4e81;
 
-    const FLUSH: u8 = 0;
     const WRITE: u8 = 1;
     const READ: u8 = 2;
     /// In CDW12: the write is durable when it completes ("force unit access").

@@ -77,6 +77,8 @@ pub struct EngineBuilder {
 const IO_WQ_WORKERS: u32 = SYNCS + 8;
 /// Default limit of storage transfers in flight: the usual queue length of a device.
 const DEFAULT_IN_FLIGHT: u32 = 256;
+/// More than any device takes, and so few that a queue has room for all limits together.
+const MAX_IN_FLIGHT: u32 = 1 << 20;
 /// Default capacity of the buffer pool, in bytes.
 const DEFAULT_POOL: usize = 32 << 20;
 /// The most shards that are created by default.
@@ -122,7 +124,7 @@ impl EngineBuilder {
     /// The most storage transfers that each shard has in the kernel at a time; further ones wait in
     /// order. More than the device can queue (`nr_requests`, usually 256) is slower, because the
     /// kernel hands the excess to worker threads. Transfers that hang do not count, up to 1024 of
-    /// them. Default: `RINGWAY_IN_FLIGHT`, or 256.
+    /// them. At most 1,048,576. Default: `RINGWAY_IN_FLIGHT`, or 256.
     pub fn in_flight(mut self, transfers: u32) -> Self {
         self.in_flight = Some(transfers);
         self
@@ -130,7 +132,7 @@ impl EngineBuilder {
 
     /// The most reads and writes of pipes, sockets and terminals that each shard has in the kernel
     /// at a time; further ones wait in order. Such operations may wait forever, so they have a
-    /// limit of their own. Default 1024.
+    /// limit of their own. At most 1,048,576. Default 1024.
     pub fn in_flight_pipes(mut self, operations: u32) -> Self {
         self.in_flight_pipes = operations;
         self
@@ -282,8 +284,8 @@ impl EngineBuilder {
             self.in_flight,
             "RINGWAY_IN_FLIGHT",
             DEFAULT_IN_FLIGHT,
-            "a number, at least 1",
-            |text| text.parse().ok().filter(|transfers| *transfers > 0),
+            &format!("a number from 1 to {MAX_IN_FLIGHT}"),
+            |text| text.parse().ok().filter(|transfers| (1..=MAX_IN_FLIGHT).contains(transfers)),
         )?;
         let pool = chosen(
             self.pool_bytes,
@@ -292,8 +294,10 @@ impl EngineBuilder {
             "a number of bytes, such as 1048576, 1024k, 64m or 1g",
             bytes,
         )?;
-        if in_flight == 0 || self.in_flight_pipes == 0 {
-            return invalid("in_flight and in_flight_pipes must be at least 1");
+        for (name, value) in [("in_flight", in_flight), ("in_flight_pipes", self.in_flight_pipes)] {
+            if value == 0 || value > MAX_IN_FLIGHT {
+                return invalid(&format!("{name} must be 1 to {MAX_IN_FLIGHT}, not {value}"));
+            }
         }
         let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
         let shards: io::Result<Arc<[Shard]>> = (0..count)

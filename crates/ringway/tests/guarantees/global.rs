@@ -174,6 +174,27 @@ fn invalid_values_are_refused() {
 }
 
 #[test]
+fn a_depth_out_of_range_is_refused_with_its_name() {
+    let wrong = [("RINGWAY_IN_FLIGHT", "1048577")];
+    in_child_with("a_depth_out_of_range_is_refused_with_its_name", &wrong, || {
+        let text = |result: io::Result<Engine>| {
+            let error = result.expect_err("a wrong value");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            error.to_string()
+        };
+        let found = text(threads().build());
+        assert!(found.contains("RINGWAY_IN_FLIGHT") && found.contains("1048577"), "{found}");
+        for wrong in [0, (1 << 20) + 1, u32::MAX] {
+            let found = text(threads().in_flight(wrong).build());
+            assert!(found.contains(&format!("in_flight must be 1 to 1048576, not {wrong}")));
+            let found = text(threads().in_flight(9).in_flight_pipes(wrong).build());
+            assert!(found.contains(&format!("in_flight_pipes must be 1 to 1048576, not {wrong}")));
+        }
+        threads().in_flight(1 << 20).in_flight_pipes(1 << 20).build().unwrap();
+    });
+}
+
+#[test]
 fn empty_variables_are_unset() {
     let empty = [("RINGWAY_BACKEND", ""), ("RINGWAY_IN_FLIGHT", ""), ("RINGWAY_POOL", "")];
     in_child_with("empty_variables_are_unset", &empty, || {
