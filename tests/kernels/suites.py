@@ -198,7 +198,7 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
     if want("c", "c-user"):
         build = programs.c(arch)
         files = [build, ROOT / "conformance", ROOT / "crates/ringway-c/scripts",
-                 ROOT / "crates/ringway-c/tests"]
+                 ROOT / "crates/ringway-c/tests", ROOT / "crates/ringway-c/include"]
         made.append(Suite("c", c_programs(build, ""), files))
         made.append(Suite("c-user", c_programs(build, AS_USER), files))
     if want("go", "go-user"):
