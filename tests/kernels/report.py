@@ -1,9 +1,11 @@
 """The results of all kernels: as lines, as tables, as JSON, and in docs/platforms.md."""
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import pathlib
+from collections.abc import Iterator
 
 import packages
 from results import Outcome, Skip
@@ -111,11 +113,17 @@ def all_passed(found: list[KernelResult]) -> bool:
         for kernel in found for name in kernel.wanted or [""])
 
 
-def merge(path: pathlib.Path, kernel: KernelResult, suite: str) -> None:
-    """Adds the results of a suite to those in a file. Those of an older kernel go."""
-    # (Another run may do the same for another kernel.)
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Keeps other runs, of other kernels, away from the file meanwhile."""
     with open(path.with_suffix(".lock"), "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def merge(path: pathlib.Path, kernel: KernelResult, suite: str) -> None:
+    """Adds the results of a suite to those in a file. Those of an older kernel go."""
+    with locked(path):
         known = json.loads(path.read_text()) if path.exists() else {"kernels": {}}
         entry = known["kernels"].setdefault(kernel.name, {"suites": {}})
         if entry.get("version") != kernel.version:
@@ -141,7 +149,9 @@ def write(page: pathlib.Path, found: pathlib.Path, names: list[str],
     """Puts the tables of all results in a file between the two markers of a page."""
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
-    text = tables(json.loads(found.read_text())["kernels"], names, titles)
+    with locked(found):
+        known = json.loads(found.read_text())["kernels"]
+    text = tables(known, names, titles)
     page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 

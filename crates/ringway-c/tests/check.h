@@ -233,9 +233,9 @@ static inline int check_descriptors(void)
 	return count;
 }
 
-/* Counts the threads of this process, but not the kernel's: io_uring's last idle worker of a thread
-   ends with that thread. */
-static inline int check_threads(void)
+/* Counts the threads of this process: with `kernels`, those of the kernel too, which are the workers
+   of io_uring. */
+static inline int check_count_threads(int kernels)
 {
 	DIR *directory = opendir("/proc/self/task");
 	struct dirent *entry;
@@ -254,11 +254,22 @@ static inline int check_threads(void)
 		if (file == NULL)
 			continue;
 		if (fgets(name, sizeof name, file) != NULL)
-			count += strncmp(name, "iou-wrk-", 8) != 0;
+			count += kernels || strncmp(name, "iou-wrk-", 8) != 0;
 		fclose(file);
 	}
 	closedir(directory);
 	return count;
+}
+
+static inline int check_threads(void)
+{
+	return check_count_threads(1);
+}
+
+/* Without io_uring's workers: the last idle one of a thread ends with that thread. */
+static inline int check_own_threads(void)
+{
+	return check_count_threads(0);
 }
 
 /* Checks that no descriptor leaked. A thread of a destroyed queue may hold one for a moment

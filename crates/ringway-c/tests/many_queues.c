@@ -60,9 +60,9 @@ static void one_after_the_other(void *arg)
 	}
 	CHECK(check_no_more_descriptors(before));
 	/* Threads that are asked to end may take a moment. */
-	for (i = 0; check_threads() > 1 && i < 2000; i++)
+	for (i = 0; check_own_threads() > 1 && i < 2000; i++)
 		usleep(5000);
-	SAME(check_threads(), 1);
+	SAME(check_own_threads(), 1);
 	free(bytes);
 	close(fd);
 	close(direct);

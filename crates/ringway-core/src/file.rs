@@ -3,13 +3,14 @@
 #[cfg(ringway_linux)]
 use crate::device::Namespace;
 use crate::device::{DirectIo, FileFacts};
-use crate::fork::get_or_compute;
+use crate::lookup::Lookup;
 #[cfg(ringway_linux)]
 use crate::refusal::Refusal;
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// An open file. Clones share the descriptor, and each operation in flight holds a clone, so the
 /// descriptor cannot be reused for another file meanwhile. The last clone closes it.
@@ -27,11 +28,11 @@ struct Inner {
     fd: RawFd,
     /// True if the last clone closes it.
     owned: bool,
-    traits: OnceLock<Traits>,
-    facts: OnceLock<FileFacts>,
+    traits: KnownTraits,
+    facts: Lookup<FileFacts>,
     /// False for a pipe or a console.
     #[cfg(windows)]
-    storage: OnceLock<bool>,
+    storage: Lookup<bool>,
 }
 
 impl Drop for Inner {
@@ -94,10 +95,59 @@ pub fn close(fd: OwnedFd) -> io::Result<()> {
 }
 
 /// Facts about a descriptor that two cheap system calls give.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub kind: FileKind,
     pub direct: bool,
+}
+
+/// The traits of a file once they are known, in one word, so that nobody waits for a thread that
+/// sets them: a forked child may not have it.
+#[derive(Debug, Default)]
+struct KnownTraits(AtomicU64);
+
+impl KnownTraits {
+    /// Set in each word but the first, 0, which means that nothing is known.
+    const KNOWN: u64 = 1;
+    const DIRECT: u64 = 1 << 1;
+
+    #[inline]
+    fn get(&self) -> Option<Traits> {
+        Self::unpack(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Sets the traits unless they are known. Returns those that are known then.
+    fn set_first(&self, traits: Traits) -> Traits {
+        let word = Self::pack(traits);
+        let other = self.0.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
+        other.err().and_then(Self::unpack).unwrap_or(traits)
+    }
+
+    fn pack(traits: Traits) -> u64 {
+        let (kind, block_shift, id) = match traits.kind {
+            FileKind::Storage => (0, 0, 0),
+            FileKind::Stream => (1, 0, 0),
+            FileKind::Device => (2, 0, 0),
+            FileKind::Namespace { id, block_shift } => (3, block_shift, id),
+            FileKind::Unknown => (4, 0, 0),
+        };
+        let direct = if traits.direct { Self::DIRECT } else { 0 };
+        Self::KNOWN | direct | kind << 8 | u64::from(block_shift) << 16 | u64::from(id) << 32
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Option<Traits> {
+        let [flags, kind, block_shift, _, id @ ..] = word.to_le_bytes();
+        let kind = match kind {
+            _ if u64::from(flags) & Self::KNOWN == 0 => return None,
+            0 => FileKind::Storage,
+            1 => FileKind::Stream,
+            2 => FileKind::Device,
+            3 => FileKind::Namespace { id: u32::from_le_bytes(id), block_shift },
+            _ => FileKind::Unknown,
+        };
+        Some(Traits { kind, direct: u64::from(flags) & Self::DIRECT != 0 })
+    }
 }
 
 impl Traits {
@@ -170,10 +220,10 @@ impl File {
             inner: Arc::new(Inner {
                 fd,
                 owned,
-                traits: OnceLock::new(),
-                facts: OnceLock::new(),
+                traits: KnownTraits::default(),
+                facts: Lookup::new(),
                 #[cfg(windows)]
-                storage: OnceLock::new(),
+                storage: Lookup::new(),
             }),
         }
     }
@@ -238,7 +288,7 @@ impl File {
     }
 
     fn facts(&self) -> &FileFacts {
-        get_or_compute(&self.inner.facts, || FileFacts::of(self.borrow()))
+        self.inner.facts.get_or_look_up(|| FileFacts::of(self.borrow()))
     }
 
     /// True if the file was opened with `O_DIRECT`, or is an NVMe generic device.
@@ -252,35 +302,38 @@ impl File {
     pub fn is_storage(&self) -> bool {
         // (Windows makes the transfers of a pipe like those of storage.)
         #[cfg(windows)]
-        if !*get_or_compute(&self.inner.storage, || libc::is_storage(self.fd())) {
+        if !*self.inner.storage.get_or_look_up(|| libc::is_storage(self.fd())) {
             return false;
         }
         matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
     }
 
     pub(crate) fn traits(&self) -> Traits {
-        *get_or_compute(&self.inner.traits, || {
-            let traits = Traits::of(self.fd());
-            #[cfg(ringway_linux)]
-            if traits.kind == FileKind::Device
-                && let Some(Ok(Namespace { id, block_shift, .. })) = self.namespace()
-            {
-                let kind = FileKind::Namespace { id: *id, block_shift: *block_shift };
-                return Traits { kind, direct: true };
-            }
-            traits
-        })
+        self.known_traits().unwrap_or_else(|| self.look_up_traits())
+    }
+
+    #[cold]
+    fn look_up_traits(&self) -> Traits {
+        let mut traits = Traits::of(self.fd());
+        #[cfg(ringway_linux)]
+        if traits.kind == FileKind::Device
+            && let Some(Ok(Namespace { id, block_shift, .. })) = self.namespace()
+        {
+            let kind = FileKind::Namespace { id: *id, block_shift: *block_shift };
+            traits = Traits { kind, direct: true };
+        }
+        self.inner.traits.set_first(traits)
     }
 
     /// The traits, if they were looked up or set before.
     #[inline]
     pub(crate) fn known_traits(&self) -> Option<Traits> {
-        self.inner.traits.get().copied()
+        self.inner.traits.get()
     }
 
     /// Sets what is known about the file, if it was not looked up yet.
     pub(crate) fn set_traits(&self, traits: Traits) {
-        self.inner.traits.get_or_init(|| traits);
+        self.inner.traits.set_first(traits);
     }
 
     /// Calls `call` with the standard library's file for the same descriptor.

@@ -8,7 +8,6 @@
 //! (`vfork(2)`, `CLONE_VM`) share the mark.
 
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Remembers the process that made it, to detect use in a forked child.
@@ -96,19 +95,6 @@ fn make_page() -> &'static AtomicU32 {
     let page = other.err().unwrap_or(new_page.cast_mut());
     // SAFETY: `new_page` or the page that another thread stored first; both live forever.
     unsafe { &*page }
-}
-
-/// The value of `cell`. If it has none, it gets what `compute` returns, unless another thread was
-/// quicker. While it is computed no lock is held, as [`OnceLock::get_or_init`] does: a child forked
-/// meanwhile would wait forever for the thread that computes it.
-pub(crate) fn get_or_compute<T>(cell: &OnceLock<T>, compute: impl FnOnce() -> T) -> &T {
-    match cell.get() {
-        Some(value) => value,
-        None => {
-            let value = compute();
-            cell.get_or_init(|| value)
-        }
-    }
 }
 
 /// Other systems have no such page.

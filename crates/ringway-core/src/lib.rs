@@ -48,6 +48,7 @@ pub mod errno;
 mod error;
 mod file;
 mod fork;
+mod lookup;
 pub mod op;
 #[cfg(ringway_linux)]
 pub mod probe;

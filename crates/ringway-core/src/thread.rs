@@ -3,10 +3,15 @@
 use std::ffi::CStr;
 use std::io;
 
+/// The largest stack that a thread gets because the program's thread-local variables do not fit
+/// into a smaller one.
+#[cfg(ringway_linux)]
+const LARGEST_STACK: usize = 64 << 20;
+
 /// Starts a thread that runs `body` with all signals blocked, and that nobody joins.
 ///
 /// `name` appears in `/proc/<pid>/task/<tid>/comm`; at most 15 bytes of it. `stack_size` is in
-/// bytes.
+/// bytes; the stack is larger if the program's thread-local variables need that.
 ///
 /// On Linux it is not a thread of the standard library, which takes a lock whenever one of its
 /// threads starts or ends: in a process that was forked at such a moment the lock is held for ever,
@@ -20,7 +25,8 @@ use std::io;
 /// # Errors
 ///
 /// Those of `pthread_create(3)`: EAGAIN if the process may have no more threads (RLIMIT_NPROC,
-/// `pids.max` of the cgroup) or memory is short. `body` is dropped then.
+/// `pids.max` of the cgroup) or memory is short; EINVAL after `unshare(2)` with `CLONE_NEWPID`.
+/// `body` is dropped then.
 ///
 /// ```
 /// let (sender, receiver) = std::sync::mpsc::channel();
@@ -88,18 +94,27 @@ fn start(name: &'static CStr, stack_size: usize, body: Box<dyn FnOnce() + Send>)
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: the call initializes the attributes.
     check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
-    // SAFETY: initialized above. A size that the system does not take leaves its default.
-    unsafe {
-        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_size);
-    }
+    let detached = libc::PTHREAD_CREATE_DETACHED;
+    // SAFETY: initialized above.
+    unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), detached) };
     let start = Box::into_raw(Box::new(Start { name, body }));
-    let mut thread: libc::pthread_t = 0;
-    // SAFETY: `run` has the signature that the call asks for, and takes over the box that its
-    // argument points at.
-    let created = check(unsafe {
-        libc::pthread_create(&raw mut thread, attributes.as_ptr(), run, start.cast())
-    });
+    let mut size = stack_size;
+    let created = loop {
+        let mut thread: libc::pthread_t = 0;
+        // SAFETY: initialized above. A size that the system does not take leaves its default.
+        unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), size) };
+        // SAFETY: `run` has the signature that the call asks for, and takes over the box that its
+        // argument points at.
+        let created = unsafe {
+            libc::pthread_create(&raw mut thread, attributes.as_ptr(), run, start.cast())
+        };
+        // In glibc the thread-local variables of the whole program are on the stack. EINVAL if they
+        // leave no room.
+        if created != libc::EINVAL || size >= LARGEST_STACK {
+            break check(created);
+        }
+        size *= 2;
+    };
     // SAFETY: initialized above, and not used any more.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     if created.is_err() {
@@ -156,7 +171,7 @@ mod tests {
         assert!(receiver.recv().is_err());
     }
 
-    #[cfg(ringway_linux)]
+    #[cfg(all(ringway_linux, target_pointer_width = "64"))]
     #[test]
     fn a_thread_that_cannot_start_drops_its_body() {
         let held = std::sync::Arc::new(());

@@ -6,9 +6,9 @@
 //! value after all files were closed; until then the kernel splits requests that are too long.
 
 use super::block;
-use crate::fork::get_or_compute;
+use crate::lookup::Lookup;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// Major and minor number.
 pub(super) type DeviceNumber = (u32, u32);
@@ -18,9 +18,9 @@ pub(super) type DeviceNumber = (u32, u32);
 pub(crate) struct Device {
     /// The number of the block device. It differs from that of the files if the file system is on
     /// several devices.
-    block: OnceLock<Option<DeviceNumber>>,
-    largest_request: OnceLock<Option<u32>>,
-    block_size: OnceLock<Option<u32>>,
+    block: Lookup<Option<DeviceNumber>>,
+    largest_request: Lookup<Option<u32>>,
+    block_size: Lookup<Option<u32>>,
 }
 
 impl Device {
@@ -31,20 +31,20 @@ impl Device {
         block: impl FnOnce() -> Option<DeviceNumber>,
     ) -> Arc<Self> {
         let device = DEVICES.of(number);
-        get_or_compute(&device.block, block);
+        device.block.get_or_look_up(block);
         device
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
     pub(crate) fn largest_request(&self) -> Option<u32> {
         let read = |(major, minor)| block::max_sectors_kb(major, minor)?.checked_mul(1024);
-        *get_or_compute(&self.largest_request, || self.number().and_then(read))
+        *self.largest_request.get_or_look_up(|| self.number().and_then(read))
     }
 
     /// Bytes of the smallest addressable unit; `None` if unknown.
     pub(super) fn block_size(&self) -> Option<u32> {
         let read = |(major, minor)| block::logical_block_size(major, minor);
-        *get_or_compute(&self.block_size, || self.number().and_then(read))
+        *self.block_size.get_or_look_up(|| self.number().and_then(read))
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.
@@ -92,7 +92,7 @@ mod tests {
         let devices = DeviceCache(Mutex::default());
         let asked = AtomicU32::new(0);
         let read = |device: &Device| {
-            *device.largest_request.get_or_init(|| Some(asked.fetch_add(1, Ordering::Relaxed)))
+            *device.largest_request.get_or_look_up(|| Some(asked.fetch_add(1, Ordering::Relaxed)))
         };
         let first = devices.of((8, 1));
         for _ in 0..4 {

@@ -416,13 +416,9 @@ impl Options {
     /// Builds the best available backend.
     fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
-        let forced = match (self.backend, std::env::var_os(BACKEND_ENV)) {
-            (Some(backend), _) => Some(backend),
-            (None, Some(name)) if !name.is_empty() => Some(
-                BackendKind::from_str(&name.to_string_lossy())
-                    .map_err(|error| BuildError::Invalid(format!("{BACKEND_ENV}: {error}")))?,
-            ),
-            _ => None,
+        let forced = match self.backend {
+            Some(backend) => Some(backend),
+            None => backend_of_environment()?,
         };
         let candidates = match &forced {
             Some(kind) => std::slice::from_ref(kind),
@@ -810,6 +806,16 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let buffer = unsafe { Box::from_raw(buffer) };
     result?;
     sample.check(&buffer).map_err(|error| errno_of(&error))
+}
+
+/// The backend that `RINGWAY_BACKEND` names, if it is set.
+fn backend_of_environment() -> Result<Option<BackendKind>, BuildError> {
+    match std::env::var_os(BACKEND_ENV) {
+        Some(name) if !name.is_empty() => BackendKind::from_str(&name.to_string_lossy())
+            .map(Some)
+            .map_err(|error| BuildError::Invalid(format!("{BACKEND_ENV}: {error}"))),
+        _ => Ok(None),
+    }
 }
 
 #[cfg(ringway_linux)]

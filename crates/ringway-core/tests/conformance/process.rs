@@ -230,8 +230,16 @@ pub fn fork_while_threads_start_and_end(world: &World) {
     let path = world.disk.join("of-the-parent");
     std::fs::write(&path, [7; 4096]).unwrap();
     let open = || OpenOptions::new().read(true).direct(true).open(&path).unwrap();
+    /// Ends the threads, also after a panic.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = End(&ended);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
@@ -256,7 +264,6 @@ pub fn fork_while_threads_start_and_end(world: &World) {
                 })
             })
             .find(|status| *status != 0);
-        ended.store(true, Ordering::Relaxed);
         assert_eq!(status, None);
     });
 }

@@ -20,8 +20,9 @@ use ringway_core::OwnedFd;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// A thread looks up its runtime once in this many operations: the lookup writes to a cache line
 /// that all workers share.
@@ -108,7 +109,7 @@ fn catch_quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
     if std::thread::panicking() {
         return None; // The hook cannot be replaced.
     }
-    let _serialized = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _serialized = lock_unless_lost(&REPLACING)?;
     let usual = Arc::new(take_hook());
     let for_others = usual.clone();
     let quiet: Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync> = Box::new(move |info| {
@@ -130,6 +131,20 @@ fn catch_quietly<R>(run: impl FnOnce() -> R) -> Option<R> {
         set_hook(found);
     }
     result.ok()
+}
+
+/// Locks a mutex that others hold for microseconds. `None` if it stays locked: in a forked child,
+/// the thread that held it may not exist.
+#[cfg(panic = "unwind")]
+fn lock_unless_lost(mutex: &std::sync::Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>> {
+    for _ in 0..100 {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
 }
 
 /// The most runtimes without I/O to remember.
@@ -218,4 +233,19 @@ async fn watch_runtime(watch: RuntimeWatch) {
         })
     })
     .await;
+}
+
+#[cfg(all(test, panic = "unwind"))]
+mod tests {
+    use super::*;
+
+    /// As in a forked child whose parent was forked while another thread held it.
+    #[test]
+    fn a_lock_that_is_never_released_is_given_up() {
+        let lock = std::sync::Mutex::new(());
+        let lost = lock.lock().unwrap();
+        assert!(lock_unless_lost(&lock).is_none());
+        drop(lost);
+        assert!(lock_unless_lost(&lock).is_some());
+    }
 }
