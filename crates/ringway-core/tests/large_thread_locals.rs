@@ -3,7 +3,7 @@
 use ringway_core::{BackendKind, Options, op};
 use std::cell::RefCell;
 
-const LEN: usize = 3 << 20;
+const LEN: usize = 3 << 19;
 
 thread_local! {
     static LARGE: RefCell<[u8; LEN]> = const { RefCell::new([0; LEN]) };
