@@ -82,7 +82,7 @@ EXPECTED_SKIPS = [
     Expected(ANY_CORE, "no direct I/O on (/dev/shm|this file system)|direct I/O on tmpfs",
              "the cases in memory: tmpfs has it from 6.6 on", before="6.6"),
     Expected("core", "pipes do not support RWF_NOWAIT", "they do from 6.5 on", before="6.5"),
-    Expected("core|core-user", "this kernel does not charge rings",
+    Expected("core|core-user|engine", "this kernel does not charge rings",
              "from 5.12 on, and in Debian's 5.10, their memory counts as the process's"),
     Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
     Expected("ocaml", "no direct I/O on tmpfs", "tmpfs has it from 6.6 on", before="6.6"),
@@ -105,6 +105,8 @@ EXPECTED_SKIPS = [
     Expected("core-user", "only root may", "the suite runs as a user"),
     # Tests that run on demand.
     Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
+    Expected("engine", "kaio: injected faults do not reach buffered writes",
+             "they run on the fallback threads"),
     Expected("engine", "ignored: runs in the child process of the next test", "it runs there"),
 ]
 # Programs that are left out, and why.

@@ -145,8 +145,11 @@ pub fn is_cloexec(fd: impl AsFd) -> bool {
 /// The number of descriptors and of threads of this process. The watchdog's thread counts once it
 /// has started.
 pub fn descriptors_and_threads() -> (usize, usize) {
-    let count = |dir: &str| fs::read_dir(dir).unwrap().count();
-    (count("/proc/self/fd"), count("/proc/self/task"))
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    // A thread may have ended since. io_uring's last idle worker of a thread ends with that thread.
+    let is_own = |name: io::Result<String>| name.is_ok_and(|name| !name.starts_with("iou-wrk-"));
+    let threads = tasks.filter(|task| is_own(fs::read_to_string(task.join("comm")))).count();
+    (fs::read_dir("/proc/self/fd").unwrap().count(), threads)
 }
 
 /// Resident bytes of this process: `VmRSS` now, or `VmHWM` at most.

@@ -411,9 +411,13 @@ fn an_ordinary_user_with_little_lockable_memory() {
         // Some shards have a ring; the others fall back and explain why.
         let engine = Engine::builder().shards(16).entries(1024).build().unwrap();
         assert_works(&engine);
+        let rings = Engine::builder().shards(16).entries(1024).backend(BackendKind::Uring).build();
+        if rings.is_ok() {
+            return skip("this kernel does not charge rings to RLIMIT_MEMLOCK");
+        }
         let text = engine.explain().to_string();
         assert!(text.contains("ulimit -l"), "{text}");
-        match Engine::builder().shards(16).entries(1024).backend(BackendKind::Uring).build() {
+        match rings {
             Ok(_) => panic!("sixteen rings of 1024 entries in 64 KiB"),
             Err(error) => assert_eq!(errno_of_build(&error), Some(libc::ENOMEM), "{error}"),
         }
