@@ -65,8 +65,8 @@ pub struct Machine {
     pub limits: Limits,
     /// The container or sandbox, such as `docker`: a guess from typical traces.
     pub container: Option<String>,
-    /// Memory of rings and how many of them the limit allows: for small rings, and for the size
-    /// that many programs use.
+    /// Memory of rings and how many of them the limit allows: with 64 entries, the default of a
+    /// queue; 128, that of an engine's shard; and 256.
     pub ring_memory: Vec<RingMemory>,
     /// The io_uring backend: available if a read through a ring returned the right bytes.
     pub uring: Result<UringSupport, Refusal>,
@@ -99,7 +99,9 @@ pub fn machine() -> Machine {
         uid: unsafe { libc::geteuid() },
         page_size,
         container: container::guess(),
-        ring_memory: [64, 256].map(|entries| ring_memory(entries, page_size, &limits)).to_vec(),
+        ring_memory: [64, 128, 256]
+            .map(|entries| ring_memory(entries, page_size, &limits))
+            .to_vec(),
         uring,
         kaio,
         threads: try_threads(sample.ok(), &limits),

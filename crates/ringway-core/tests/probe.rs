@@ -92,7 +92,7 @@ fn an_ordinary_user() {
         let machine = machine();
         assert_ne!(machine.uid, 0);
         assert_eq!(machine.threads, Ok(()));
-        assert_eq!(machine.ring_memory[0].rings, Some(128));
+        assert_eq!(machine.ring_memory[0].rings, Some((1 << 20) / (12 << 10)));
         let Some(uring) = uring_of(&machine) else {
             return;
         };
@@ -115,15 +115,17 @@ fn as_many_rings_as_predicted() {
         if uring_of(&machine).is_none() {
             return;
         }
-        let predicted = machine.ring_memory[1];
+        let predicted = machine.ring_memory[2];
         let expected = predicted.rings.unwrap();
-        assert_eq!(expected, 36);
+        assert_eq!(expected, 28);
         // The kernel releases the memory of the probe's rings late.
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
-            let mut rings = Vec::new();
+            let mut rings = Vec::<io_uring::IoUring>::new();
             let refused = loop {
-                match io_uring::IoUring::new(predicted.entries) {
+                let mut ring = io_uring::IoUring::builder();
+                ring.setup_cqsize(predicted.entries * 4);
+                match ring.build(predicted.entries) {
                     Ok(ring) => rings.push(ring),
                     Err(error) => break Some(error),
                 }
@@ -152,7 +154,10 @@ fn little_lockable_memory() {
         become_ordinary();
         limit_memlock(64 << 10);
         let machine = machine();
-        assert_eq!(machine.ring_memory[1].rings, Some(2));
+        assert_eq!(
+            machine.ring_memory.iter().map(|ring| ring.rings).collect::<Vec<_>>(),
+            [Some(5), Some(3), Some(1)]
+        );
         let Some(uring) = uring_of(&machine) else {
             return;
         };

@@ -28,7 +28,7 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         let small = machine.ring_memory.first();
         if let Some((ring, rings)) = small.and_then(|ring| Some((ring, ring.rings?))) {
             advice.push(format!(
-                "Keep at most {rings} rings of {} entries in all processes of this user: their \
+                "Keep at most {rings} queues of {} entries in all processes of this user: their \
                  memory and that of fixed buffers counts against RLIMIT_MEMLOCK.",
                 ring.entries
             ));
@@ -111,12 +111,19 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
         ));
     }
     if let Some(Err(refusal)) = &probed.cached_read {
-        advice.push(format!(
-            "Do not read a file both with O_DIRECT and through the page cache here: io_uring \
-             passes such direct reads to workers ({}). A queue that chooses its backend itself \
-             uses KAIO for them.",
-            errno_text(refusal.errno)
-        ));
+        let errno = errno_text(refusal.errno);
+        advice.push(if refusal.errno == libc::EOPNOTSUPP {
+            format!(
+                "Use another file system, or the backend kaio or threads, for direct I/O: on \
+                 {file_system} io_uring passes every direct transfer to a worker ({errno})."
+            )
+        } else {
+            format!(
+                "Do not read a file both with O_DIRECT and through the page cache here: io_uring \
+                 passes such direct reads to workers ({errno}). A queue that chooses its backend \
+                 itself uses kaio for them."
+            )
+        });
     }
     if let Some(device) = device {
         let name = &device.name;
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn a_user_with_a_memory_limit_sees_how_many_rings_fit() {
         let advice = advice(&samples::available());
-        assert!(has(&advice, "at most 1024 rings of 64 entries"), "{advice:?}");
+        assert!(has(&advice, "at most 682 queues of 64 entries"), "{advice:?}");
         assert!(has(&advice, "at most 1 MiB of buffers: 8 MiB were refused"), "{advice:?}");
     }
 

@@ -35,8 +35,8 @@ pub(super) fn available() -> Probe {
         },
         container: None,
         ring_memory: vec![
-            RingMemory { entries: 64, bytes: 8192, rings: Some(1024) },
-            RingMemory { entries: 256, bytes: 28672, rings: Some(292) },
+            RingMemory { entries: 64, bytes: 12288, rings: Some(682) },
+            RingMemory { entries: 256, bytes: 36864, rings: Some(227) },
         ],
         uring: Ok(UringSupport {
             flags: vec![

@@ -403,8 +403,8 @@ mod tests {
         assert_eq!(
             section(&text, "io_uring: memory of rings"),
             [
-                "  64 entries   8 KiB each, 1024 fit into the locked memory of this user",
-                "  256 entries  28 KiB each, 292 fit into the locked memory of this user",
+                "  64 entries   12 KiB each, 682 fit into the locked memory of this user",
+                "  256 entries  36 KiB each, 227 fit into the locked memory of this user",
             ]
         );
     }

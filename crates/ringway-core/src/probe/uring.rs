@@ -48,11 +48,12 @@ pub struct UringSupport {
     pub opcodes: Result<Vec<(&'static str, bool)>, Refusal>,
 }
 
-/// The memory of a ring that counts against `RLIMIT_MEMLOCK`.
+/// The memory of a queue's ring that counts against `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct RingMemory {
-    /// Entries of the submission queue; the completion queue has twice as many.
+    /// Entries of the submission queue ([`Options::entries`](crate::Options::entries)); the
+    /// completion queue has four times as many.
     pub entries: u32,
     /// Bytes, in whole pages.
     pub bytes: u64,
@@ -63,7 +64,7 @@ pub struct RingMemory {
     pub rings: Option<u64>,
 }
 
-/// The memory of rings with this many entries, and how many of them `limits` allow.
+/// The memory of a queue's ring with this many entries, and how many of them `limits` allow.
 ///
 /// Two areas are charged: the submission entries of 64 bytes each; and a header of 64 bytes, the
 /// completions of 16 bytes each and the index array of 4 bytes for each entry. Each area is rounded
@@ -71,7 +72,7 @@ pub struct RingMemory {
 pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory {
     let entries = entries.next_power_of_two();
     let submissions = u64::from(entries) * 64;
-    let completions = (64 + u64::from(entries) * 2 * 16).next_multiple_of(64);
+    let completions = (64 + u64::from(entries) * 4 * 16).next_multiple_of(64);
     let indices = u64::from(entries) * 4;
     let bytes = submissions.next_multiple_of(page_size)
         + (completions + indices).next_multiple_of(page_size);

@@ -355,7 +355,8 @@ impl Routing {
         if supported_writes > 0 {
             found.push(format!(
                 "of the direct writes checked, {supported_writes} would have waited: they \
-                 allocate space or extend the file, or one of these causes"
+                 allocate space or extend the file, its pages are dirty or (before 5.13) in the \
+                 page cache, the device's queue is full, or the device always waits"
             ));
             fixes.push("allocate the file before writing it (fallocate, or one write of zeroes)");
         }

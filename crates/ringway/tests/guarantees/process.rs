@@ -4,7 +4,8 @@ use crate::common::process::{KAIO, URING, become_ordinary, in_child, limit_memlo
 use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, available, counts, current_thread, descriptors_and_threads, direct, errno, in_fork,
-    is_cloexec, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle, scratch, wait_for,
+    is_cloexec, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle, scratch, skip,
+    wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
