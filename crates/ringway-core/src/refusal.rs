@@ -113,7 +113,7 @@ impl Feature {
             Self::FixedBuffers => ("fixed buffers", Some((5, 1))),
             Self::FixedFiles => ("fixed files", Some((5, 1))),
             Self::EventFd => ("eventfd", Some((5, 2))),
-            Self::IoWqWorkers => ("io-wq worker cap", Some((5, 15))),
+            Self::IoWqWorkers => ("limit on io-wq workers", Some((5, 15))),
             Self::RingFd => ("registered ring descriptor", Some((5, 18))),
             Self::OpcodeTable => ("opcode table", Some((5, 6))),
             Self::KaioUserRing => ("KAIO completion ring in user space", None),
@@ -400,7 +400,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "use io_uring and a device whose queue/io_poll is 1 (NVMe booted with \
              nvme.poll_queues=N), opened with O_DIRECT",
         ),
-        (libc::EOPNOTSUPP, SqPoll | AttachWq | IoWqWorkers) => text(
+        (libc::EOPNOTSUPP, SqPoll | AttachWq) => text(
             "only io_uring has it, and the queue uses another backend",
             "none needed: operations work without it",
         ),
@@ -661,8 +661,8 @@ mod tests {
     /// The kernel is not to blame for what the backend lacks.
     #[test]
     fn options_of_rings_are_refused_by_other_backends() {
-        use Feature::{AttachWq, IoPoll, IoWqWorkers, Passthrough, SqPoll};
-        for feature in [AttachWq, IoPoll, IoWqWorkers, Passthrough, SqPoll] {
+        use Feature::{AttachWq, IoPoll, Passthrough, SqPoll};
+        for feature in [AttachWq, IoPoll, Passthrough, SqPoll] {
             let line = line(feature, libc::EOPNOTSUPP, &ordinary());
             assert!(line.contains("only io_uring"), "{line}");
             assert!(!line.contains("this kernel"), "{line}");

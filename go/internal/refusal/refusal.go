@@ -16,7 +16,7 @@ const (
 	Uring        = "io_uring"
 	KAIO         = "Linux KAIO"
 	Threads      = "threads"
-	IOWQWorkers  = "io-wq worker cap"
+	IOWQWorkers  = "limit on io-wq workers"
 	DirectIO     = "direct I/O"
 	FixedBuffers = "fixed buffers"
 )

@@ -5,6 +5,7 @@
 
 mod commands;
 mod entries;
+mod exiting;
 mod workers;
 
 use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
@@ -107,6 +108,7 @@ pub(crate) struct Uring<R: Entries> {
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+    _closing: exiting::Closing,
 }
 
 /// The registered buffers.
@@ -292,8 +294,14 @@ impl<R: Entries> Uring<R> {
             system_calls: 0,
             available: setup.available(),
             refusals,
+            _closing: exiting::Closing,
         };
         this.register(settings);
+        // (The kernel's thread, which submits with SQPOLL, has no other ring.)
+        if !polled && !settings.iopoll && exiting::needs_worker() {
+            // (Without one, an operation that needs it is as likely to wait as before.)
+            exiting::start_worker(&mut this.ring);
+        }
         Ok(this)
     }
 

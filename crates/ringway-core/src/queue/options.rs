@@ -321,7 +321,8 @@ impl Options {
 
     /// Limits the io-wq workers, the kernel threads for operations that would block: for files, and
     /// for everything else (5.15). 0 keeps the kernel's own limit. Workers that hang in a file
-    /// system do not count: the limit for files is raised for them, up to 1024.
+    /// system do not count: the limit for files is raised for them, up to 1024. Other backends have
+    /// no such workers, and keep to any limit.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
@@ -694,7 +695,6 @@ impl Options {
             (self.attach.is_some(), Feature::AttachWq),
             (self.iopoll.is_some(), Feature::IoPoll),
             (self.passthrough.is_some(), Feature::Passthrough),
-            (self.io_wq_workers.is_some(), Feature::IoWqWorkers),
         ]
         .into_iter()
         .filter(|(asked, _)| *asked)

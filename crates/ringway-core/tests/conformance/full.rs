@@ -188,7 +188,8 @@ pub fn in_flight_thousands(world: &World) {
         let operation = match number % 10 {
             0 => op::poll(&reader, Readiness::READABLE),
             1 => op::timeout(MS),
-            _ => op::read(file, buffer_for(file, 512), 0),
+            // (A device may have blocks of 4096 bytes.)
+            _ => op::read(file, buffer_for(file, if file.is_direct() { 4096 } else { 512 }), 0),
         };
         queue.push(operation.user_data(number)).unwrap();
     }

@@ -49,13 +49,16 @@ fn errno_of(queue: &Queue, feature: Feature) -> Option<i32> {
 fn ring_options(world: &World) -> Vec<(Feature, Options)> {
     let file = world.direct(&pattern(0, 8192));
     let none = Options::new().backend(BackendKind::Threads).build().unwrap();
-    vec![
+    let mut options = vec![
         (Feature::SqPoll, world.options().sqpoll(SQPOLL)),
         (Feature::AttachWq, world.options().attach(&none)),
         (Feature::IoPoll, world.options().iopoll(&file)),
         (Feature::Passthrough, world.options().passthrough(&file)),
-        (Feature::IoWqWorkers, world.options().io_wq_workers(2, 2)),
-    ]
+    ];
+    if world.kind == BackendKind::Uring {
+        options.push((Feature::IoWqWorkers, world.options().io_wq_workers(2, 2)));
+    }
+    options
 }
 
 pub fn refused_options_are_explained(world: &World) {
@@ -77,6 +80,9 @@ pub fn refused_options_are_explained(world: &World) {
             );
         }
     }
+    // A backend without workers keeps to any limit on their number.
+    let queue = world.options().io_wq_workers(2, 2).strict(true).build();
+    assert!(queue.is_ok() || world.kind == BackendKind::Uring, "{queue:?}");
     // Options that are valid on every backend. Where any thread may submit, `single_issuer` has no
     // effect.
     works(world, &mut world.build(&world.options().single_issuer(true)));

@@ -203,8 +203,8 @@ impl EngineBuilder {
     }
 
     /// Makes [`build`](Self::build) fail if the best backend, or a feature that was requested, is
-    /// refused, instead of continuing without it. An engine requests a limit on io-wq workers,
-    /// which only io_uring has (kernel 5.15).
+    /// refused, instead of continuing without it. With io_uring an engine requests a limit on io-wq
+    /// workers, which came with kernel 5.15.
     pub fn strict(mut self, yes: bool) -> Self {
         self.options = self.options.strict(yes);
         self

@@ -1,0 +1,138 @@
+//! A defect of kernels from 7.0 on: an operation that needs a worker thread (io-wq) may never start.
+//!
+//! Those kernels let a thread's workers exit when its last ring is released, some milliseconds
+//! after it was closed. An operation of a new ring may then be handed to a worker that is about to
+//! exit, and lies there until another operation for a worker comes. Seen on 7.2 in one of 60 rings
+//! that were made soon after another one was closed. So such a ring gets a worker first, which
+//! lives as long as the ring.
+
+use super::START_WORKER;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use std::ffi::CStr;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The first kernel whose workers exit.
+const SINCE: (u32, u32) = (7, 0);
+
+/// The kernel has released a closed ring by then, if nothing was in flight on it.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A worker that exits has gone by then.
+const EXITED: Duration = Duration::from_millis(20);
+
+/// How often to try.
+const TRIES: u32 = 50;
+
+/// The time at which this process last closed a ring; 0: never.
+static LAST_CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes the time at which it is dropped: a ring is closed.
+pub(super) struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        LAST_CLOSED.store(now(), Ordering::Relaxed);
+    }
+}
+
+/// True if a new ring of this process needs [`start_worker`].
+pub(super) fn needs_worker() -> bool {
+    match LAST_CLOSED.load(Ordering::Relaxed) {
+        0 => false,
+        closed => now().saturating_sub(closed) < SOON.as_nanos() as u64 && exits(&release()),
+    }
+}
+
+/// Runs operations that do nothing on workers until one is done. Returns whether that is so.
+/// Nothing else may be in flight.
+pub(super) fn start_worker<S, C>(ring: &mut IoUring<S, C>) -> bool
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
+    let wait = Timespec::from(EXITED);
+    let args = SubmitArgs::new().timespec(&wait);
+    let (mut pushed, mut done) = (0, 0);
+    for _ in 0..TRIES {
+        if done == 0 {
+            let nop = opcode::Nop::new().build().flags(squeue::Flags::ASYNC);
+            // SAFETY: the operation refers to no memory.
+            let is_pushed =
+                unsafe { ring.submission().push(&nop.user_data(START_WORKER.0).into()) };
+            pushed += usize::from(is_pushed.is_ok());
+        }
+        // An error (ETIME, EINTR) leaves entries and completions for the next call.
+        let _ = ring.submitter().submit_with_args(1, &args);
+        done += ring.completion().count();
+        if done > 0 && done == pushed {
+            return true;
+        }
+    }
+    false
+}
+
+/// Nanoseconds of a clock that costs little and is never 0.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes for the length of the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 + 1
+}
+
+/// The kernel's release, such as `7.2.0-1-amd64`.
+fn release() -> String {
+    // SAFETY: the structure is plain bytes, and the call fills it with C strings.
+    let name = unsafe {
+        let mut name: libc::utsname = mem::zeroed();
+        libc::uname(&raw mut name);
+        name
+    };
+    // SAFETY: the field is a C string that ends within its array, which outlives the reference.
+    unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
+}
+
+/// Whether workers of this release exit.
+fn exits(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= SINCE,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_exit_from_7_0_on() {
+        for (release, expected) in [
+            ("7.0.0", true),
+            ("7.2.13+deb14-cloud-amd64", true),
+            ("10.1", true),
+            ("6.18.5", false),
+            ("5.10.0-46-cloud-amd64", false),
+            ("", false),
+            ("unknown", false),
+            ("8", false),
+        ] {
+            assert_eq!(exits(release), expected, "{release}");
+        }
+        assert!(release().contains('.'));
+    }
+
+    #[test]
+    fn a_ring_that_has_a_worker_is_as_new() {
+        let Ok(mut ring) = IoUring::new(8) else {
+            return println!("skipped: no io_uring");
+        };
+        for _ in 0..3 {
+            assert!(start_worker(&mut ring));
+            assert_eq!(ring.submission().len(), 0);
+            assert_eq!(ring.completion().len(), 0);
+        }
+    }
+}
