@@ -233,8 +233,8 @@ static inline int check_descriptors(void)
 	return count;
 }
 
-/* Counts the threads of this process: with `kernels`, those of the kernel too, which are the workers
-   of io_uring. */
+/* Counts the threads of this process: with `kernels`, those of the kernel too, which are
+   io_uring's workers. */
 static inline int check_count_threads(int kernels)
 {
 	DIR *directory = opendir("/proc/self/task");

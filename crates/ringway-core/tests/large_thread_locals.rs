@@ -1,4 +1,4 @@
-//! A program with thread-local variables that leave no room in a small stack: glibc puts them there.
+//! A program whose thread-local variables leave no room in a small stack: glibc puts them there.
 
 use ringway_core::{BackendKind, Options, op};
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! A defect of kernels from 7.0 on: an operation that needs a worker thread (io-wq) may never start.
+//! A defect of kernels from 7.0 on: an operation that needs a worker (io-wq) may never start.
 //!
 //! Those kernels let a thread's workers exit when its last ring is released, some milliseconds
 //! after it was closed. An operation of a new ring may then be handed to a worker that is about to
