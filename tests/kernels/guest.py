@@ -239,17 +239,19 @@ class Guest:
 
 def main() -> int:
     """Runs one command in a guest, and ends with its status; 125 if the guest did not end it."""
-    parser = argparse.ArgumentParser(description=__doc__,
+    parser = argparse.ArgumentParser(description=__doc__, epilog=packages.HELP,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernel", help="bullseye, bookworm, trixie, sid, or "
                         "SUITE[-ARCH][:PACKAGE]; PACKAGE is a kernel's package in the suite, "
                         "or the path of a .deb")
     parser.add_argument("--add", action="append", default=[], metavar="FILE[:PATH]",
                         help="a file or directory for the guest, in /bin if no PATH is given")
-    parser.add_argument("--memory", type=int, default=6144, help="in MiB")
-    parser.add_argument("--seconds", type=int, default=600, help="the command's time limit")
+    parser.add_argument("--memory", type=int, default=6144, help="in MiB; without, 6144")
+    parser.add_argument("--seconds", type=int, default=600,
+                        help="the command's time limit; without, 600")
     parser.add_argument("--append", default="", help="more words for the kernel's command line")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
+                        help="a variable of the command's environment")
     parser.add_argument("--console", action="store_true", help="show the kernel's messages too")
     parser.add_argument("command", nargs="+", help="a command, or one argument for the shell")
     options = parser.parse_args()

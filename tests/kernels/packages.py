@@ -24,6 +24,16 @@ PARAMETERS = {"nvme": "poll_queues=1"}
 TOOLS = ["busybox-static", "e2fsprogs", "xfsprogs", "util-linux", "mount", "dmsetup", "libstdc++6"]
 
 
+HELP = """A .deb must hold the kernel's image and, unless they are built in, its modules for NVMe
+and ext4, as the linux-image packages of Debian up to 13 do; SUITE then only names the results and
+the architecture. Debian's snapshot archive has older packages. Kernels that are packaged as RPM
+cannot be tested.
+
+DEBIAN_MIRROR and DEBIAN_SECURITY_MIRROR are the archives that packages are fetched from; without
+them, those that apt uses here.
+"""
+
+
 class FetchError(Exception):
     """A package could not be fetched; the text says which, and what to do."""
 
@@ -43,6 +53,8 @@ class Wanted:
         found = re.fullmatch(r"([a-z][a-z-]*?)(?:-(amd64|arm64))?", place)
         if not found or not re.fullmatch(r"[\w./+~-]*", package):
             raise FetchError(f"{text!r} is no kernel: use SUITE, SUITE-ARCH or SUITE:PACKAGE")
+        if package.endswith(".deb") and not pathlib.Path(package).is_file():
+            raise FetchError(f"{package}: no such file")
         return cls(found[1], found[2] or "amd64", package)
 
     @property

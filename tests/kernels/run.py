@@ -93,16 +93,22 @@ def add(found: report.KernelResult, suite: suites.Suite, outcome: results.Outcom
 
 def main() -> int:
     """Reads the arguments, runs, and reports."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    titles = "".join(f"  {name:12} {title}\n" for name, title in suites.TITLES.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"the suites of --tests:\n{titles}\nexamples:\n"
+        "  run.py --kernels \"bookworm trixie-arm64\" --tests \"probe conformance\"\n"
+        "  run.py --kernels bookworm:/tmp/linux-image-6.1.0-25-cloud-amd64_6.1.106-3_amd64.deb\n\n"
+        f"{packages.HELP}\n--write shows each kernel that target/kernels/results.json has; delete "
+        "its entry there\nto leave it out.")
     parser.add_argument("--kernels", default=" ".join(KERNELS), help="SUITE, SUITE-ARCH or "
                         "SUITE:PACKAGE, such as \"bookworm trixie-arm64\"; without, "
                         f"{' '.join(KERNELS)}. PACKAGE is a kernel's package in the suite, or the "
                         "path of a .deb")
-    parser.add_argument("--tests", default="", help="suites, such as \"core c\"; else all")
-    parser.add_argument("--soak", default="60s", help="time of the soak")
+    parser.add_argument("--tests", default="", help="names of suites, listed below; without, all")
+    parser.add_argument("--soak", default="60s", help="time of the soak; without, 60s")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2),
-                        help="guests at a time; each has two processors")
+                        help="guests at a time, each with two processors; without, as many as fit")
     parser.add_argument("--refresh", action="store_true", help="look for newer kernels")
     parser.add_argument("--write", action="store_true", help="write docs/platforms.md's table")
     options = parser.parse_args()

@@ -263,8 +263,10 @@ class Images(unittest.TestCase):
         self.assertEqual(wanted("bookworm-backports-arm64:linux-image-6.12.9+bpo-arm64"),
                          packages.Wanted("bookworm-backports", "arm64",
                                          "linux-image-6.12.9+bpo-arm64"))
-        self.assertEqual(wanted("sid:a/linux.deb").name, "sid-amd64-linux")
-        for text in ("", "6.1", "sid:a b", ":x"):
+        with tempfile.NamedTemporaryFile(prefix="linux", suffix=".deb", dir="/tmp") as package:
+            name = pathlib.Path(package.name).stem
+            self.assertEqual(wanted(f"sid:{package.name}").name, f"sid-amd64-{name}")
+        for text in ("", "6.1", "sid:a b", ":x", f"sid:{package.name}"):
             with self.assertRaises(packages.FetchError):
                 wanted(text)
 
