@@ -268,7 +268,7 @@ func (c *puntCounts) refusal() *Refusal {
 	}
 	then := "io-wq workers did them"
 	if routed > 0 {
-		then = fmt.Sprintf("KAIO did %d transfers", routed)
+		then = fmt.Sprintf("kaio did %d transfers", routed)
 	}
 	return &Refusal{
 		Feature: asyncDirect, Errno: errno,

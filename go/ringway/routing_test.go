@@ -147,7 +147,7 @@ func TestPuntedReadsGoToKAIO(t *testing.T) {
 			t.Errorf("depth %d: not most reads were routed, or too many tried again: %+v", depth, s)
 		}
 		refused := notAsynchronous(e)
-		if refused == nil || !strings.Contains(refused.Meaning, "KAIO did") ||
+		if refused == nil || !strings.Contains(refused.Meaning, "kaio did") ||
 			refused.Fix == "" || !errors.Is(refused, syscall.EAGAIN) {
 			t.Error(e.Explain())
 		}

@@ -31,7 +31,7 @@ use std::fmt;
 pub enum Feature {
     /// The io_uring backend: a ring, and a read through it.
     Uring,
-    /// The Linux KAIO backend: a context, and a read through it.
+    /// The Linux AIO backend: a context, and a read through it.
     Kaio,
     /// The threads backend: a thread of the pool.
     Threads,
@@ -76,9 +76,9 @@ pub enum Feature {
     RingFd,
     /// `IORING_REGISTER_PROBE`: the table of opcodes.
     OpcodeTable,
-    /// Reaping KAIO completions from the mapped ring, without a system call.
+    /// Reaping Linux AIO completions from the mapped ring, without a system call.
     KaioUserRing,
-    /// `IOCB_FLAG_RESFD`: KAIO completions signal an eventfd.
+    /// `IOCB_FLAG_RESFD`: Linux AIO completions signal an eventfd.
     KaioResFd,
     /// `IOCB_CMD_FSYNC` and `IOCB_CMD_FDSYNC`.
     KaioFsync,
@@ -94,7 +94,7 @@ impl Feature {
     const fn entry(self) -> (&'static str, Option<(u32, u32)>) {
         match self {
             Self::Uring => ("io_uring", Some((5, 1))),
-            Self::Kaio => ("Linux KAIO", None),
+            Self::Kaio => ("Linux AIO", None),
             Self::Threads => ("threads", None),
             Self::CqSize => ("CQSIZE", Some((5, 5))),
             Self::Clamp => ("CLAMP", Some((5, 6))),
@@ -116,9 +116,9 @@ impl Feature {
             Self::IoWqWorkers => ("limit on io-wq workers", Some((5, 15))),
             Self::RingFd => ("registered ring descriptor", Some((5, 18))),
             Self::OpcodeTable => ("opcode table", Some((5, 6))),
-            Self::KaioUserRing => ("KAIO completion ring in user space", None),
-            Self::KaioResFd => ("KAIO eventfd", Some((2, 6))),
-            Self::KaioFsync => ("KAIO fsync", Some((4, 18))),
+            Self::KaioUserRing => ("Linux AIO completion ring in user space", None),
+            Self::KaioResFd => ("Linux AIO eventfd", Some((2, 6))),
+            Self::KaioFsync => ("Linux AIO fsync", Some((4, 18))),
             Self::DirectIo => ("direct I/O", None),
             Self::AsyncDirect => ("asynchronous direct I/O", None),
         }
@@ -347,7 +347,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "use io_uring, or open the block device (/dev/nvme0n1) for direct I/O",
         ),
         (libc::EINVAL, Kaio) => text(
-            "the context's size is 0 or too large, or KAIO does not support the request",
+            "the context's size is 0 or too large, or Linux AIO does not support the request",
             "use fewer requests in flight",
         ),
         (libc::EINVAL, DirectIo) => text(
@@ -551,7 +551,7 @@ fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
 /// ENOSYS: the system call does not exist, or a seccomp filter pretends so.
 fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
     let (built, option) = if feature.is_kaio() {
-        ("KAIO", "CONFIG_AIO=y")
+        ("Linux AIO", "CONFIG_AIO=y")
     } else {
         ("io_uring", "CONFIG_IO_URING=y, version 5.1 or newer")
     };
@@ -595,7 +595,7 @@ fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, 
     }
 }
 
-/// EAGAIN from `io_setup`: the machine-wide limit of KAIO requests is reached.
+/// EAGAIN from `io_setup`: the machine-wide limit of Linux AIO requests is reached.
 fn explain_aio_full(limits: &Limits) -> (String, String) {
     match limits.aio_max_nr {
         Some(max) => {
@@ -612,7 +612,7 @@ fn explain_aio_full(limits: &Limits) -> (String, String) {
             )
         }
         None => (
-            "the machine's limit of KAIO requests (fs.aio-max-nr) is reached".to_owned(),
+            "the machine's limit of Linux AIO requests (fs.aio-max-nr) is reached".to_owned(),
             "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight".to_owned(),
         ),
     }

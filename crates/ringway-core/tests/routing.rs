@@ -96,7 +96,7 @@ fn punted_reads_go_to_kaio() {
             .iter()
             .find(|refusal| refusal.feature == Feature::AsyncDirect)
             .unwrap_or_else(|| panic!("{explanation}"));
-        assert!(refusal.meaning.contains("KAIO did"), "{refusal}");
+        assert!(refusal.meaning.contains("kaio did"), "{refusal}");
         assert!(!refusal.fix.is_empty());
     }
     std::fs::remove_file(path).unwrap();

@@ -398,7 +398,7 @@ fn the_explanation_names_the_system() -> io::Result<()> {
     if cfg!(any(not(target_os = "linux"), ringway_portable)) {
         let text = engine.explain().to_string();
         assert_eq!(engine.backend(), BackendKind::Threads);
-        for backend in ["io_uring", "Linux KAIO"] {
+        for backend in ["io_uring", "Linux AIO"] {
             assert!(text.contains(&format!("{backend} exists on Linux only")), "{text}");
         }
         assert!(Engine::builder().backend(BackendKind::Uring).build().is_err());

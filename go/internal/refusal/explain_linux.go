@@ -60,7 +60,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 	case syscall.ENOSYS:
 		built, option := "io_uring", "CONFIG_IO_URING=y, version 5.1 or newer"
 		if feature == KAIO {
-			built, option = "KAIO", "CONFIG_AIO=y"
+			built, option = "Linux AIO", "CONFIG_AIO=y"
 		}
 		if filtered {
 			return "a seccomp filter hides it, or the kernel was built without " + built, allow
@@ -108,7 +108,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 			"raise fs.file-max, or find the process that leaks descriptors (lsof)"
 	case syscall.EAGAIN:
 		if feature == KAIO {
-			meaning := "the machine's limit of KAIO requests (fs.aio-max-nr) is reached"
+			meaning := "the machine's limit of Linux AIO requests (fs.aio-max-nr) is reached"
 			if l.aioMaxNr != "" && l.aioNr != "" {
 				meaning = "fs.aio-max-nr is " + l.aioMaxNr + " for the whole machine, and " +
 					l.aioNr + " are in use"

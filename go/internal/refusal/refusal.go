@@ -14,7 +14,7 @@ import (
 // Names of features.
 const (
 	Uring        = "io_uring"
-	KAIO         = "Linux KAIO"
+	KAIO         = "Linux AIO"
 	Threads      = "threads"
 	IOWQWorkers  = "limit on io-wq workers"
 	DirectIO     = "direct I/O"
@@ -24,7 +24,7 @@ const (
 // Refusal is a feature that is not available: the errno, what it means on this machine, and the
 // fix.
 type Refusal struct {
-	// Feature is what was requested: io_uring, SQPOLL, Linux KAIO.
+	// Feature is what was requested: io_uring, SQPOLL, Linux AIO.
 	Feature string
 	// Errno is the error that the kernel returned.
 	Errno syscall.Errno

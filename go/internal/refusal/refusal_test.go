@@ -30,7 +30,7 @@ func TestFixDependsOnTheCause(t *testing.T) {
 		{KAIO, syscall.EPERM, limits{seccomp: "2", uringDisabled: "2"}, "seccomp filter",
 			"io_setup"},
 		{Uring, syscall.ENOSYS, limits{}, "without io_uring", "CONFIG_IO_URING"},
-		{KAIO, syscall.ENOSYS, limits{}, "without KAIO", "CONFIG_AIO"},
+		{KAIO, syscall.ENOSYS, limits{}, "without Linux AIO", "CONFIG_AIO"},
 		{Uring, syscall.ENOMEM, limits{memlock: 64 << 10}, "64 KiB", "ulimit -l"},
 		{Uring, syscall.ENOMEM, limits{memlock: 64 << 10, capabilities: capIPCLock},
 			"does not apply", "memory.max"},

@@ -380,7 +380,7 @@ fn combine(
 fn punt_note(routed: u64) -> String {
     let done_by = match routed {
         0 => "io-wq workers did them",
-        _ => "KAIO did most of the reads instead",
+        _ => "kaio did most of the reads instead",
     };
     format!(
         "io_uring could not start direct transfers without waiting (pages of the file in the page \

@@ -46,7 +46,7 @@ fn of_machine(machine: &Machine) -> Vec<String> {
         && max.saturating_sub(taken) < FEW_KAIO_REQUESTS
     {
         advice.push(format!(
-            "Raise fs.aio-max-nr before many programs use KAIO: {taken} of its {max} requests are \
+            "Raise fs.aio-max-nr before many programs use kaio: {taken} of its {max} requests are \
              in use."
         ));
     }
@@ -66,12 +66,12 @@ fn backend(machine: &Machine) -> String {
     match (&machine.uring, &machine.kaio, &machine.threads) {
         (Ok(_), _, _) => "Queues use io_uring here.",
         (Err(_), Ok(_), Ok(())) => {
-            "io_uring is refused: queues use KAIO for direct I/O and syncs, threads for the rest."
+            "io_uring is refused: queues use kaio for direct I/O and syncs, threads for the rest."
         }
         (Err(_), Ok(_), Err(_)) => {
-            "io_uring and threads are refused: only direct I/O and syncs work, on KAIO."
+            "io_uring and threads are refused: only direct I/O and syncs work, on kaio."
         }
-        (Err(_), Err(_), Ok(())) => "io_uring and KAIO are refused: queues use threads.",
+        (Err(_), Err(_), Ok(())) => "io_uring and kaio are refused: queues use threads.",
         (Err(_), Err(_), Err(_)) => "Every backend is refused: no asynchronous I/O here.",
     }
     .to_owned()
@@ -161,7 +161,7 @@ mod tests {
     fn the_backend_comes_first() {
         assert_eq!(advice(&samples::available())[0], "Queues use io_uring here.");
         assert!(
-            advice(&samples::container())[0].starts_with("io_uring is refused: queues use KAIO")
+            advice(&samples::container())[0].starts_with("io_uring is refused: queues use kaio")
         );
         assert!(advice(&samples::nothing())[0].starts_with("Every backend is refused"));
     }

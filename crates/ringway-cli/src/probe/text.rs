@@ -280,7 +280,7 @@ fn about_uring(machine: &Machine, uring: &UringSupport) -> Vec<Section> {
 }
 
 fn about_kaio(kaio: &KaioSupport) -> Section {
-    let mut section = Section::new("Linux KAIO: options");
+    let mut section = Section::new("Linux AIO: options");
     section.result("completion ring in user space", &kaio.user_ring);
     section.result("eventfd", &kaio.res_fd);
     section.result("fsync", &kaio.fsync);
@@ -370,11 +370,11 @@ mod tests {
         assert_eq!(
             section(&text, "Backends (each tested with a read)"),
             [
-                "  io_uring    refused: EPERM (Operation not permitted)",
-                "              meaning: what it means",
-                "              fix:     what to do",
-                "  Linux KAIO  available",
-                "  threads     available",
+                "  io_uring   refused: EPERM (Operation not permitted)",
+                "             meaning: what it means",
+                "             fix:     what to do",
+                "  Linux AIO  available",
+                "  threads    available",
             ]
         );
     }
@@ -383,7 +383,7 @@ mod tests {
     fn options_of_a_refused_backend_are_not_listed() {
         let text = render_text(&samples::nothing());
         assert!(!text.contains("io_uring: "), "{text}");
-        assert!(!text.contains("Linux KAIO: "), "{text}");
+        assert!(!text.contains("Linux AIO: "), "{text}");
         assert!(text.contains("  kernel.io_uring_disabled  unknown\n"), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! The trials of Linux KAIO (`io_setup(2)` and so on): a read, a sync, an eventfd, and the
+//! The trials of Linux AIO (`io_setup(2)` and so on): a read, a sync, an eventfd, and the
 //! completion ring in user space.
 
 use super::sample::{self, PAGE, Sample};

@@ -372,7 +372,7 @@ impl Routing {
         }
         let then = match self.routed {
             0 => "io-wq workers did them".to_owned(),
-            routed => format!("KAIO did {routed} reads, and io-wq workers the rest"),
+            routed => format!("kaio did {routed} reads, and io-wq workers the rest"),
         };
         Some(Refusal {
             feature: Feature::AsyncDirect,

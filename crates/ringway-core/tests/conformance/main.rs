@@ -1,4 +1,4 @@
-//! Guarantee 5: the same result on every backend. One list of cases runs on io_uring, on Linux KAIO
+//! Guarantee 5: the same result on every backend. One list of cases runs on io_uring, on Linux AIO
 //! and on threads, and through the fault-injecting backend with a plan without faults. Bytes,
 //! results and errnos must be the same. The cases of `conformance/` run here too.
 //!
