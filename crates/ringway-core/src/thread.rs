@@ -98,7 +98,7 @@ fn start(name: &'static CStr, stack_size: usize, body: Box<dyn FnOnce() + Send>)
     // SAFETY: initialized above.
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), detached) };
     let start = Box::into_raw(Box::new(Start { name, body }));
-    let mut size = stack_size;
+    let mut size = stack_size.max(4096) + min_stack(&attributes);
     let created = loop {
         let mut thread: libc::pthread_t = 0;
         // SAFETY: initialized above. A size that the system does not take leaves its default.
@@ -108,8 +108,7 @@ fn start(name: &'static CStr, stack_size: usize, body: Box<dyn FnOnce() + Send>)
         let created = unsafe {
             libc::pthread_create(&raw mut thread, attributes.as_ptr(), run, start.cast())
         };
-        // In glibc the thread-local variables of the whole program are on the stack. EINVAL if they
-        // leave no room.
+        // EINVAL if the thread-local variables leave no room, where `min_stack` does not tell.
         if created != libc::EINVAL || size >= LARGEST_STACK {
             break check(created);
         }
@@ -122,6 +121,20 @@ fn start(name: &'static CStr, stack_size: usize, body: Box<dyn FnOnce() + Send>)
         drop(unsafe { Box::from_raw(start) });
     }
     return created;
+
+    /// What the C library needs on the stack of each thread: in glibc, the thread-local variables
+    /// of the whole program.
+    fn min_stack(attributes: &MaybeUninit<libc::pthread_attr_t>) -> usize {
+        type MinStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+        // SAFETY: the name is a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        if found.is_null() {
+            return 0;
+        }
+        // SAFETY: glibc's function of this name has this type (the standard library relies on it
+        // too), and the caller has initialized the attributes.
+        unsafe { std::mem::transmute::<*mut libc::c_void, MinStack>(found)(attributes.as_ptr()) }
+    }
 
     extern "C" fn run(start: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: the box made above, which belongs to this thread alone.

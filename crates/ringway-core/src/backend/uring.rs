@@ -298,9 +298,10 @@ impl<R: Entries> Uring<R> {
         };
         this.register(settings);
         // (The kernel's thread, which submits with SQPOLL, has no other ring.)
-        if !polled && !settings.iopoll && exiting::needs_worker() {
+        if !setup.sqpoll && !setup.iopoll && exiting::needs_worker() {
             // (Without one, an operation that needs it is as likely to wait as before.)
             exiting::start_worker(&mut this.ring);
+            this.unsubmitted.0 = this.ring.submission().len();
         }
         Ok(this)
     }
@@ -913,6 +914,8 @@ impl<R: Entries> Backend for Uring<R> {
         let sqe_data = std::mem::take(&mut self.sqe_data);
         // The kernel cancels what is in flight on a ring without owners.
         drop(self);
+        // (It may release the ring much later: this is dropped then.)
+        let _closing = exiting::Closing;
         let is_released = release_pipe.is_some_and(|release_pipe| {
             loop {
                 match wait_readable([release_pipe.as_raw_fd()], Some(until)) {

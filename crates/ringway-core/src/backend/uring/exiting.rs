@@ -1,10 +1,12 @@
-//! A defect of kernels from 7.0 on: an operation that needs a worker (io-wq) may never start.
+//! A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: an operation that needs a
+//! worker (io-wq) may never start.
 //!
 //! Those kernels let a thread's workers exit when its last ring is released, some milliseconds
 //! after it was closed. An operation of a new ring may then be handed to a worker that is about to
-//! exit, and lies there until another operation for a worker comes. Seen on 7.2 in one of 60 rings
-//! that were made soon after another one was closed. So such a ring gets a worker first, which
-//! lives as long as the ring.
+//! exit, and lies there until another operation for a worker comes. Seen on an emulated 7.2 in one
+//! of 60 rings that were made soon after another one was closed. So such a ring gets a worker
+//! first. Workers belong to the thread that submits, so this helps where that is the thread that
+//! makes the queue.
 
 use super::START_WORKER;
 use io_uring::types::{SubmitArgs, Timespec};
@@ -14,8 +16,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The first kernel whose workers exit.
-const SINCE: (u32, u32) = (7, 0);
+/// The first kernel some of whose releases have workers that exit.
+const SINCE: (u32, u32) = (6, 18);
 
 /// The kernel has released a closed ring by then, if nothing was in flight on it.
 const SOON: Duration = Duration::from_secs(1);
@@ -23,8 +25,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// A worker that exits has gone by then.
 const EXITED: Duration = Duration::from_millis(20);
 
-/// How often to try.
-const TRIES: u32 = 50;
+/// How often to try. The second time is enough, unless all the workers that the thread may have are
+/// busy for other rings of it; but then they do not exit.
+const TRIES: u32 = 5;
 
 /// The time at which this process last closed a ring; 0: never.
 static LAST_CLOSED: AtomicU64 = AtomicU64::new(0);
@@ -42,7 +45,9 @@ impl Drop for Closing {
 pub(super) fn needs_worker() -> bool {
     match LAST_CLOSED.load(Ordering::Relaxed) {
         0 => false,
-        closed => now().saturating_sub(closed) < SOON.as_nanos() as u64 && exits(&release()),
+        closed => {
+            now().saturating_sub(closed) < SOON.as_nanos() as u64 && is_since(SINCE, &release())
+        }
     }
 }
 
@@ -57,7 +62,7 @@ where
     let args = SubmitArgs::new().timespec(&wait);
     let (mut pushed, mut done) = (0, 0);
     for _ in 0..TRIES {
-        if done == 0 {
+        if done == 0 && ring.submission().is_empty() {
             let nop = opcode::Nop::new().build().flags(squeue::Flags::ASYNC);
             // SAFETY: the operation refers to no memory.
             let is_pushed =
@@ -94,11 +99,11 @@ fn release() -> String {
     unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 
-/// Whether workers of this release exit.
-fn exits(release: &str) -> bool {
+/// Whether the release is of this kernel or of a later one.
+fn is_since(kernel: (u32, u32), release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= SINCE,
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= kernel,
         _ => false,
     }
 }
@@ -108,20 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_exit_from_7_0_on() {
+    fn the_kernels_whose_workers_exit() {
         for (release, expected) in [
             ("7.0.0", true),
             ("7.2.13+deb14-cloud-amd64", true),
             ("10.1", true),
-            ("6.18.5", false),
+            ("6.18.44", true),
+            ("6.17.5", false),
             ("5.10.0-46-cloud-amd64", false),
             ("", false),
             ("unknown", false),
             ("8", false),
         ] {
-            assert_eq!(exits(release), expected, "{release}");
+            assert_eq!(is_since(SINCE, release), expected, "{release}");
         }
         assert!(release().contains('.'));
+    }
+
+    #[test]
+    fn a_ring_after_another_one_needs_a_worker() {
+        drop(Closing);
+        assert_eq!(needs_worker(), is_since(SINCE, &release()));
     }
 
     #[test]
@@ -133,6 +145,15 @@ mod tests {
             assert!(start_worker(&mut ring));
             assert_eq!(ring.submission().len(), 0);
             assert_eq!(ring.completion().len(), 0);
+        }
+        // (Before 5.12 workers were no threads of the process.)
+        if is_since((5, 12), &release()) {
+            // SAFETY: the call takes no arguments and cannot fail.
+            let worker = format!("iou-wrk-{}\n", unsafe { libc::gettid() });
+            let names = std::fs::read_dir("/proc/self/task")
+                .unwrap()
+                .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+            assert!(names.into_iter().any(|name| name == worker), "no {worker}");
         }
     }
 }
