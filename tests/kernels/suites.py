@@ -96,6 +96,9 @@ EXPECTED_SKIPS = [
     Expected(ANY_CORE, "too little memory for a buffer over 4 GiB", "a guest has 6 GiB"),
     Expected("go", "no C compiler", "its test compares with the headers of the build machine"),
     Expected("go", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
+    # What a suite takes away.
+    Expected("no-uring|no-aio", "uring: io_uring refused", "the suite runs without it"),
+    Expected("no-aio", "kaio: Linux AIO refused", "the suite runs without it"),
     # What a backend does not have.
     Expected("ocaml", "only a ring can fail|kaio reads such files on threads",
              "faults of a ring on the other backends"),

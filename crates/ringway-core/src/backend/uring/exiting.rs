@@ -1,5 +1,5 @@
-//! A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: an operation that needs a
-//! worker (io-wq) may never start.
+//! A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: an operation that needs
+//! a worker (io-wq) may never start.
 //!
 //! Those kernels let a thread's workers exit when its last ring is released, some milliseconds
 //! after it was closed. An operation of a new ring may then be handed to a worker that is about to
