@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom up. Modules on one line do not use each other.
 const LAYERS: &[&[&str]] = &[
-    &["sys", "signals", "slots", "fork", "cache_hint"],
+    &["sys", "thread", "slots", "fork", "lookup", "cache_hint"],
     &["refusal", "errno", "wait", "split"],
     &["device"],
     &["buffer", "file"],
