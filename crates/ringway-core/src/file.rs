@@ -314,15 +314,21 @@ impl File {
 
     #[cold]
     fn look_up_traits(&self) -> Traits {
-        let mut traits = Traits::of(self.fd());
+        let traits = Traits::of(self.fd());
         #[cfg(ringway_linux)]
-        if traits.kind == FileKind::Device
-            && let Some(Ok(Namespace { id, block_shift, .. })) = self.namespace()
-        {
-            let kind = FileKind::Namespace { id: *id, block_shift: *block_shift };
-            traits = Traits { kind, direct: true };
-        }
+        let traits = match traits.kind {
+            FileKind::Device => self.traits_of_namespace().unwrap_or(traits),
+            _ => traits,
+        };
         self.inner.traits.set_first(traits)
+    }
+
+    /// Those of an NVMe generic device that can be used.
+    #[cfg(ringway_linux)]
+    fn traits_of_namespace(&self) -> Option<Traits> {
+        let Namespace { id, block_shift, .. } = self.namespace()?.as_ref().ok()?;
+        let kind = FileKind::Namespace { id: *id, block_shift: *block_shift };
+        Some(Traits { kind, direct: true })
     }
 
     /// The traits, if they were looked up or set before.
@@ -465,5 +471,31 @@ impl std::os::windows::io::AsHandle for File {
 impl std::os::windows::io::AsRawHandle for File {
     fn as_raw_handle(&self) -> std::os::windows::io::RawHandle {
         self.fd() as _
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traits_fit_in_a_word() {
+        for kind in [
+            FileKind::Storage,
+            FileKind::Stream,
+            FileKind::Device,
+            FileKind::Namespace { id: 1, block_shift: 9 },
+            FileKind::Namespace { id: u32::MAX, block_shift: u8::MAX },
+            FileKind::Unknown,
+        ] {
+            for direct in [false, true] {
+                let (known, traits) = (KnownTraits::default(), Traits { kind, direct });
+                assert_eq!(known.get(), None);
+                assert_eq!(known.set_first(traits), traits);
+                // The first ones stay.
+                let other = Traits { kind: FileKind::Stream, direct: !direct };
+                assert_eq!((known.set_first(other), known.get()), (traits, Some(traits)));
+            }
+        }
     }
 }
