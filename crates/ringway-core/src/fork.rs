@@ -28,6 +28,11 @@ impl OwnerProcess {
         Self { mark: mark() }
     }
 
+    /// The number of the process. It is not 0, and no ancestor has it.
+    pub(crate) fn mark(&self) -> u32 {
+        self.mark
+    }
+
     /// True in the process that made the value. One load, no system call.
     #[inline]
     pub fn is_current(&self) -> bool {

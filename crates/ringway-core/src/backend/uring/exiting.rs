@@ -9,6 +9,7 @@
 //! makes the queue.
 
 use super::START_WORKER;
+use crate::fork::OwnerProcess;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use std::ffi::CStr;
@@ -19,8 +20,8 @@ use std::time::Duration;
 /// The first kernel some of whose releases have workers that exit.
 const SINCE: (u32, u32) = (6, 18);
 
-/// The kernel has released a closed ring by then, if nothing was in flight on it.
-const SOON: Duration = Duration::from_secs(1);
+/// The kernel has released a closed ring by then, if nothing was in flight on it. In milliseconds.
+const SOON: u32 = 1000;
 
 /// A worker that exits has gone by then.
 const EXITED: Duration = Duration::from_millis(20);
@@ -29,7 +30,8 @@ const EXITED: Duration = Duration::from_millis(20);
 /// busy for other rings of it; but then they do not exit.
 const TRIES: u32 = 5;
 
-/// The time at which this process last closed a ring; 0: never.
+/// The mark of the process that last closed a ring, and the time, in the upper and the lower half;
+/// 0: none did. A forked child has the parent's value, but none of its workers.
 static LAST_CLOSED: AtomicU64 = AtomicU64::new(0);
 
 /// Notes the time at which it is dropped: a ring is closed.
@@ -37,18 +39,20 @@ pub(super) struct Closing;
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        LAST_CLOSED.store(now(), Ordering::Relaxed);
+        let mark = u64::from(OwnerProcess::current().mark());
+        LAST_CLOSED.store(mark << 32 | u64::from(now()), Ordering::Relaxed);
     }
 }
 
 /// True if a new ring of this process needs [`start_worker`].
 pub(super) fn needs_worker() -> bool {
-    match LAST_CLOSED.load(Ordering::Relaxed) {
-        0 => false,
-        closed => {
-            now().saturating_sub(closed) < SOON.as_nanos() as u64 && is_since(SINCE, &release())
-        }
-    }
+    let closed = LAST_CLOSED.load(Ordering::Relaxed);
+    is_soon_after(closed, OwnerProcess::current().mark(), now()) && is_since(SINCE, &release())
+}
+
+/// Whether the process with this mark closed a ring within [`SOON`] before this time.
+fn is_soon_after(closed: u64, mark: u32, now: u32) -> bool {
+    (closed >> 32) as u32 == mark && now.wrapping_sub(closed as u32) < SOON
 }
 
 /// Runs operations that do nothing on workers until one is done. Returns whether that is so.
@@ -79,12 +83,12 @@ where
     false
 }
 
-/// Nanoseconds of a clock that costs little and is never 0.
-fn now() -> u64 {
+/// Milliseconds of a clock that costs little. They wrap around after 49 days.
+fn now() -> u32 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes for the length of the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 + 1
+    (time.tv_sec as u32).wrapping_mul(1000).wrapping_add((time.tv_nsec / 1_000_000) as u32)
 }
 
 /// The kernel's release, such as `7.2.0-1-amd64`.
@@ -134,6 +138,12 @@ mod tests {
     fn a_ring_after_another_one_needs_a_worker() {
         drop(Closing);
         assert_eq!(needs_worker(), is_since(SINCE, &release()));
+        assert!(!is_soon_after(0, 1, 5));
+        let at = |time: u32| 2 << 32 | u64::from(time);
+        assert!(is_soon_after(at(5), 2, 5) && is_soon_after(at(5), 2, 5 + SOON - 1));
+        assert!(is_soon_after(at(u32::MAX), 2, 3));
+        assert!(!is_soon_after(at(5), 2, 5 + SOON));
+        assert!(!is_soon_after(at(5), 3, 5), "in a forked child");
     }
 
     #[test]
