@@ -28,12 +28,11 @@ use crate::device::{
     DirectIo, PathFacts, StorageKind, block_device_in_use, direct_alignment, is_nvme_generic,
 };
 use crate::refusal::{Feature, Refusal, errno_of};
+use crate::sys::kernel_release;
 use crate::thread::start_thread;
 use sample::Sample;
-use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -289,19 +288,6 @@ fn page_size() -> u64 {
     // SAFETY: sysconf returns a constant of the system and accesses no memory of this process.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(size).unwrap_or(4096)
-}
-
-fn kernel_release() -> String {
-    let mut name = MaybeUninit::<libc::utsname>::zeroed();
-    // SAFETY: uname writes C strings into `name`; if it fails, the zeroed `utsname` holds empty
-    // ones.
-    let name = unsafe {
-        libc::uname(name.as_mut_ptr());
-        name.assume_init()
-    };
-    // SAFETY: the field is a C string that ends within its array and lives until the end of this
-    // function.
-    unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

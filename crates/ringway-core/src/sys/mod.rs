@@ -85,3 +85,18 @@ pub(crate) unsafe fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
         BorrowedFd::borrow_raw(fd as _)
     }
 }
+
+/// The kernel's release, such as `6.1.0-18-amd64`.
+#[cfg(ringway_linux)]
+pub(crate) fn kernel_release() -> String {
+    let mut name = std::mem::MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: uname writes C strings into `name`; if it fails, the zeroed `utsname` holds empty
+    // ones.
+    let name = unsafe {
+        libc::uname(name.as_mut_ptr());
+        name.assume_init()
+    };
+    // SAFETY: the field is a C string that ends within its array and lives until the end of this
+    // function.
+    unsafe { std::ffi::CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
+}

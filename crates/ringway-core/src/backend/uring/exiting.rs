@@ -10,10 +10,9 @@
 
 use super::START_WORKER;
 use crate::fork::OwnerProcess;
+use crate::sys::kernel_release;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use std::ffi::CStr;
-use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -47,7 +46,8 @@ impl Drop for Closing {
 /// True if a new ring of this process needs [`start_worker`].
 pub(super) fn needs_worker() -> bool {
     let closed = LAST_CLOSED.load(Ordering::Relaxed);
-    is_soon_after(closed, OwnerProcess::current().mark(), now()) && is_since(SINCE, &release())
+    is_soon_after(closed, OwnerProcess::current().mark(), now())
+        && is_since(SINCE, &kernel_release())
 }
 
 /// Whether the process with this mark closed a ring within [`SOON`] before this time.
@@ -91,18 +91,6 @@ fn now() -> u32 {
     (time.tv_sec as u32).wrapping_mul(1000).wrapping_add((time.tv_nsec / 1_000_000) as u32)
 }
 
-/// The kernel's release, such as `7.2.0-1-amd64`.
-fn release() -> String {
-    // SAFETY: the structure is plain bytes, and the call fills it with C strings.
-    let name = unsafe {
-        let mut name: libc::utsname = mem::zeroed();
-        libc::uname(&raw mut name);
-        name
-    };
-    // SAFETY: the field is a C string that ends within its array, which outlives the reference.
-    unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
-}
-
 /// Whether the release is of this kernel or of a later one.
 fn is_since(kernel: (u32, u32), release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
@@ -131,13 +119,13 @@ mod tests {
         ] {
             assert_eq!(is_since(SINCE, release), expected, "{release}");
         }
-        assert!(release().contains('.'));
+        assert!(kernel_release().contains('.'));
     }
 
     #[test]
     fn a_ring_after_another_one_needs_a_worker() {
         drop(Closing);
-        assert_eq!(needs_worker(), is_since(SINCE, &release()));
+        assert_eq!(needs_worker(), is_since(SINCE, &kernel_release()));
         assert!(!is_soon_after(0, 1, 5));
         let at = |time: u32| 2 << 32 | u64::from(time);
         assert!(is_soon_after(at(5), 2, 5) && is_soon_after(at(5), 2, 5 + SOON - 1));
@@ -157,7 +145,7 @@ mod tests {
             assert_eq!(ring.completion().len(), 0);
         }
         // (Before 5.12 workers were no threads of the process.)
-        if is_since((5, 12), &release()) {
+        if is_since((5, 12), &kernel_release()) {
             // SAFETY: the call takes no arguments and cannot fail.
             let worker = format!("iou-wrk-{}\n", unsafe { libc::gettid() });
             let names = std::fs::read_dir("/proc/self/task")
