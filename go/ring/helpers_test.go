@@ -235,20 +235,6 @@ func tcp(t *testing.T) (client, server int) {
 	return fd(a), fd(b)
 }
 
-// olderThan reports whether the kernel is older than a version.
-func olderThan(t testing.TB, major, minor int) bool {
-	t.Helper()
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var a, b int
-	if _, err := fmt.Sscanf(string(release), "%d.%d", &a, &b); err != nil {
-		t.Fatalf("%q: %v", release, err)
-	}
-	return a < major || a == major && b < minor
-}
-
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
 	if err := r.RegisterFilesSparse(n); errors.Is(err, syscall.EINVAL) {

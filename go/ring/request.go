@@ -175,10 +175,12 @@ func (q *Request) Link() *Request { return q.modify(sqeLink) }
 func (q *Request) Hardlink() *Request { return q.modify(sqeHardlink) }
 
 // Drain makes the request a barrier (IOSQE_IO_DRAIN): it starts when all requests submitted before
-// it have completed, and requests submitted after it start when it has completed. Before Linux 6.0
-// [Ring.Close] cannot cancel requests in flight while a barrier waits. On some kernels (seen on
-// 6.12, not on 6.18) a barrier may never start if multishot requests fill the completion queue: use
-// no multishot requests on a ring with barriers.
+// it have completed, and requests submitted after it start when it has completed. Some kernels
+// (seen on 5.10, 6.1 and 6.12, not on 6.18 and 7.2) do not wait for its completion: there, requests
+// submitted after it start as soon as it has started. To hold them back, make the first of them a
+// barrier, too. Before Linux 6.0 [Ring.Close] cannot cancel requests in flight while a barrier
+// waits. On some kernels (seen on 6.12, not on 6.18) a barrier may never start if multishot
+// requests fill the completion queue: use no multishot requests on a ring with barriers.
 func (q *Request) Drain() *Request { return q.modify(sqeDrain) }
 
 // Async makes the kernel pass the request to an io-wq worker without trying it during the

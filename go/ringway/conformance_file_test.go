@@ -23,6 +23,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/ringway-io/ringway/go/ring"
@@ -104,7 +105,7 @@ var otherByFile = map[string]map[string]string{
 
 func (d *fileBinding) other(c *conformanceCase) map[string]string { return otherByFile[c.name] }
 
-func (d *fileBinding) cannot(c *conformanceCase) (why string) {
+func (d *fileBinding) cannot(_ *testing.T, c *conformanceCase) (why string) {
 	if why := notByFile[c.name]; why != "" {
 		return why
 	}
@@ -128,7 +129,6 @@ func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 		switch w[0] {
 		case "nop", "poll", "timeout", "sync_range":
 			why = "File has no " + w[0]
-		case "statx", "rename", "link", "unlink", "mkdir", "symlink":
 		case "readv", "writev":
 			if offset == "current" {
 				why = "File has no vectored transfers at its own position"
@@ -140,7 +140,9 @@ func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 			}
 			ours++
 		default:
-			ours++
+			if !isHelpers(w[0]) {
+				ours++
+			}
 		}
 		_, limit := w.get("timeout")
 		switch {
@@ -160,7 +162,21 @@ func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 	return why
 }
 
-func (d *fileBinding) omits(caseWords) string { return "" }
+func (d *fileBinding) omits(w caseWords) string {
+	if lacks(w[0]) && isHelpers(w[0]) {
+		return "not of File, and io_uring of this kernel has no " + w[0]
+	}
+	return ""
+}
+
+// isHelpers reports whether File has no method for an operation, which a ring of the test does.
+func isHelpers(kind string) bool {
+	switch kind {
+	case "statx", "rename", "link", "unlink", "mkdir", "symlink":
+		return true
+	}
+	return false
+}
 
 func (d *fileBinding) open(r *caseRun) error {
 	d.run, d.done = r, make(chan *operation, 4096)
@@ -249,10 +265,10 @@ func syscallResult(f *File, op *operation, n int, err error) int {
 func (d *fileBinding) push(ops ...*operation) error {
 	op := ops[0]
 	w := op.words
-	switch op.kind {
-	case "statx", "rename", "link", "unlink", "mkdir", "symlink":
+	switch {
+	case isHelpers(op.kind):
 		return d.useHelper(op)
-	case "open":
+	case op.kind == "open":
 		return d.openFile(op)
 	}
 	f := d.run.named(w.need("fd")).file

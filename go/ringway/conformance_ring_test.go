@@ -10,9 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/kernel"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -44,7 +47,19 @@ var notByRing = map[string]string{
 	"sockets have no offsets":                                 socketOffset,
 }
 
+// notByOldRing has cases that package ring cannot express on kernels older than a version.
+var notByOldRing = map[string]struct {
+	major, minor int
+	why          string
+}{
+	"a bad descriptor cancels the rest of a chain": {5, 19, "a bad descriptor fails a whole chain"},
+	"a barrier":        {6, 18, nextStarts},
+	"a direct barrier": {6, 18, nextStarts},
+	"a barrier that fails is still a barrier": {6, 18, nextStarts},
+}
+
 const (
+	nextStarts    = "what follows a barrier starts when that has started"
 	kernelsLinks  = "chains of the kernel continue after some failures (see Request.Link)"
 	shortEnds     = "a short transfer ends a chain of the kernel"
 	notPending    = "a ring cancels only what the kernel has; Withdraw takes back the rest"
@@ -62,8 +77,11 @@ var otherByRing = map[string]map[string]string{
 
 func (d *ringBinding) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
 
-func (d *ringBinding) cannot(c *conformanceCase) string {
+func (d *ringBinding) cannot(t *testing.T, c *conformanceCase) string {
 	if why := notByRing[c.name]; why != "" {
+		return why
+	}
+	if why := tooOld(t, c); why != "" {
 		return why
 	}
 	if _, faults := c.option("faults"); faults {
@@ -79,6 +97,48 @@ func (d *ringBinding) cannot(c *conformanceCase) string {
 		}
 	}
 	return ""
+}
+
+// tooOld returns why a ring of this kernel, but not of newer ones, cannot express a case, or "".
+func tooOld(t *testing.T, c *conformanceCase) (why string) {
+	t.Helper()
+	if old := notByOldRing[c.name]; kernel.OlderThan(t, old.major, old.minor) {
+		return fmt.Sprintf("before Linux %d.%d: %s", old.major, old.minor, old.why)
+	}
+	if c.has("cancel_all") && kernel.OlderThan(t, 6, 0) {
+		return "before Linux 6.0: nothing cancels everything"
+	}
+	c.operations(func(_ string, w caseWords) {
+		if lacks(w[0]) {
+			why = "io_uring of this kernel has no " + w[0]
+		}
+	})
+	return why
+}
+
+// later are operations that not every kernel with io_uring has.
+var later = map[string]ring.Opcode{"rename": ring.OpRenameat, "unlink": ring.OpUnlinkat,
+	"mkdir": ring.OpMkdirat, "symlink": ring.OpSymlinkat, "link": ring.OpLinkat,
+	"ftruncate": ring.OpFtruncate}
+
+// kernelProbe returns what the kernel has; nothing without io_uring.
+var kernelProbe = sync.OnceValue(func() *ring.Probe {
+	r, err := ring.New(ring.Options{})
+	if err != nil {
+		return new(ring.Probe)
+	}
+	defer r.Close()
+	probe, err := r.Probe()
+	if err != nil {
+		return new(ring.Probe)
+	}
+	return probe
+})
+
+// lacks reports whether the kernel's io_uring does not have an operation.
+func lacks(kind string) bool {
+	opcode, isLater := later[kind]
+	return isLater && !kernelProbe().Supports(opcode)
 }
 
 func (d *ringBinding) omits(w caseWords) string {

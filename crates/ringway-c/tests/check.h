@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,6 +221,17 @@ static inline int check_file(const char *path, uint64_t length, int flags)
 	fd = open(path, O_RDWR | O_CLOEXEC | flags);
 	NEED(fd >= 0 || (flags & O_DIRECT && errno == EINVAL));
 	return fd;
+}
+
+/* Whether this kernel is older than `major`.`minor`. */
+static inline int check_older_than(int major, int minor)
+{
+	struct utsname name;
+	int here[2];
+
+	NEED(uname(&name) == 0);
+	NEED(sscanf(name.release, "%d.%d", &here[0], &here[1]) == 2);
+	return here[0] < major || (here[0] == major && here[1] < minor);
 }
 
 /* Counts the open descriptors of this process. */

@@ -341,7 +341,7 @@ static int one_of(const char *allowed, int64_t answer)
 	              {"ECHILD", ECHILD},        {"EDEADLK", EDEADLK},
 	              {"ENOENT", ENOENT},        {"EIO", EIO},
 	              {"EEXIST", EEXIST},        {"ECANCELED", ECANCELED},
-	              {"EOPNOTSUPP", EOPNOTSUPP}};
+	              {"EOPNOTSUPP", EOPNOTSUPP}, {"EBUSY", EBUSY}};
 	size_t i;
 
 	for (; *allowed != '\0'; allowed += strcspn(allowed, "|"), allowed += *allowed == '|') {
@@ -364,9 +364,14 @@ static int one_of(const char *allowed, int64_t answer)
 static void check_result(const struct world *world, const char *name, const char *allowed,
                          int64_t answer)
 {
-	/* A registration needs a ring. */
-	if (strcmp(allowed, "R") == 0)
-		allowed = world->backend == RINGWAY_BACKEND_URING ? "0|EOPNOTSUPP" : "EOPNOTSUPP";
+	/* A registration needs a ring. That of a buffer needs one without operations in flight before
+	   Linux 5.19. */
+	if (strcmp(allowed, "R") == 0 && world->backend != RINGWAY_BACKEND_URING)
+		allowed = "EOPNOTSUPP";
+	else if (strcmp(allowed, "R") == 0)
+		allowed = strcmp(name, "register_buffers") == 0 && check_older_than(5, 19) ?
+		                  "0|EOPNOTSUPP|EBUSY" :
+		                  "0|EOPNOTSUPP";
 	printf("%-8s %-10s %-18s %" PRId64 "%s%s\n", ringway_backend_name(world->backend),
 	       situations[world->situation], name, answer, answer < 0 ? " " : "",
 	       answer < 0 ? strerror((int)-answer) : "");

@@ -103,10 +103,11 @@ static void transfers(struct ringway_queue *queue, int type)
 	SAME(run(queue, receive(fds[1], got + 60, 100, 0)), 70);
 	CHECK(memcmp(got, sent, 60) == 0 && memcmp(got + 60, sent, 70) == 0);
 
-	/* The data is there: the read ends within the call, on the threads too. */
+	/* The data is there: the read ends within the call, on the threads too, except on a ring of
+	   Linux 5.10. */
 	NEED(write(fds[1], sent, 10) == 10);
 	push(queue, receive(fds[0], got, 100, 0));
-	SAME(ringway_reap_into(queue, done, 1, 0, 0), 1);
+	SAME(ringway_reap_into(queue, done, 1, waits_for_data, RINGWAY_FOREVER), 1);
 	SAME(done[0].result, 10);
 
 	/* Exact, with more bytes than a socket holds. */
