@@ -67,6 +67,10 @@ type Ring struct {
 	closeWait time.Duration
 	raw       bool
 	closed    bool
+
+	seenClosed   int64            // The value of lastClosed for which nothing is left to do.
+	submitters   map[int]struct{} // Threads that have submitted to this ring since.
+	startsWorker bool             // It only keeps a worker.
 }
 
 // slot keeps a request in flight reachable. The user data of a completion names its index and
@@ -304,8 +308,16 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	}
 }
 
-// enterKernel makes the system call.
+// enterKernel makes the system call, with a worker of this thread if that is necessary.
 func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+	if submit > 0 && r.needsWorker() {
+		return r.callWithWorker(submit, wait, flags, arg)
+	}
+	return r.call(submit, wait, flags, arg)
+}
+
+// call makes the system call.
+func (r *Ring) call(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
 	var size uintptr
 	if arg != nil {
 		size = unsafe.Sizeof(*arg)
@@ -405,6 +417,7 @@ func (r *Ring) Close() error {
 		// The descriptor is closed; memory that the kernel may still write to stays mapped.
 		leaked.add(r)
 		_ = syscall.Close(r.fd)
+		r.noteClosed()
 		r.fd = -1
 		return errors.New("ring: closed with operations in flight, whose memory is leaked")
 	}
@@ -413,6 +426,7 @@ func (r *Ring) Close() error {
 	}
 	r.unmap()
 	err := syscall.Close(r.fd)
+	r.noteClosed()
 	r.fd = -1
 	r.unpinBuffers()
 	return os.NewSyscallError("close", err)

@@ -55,7 +55,8 @@ use std::time::Duration;
 /// If the kernel starts to refuse the backend's system calls while the backend is in use (because
 /// of a seccomp filter installed later, for example), the backend is closed. Operations in flight
 /// then fail with ECANCELED, whether or not they took effect; those that do not end within a second
-/// fail with EIO, and their buffers are leaked. Later operations fail with ESHUTDOWN, and
+/// fail with EIO, and their buffers are leaked (before Linux 6.0, which cannot cancel them without
+/// those calls, all do so if one of them does not end). Later operations fail with ESHUTDOWN, and
 /// [`explain`](Self::explain) gives the reason.
 ///
 /// ```

@@ -11,6 +11,7 @@ use ringway_core::{FaultStep, Late};
 use rows::{Effects, Fixture, Row};
 use std::cell::Cell;
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -170,10 +171,11 @@ fn engine(kind: BackendKind, plan: FaultPlan) -> Engine {
     builder.close_wait(Duration::from_millis(200)).build().unwrap()
 }
 
-/// A directory on the file system of this program.
+/// A directory on a disk: in TMPDIR if that is set, else on the file system of this program.
 fn scratch() -> tempfile::TempDir {
     let program = std::env::current_exe().unwrap();
-    tempfile::tempdir_in(program.parent().unwrap()).unwrap()
+    let parent = std::env::var_os("TMPDIR").map_or(program.parent().unwrap().into(), PathBuf::from);
+    tempfile::tempdir_in(parent).unwrap()
 }
 
 /// Polls a future for 10 ms. Returns its result if it completes.

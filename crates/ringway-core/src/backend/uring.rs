@@ -297,12 +297,6 @@ impl<R: Entries> Uring<R> {
             _closing: exiting::Closing,
         };
         this.register(settings);
-        // (The kernel's thread, which submits with SQPOLL, has no other ring.)
-        if !setup.sqpoll && !setup.iopoll && exiting::needs_worker() {
-            // (Without one, an operation that needs it is as likely to wait as before.)
-            exiting::start_worker(&mut this.ring);
-            this.unsubmitted.0 = this.ring.submission().len();
-        }
         Ok(this)
     }
 
@@ -396,13 +390,26 @@ impl<R: Entries> Uring<R> {
             return true;
         }
         self.system_calls += 1;
+        let worker = self.worker();
         // An error occurs again at the next enter, which reports it.
-        let _ = self.ring.submit();
+        if self.ring.submit().is_ok_and(|submitted| submitted > 0)
+            && let Some(worker) = worker
+        {
+            worker.has_submitted();
+        }
         if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
             let _ = self.ring.submitter().squeue_wait();
         }
         free(&mut self.ring) >= count
+    }
+
+    /// What a submission by this thread needs first; `None` if there is nothing to submit.
+    #[inline]
+    fn worker(&mut self) -> Option<exiting::Worker> {
+        // (The kernel's thread, which submits with SQPOLL, has no other ring.)
+        let submits = !self.ring.params().is_setup_sqpoll() && !self.ring.submission().is_empty();
+        submits.then(exiting::Worker::of_thread)
     }
 
     /// Adds an entry to the submission queue; the caller has reserved it.
@@ -582,6 +589,9 @@ impl<R: Entries> Uring<R> {
         // A ring that polls for completions spins in the kernel, and takes no timeout.
         let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         let waiting = self.ring.submission().len();
+        // (The kernel's thread, which submits with SQPOLL, has no other ring.)
+        let worker =
+            (waiting > 0 && !self.ring.params().is_setup_sqpoll()).then(exiting::Worker::of_thread);
         let submitted = match until {
             // (To such a ring, poll(2) never shows a completion.)
             Some(until) if want > 0 && !self.ring.params().is_setup_iopoll() => {
@@ -611,6 +621,9 @@ impl<R: Entries> Uring<R> {
             }
             _ => self.ring.submit_and_wait(want)?,
         };
+        if let Some(worker) = worker.filter(|_| submitted > 0) {
+            worker.has_submitted();
+        }
         self.cancelling &= submitted < waiting;
         // The kernel returns EINTR only if it submitted nothing and nothing has completed;
         // otherwise a signal shows in that it waited for less. It does not wait if it could not

@@ -107,6 +107,13 @@ pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     open(engine, &path, true)
 }
 
+/// Removes a file's pages from the page cache.
+pub fn drop_cached_pages(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
 /// Reads a page of a file of [`direct`] with at least 16 pages, and checks its content.
 pub async fn read_page(file: &File, number: u64) {
     let offset = number % 16 * PAGE as u64;

@@ -4,8 +4,8 @@ use crate::common::process::{KAIO, URING, become_ordinary, in_child, limit_memlo
 use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, available, counts, current_thread, descriptors_and_threads, direct, errno, in_fork,
-    is_cloexec, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle, scratch, skip,
-    wait_for,
+    is_cloexec, is_older_than, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle,
+    scratch, skip, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
@@ -377,11 +377,22 @@ fn a_filter_installed_later() {
             );
             for ((kind, (engine, _, file, ..)), waiting) in kinds.iter().zip(&setups).zip(waiting) {
                 let _watch = Watchdog::new(&format!("{kind} a_filter_installed_later"));
+                // Before Linux 6.0 nothing cancels the reads of a ring that is refused, and the one of
+                // the pipe does not end by itself.
+                let leaks = *kind == BackendKind::Uring && is_older_than(6, 0);
                 for number in 0..20 {
                     let buffer = AlignedBuffer::new(PAGE, PAGE);
                     let (read, buffer) = block_on(file.read_at(buffer, number % 16 * PAGE as u64));
                     let errno = read.err().map(|error| error.raw_os_error().unwrap());
-                    assert_eq!(buffer.len(), PAGE, "{kind}: the buffer was not returned");
+                    if leaks && errno == Some(libc::EIO) {
+                        assert!(number == 0 && buffer.is_empty());
+                        continue;
+                    }
+                    assert_eq!(
+                        buffer.len(),
+                        PAGE,
+                        "{kind}: the buffer of read {number} was not returned: {errno:?}"
+                    );
                     // The other backends read without those system calls.
                     let enters = *kind == BackendKind::Uring;
                     let is_stopped = matches!(errno, Some(libc::ECANCELED | libc::ESHUTDOWN));
@@ -389,7 +400,8 @@ fn a_filter_installed_later() {
                 }
                 if *kind == BackendKind::Uring {
                     let (read, buffer) = block_on(waiting);
-                    assert_eq!((errno(read), buffer.len()), (libc::ECANCELED, 64));
+                    let expected = if leaks { (libc::EIO, 0) } else { (libc::ECANCELED, 64) };
+                    assert_eq!((errno(read), buffer.len()), expected);
                     let text = engine.explain().to_string();
                     assert!(text.contains("EPERM") && text.contains("failed during use"), "{text}");
                 } else {

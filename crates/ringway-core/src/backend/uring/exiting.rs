@@ -1,18 +1,19 @@
 //! A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: an operation that needs
 //! a worker (io-wq) may never start.
 //!
-//! Those kernels let a thread's workers exit when its last ring is released, some milliseconds
-//! after it was closed. An operation of a new ring may then be handed to a worker that is about to
-//! exit, and lies there until another operation for a worker comes. Seen on an emulated 7.2 in one
-//! of 60 rings that were made soon after another one was closed. So such a ring gets a worker
-//! first. Workers belong to the thread that submits, so this helps where that is the thread that
-//! makes the queue.
+//! A thread's workers serve all rings that it submits to. Those kernels let them exit when the last
+//! of these rings is released, some milliseconds after it was closed. An operation of a new ring
+//! may then be handed to a worker that is about to exit, and lies there until another operation for
+//! a worker comes. Seen on an emulated 7.2 in one of 60 rings that were made soon after another one
+//! was closed. So a thread that submits soon after a ring was closed gets a worker first, on a ring
+//! of its own, which is closed when the thread has submitted to another one.
 
-use super::START_WORKER;
 use crate::fork::OwnerProcess;
+use crate::lookup::Lookup;
 use crate::sys::kernel_release;
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{IoUring, opcode, squeue};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -33,6 +34,14 @@ const TRIES: u32 = 5;
 /// 0: none did. A forked child has the parent's value, but none of its workers.
 static LAST_CLOSED: AtomicU64 = AtomicU64::new(0);
 
+/// Whether this kernel may have the defect.
+static IS_AFFECTED: Lookup<bool> = Lookup::new();
+
+thread_local! {
+    /// The value of [`LAST_CLOSED`] for which this thread has nothing left to do.
+    static SEEN: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Notes the time at which it is dropped: a ring is closed.
 pub(super) struct Closing;
 
@@ -43,11 +52,43 @@ impl Drop for Closing {
     }
 }
 
-/// True if a new ring of this process needs [`start_worker`].
-pub(super) fn needs_worker() -> bool {
-    let closed = LAST_CLOSED.load(Ordering::Relaxed);
-    is_soon_after(closed, OwnerProcess::current().mark(), now())
-        && is_since(SINCE, &kernel_release())
+/// Keeps a worker of the thread that made it, until the thread has submitted to another ring.
+#[must_use]
+pub(super) struct Worker {
+    /// `None` if the thread needs no worker, or can have none.
+    ring: Option<(IoUring, Closing)>,
+    closed: u64,
+}
+
+impl Worker {
+    /// Call it before a submission. It waits only if a ring was closed within a second, and only
+    /// once after each: some 0.1 ms as a rule, and 100 ms at most.
+    #[inline]
+    pub fn of_thread() -> Self {
+        let closed = LAST_CLOSED.load(Ordering::Relaxed);
+        if closed == SEEN.get() { Self { ring: None, closed } } else { Self::after(closed) }
+    }
+
+    #[cold]
+    fn after(closed: u64) -> Self {
+        let is_needed = is_soon_after(closed, OwnerProcess::current().mark(), now())
+            && *IS_AFFECTED.get_or_look_up(|| is_since(SINCE, &kernel_release()));
+        let mut ring = if is_needed { IoUring::new(2).ok() } else { None };
+        // (Without a worker, an operation that needs one is as likely to wait as before.)
+        if let Some(ring) = &mut ring {
+            start_worker(ring);
+        }
+        Self { ring: ring.map(|ring| (ring, Closing)), closed }
+    }
+
+    /// The thread has submitted to another ring, so its workers do not exit.
+    #[inline]
+    pub fn has_submitted(self) {
+        SEEN.set(self.closed);
+        if let Some((_ring, closing)) = self.ring {
+            std::mem::forget(closing);
+        }
+    }
 }
 
 /// Whether the process with this mark closed a ring within [`SOON`] before this time.
@@ -56,27 +97,19 @@ fn is_soon_after(closed: u64, mark: u32, now: u32) -> bool {
 }
 
 /// Runs operations that do nothing on workers until one is done. Returns whether that is so.
-/// Nothing else may be in flight.
-pub(super) fn start_worker<S, C>(ring: &mut IoUring<S, C>) -> bool
-where
-    S: squeue::EntryMarker,
-    C: cqueue::EntryMarker,
-{
+fn start_worker(ring: &mut IoUring) -> bool {
     let wait = Timespec::from(EXITED);
     let args = SubmitArgs::new().timespec(&wait);
-    let (mut pushed, mut done) = (0, 0);
     for _ in 0..TRIES {
-        if done == 0 && ring.submission().is_empty() {
+        if ring.submission().is_empty() {
             let nop = opcode::Nop::new().build().flags(squeue::Flags::ASYNC);
             // SAFETY: the operation refers to no memory.
-            let is_pushed =
-                unsafe { ring.submission().push(&nop.user_data(START_WORKER.0).into()) };
-            pushed += usize::from(is_pushed.is_ok());
+            let pushed = unsafe { ring.submission().push(&nop) };
+            debug_assert!(pushed.is_ok(), "the queue is empty");
         }
         // An error (ETIME, EINTR) leaves entries and completions for the next call.
         let _ = ring.submitter().submit_with_args(1, &args);
-        done += ring.completion().count();
-        if done > 0 && done == pushed {
+        if ring.completion().count() > 0 {
             return true;
         }
     }
@@ -123,9 +156,29 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_after_another_one_needs_a_worker() {
+    fn a_thread_gets_a_worker_soon_after_a_ring_was_closed() {
+        let is_affected = is_since(SINCE, &kernel_release()) && IoUring::new(2).is_ok();
         drop(Closing);
-        assert_eq!(needs_worker(), is_since(SINCE, &kernel_release()));
+        let worker = Worker::of_thread();
+        assert_eq!(worker.ring.is_some(), is_affected);
+        // It did not submit: the next time it gets one again, since that ring is closed too.
+        drop(worker);
+        let worker = Worker::of_thread();
+        assert_eq!(worker.ring.is_some(), is_affected);
+        let closed = worker.closed;
+        worker.has_submitted();
+        // (Another test may close a ring at any time.)
+        if closed == LAST_CLOSED.load(Ordering::Relaxed) {
+            let worker = Worker::of_thread();
+            assert!(worker.ring.is_none() || worker.closed != closed);
+        }
+        std::thread::spawn(move || assert!(SEEN.get() != closed, "each thread has workers"))
+            .join()
+            .unwrap();
+    }
+
+    #[test]
+    fn soon_after_a_close() {
         assert!(!is_soon_after(0, 1, 5));
         let at = |time: u32| 2 << 32 | u64::from(time);
         assert!(is_soon_after(at(5), 2, 5) && is_soon_after(at(5), 2, 5 + SOON - 1));
@@ -135,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_has_a_worker_is_as_new() {
-        let Ok(mut ring) = IoUring::new(8) else {
+    fn a_worker_starts() {
+        let Ok(mut ring) = IoUring::new(2) else {
             return println!("skipped: no io_uring");
         };
         for _ in 0..3 {

@@ -1,0 +1,120 @@
+//go:build linux
+
+package ring
+
+// A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: a request that needs an
+// io-wq worker may never start.
+//
+// A thread's workers serve all rings that it submits to. Those kernels let them exit when the last
+// of these rings is released, some milliseconds after it was closed. A request of a new ring may
+// then be handed to a worker that is about to exit, and lies there until another request for a
+// worker comes. So a thread that submits soon after a ring was closed gets a worker first, on a
+// ring of its own, which is closed when the thread has submitted to another one.
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// soon is when the kernel has released a closed ring, if nothing was in flight on it.
+	soon = time.Second
+	// workerExit is when a worker that exits has gone.
+	workerExit = 20 * time.Millisecond
+	// workerTries is how often to try. The second time is enough, unless all the workers that the
+	// thread may have are busy for other rings of it; but then they do not exit.
+	workerTries = 5
+)
+
+// lastClosed is when this process last closed a ring, since processStart; 0: never.
+var lastClosed atomic.Int64
+
+var processStart = time.Now()
+
+// noteClosed is called when the ring is closed.
+func (r *Ring) noteClosed() {
+	if !r.startsWorker {
+		lastClosed.Store(int64(time.Since(processStart)) + 1)
+	}
+}
+
+// workersExit reports whether this kernel may have the defect.
+var workersExit = sync.OnceValue(func() bool {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return true
+	}
+	return exitsSince(string(release))
+})
+
+// exitsSince reports whether a kernel is one whose releases may have the defect.
+func exitsSince(release string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return err != nil || major > 6 || major == 6 && minor >= 18
+}
+
+// needsWorker reports whether the next submission must not be made without a worker. It is the
+// whole cost for rings while none was closed lately.
+func (r *Ring) needsWorker() bool {
+	closed := lastClosed.Load()
+	if closed == r.seenClosed || r.startsWorker {
+		return false
+	}
+	if time.Since(processStart)-time.Duration(closed) < soon &&
+		r.params.flags&setupSQPoll == 0 && workersExit() {
+		return true
+	}
+	r.seenClosed = closed // No thread needs one any more.
+	return false
+}
+
+// callWithWorker makes the system call after it has started a worker of this thread.
+func (r *Ring) callWithWorker(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := syscall.Gettid()
+	if _, has := r.submitters[thread]; has {
+		return r.call(submit, wait, flags, arg)
+	}
+	worker := newWorker()
+	n, errno := r.call(submit, wait, flags, arg)
+	if errno == 0 && n > 0 {
+		if r.submitters == nil {
+			r.submitters = make(map[int]struct{})
+		}
+		r.submitters[thread] = struct{}{}
+	} else if worker != nil {
+		worker.startsWorker = false // It is the thread's last ring, so its workers exit.
+	}
+	if worker != nil {
+		_ = worker.Close()
+	}
+	return n, errno
+}
+
+// newWorker starts a worker of this thread, which has it as long as the ring is open. It returns
+// nil if that is refused; then a request that needs a worker is as likely to wait as before.
+func newWorker() *Ring {
+	r, err := New(Options{Entries: 2})
+	if err != nil {
+		return nil
+	}
+	r.startsWorker = true
+	var done [2]Completion
+	for range workerTries {
+		if r.SpaceLeft() > 0 {
+			_ = r.Push(new(Request).Nop().Async())
+		}
+		_, _ = r.SubmitAndWait(1, workerExit) // An error leaves the request for the next call.
+		if r.Reap(done[:]) > 0 {
+			break
+		}
+	}
+	return r
+}
