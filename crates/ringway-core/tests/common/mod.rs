@@ -35,15 +35,6 @@ pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnc
     assert!(printed.contains(&begun), "{test} did not run in the child");
 }
 
-/// Whether the kernel is older than this version.
-#[allow(dead_code, reason = "not every test program needs it")]
-pub fn is_older_than(major: u32, minor: u32) -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>());
-    let mut next = || numbers.next().unwrap().unwrap();
-    (next(), next()) < (major, minor)
-}
-
 pub fn is_root() -> bool {
     // SAFETY: geteuid takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }

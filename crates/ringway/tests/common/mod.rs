@@ -107,6 +107,14 @@ pub fn direct(engine: &Engine, dir: &Path, pages: usize) -> File {
     open(engine, &path, true)
 }
 
+/// Whether the kernel is older than this version.
+pub fn is_older_than(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>());
+    let mut next = || numbers.next().unwrap().unwrap();
+    (next(), next()) < (major, minor)
+}
+
 /// Removes a file's pages from the page cache.
 pub fn drop_cached_pages(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
