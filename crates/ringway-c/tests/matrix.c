@@ -364,8 +364,8 @@ static int one_of(const char *allowed, int64_t answer)
 static void check_result(const struct world *world, const char *name, const char *allowed,
                          int64_t answer)
 {
-	/* A registration needs a ring. That of a buffer needs one without operations in flight before
-	   Linux 5.19. */
+	/* A registration needs a ring. Before Linux 5.19, that of a buffer needs one without
+	   operations in flight. */
 	if (strcmp(allowed, "R") == 0 && world->backend != RINGWAY_BACKEND_URING)
 		allowed = "EOPNOTSUPP";
 	else if (strcmp(allowed, "R") == 0)

@@ -104,8 +104,8 @@ static void transfers(struct ringway_queue *queue, int type)
 	SAME(run(queue, receive(fds[1], got + 60, 100, 0)), 70);
 	CHECK(memcmp(got, sent, 60) == 0 && memcmp(got + 60, sent, 70) == 0);
 
-	/* The data is there: the read ends within the call. On the threads that needs RWF_NOWAIT for
-	   sockets. */
+	/* The data is there: the read ends within the call. On the threads that needs RWF_NOWAIT
+	   for sockets. */
 	NEED(write(fds[1], sent, 10) == 10);
 	push(queue, receive(fds[0], got, 100, 0));
 	least = ringway_get_backend(queue) != RINGWAY_BACKEND_URING && check_older_than(6, 5);

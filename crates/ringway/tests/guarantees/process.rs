@@ -377,8 +377,8 @@ fn a_filter_installed_later() {
             );
             for ((kind, (engine, _, file, ..)), waiting) in kinds.iter().zip(&setups).zip(waiting) {
                 let _watch = Watchdog::new(&format!("{kind} a_filter_installed_later"));
-                // Before Linux 6.0 nothing cancels the reads of a ring that is refused, and the one of
-                // the pipe does not end by itself.
+                // Before Linux 6.0 nothing cancels the reads of a ring that is refused, and the one
+                // of the pipe does not end by itself.
                 let leaks = *kind == BackendKind::Uring && is_older_than(6, 0);
                 for number in 0..20 {
                     let buffer = AlignedBuffer::new(PAGE, PAGE);
