@@ -228,7 +228,7 @@ test-windows: ## the tests that run on Windows, under Wine
 	@echo "passed on Windows ($$(wine --version)): $(WINDOWS_PACKAGES)"
 
 test-bindings:
-	$(MAKE) -C crates/ringway-c test
+	$(MAKE) -C crates/ringway-c -j2 -Otarget test
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
