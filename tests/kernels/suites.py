@@ -85,7 +85,7 @@ EXPECTED_SKIPS = [
     Expected("core|core-user|engine", "this kernel does not charge rings",
              "from 5.12 on, and in Debian's 5.10, their memory counts as the process's"),
     Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
-    Expected("ocaml", "no direct I/O on tmpfs", "tmpfs has it from 6.6 on", before="6.6"),
+    Expected("ocaml|c|c-user", "no direct I/O on tmpfs", "tmpfs has it from 6.6 on", before="6.6"),
     Expected("go", "is older than 5.19|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
              "what came with 5.11 to 6.0", before="6.0"),
     Expected("go", "is older than 6.0", "what came with 6.0", before="6.0"),

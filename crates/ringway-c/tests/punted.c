@@ -91,14 +91,15 @@ static void cached_pages(unsigned backend)
 	}
 	ringway_get_stats(queue, &stats, sizeof stats);
 	SAME(stats.delivered, TRANSFERS);
-	/* A queue that may choose reads such pages with Linux AIO, except now and then. */
+	/* A queue that may choose reads such pages with Linux AIO, except now and then. A read that
+	   is found to be punted may be the first one to go there. */
 	if (!check_older_than(5, 13))
 		SAME(stats.punted + stats.routed, 0);
 	else if (backend == RINGWAY_BACKEND_URING)
 		SAME(stats.punted, TRANSFERS);
 	else
-		CHECK(stats.punted > 0 && stats.routed > 0 &&
-		      stats.punted + stats.routed == TRANSFERS);
+		CHECK(stats.punted > 0 && stats.routed > 0 && stats.routed <= TRANSFERS &&
+		      stats.punted + stats.routed >= TRANSFERS);
 	SAME(ringway_destroy(&queue), 0);
 	close(buffered);
 	close(fd);
