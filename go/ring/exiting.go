@@ -8,17 +8,19 @@ package ring
 // A thread's workers serve all rings that it submits to. Those kernels let them exit when the last
 // of these rings is released, some milliseconds after it was closed. A request of a new ring may
 // then be handed to a worker that is about to exit, and lies there until another request for a
-// worker comes. So a thread that submits soon after a ring was closed gets a worker first, on a
-// ring of its own, which is closed when the thread has submitted to another one.
+// worker comes. So a thread that submits soon after a ring was closed first makes sure that it has
+// a worker.
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 	workerExit = 20 * time.Millisecond
 	// workerTries is how often to try. The second time is enough, unless all the workers that the
 	// thread may have are busy for other rings of it; but then they do not exit.
-	workerTries = 5
+	workerTries = 3
 )
 
 // lastClosed is when this process last closed a ring, since processStart; 0: never.
@@ -74,36 +76,41 @@ func (r *Ring) needsWorker() bool {
 	return false
 }
 
-// callWithWorker makes the system call after it has started a worker of this thread.
+// callWithWorker makes the system call after it has made sure that this thread has a worker.
 func (r *Ring) callWithWorker(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := syscall.Gettid()
-	if _, has := r.submitters[thread]; has {
-		return r.call(submit, wait, flags, arg)
-	}
-	worker := newWorker()
-	n, errno := r.call(submit, wait, flags, arg)
-	if errno == 0 && n > 0 {
+	if _, has := r.submitters[thread]; !has {
+		r.addSubmitter()
+		startWorker()
 		if r.submitters == nil {
 			r.submitters = make(map[int]struct{})
 		}
 		r.submitters[thread] = struct{}{}
-	} else if worker != nil {
-		worker.startsWorker = false // It is the thread's last ring, so its workers exit.
 	}
-	if worker != nil {
-		_ = worker.Close()
-	}
-	return n, errno
+	return r.call(submit, wait, flags, arg)
 }
 
-// newWorker starts a worker of this thread, which has it as long as the ring is open. It returns
-// nil if that is refused; then a request that needs a worker is as likely to wait as before.
-func newWorker() *Ring {
+// addSubmitter makes this thread one that submits to the ring, as its first submission would. It
+// then has workers, with the ring's limits, and they stay while the ring is open.
+func (r *Ring) addSubmitter() {
+	const registerRingFDs = 20
+	// That is the first thing that the kernel does when a ring is registered (Linux 5.18). There is
+	// no ring -1, so it does nothing else: EBADF.
+	nothing := struct {
+		offset, reserved uint32
+		data             uint64
+	}{math.MaxUint32, 0, math.MaxUint32}
+	_, _ = r.register(registerRingFDs, unsafe.Pointer(&nothing), 1)
+}
+
+// startWorker makes this thread's workers do something, and so starts one. Without a worker, a
+// request that needs one is as likely to wait as before.
+func startWorker() {
 	r, err := New(Options{Entries: 2})
 	if err != nil {
-		return nil
+		return
 	}
 	r.startsWorker = true
 	var done [2]Completion
@@ -116,5 +123,5 @@ func newWorker() *Ring {
 			break
 		}
 	}
-	return r
+	_ = r.Close()
 }

@@ -3,10 +3,14 @@
 package ring
 
 import (
+	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/kernel"
 )
 
 func TestKernelsWhoseWorkersExit(t *testing.T) {
@@ -52,14 +56,51 @@ func TestWorkerSoonAfterClose(t *testing.T) {
 	submit()
 }
 
-func TestNewWorker(t *testing.T) {
-	newRing(t, Options{}).Close()
-	worker := newWorker()
-	if worker == nil || worker.InFlight() != 0 {
-		t.Fatalf("%+v", worker)
+// A new thread has the workers of its ring, and the ring that starts one is gone.
+func TestAddSubmitter(t *testing.T) {
+	if kernel.OlderThan(t, 5, 18) {
+		t.Skip("skipped: a kernel that is older than 5.18 has no registered rings")
 	}
-	before := lastClosed.Load()
-	if err := worker.Close(); err != nil || lastClosed.Load() != before {
-		t.Fatal(err, lastClosed.Load(), before)
+	r := newRing(t, Options{})
+	defer r.Close()
+	if _, _, err := r.IOWQMaxWorkers(5, 6); err != nil {
+		t.Fatal(err)
+	}
+	descriptors := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := descriptors()
+	// Some of these threads are new. The others may have workers of other tests' rings.
+	const threads = 32
+	var mu sync.Mutex
+	var begun, ended sync.WaitGroup
+	begun.Add(threads)
+	limits := map[[2]uint32]int{}
+	for range threads {
+		ended.Go(func() {
+			runtime.LockOSThread() // Not unlocked: the thread ends.
+			begun.Done()
+			begun.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			r.addSubmitter()
+			startWorker()
+			files, rest, err := r.IOWQMaxWorkers(0, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			limits[[2]uint32{files, rest}]++
+		})
+	}
+	ended.Wait()
+	if limits[[2]uint32{5, 6}] == 0 {
+		t.Error("the limits are ", limits)
+	}
+	if after := descriptors(); after != before {
+		t.Error(after, " descriptors, and ", before, " before")
 	}
 }

@@ -69,8 +69,8 @@ type Ring struct {
 	closed    bool
 
 	seenClosed   int64            // The value of lastClosed for which nothing is left to do.
-	submitters   map[int]struct{} // Threads that have submitted to this ring since.
-	startsWorker bool             // It only keeps a worker.
+	submitters   map[int]struct{} // Threads whose workers do not exit while the ring is open.
+	startsWorker bool             // It only starts a worker.
 }
 
 // slot keeps a request in flight reachable. The user data of a completion names its index and
@@ -308,7 +308,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	}
 }
 
-// enterKernel makes the system call, with a worker of this thread if that is necessary.
+// enterKernel makes the system call. If necessary it starts a worker of this thread first.
 func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
 	if submit > 0 && r.needsWorker() {
 		return r.callWithWorker(submit, wait, flags, arg)

@@ -121,24 +121,24 @@ var later = map[string]ring.Opcode{"rename": ring.OpRenameat, "unlink": ring.OpU
 	"mkdir": ring.OpMkdirat, "symlink": ring.OpSymlinkat, "link": ring.OpLinkat,
 	"ftruncate": ring.OpFtruncate}
 
-// kernelProbe returns what the kernel has; nothing without io_uring.
+// kernelProbe returns what the kernel has; nil without io_uring.
 var kernelProbe = sync.OnceValue(func() *ring.Probe {
 	r, err := ring.New(ring.Options{})
 	if err != nil {
-		return new(ring.Probe)
+		return nil
 	}
 	defer r.Close()
 	probe, err := r.Probe()
 	if err != nil {
-		return new(ring.Probe)
+		return nil
 	}
 	return probe
 })
 
-// lacks reports whether the kernel's io_uring does not have an operation.
+// lacks reports whether the kernel has io_uring, but without an operation.
 func lacks(kind string) bool {
 	opcode, isLater := later[kind]
-	return isLater && !kernelProbe().Supports(opcode)
+	return isLater && kernelProbe() != nil && !kernelProbe().Supports(opcode)
 }
 
 func (d *ringBinding) omits(w caseWords) string {

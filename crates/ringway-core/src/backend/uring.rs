@@ -108,6 +108,7 @@ pub(crate) struct Uring<R: Entries> {
     system_calls: u64,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
+    submitters: exiting::Submitters,
     _closing: exiting::Closing,
 }
 
@@ -294,6 +295,7 @@ impl<R: Entries> Uring<R> {
             system_calls: 0,
             available: setup.available(),
             refusals,
+            submitters: exiting::Submitters::default(),
             _closing: exiting::Closing,
         };
         this.register(settings);
@@ -390,13 +392,10 @@ impl<R: Entries> Uring<R> {
             return true;
         }
         self.system_calls += 1;
-        let worker = self.worker();
+        let waiting = self.ring.submission().len();
+        self.prepare_submission(waiting);
         // An error occurs again at the next enter, which reports it.
-        if self.ring.submit().is_ok_and(|submitted| submitted > 0)
-            && let Some(worker) = worker
-        {
-            worker.has_submitted();
-        }
+        let _ = self.ring.submit();
         if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
             let _ = self.ring.submitter().squeue_wait();
@@ -404,12 +403,13 @@ impl<R: Entries> Uring<R> {
         free(&mut self.ring) >= count
     }
 
-    /// What a submission by this thread needs first; `None` if there is nothing to submit.
+    /// Call it before a submission of so many entries.
     #[inline]
-    fn worker(&mut self) -> Option<exiting::Worker> {
+    fn prepare_submission(&mut self, entries: usize) {
         // (The kernel's thread, which submits with SQPOLL, has no other ring.)
-        let submits = !self.ring.params().is_setup_sqpoll() && !self.ring.submission().is_empty();
-        submits.then(exiting::Worker::of_thread)
+        if entries > 0 && !self.ring.params().is_setup_sqpoll() {
+            self.submitters.prepare(self.ring.as_raw_fd());
+        }
     }
 
     /// Adds an entry to the submission queue; the caller has reserved it.
@@ -590,8 +590,7 @@ impl<R: Entries> Uring<R> {
         let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         let waiting = self.ring.submission().len();
         // (The kernel's thread, which submits with SQPOLL, has no other ring.)
-        let worker =
-            (waiting > 0 && !self.ring.params().is_setup_sqpoll()).then(exiting::Worker::of_thread);
+        self.prepare_submission(waiting);
         let submitted = match until {
             // (To such a ring, poll(2) never shows a completion.)
             Some(until) if want > 0 && !self.ring.params().is_setup_iopoll() => {
@@ -621,9 +620,6 @@ impl<R: Entries> Uring<R> {
             }
             _ => self.ring.submit_and_wait(want)?,
         };
-        if let Some(worker) = worker.filter(|_| submitted > 0) {
-            worker.has_submitted();
-        }
         self.cancelling &= submitted < waiting;
         // The kernel returns EINTR only if it submitted nothing and nothing has completed;
         // otherwise a signal shows in that it waited for less. It does not wait if it could not
