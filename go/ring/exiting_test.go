@@ -74,7 +74,7 @@ func TestAddSubmitter(t *testing.T) {
 		return len(all)
 	}
 	before := descriptors()
-	// Some of these threads are new. The others may have workers of other tests' rings.
+	// Most of these threads are new. The others may have workers of other tests' rings.
 	const threads = 32
 	var mu sync.Mutex
 	var begun, ended sync.WaitGroup
@@ -97,7 +97,7 @@ func TestAddSubmitter(t *testing.T) {
 		})
 	}
 	ended.Wait()
-	if limits[[2]uint32{5, 6}] == 0 {
+	if limits[[2]uint32{5, 6}] < threads/4 {
 		t.Error("the limits are ", limits)
 	}
 	if after := descriptors(); after != before {
