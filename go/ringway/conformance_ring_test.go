@@ -145,6 +145,9 @@ func (d *ringBinding) omits(w caseWords) string {
 	if w[0] == "sync_range" && w.number("len") > math.MaxUint32 {
 		return "the length of a sync_file_range has 32 bits in the kernel's interface"
 	}
+	if w[0] == "fadvise" && w.number("len") > math.MaxUint32 && !kernelAtLeast(6, 10) {
+		return "the length of an fadvise has 32 bits in the interface of this kernel"
+	}
 	return ""
 }
 

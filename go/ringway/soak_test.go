@@ -170,14 +170,16 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 	}
 	var counts soakCounts
 	var soakers sync.WaitGroup
-	dir, end := t.TempDir(), time.Now().Add(span)
-	for g := range 24 {
+	dir, names := t.TempDir(), make([]string, 24)
+	for g := range names {
+		names[g] = filepath.Join(dir, fmt.Sprint(g))
+		if err := os.WriteFile(names[g], make([]byte, soakPlaces*soakPlace), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := time.Now().Add(span)
+	for g, name := range names {
 		soakers.Go(func() {
-			name := filepath.Join(dir, fmt.Sprint(g))
-			if err := os.WriteFile(name, make([]byte, soakPlaces*soakPlace), 0o600); err != nil {
-				t.Error(err)
-				return
-			}
 			s := &soaker{t: t, random: rand.New(rand.NewPCG(uint64(g), 8)), counts: &counts}
 			for i := range s.may {
 				s.may[i][0] = true
