@@ -86,7 +86,8 @@ EXPECTED_SKIPS = [
              "from 5.12 on, and in Debian's 5.10, their memory counts as the process's"),
     Expected(ANY_CORE, "has no kernel.io_uring_disabled", "the sysctl is of 6.6", before="6.6"),
     Expected("ocaml|c|c-user", "no direct I/O on tmpfs", "tmpfs has it from 6.6 on", before="6.6"),
-    Expected("go|go-user", "is older than 5.1[89]|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
+    Expected("go|go-user",
+             "is older than 5.1[89]|opcode (3[5-9]|4[0-9])$|io_uring_register: invalid",
              "what came with 5.11 to 6.0", before="6.0"),
     Expected("go|go-user", "is older than 6.0", "what came with 6.0", before="6.0"),
     Expected("go|go-user", "is older than 6.4", "what came with 6.4", before="6.4"),
@@ -98,7 +99,8 @@ EXPECTED_SKIPS = [
     Expected("passthrough", "no NVMe generic devices", "they came with 5.13", before="5.13"),
     # What a guest does not have.
     Expected(ANY_CORE, "too little memory for a buffer over 4 GiB", "a guest has 6 GiB"),
-    Expected("go|go-user", "no C compiler", "its test compares with the headers of the build machine"),
+    Expected("go|go-user", "no C compiler",
+             "its test compares with the headers of the build machine"),
     Expected("go|go-user", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
     # What a suite takes away.
     Expected("no-uring|no-aio", "uring: io_uring refused", "the suite runs without it"),
