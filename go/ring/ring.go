@@ -171,7 +171,8 @@ func (r *Ring) SubmitRaw() (int, error) {
 	return n, err
 }
 
-// Submit hands the pushed requests to the kernel and does not wait for completions. It returns how
+// Submit hands the pushed requests to the kernel and does not wait for completions. (Soon after
+// another ring was closed it may wait for a worker thread: see Kernels above.) It returns how
 // many the kernel took. The kernel stops after a request that it finds invalid; the next call
 // submits the rest. With an error, which is [ErrReap], [ErrClosed] or an errno, it took none.
 //

@@ -277,4 +277,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except packages.FetchError as error:
+        sys.exit(f"guest.py: {error}")
