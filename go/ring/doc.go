@@ -80,15 +80,15 @@
 //
 // # Kernels
 //
-// The package requires Linux 5.6; on other systems it is empty, so files that import it need a build
-// constraint. From 5.11 on, waiting with a timeout is cheap. Methods that require a newer kernel
-// name it. An operation that the kernel does not know completes with EINVAL;
-// [Ring.Probe] lists the known ones. If the seccomp filter of a container refuses io_uring, [New]
-// returns EPERM or ENOSYS.
+// The package requires Linux 5.6; on other systems it is empty, so files that import it need a
+// build constraint. From 5.11 on, waiting with a timeout is cheap. Methods that require a newer
+// kernel name it. An operation that the kernel does not know completes with EINVAL; [Ring.Probe]
+// lists the known ones. If the seccomp filter of a container refuses io_uring, [New] returns EPERM
+// or ENOSYS.
 //
-// From Linux 6.18 on, the first submission of a thread to a ring takes some 0.2 ms longer, and up to
-// 60 ms where no io-wq worker can start, if another ring of the process was closed within a second:
-// otherwise the kernel might never start a request that needs a worker.
+// From Linux 6.18 on, the first submission of a thread to a ring takes some 0.2 ms longer, and up
+// to 60 ms where no io-wq worker can start, if another ring of the process was closed within a
+// second: otherwise the kernel might never start a request that needs a worker.
 //
 // Not implemented, as of Linux 6.18: large entries (SQE128, CQE32) and the passthrough commands
 // that need them, completion suppression, registered ring descriptors, restrictions and
