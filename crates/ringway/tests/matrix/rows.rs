@@ -604,10 +604,11 @@ fn streams() -> Vec<Row> {
         }
         "Writer::write_vectored" grow, |f| {
             let mut writer = f.file.writer().at(FAR);
-            check(
-                writer.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
-                "another count",
-            )?;
+            let both = [IoSlice::new(b"one"), IoSlice::new(b"two")];
+            let written = writer.write_vectored(&both).await?;
+            // (The task's allowance may end after the first one.)
+            check(matches!(written, 3 | 6), "another count")?;
+            writer.write_all(&b"onetwo"[written..]).await?;
             writer.flush().await?;
             f.has(FAR, b"onetwo")
         }
@@ -769,10 +770,11 @@ pub fn paths() -> Vec<Row> {
         }
         "AtomicFile::write_vectored" open.and(E::GROW), |f| {
             let mut file = f.engine.fs().create_atomic(f.at("text")).await?;
-            check(
-                file.write_vectored(&[IoSlice::new(b"one"), IoSlice::new(b"two")]).await? == 6,
-                "another count",
-            )?;
+            let both = [IoSlice::new(b"one"), IoSlice::new(b"two")];
+            let written = file.write_vectored(&both).await?;
+            // (The task's allowance may end after the first one.)
+            check(matches!(written, 3 | 6), "another count")?;
+            file.write_all(&b"onetwo"[written..]).await?;
             file.commit().await?;
             f.unopened("text", 6)
         }
