@@ -23,7 +23,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/ringway-io/ringway/go/ring"
@@ -105,7 +104,7 @@ var otherByFile = map[string]map[string]string{
 
 func (d *fileBinding) other(c *conformanceCase) map[string]string { return otherByFile[c.name] }
 
-func (d *fileBinding) cannot(_ *testing.T, c *conformanceCase) (why string) {
+func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 	if why := notByFile[c.name]; why != "" {
 		return why
 	}

@@ -12,7 +12,6 @@ import (
 	"math"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/kernel"
@@ -77,11 +76,11 @@ var otherByRing = map[string]map[string]string{
 
 func (d *ringBinding) other(c *conformanceCase) map[string]string { return otherByRing[c.name] }
 
-func (d *ringBinding) cannot(t *testing.T, c *conformanceCase) string {
+func (d *ringBinding) cannot(c *conformanceCase) string {
 	if why := notByRing[c.name]; why != "" {
 		return why
 	}
-	if why := tooOld(t, c); why != "" {
+	if why := tooOld(c); why != "" {
 		return why
 	}
 	if _, faults := c.option("faults"); faults {
@@ -100,12 +99,11 @@ func (d *ringBinding) cannot(t *testing.T, c *conformanceCase) string {
 }
 
 // tooOld returns why a ring of this kernel, but not of newer ones, cannot express a case, or "".
-func tooOld(t *testing.T, c *conformanceCase) (why string) {
-	t.Helper()
-	if old := notByOldRing[c.name]; kernel.OlderThan(t, old.major, old.minor) {
+func tooOld(c *conformanceCase) (why string) {
+	if old := notByOldRing[c.name]; kernel.OlderThan(old.major, old.minor) {
 		return fmt.Sprintf("before Linux %d.%d: %s", old.major, old.minor, old.why)
 	}
-	if c.has("cancel_all") && kernel.OlderThan(t, 6, 0) {
+	if c.has("cancel_all") && kernel.OlderThan(6, 0) {
 		return "before Linux 6.0: nothing cancels everything"
 	}
 	c.operations(func(_ string, w caseWords) {
@@ -145,7 +143,7 @@ func (d *ringBinding) omits(w caseWords) string {
 	if w[0] == "sync_range" && w.number("len") > math.MaxUint32 {
 		return "the length of a sync_file_range has 32 bits in the kernel's interface"
 	}
-	if w[0] == "fadvise" && w.number("len") > math.MaxUint32 && !kernelAtLeast(6, 10) {
+	if w[0] == "fadvise" && w.number("len") > math.MaxUint32 && kernel.OlderThan(6, 10) {
 		return "the length of an fadvise has 32 bits in the interface of this kernel"
 	}
 	return ""

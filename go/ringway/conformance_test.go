@@ -38,7 +38,7 @@ const caseTime = time.Minute
 // binding does the operations of a case.
 type binding interface {
 	// cannot returns why the binding cannot express a case, or "".
-	cannot(t *testing.T, c *conformanceCase) string
+	cannot(c *conformanceCase) string
 	// omits returns why the binding cannot do one operation of a case, or "". The case runs without
 	// it.
 	omits(words caseWords) string
@@ -767,7 +767,7 @@ func TestConformance(t *testing.T) {
 					continue
 				}
 				d := make()
-				if why := d.cannot(t, c); why != "" {
+				if why := d.cannot(c); why != "" {
 					reasons[why]++
 					continue
 				}
@@ -813,12 +813,12 @@ func TestConformance(t *testing.T) {
 		case ran[c.name] > 0:
 			count++
 		case listed:
-			t.Logf("nowhere: %s: %s; %s", c.name, new(ringBinding).cannot(t, c),
-				(&fileBinding{backend: BackendURing, always: true}).cannot(t, c))
+			t.Logf("nowhere: %s: %s; %s", c.name, new(ringBinding).cannot(c),
+				(&fileBinding{backend: BackendURing, always: true}).cannot(c))
 		case faults && len(testBackends) == 1:
 			t.Logf("not without queues, into which faults are injected: %s", c.name)
-		case tooOld(t, c) != "":
-			t.Logf("not on this kernel: %s: %s", c.name, tooOld(t, c))
+		case tooOld(c) != "":
+			t.Logf("not on this kernel: %s: %s", c.name, tooOld(c))
 		case !missing:
 			t.Errorf("%s: %s: has not run, and is not listed", c.file, c.name)
 		}
