@@ -12,15 +12,16 @@ package ring
 // a worker.
 
 import (
-	"fmt"
+	"errors"
 	"math"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/kernel"
 )
 
 const (
@@ -31,6 +32,8 @@ const (
 	// workerTries is how often to try. The second time is enough, unless all the workers that the
 	// thread may have are busy for other rings of it; but then they do not exit.
 	workerTries = 3
+	// maxSubmitters is the most threads that a ring remembers.
+	maxSubmitters = 64
 )
 
 // lastClosed is when this process last closed a ring, since processStart; 0: never.
@@ -46,23 +49,9 @@ func (r *Ring) noteClosed() {
 }
 
 // workersExit reports whether this kernel may have the defect.
-var workersExit = sync.OnceValue(func() bool {
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return true
-	}
-	return exitsSince(string(release))
-})
+var workersExit = sync.OnceValue(func() bool { return kernel.AtLeast(6, 18) })
 
-// exitsSince reports whether a kernel is one whose releases may have the defect.
-func exitsSince(release string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return err != nil || major > 6 || major == 6 && minor >= 18
-}
-
-// needsWorker reports whether the next submission must not be made without a worker. It is the
-// whole cost for rings while none was closed lately.
+// needsWorker reports whether a thread that has not submitted to the ring needs a worker first.
 func (r *Ring) needsWorker() bool {
 	closed := lastClosed.Load()
 	if closed == r.seenClosed || r.startsWorker {
@@ -81,11 +70,13 @@ func (r *Ring) callWithWorker(submit, wait, flags uint32, arg *geteventsArg) (in
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := syscall.Gettid()
-	if _, has := r.submitters[thread]; !has {
-		r.addSubmitter()
+	if _, has := r.submitters[thread]; !has && r.addSubmitter() {
 		startWorker()
 		if r.submitters == nil {
 			r.submitters = make(map[int]struct{})
+		}
+		if len(r.submitters) == maxSubmitters {
+			clear(r.submitters)
 		}
 		r.submitters[thread] = struct{}{}
 	}
@@ -93,8 +84,10 @@ func (r *Ring) callWithWorker(submit, wait, flags uint32, arg *geteventsArg) (in
 }
 
 // addSubmitter makes this thread one that submits to the ring, as its first submission would. It
-// then has workers, with the ring's limits, and they stay while the ring is open.
-func (r *Ring) addSubmitter() {
+// then has workers, with the ring's limits, and they stay while the ring is open. It returns
+// whether that is so: another thread's ring and a filter refuse it. (Then another ring, as the only
+// one of this thread, would make it worse.)
+func (r *Ring) addSubmitter() bool {
 	const registerRingFDs = 20
 	// That is the first thing that the kernel does when a ring is registered (Linux 5.18). There is
 	// no ring -1, so it does nothing else: EBADF.
@@ -102,7 +95,8 @@ func (r *Ring) addSubmitter() {
 		offset, reserved uint32
 		data             uint64
 	}{math.MaxUint32, 0, math.MaxUint32}
-	_, _ = r.register(registerRingFDs, unsafe.Pointer(&nothing), 1)
+	_, err := r.register(registerRingFDs, unsafe.Pointer(&nothing), 1)
+	return errors.Is(err, syscall.EBADF)
 }
 
 // startWorker makes this thread's workers do something, and so starts one. Without a worker, a

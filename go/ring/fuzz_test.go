@@ -84,7 +84,7 @@ func (m *machine) open(options byte) {
 	}
 	m.ring = r
 	m.barriers, m.multi = r.cancelNow(), true
-	if kernel.OlderThan(6, 18) {
+	if !kernel.AtLeast(6, 18) {
 		// One kind of requests or the other.
 		m.barriers = m.barriers && options&32 != 0
 		m.multi = !m.barriers

@@ -100,10 +100,10 @@ func (d *ringBinding) cannot(c *conformanceCase) string {
 
 // tooOld returns why a ring of this kernel, but not of newer ones, cannot express a case, or "".
 func tooOld(c *conformanceCase) (why string) {
-	if old := notByOldRing[c.name]; kernel.OlderThan(old.major, old.minor) {
+	if old := notByOldRing[c.name]; !kernel.AtLeast(old.major, old.minor) {
 		return fmt.Sprintf("before Linux %d.%d: %s", old.major, old.minor, old.why)
 	}
-	if c.has("cancel_all") && kernel.OlderThan(6, 0) {
+	if c.has("cancel_all") && !kernel.AtLeast(6, 0) {
 		return "before Linux 6.0: nothing cancels everything"
 	}
 	c.operations(func(_ string, w caseWords) {
@@ -143,7 +143,7 @@ func (d *ringBinding) omits(w caseWords) string {
 	if w[0] == "sync_range" && w.number("len") > math.MaxUint32 {
 		return "the length of a sync_file_range has 32 bits in the kernel's interface"
 	}
-	if w[0] == "fadvise" && w.number("len") > math.MaxUint32 && kernel.OlderThan(6, 10) {
+	if w[0] == "fadvise" && w.number("len") > math.MaxUint32 && !kernel.AtLeast(6, 10) {
 		return "the length of an fadvise has 32 bits in the interface of this kernel"
 	}
 	return ""

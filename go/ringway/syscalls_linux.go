@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"github.com/ringway-io/ringway/go/internal/race"
+
+	"github.com/ringway-io/ringway/go/internal/kernel"
 )
 
 // openFile is os.OpenFile, with Direct among the flags.
@@ -122,29 +124,7 @@ func readCached(fd int, p []byte, off int64) (n int, ok bool) {
 
 // cachedReads reports whether RWF_NOWAIT works: before kernel 5.11 it may return 0 where the file
 // does not end.
-var cachedReads = kernelAtLeast(5, 11)
-
-func kernelAtLeast(major, minor int) bool {
-	var name syscall.Utsname
-	if syscall.Uname(&name) != nil {
-		return false
-	}
-	var release strings.Builder
-	for _, c := range name.Release {
-		if c == 0 {
-			break
-		}
-		release.WriteByte(byte(c))
-	}
-	first, rest, _ := strings.Cut(release.String(), ".")
-	second, _, _ := strings.Cut(rest, ".")
-	if end := strings.IndexFunc(second, func(c rune) bool { return c < '0' || c > '9' }); end >= 0 {
-		second = second[:end]
-	}
-	a, _ := strconv.Atoi(first)
-	b, _ := strconv.Atoi(second)
-	return a > major || a == major && b >= minor
-}
+var cachedReads = kernel.AtLeast(5, 11)
 
 // blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
 // file.

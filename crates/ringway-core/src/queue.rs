@@ -198,7 +198,9 @@ impl Queue {
     /// Submits the pushed operations, waits until at least `at_least` completions are there, and
     /// returns all of them.
     ///
-    /// With 0 it does not wait. It never waits for more operations than are in flight, so with none
+    /// With 0 it does not wait (except, from Linux 6.18 on, for a worker of the kernel: up to 60
+    /// ms, if this thread submits to the queue for the first time and another queue was closed
+    /// within a second). It never waits for more operations than are in flight, so with none
     /// in flight it returns at once. Completions come in no particular order except that of chains
     /// and barriers. Completions that the caller does not take from the iterator stay for the next
     /// call. A signal does not end the wait, unless the queue is

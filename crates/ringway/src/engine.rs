@@ -185,7 +185,8 @@ impl Engine {
     }
 
     /// Submits pending operations, picks up completions, and wakes their futures. Returns the
-    /// number of futures woken. Does not block.
+    /// number of futures woken. Does not block (except for a worker of the kernel soon after
+    /// another engine was closed, as a queue of `ringway-core` does).
     ///
     /// Any thread may call it on any engine. Only engines with [`Reaping::Manual`] need it.
     pub fn reap(&self) -> usize {

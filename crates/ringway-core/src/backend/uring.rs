@@ -589,7 +589,6 @@ impl<R: Entries> Uring<R> {
         // A ring that polls for completions spins in the kernel, and takes no timeout.
         let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
         let waiting = self.ring.submission().len();
-        // (The kernel's thread, which submits with SQPOLL, has no other ring.)
         self.prepare_submission(waiting);
         let submitted = match until {
             // (To such a ring, poll(2) never shows a completion.)

@@ -14,6 +14,7 @@ use crate::sys::kernel_release;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use std::cell::Cell;
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -87,8 +88,8 @@ impl Submitters {
         if !self.safe.contains(&thread)
             && is_soon_after(closed, OwnerProcess::current().mark(), now())
             && *IS_AFFECTED.get_or_look_up(|| is_since(SINCE, &kernel_release()))
+            && add_submitter(ring)
         {
-            add_submitter(ring);
             // (Without a worker, an operation that needs one is as likely to wait as before.)
             if let Ok(mut other) = IoUring::new(2) {
                 start_worker(&mut other);
@@ -103,8 +104,10 @@ impl Submitters {
 }
 
 /// Makes this thread one that submits to the ring, as its first submission would. It then has
-/// workers, with the ring's limits, and they stay while the ring is open.
-fn add_submitter(ring: RawFd) {
+/// workers, with the ring's limits, and they stay while the ring is open. Returns whether that is
+/// so: another thread's ring and a filter refuse it. (Then another ring, as the only one of this
+/// thread, would make it worse.)
+fn add_submitter(ring: RawFd) -> bool {
     /// `struct io_uring_rsrc_update`.
     #[repr(C)]
     struct Update {
@@ -117,15 +120,16 @@ fn add_submitter(ring: RawFd) {
     // ring -1, so it does nothing else: EBADF.
     let nothing = Update { offset: u32::MAX, reserved: 0, data: u64::from(u32::MAX) };
     // SAFETY: the kernel reads one `Update`.
-    unsafe {
+    let done = unsafe {
         libc::syscall(
             libc::SYS_io_uring_register,
             ring,
             IORING_REGISTER_RING_FDS,
             &raw const nothing,
             1,
-        );
-    }
+        )
+    };
+    done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)
 }
 
 /// Whether the process with this mark closed a ring within [`SOON`] before this time.
@@ -245,11 +249,27 @@ mod tests {
         ring.submitter().register_iowq_max_workers(&mut [5, 6]).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                add_submitter(ring.as_raw_fd());
+                assert!(add_submitter(ring.as_raw_fd()));
                 start_worker(&mut IoUring::new(2).unwrap());
                 let mut limits = [0, 0];
                 ring.submitter().register_iowq_max_workers(&mut limits).unwrap();
                 assert_eq!(limits, [5, 6]);
+            });
+        });
+    }
+
+    #[test]
+    fn a_ring_of_another_thread_gets_no_submitter() {
+        let built: Result<IoUring, _> = IoUring::builder().setup_single_issuer().build(2);
+        let Ok(ring) = built else {
+            return println!("skipped: no io_uring with one issuer");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut submitters = Submitters::default();
+                drop(Closing);
+                submitters.prepare(ring.as_raw_fd());
+                assert!(!add_submitter(ring.as_raw_fd()) && submitters.safe.is_empty());
             });
         });
     }
