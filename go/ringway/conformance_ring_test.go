@@ -55,6 +55,7 @@ var notByOldRing = map[string]struct {
 	"a barrier":        {6, 18, nextStarts},
 	"a direct barrier": {6, 18, nextStarts},
 	"a barrier that fails is still a barrier": {6, 18, nextStarts},
+	"a barrier waits for earlier operations":  {6, 18, nextStarts},
 }
 
 const (

@@ -32,6 +32,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "kernels"
 QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 GIB = 1 << 30
+# The memory of a guest, in MiB.
+MEMORY = 6144
 
 
 @dataclasses.dataclass
@@ -164,7 +166,7 @@ class Guest:
     """A running guest. Iterating yields its commands as they end."""
 
     def __init__(self, kernel: packages.Kernel, archive: initramfs.Archive,
-                 commands: list[Command], *, memory: int = 6144, append: str = "",
+                 commands: list[Command], *, memory: int = MEMORY, append: str = "",
                  environment: dict[str, str] | None = None):
         self.kernel, self.archive, self.commands = kernel, archive, commands
         self.memory, self.append = memory, append
@@ -246,7 +248,8 @@ def main() -> int:
                         "or the path of a .deb")
     parser.add_argument("--add", action="append", default=[], metavar="FILE[:PATH]",
                         help="a file or directory for the guest, in /bin if no PATH is given")
-    parser.add_argument("--memory", type=int, default=6144, help="in MiB; without, 6144")
+    parser.add_argument("--memory", type=int, default=MEMORY,
+                        help=f"in MiB; without, {MEMORY}")
     parser.add_argument("--seconds", type=int, default=600,
                         help="the command's time limit; without, 600")
     parser.add_argument("--append", default="", help="more words for the kernel's command line")

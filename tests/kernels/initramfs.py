@@ -66,6 +66,8 @@ test ! -e /dev/vda || { mkfs.ext4 -q -F /dev/vda && mount /dev/vda /virtio && ch
 export TMPDIR=/disk
 # As on most machines; the kernel's own limit is 1024.
 ulimit -n 65536
+# As on most machines; kernels before 5.16 lend an ordinary user 64 KiB.
+ulimit -l 8192
 mkfifo /run/output
 for command in /commands/*; do
     name=${command#/commands/}

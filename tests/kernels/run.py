@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -91,6 +92,13 @@ def add(found: report.KernelResult, suite: suites.Suite, outcome: results.Outcom
             report.merge(RESULTS, found, suite.name)
 
 
+def guests_that_fit() -> int:
+    """How many guests this machine's processors and free memory have room for; one at least."""
+    known = pathlib.Path("/proc/meminfo").read_text()
+    available = int(re.search(r"^MemAvailable: +(\d+) kB$", known, re.MULTILINE)[1])
+    return max(1, min((os.cpu_count() or 2) // 2, available // (guest.MEMORY << 10)))
+
+
 def main() -> int:
     """Reads the arguments, runs, and reports."""
     titles = "".join(f"  {name:12} {title}\n" for name, title in suites.TITLES.items())
@@ -107,8 +115,9 @@ def main() -> int:
                         "path of a .deb")
     parser.add_argument("--tests", default="", help="names of suites, listed below; without, all")
     parser.add_argument("--soak", default="60s", help="time of the soak; without, 60s")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2),
-                        help="guests at a time, each with two processors; without, as many as fit")
+    parser.add_argument("--jobs", type=int, default=guests_that_fit(),
+                        help="guests at a time, each with two processors and "
+                        f"{guest.MEMORY} MiB; without, as many as fit")
     parser.add_argument("--refresh", action="store_true", help="look for newer kernels")
     parser.add_argument("--write", action="store_true", help="write docs/platforms.md's table")
     options = parser.parse_args()
@@ -119,13 +128,14 @@ def main() -> int:
     began = time.monotonic()
     logs = guest.CACHE / "logs"
     made = {}
+    # (First what a wrong name or a mirror can refuse, then what takes long.)
+    kernels = [packages.fetch(wanted, guest.CACHE, options.refresh) for wanted in chosen]
     for wanted in chosen:
         if wanted.arch not in made:
             made[wanted.arch] = suites.all_suites(wanted.arch, options.tests.split(), options.soak)
     found: list[report.KernelResult] = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        tasks = [pool.submit(run_kernel, packages.fetch(wanted, guest.CACHE, options.refresh),
-                             made[wanted.arch], logs) for wanted in chosen]
+        tasks = [pool.submit(run_kernel, kernel, made[kernel.arch], logs) for kernel in kernels]
         for task in tasks:
             found.append(task.result())
     ran = {suite.name for list_ in made.values() for suite in list_}

@@ -91,6 +91,7 @@ EXPECTED_SKIPS = [
              "what came with 5.11 to 6.0", before="6.0"),
     Expected("go|go-user", "is older than 6.0", "what came with 6.0", before="6.0"),
     Expected("go|go-user", "is older than 6.4", "what came with 6.4", before="6.4"),
+    Expected("go|go-user", "opcode 49$", "what came with 6.7", before="6.7"),
     Expected("go|go-user", "opcode 5[0-9]$", "what came with 6.5 to 6.11", before="6.12"),
     Expected("go|go-user", "this file system has no direct I/O",
              "the test program is in memory: tmpfs has it from 6.6 on", before="6.6"),
@@ -100,6 +101,8 @@ EXPECTED_SKIPS = [
     # What a guest does not have.
     Expected(ANY_CORE, "too little memory for (a buffer over 4 GiB|4 GiB of fixed buffers)",
              "a guest has 6 GiB"),
+    Expected("core", "needs direct I/O and a device without polling", "its NVMe disk has a queue "
+             "for polling"),
     Expected("go|go-user", "no C compiler",
              "its test compares with the headers of the build machine"),
     Expected("go|go-user", "RINGWAY_LONG is not set", "takes ten minutes on a real machine"),
@@ -113,6 +116,7 @@ EXPECTED_SKIPS = [
     Expected("ocaml", "OCaml 4 has one domain", "domains are of OCaml 5"),
     # What an ordinary user may not do.
     Expected("core-user", "only root may", "the suite runs as a user"),
+    Expected("go-user", "only root (mounts|has loop devices)", "the suite runs as a user"),
     # Tests that run on demand.
     Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
     Expected("engine", "kaio: injected faults do not reach buffered writes",

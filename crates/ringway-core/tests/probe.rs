@@ -87,8 +87,8 @@ fn unrestricted() {
 #[test]
 fn an_ordinary_user() {
     in_child("an_ordinary_user", || {
-        become_ordinary();
         limit_memlock(1 << 20);
+        become_ordinary();
         let machine = machine();
         assert_ne!(machine.uid, 0);
         assert_eq!(machine.threads, Ok(()));
@@ -109,8 +109,8 @@ fn an_ordinary_user() {
 #[test]
 fn as_many_rings_as_predicted() {
     in_child("as_many_rings_as_predicted", || {
-        become_ordinary();
         limit_memlock(1 << 20);
+        become_ordinary();
         let machine = machine();
         if uring_of(&machine).is_none() {
             return;

@@ -39,7 +39,7 @@ pub fn buffers(world: &World) {
     let other = Arena::new(4096, 4);
     for file in world.files("fixed", &pattern(0, 16 * 16384)) {
         let mut queue = world.queue();
-        let registered = queue.register_arena(&arena);
+        let registered = world.register(|| queue.register_arena(&arena));
         let available = expect(world, &queue, Feature::FixedBuffers, registered);
         assert_eq!(queue.register_arena(&arena).is_ok(), available, "twice is once");
         let _ = queue.register_arena(&other);
@@ -127,7 +127,7 @@ pub fn buffers_while_operations_are_in_flight(world: &World) {
     let mut queue = world.queue();
     // The ring polls for the threads now.
     assert_eq!(queue.one(op::blocking(|| {})).result, Ok(0));
-    queue.register_arena(&arenas[0]).unwrap();
+    world.register(|| queue.register_arena(&arenas[0])).unwrap();
     queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(1)).unwrap();
     queue.submit().unwrap();
     match queue.register_arena(&arenas[1]) {
@@ -158,8 +158,8 @@ pub fn buffers_while_operations_are_in_flight(world: &World) {
     crate::world::write_all(&writer, b"1");
     assert_eq!(queue.rest()[&1], Ok(1));
     // Nothing is in flight: the other arenas are registered next to the first.
-    queue.register_arena(&arenas[1]).unwrap();
-    queue.register_arena(&arenas[2]).unwrap();
+    world.register(|| queue.register_arena(&arenas[1])).unwrap();
+    world.register(|| queue.register_arena(&arenas[2])).unwrap();
     check(&mut queue, 0);
 }
 
@@ -170,7 +170,7 @@ pub fn sixty_four_buffers(world: &World) {
     let mut queue = world.queue();
     let arenas: Vec<Arena> = (0..65).map(|_| Arena::new(4096, 1)).collect();
     for arena in &arenas[..64] {
-        queue.register_arena(arena).unwrap();
+        world.register(|| queue.register_arena(arena)).unwrap();
     }
     let refusal = queue.register_arena(&arenas[64]).unwrap_err();
     assert_eq!((refusal.feature, refusal.errno), (Feature::FixedBuffers, libc::ENOSPC));

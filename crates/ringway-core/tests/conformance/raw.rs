@@ -66,7 +66,7 @@ pub fn registered_memory(world: &World) {
         let refused = unsafe { queue.register_memory(&empty) }.unwrap_err();
         assert_eq!((refused.feature, refused.errno), (Feature::FixedBuffers, libc::EINVAL));
         // SAFETY: as above.
-        match unsafe { queue.register_memory(&memory) } {
+        match world.register(|| unsafe { queue.register_memory(&memory) }) {
             Ok(()) => assert_eq!(world.kind, BackendKind::Uring),
             Err(refusal) if world.kind == BackendKind::Uring => {
                 assert!(world.little_memory && refusal.errno == libc::ENOMEM, "{refusal}");

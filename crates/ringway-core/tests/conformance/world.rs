@@ -3,7 +3,7 @@
 
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, BuildError, Completion, FaultPlan, File, OpenOptions,
-    Operation, Options, Queue,
+    Operation, Options, Queue, Refusal,
 };
 use std::collections::BTreeMap;
 use std::env;
@@ -67,6 +67,27 @@ impl World {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Registers buffers. Where enough may be locked, ENOMEM is of the rings of earlier cases: the
+    /// kernel returns their memory late.
+    pub fn register(
+        &self,
+        mut register: impl FnMut() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match register() {
+                Err(refusal)
+                    if !self.little_memory
+                        && refusal.errno == libc::ENOMEM
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                registered => return registered,
             }
         }
     }
