@@ -24,10 +24,10 @@ PARAMETERS = {"nvme": "poll_queues=1"}
 TOOLS = ["busybox-static", "e2fsprogs", "xfsprogs", "util-linux", "mount", "dmsetup", "libstdc++6"]
 
 
-HELP = """A .deb must hold the kernel's image and, unless they are built in, its modules for NVMe
-and ext4, as the linux-image packages of Debian up to 13 do; SUITE then only names the results and
-the architecture. Debian's snapshot archive has older packages. Kernels that are packaged as RPM
-cannot be tested.
+HELP = """One .deb, or several joined by commas, must hold the kernel's image and, unless they are
+built in, its modules for NVMe and ext4: the linux-image package of Debian up to 13, or Ubuntu's
+linux-image-unsigned and linux-modules. SUITE then only names the results and the architecture.
+Debian's snapshot archive has older packages. Kernels that are packaged as RPM cannot be tested.
 
 DEBIAN_MIRROR and DEBIAN_SECURITY_MIRROR are the archives that packages are fetched from; without
 them, those that apt uses here.
@@ -40,7 +40,7 @@ class FetchError(Exception):
 
 @dataclasses.dataclass
 class Wanted:
-    """A kernel to fetch: the newest cloud kernel of a suite, or a package of its own."""
+    """A kernel to fetch: the newest cloud kernel of a suite, or packages of its own."""
 
     suite: str
     arch: str = "amd64"
@@ -48,19 +48,23 @@ class Wanted:
 
     @classmethod
     def parse(cls, text: str) -> "Wanted":
-        """Reads `SUITE[-ARCH][:PACKAGE]`. PACKAGE is a name in the suite or the path of a .deb."""
+        """Reads `SUITE[-ARCH][:PACKAGE]`. PACKAGE is a name in the suite or paths of .deb."""
         place, _, package = text.partition(":")
         found = re.fullmatch(r"([a-z][a-z-]*?)(?:-(amd64|arm64))?", place)
-        if not found or not re.fullmatch(r"[\w./+~-]*", package):
+        if not found or not re.fullmatch(r"[\w./+~,-]*", package):
             raise FetchError(f"{text!r} is no kernel: use SUITE, SUITE-ARCH or SUITE:PACKAGE")
-        if package.endswith(".deb") and not pathlib.Path(package).is_file():
-            raise FetchError(f"{package}: no such file")
+        for file in package.split(",") if package.endswith(".deb") else []:
+            if not file.endswith(".deb") or not pathlib.Path(file).is_file():
+                raise FetchError(f"{file}: no such .deb")
         return cls(found[1], found[2] or "amd64", package)
 
     @property
     def name(self) -> str:
         """The name of its results and of its directories."""
-        package = pathlib.Path(self.package).name.removesuffix(".deb")
+        package = pathlib.Path(self.package.split(",")[0]).name
+        # The files of packages are named NAME_VERSION_ARCH.deb.
+        found = re.fullmatch(r"[^_]+_([^_]+)_[^_]+[.]deb", package)
+        package = found[1] if found else package.removesuffix(".deb")
         return f"{self.suite}-{self.arch}" + (f"-{package}" if package else "")
 
 
@@ -198,7 +202,14 @@ def module_name(file: pathlib.Path) -> str:
 def module_bytes(file: pathlib.Path) -> bytes:
     """A module, decompressed."""
     data = file.read_bytes()
-    return lzma.decompress(data) if file.suffix == ".xz" else data
+    match file.suffix:
+        case ".xz":
+            return lzma.decompress(data)
+        case ".zst":
+            # (Python has it from 3.14 on.)
+            return subprocess.run(["zstd", "-dc"], input=data, capture_output=True,
+                                  check=True).stdout
+    return data
 
 
 def dependencies(data: bytes) -> list[str]:
@@ -234,9 +245,8 @@ def fetch(wanted: Wanted, cache: pathlib.Path, refresh: bool = False) -> Kernel:
         apt = fresh(wanted.suite, wanted.arch, root)
         package = wanted.package or f"linux-image-cloud-{wanted.arch}"
         if package.endswith(".deb"):
-            # Its modules are in it; newer kernels have them in packages that it depends on.
-            version = deb_version(pathlib.Path(package))
-            needed = [package]
+            needed = package.split(",")
+            version = deb_version(pathlib.Path(needed[0]))
         else:
             apt.update()
             version = apt.record(package)["Version"]

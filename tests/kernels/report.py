@@ -49,6 +49,12 @@ class KernelResult:
     wanted: list[str] = dataclasses.field(default_factory=list)
     probe: dict = dataclasses.field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """Its name and version; the name of a package's kernel ends with the version."""
+        known = not self.version or self.name.endswith(f"-{self.version}")
+        return self.name if known else f"{self.name} {self.version}"
+
 
 def reasons(outcome: Outcome) -> str:
     """Why a program failed."""
@@ -58,7 +64,7 @@ def reasons(outcome: Outcome) -> str:
 
 def line(kernel: KernelResult, name: str, outcomes: list[Outcome]) -> str:
     """The line of a suite on a kernel."""
-    return (f"{kernel.name} {kernel.version}  {name}: {cell(outcomes)}, "
+    return (f"{kernel.title}  {name}: {cell(outcomes)}, "
             f"{sum(outcome.seconds for outcome in outcomes):.0f} s")
 
 
@@ -80,14 +86,14 @@ def markdown(rows: list[list[str]]) -> str:
 
 def table(found: list[KernelResult], titles: dict[str, str]) -> str:
     """What was run: a row for each suite, a column for each kernel."""
-    return markdown([["suite", *(f"{kernel.name} {kernel.version}".strip() for kernel in found)], *(
+    return markdown([["suite", *(kernel.title for kernel in found)], *(
         [title, *(cell(kernel.suites[name]) if name in kernel.suites else "not run"
                   for kernel in found)] for name, title in titles.items())])
 
 
 def available(found: list[KernelResult]) -> str:
     """What each kernel has: a row for each feature, a column for each kernel."""
-    rows = [["feature", *(f"{kernel.name} {kernel.version}".strip() for kernel in found), "else"]]
+    rows = [["feature", *(kernel.title for kernel in found), "else"]]
     for title, path, fallback in FEATURES:
         rows.append([title, *(has(kernel.probe, path) for kernel in found), fallback])
     return markdown(rows)

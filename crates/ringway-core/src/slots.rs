@@ -27,6 +27,22 @@ impl Token {
         Self((number as u64) << 24 | MAX_SLOTS as u64)
     }
 
+    /// This internal token with a number of 32 bits, such as that of a slot.
+    pub fn with_number(self, number: u32) -> Self {
+        debug_assert!(self.is_internal() && self.number() == 0);
+        Self(u64::from(number) << 32 | self.0)
+    }
+
+    /// The number of [`with_number`](Self::with_number).
+    pub fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The token before [`with_number`](Self::with_number).
+    pub fn without_number(self) -> Self {
+        Self(self.0 & 0xffff_ffff)
+    }
+
     pub fn is_internal(self) -> bool {
         self.index() == MAX_SLOTS
     }
@@ -301,6 +317,9 @@ mod tests {
         assert!(!token.is_internal());
         assert!(Token::internal(3).is_internal());
         assert_eq!(Token::internal(3).key(), None);
+        let numbered = Token::internal(3).with_number(0xab_cdef);
+        assert!(numbered.is_internal() && numbered != Token::internal(3));
+        assert_eq!((numbered.number(), numbered.without_number()), (0xab_cdef, Token::internal(3)));
     }
 
     /// Moves the value out.

@@ -40,7 +40,7 @@ pub struct Faults {
     pub short: u16,
     /// [`FaultPlan::errors`]
     pub errors: u16,
-    /// [`FaultPlan::retryable`]
+    /// [`FaultPlan::retryable`] and [`FaultPlan::missed_cancels`]
     pub retryable: u16,
     /// [`FaultPlan::delay`]
     pub delay: u16,
@@ -62,6 +62,7 @@ impl Faults {
             .reorder(self.reorder)
             .starve(self.starve)
             .sync_errors(self.sync_errors)
+            .missed_cancels(self.retryable)
     }
 }
 

@@ -88,14 +88,16 @@ pub(crate) struct Faulty {
     steps: Steps,
     /// Decides the faults of jobs, in the order in which they are pushed.
     fault_rng: Random,
-    /// Decides the order of events. Separate from `fault_rng`, since how many events come together
-    /// depends on time.
+    /// Decides the order of events, and which cancels miss. Separate from `fault_rng`, since how
+    /// many events come together, and which cancels find something, depends on time.
     order_rng: Random,
     /// Jobs of the inner backend that are not completed.
     in_inner: usize,
     /// Those of them whose event is delayed or changed.
     pending_faults: HashMap<Token, PendingFault>,
     delayed: Vec<DelayedEvent>,
+    /// Jobs that a cancel did not find.
+    missed: Vec<Token>,
     /// When the last job was pushed or the last event returned.
     last_activity: Instant,
     /// Events of the inner backend that are not processed yet.
@@ -117,6 +119,7 @@ impl Faulty {
             in_inner: 0,
             pending_faults: HashMap::new(),
             delayed: Vec::new(),
+            missed: Vec::new(),
             last_activity: Instant::now(),
             inner_events: Vec::new(),
             signal: Signal::new()?,
@@ -194,10 +197,10 @@ impl Faulty {
         }
     }
 
-    /// Makes the descriptor readable while delayed events exist that need no cancel.
+    /// Makes the descriptor readable while there are events that need no cancel.
     fn signal_if_delayed(&mut self) {
         let is_due = |delayed: &DelayedEvent| delayed.late != Late::Forever;
-        if self.signal.is_polled() && self.delayed.iter().any(is_due) {
+        if self.signal.is_polled() && (!self.missed.is_empty() || self.delayed.iter().any(is_due)) {
             self.signal.raise(&mut *self.inner);
         }
     }
@@ -212,7 +215,7 @@ impl Faulty {
         let mut inner_events = std::mem::take(&mut self.inner_events);
         let entered = self.inner.enter(want, until, &mut inner_events);
         for mut event in inner_events.drain(..) {
-            if event.kind == EventKind::TimerExpired {
+            if !event.kind.is_completion() {
                 events.push(event);
                 continue;
             }
@@ -326,6 +329,8 @@ impl Backend for Faulty {
         if self.signal.is_polled() {
             self.signal.clear();
         }
+        let missed = |token| Event { token, kind: EventKind::CancelMissed };
+        events.extend(self.missed.drain(..).map(missed));
         if !self.delayed.is_empty() {
             self.release_due(events);
         }
@@ -382,6 +387,10 @@ impl Backend for Faulty {
         }
         if let Some(pending) = self.pending_faults.get_mut(&token) {
             pending.late = None;
+        }
+        if self.order_rng.hits(self.plan.missed_cancels) {
+            self.missed.push(token);
+            return self.signal_if_delayed();
         }
         self.inner.cancel(token);
     }

@@ -88,6 +88,16 @@ pub(crate) enum EventKind {
     Unsupported,
     /// The time of [`Backend::set_timer`] has come.
     TimerExpired,
+    /// The backend did not find the job of a [`Backend::cancel`]. If it has not completed by now,
+    /// it is not cancelled.
+    CancelMissed,
+}
+
+impl EventKind {
+    /// Whether the backend is done with the job.
+    pub fn is_completion(self) -> bool {
+        !matches!(self, Self::TimerExpired | Self::CancelMissed)
+    }
 }
 
 /// How the wait of [`Backend::enter`] ended.
@@ -141,7 +151,8 @@ pub(crate) trait Backend: Send {
         events: &mut Vec<Event>,
     ) -> io::Result<Wait>;
 
-    /// Requests that a job be cancelled if that is still possible; its event follows in any case.
+    /// Requests that a job be cancelled if that is still possible; its event follows in any case. A
+    /// backend that did not find the job may return [`EventKind::CancelMissed`].
     fn cancel(&mut self, token: Token);
 
     /// Whether a cancel may still prevent this submitted operation; otherwise the device has it.

@@ -258,8 +258,7 @@ impl Backend for Threads {
 
         run_deferred(&self.shared, &mut self.deferred);
         events.append(&mut self.events);
-        self.pending -=
-            events[before..].iter().filter(|event| event.kind != EventKind::TimerExpired).count();
+        self.pending -= events[before..].iter().filter(|event| event.kind.is_completion()).count();
         if let Some(errno) = refused {
             self.note_refusal(errno);
         }

@@ -45,9 +45,11 @@ pub(crate) struct Settings {
 
 /// The poll of the watched eventfd.
 const WATCH: Token = Token::internal(1);
-/// A cancel request.
+/// A cancel request, with the number of the job's slot.
 const CANCEL: Token = Token::internal(2);
-/// The linked timeout of an operation with a time limit.
+/// A cancel request for [`WATCH`].
+const CANCEL_WATCH: Token = Token::internal(7);
+/// The linked timeout of an operation with a time limit, with the number of its slot.
 const LINK_TIMEOUT: Token = Token::internal(3);
 /// A NOP that makes the ring readable.
 const WAKE: Token = Token::internal(4);
@@ -79,6 +81,8 @@ pub(crate) struct Uring<R: Entries> {
     linked: Vec<R::Sqe>,
     /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
+    /// The jobs of the cancels in flight.
+    to_cancel: Vec<Token>,
     /// The submission queue has a cancel.
     cancelling: bool,
     watch: Option<RawFd>,
@@ -277,6 +281,7 @@ impl<R: Entries> Uring<R> {
             unsupported: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
+            to_cancel: Vec::new(),
             cancelling: false,
             watch: None,
             watch_armed: false,
@@ -449,10 +454,12 @@ impl<R: Entries> Uring<R> {
 
     fn arm(&mut self) {
         while let Some(token) = self.cancels.pop() {
-            if !self.push_internal(Cancel { user_data: token.0 }.sqe(), CANCEL) {
+            let entry = Cancel { user_data: token.0 }.sqe();
+            if !self.push_internal(entry, CANCEL.with_number(token.index())) {
                 self.cancels.push(token);
                 break;
             }
+            self.to_cancel.push(token);
             self.cancelling = true;
         }
         if let Some(eventfd) =
@@ -485,7 +492,7 @@ impl<R: Entries> Uring<R> {
         let before = events.len();
         events.append(&mut self.unsupported);
         let mut woken = false;
-        let mut expired = 0;
+        let mut others = 0;
         let is_polled = self.ring.params().is_setup_iopoll();
         for entry in self.ring.completion() {
             let entry: cqueue::Entry = entry.into();
@@ -495,19 +502,29 @@ impl<R: Entries> Uring<R> {
                     woken = true;
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
-                } else if entry.result() != -libc::ETIME && token.0 as u32 == LINK_TIMEOUT.0 as u32
-                {
+                } else if token.without_number() == CANCEL {
+                    let mut jobs = self.to_cancel.iter();
+                    if let Some(at) = jobs.position(|job| job.index() == token.number()) {
+                        let token = self.to_cancel.swap_remove(at);
+                        if entry.result() == -libc::ENOENT {
+                            // The job may have completed. But while a worker takes it, kernels
+                            // before 5.18 do not find it.
+                            events.push(Event { token, kind: EventKind::CancelMissed });
+                            others += 1;
+                        }
+                    }
+                } else if entry.result() != -libc::ETIME && token.without_number() == LINK_TIMEOUT {
                     // Usually the operation has completed. But if the thread that submitted it has
                     // ended, its timer is cancelled (ECANCELED), or finds no operation to cancel
                     // (ENOENT, before kernel 5.16), and the operation goes on.
-                    let data = self.sqe_data.get((token.0 >> 32) as usize).and_then(Option::as_ref);
+                    let data = self.sqe_data.get(token.number() as usize).and_then(Option::as_ref);
                     // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
                     // exists.
                     let limited = data.and_then(|data| unsafe { (*data.get()).limited });
                     if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
                     {
                         events.push(Event { token, kind: EventKind::TimerExpired });
-                        expired += 1;
+                        others += 1;
                     }
                 }
                 continue;
@@ -529,8 +546,8 @@ impl<R: Entries> Uring<R> {
             self.fallback_ready = true;
         }
         let taken = events.len() - before;
-        debug_assert!(taken - expired <= self.in_flight, "a job completed twice");
-        self.in_flight -= (taken - expired).min(self.in_flight);
+        debug_assert!(taken - others <= self.in_flight, "a job completed twice");
+        self.in_flight -= (taken - others).min(self.in_flight);
         taken
     }
 
@@ -689,10 +706,8 @@ impl<R: Entries> Backend for Uring<R> {
             let timeout =
                 opcode::LinkTimeout::new(timespec).flags(types::TimeoutFlags::ABS).build();
             // Includes the slot's index, to find the operation of a cancelled timer.
-            self.push_linked(
-                timeout.user_data(u64::from(job.token.index()) << 32 | LINK_TIMEOUT.0).into(),
-                false,
-            );
+            let token = LINK_TIMEOUT.with_number(job.token.index());
+            self.push_linked(timeout.user_data(token.0).into(), false);
         }
         Ok(())
     }
@@ -1045,7 +1060,7 @@ impl<R: Entries> Uring<R> {
         }
         // The other internal entries end by themselves.
         if self.watch_armed {
-            self.push_internal(Cancel { user_data: WATCH.0 }.sqe(), CANCEL);
+            self.push_internal(Cancel { user_data: WATCH.0 }.sqe(), CANCEL_WATCH);
         }
         while self.watch_armed {
             self.system_calls += 1;

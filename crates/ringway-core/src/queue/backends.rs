@@ -9,7 +9,7 @@ use super::{BackendKind, Explanation, Options, QueueStats};
 use crate::backend::idle::Idle;
 use crate::backend::kaio::Kaio;
 use crate::backend::threads::Threads;
-use crate::backend::{Backend, Event, EventKind, Job, Wait};
+use crate::backend::{Backend, Event, Job, Wait};
 use crate::fork::OwnerProcess;
 use crate::refusal::{Feature, Refusal};
 use crate::sys::{self, BorrowedFd, RawFd, libc};
@@ -320,10 +320,8 @@ impl Backends {
     pub(super) fn enter_main(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
         let before = self.events.len();
         let entered = self.main.enter(want, until, &mut self.events);
-        let completed = self.events[before..]
-            .iter()
-            .filter(|event| event.kind != EventKind::TimerExpired)
-            .count();
+        let completed =
+            self.events[before..].iter().filter(|event| event.kind.is_completion()).count();
         self.main_in_flight = self.main_in_flight.saturating_sub(completed);
         entered
     }

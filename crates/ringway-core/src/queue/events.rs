@@ -2,6 +2,7 @@
 //! Cancelling and closing are in `close`.
 
 use super::in_flight::CancelCause;
+use super::submit::ends_by_itself;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
 use crate::error::ErrorDetail;
@@ -50,7 +51,7 @@ impl<T: Default> Table<T> {
     fn process_event(&mut self, event: Event, backends: &mut Backends) {
         let Some(key) = event.token.key() else { return };
         let Some((state, flight)) = self.slots.entry(key) else {
-            self.late += u64::from(event.kind != EventKind::TimerExpired);
+            self.late += u64::from(event.kind.is_completion());
             return;
         };
         if flight.fast_path {
@@ -75,7 +76,7 @@ impl<T: Default> Table<T> {
             flight.leave_fast_path(true);
         }
         if flight.was_asked(event.token.piece())
-            && event.kind != EventKind::TimerExpired
+            && event.kind.is_completion()
             && self.note_nowait_result(key, event, backends)
         {
             return;
@@ -112,6 +113,17 @@ impl<T: Default> Table<T> {
             }
             EventKind::TimerExpired => {
                 return self.cancel_for(key, CancelCause::TimedOut, backends);
+            }
+            EventKind::CancelMissed => {
+                // What ends by itself, or is no longer there, needs no other cancel.
+                if flight.cancel_cause != CancelCause::None
+                    && !flight.use_fallback
+                    && flight.progress.in_flight_piece(event.token.piece()).is_some()
+                    && !ends_by_itself(&flight.operation)
+                {
+                    backends.main.cancel(event.token);
+                }
+                return;
             }
         };
         if matches!(flight.operation.raw.transfer(), Transfer::None) {

@@ -864,6 +864,8 @@ fn run_trial(backend: &mut dyn Backend, job: Job) -> Result<Result<i64, i32>, i3
         EventKind::Result(result) if result < 0 => Err(i32::try_from(-result).unwrap_or(libc::EIO)),
         EventKind::Result(result) => Ok(result),
         EventKind::NvmeStatus(status) => Err(status.errno()),
-        EventKind::Unsupported | EventKind::TimerExpired => Err(libc::EOPNOTSUPP),
+        EventKind::Unsupported | EventKind::TimerExpired | EventKind::CancelMissed => {
+            Err(libc::EOPNOTSUPP)
+        }
     })
 }

@@ -2,7 +2,7 @@
 //! open. Cases that data can express are in `conformance/queue.case`.
 
 use crate::world::{MS, World, descriptors, pipe, wait_for, write_all};
-use ringway_core::op::{self, Readiness};
+use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
 
@@ -118,4 +118,51 @@ pub fn before_the_fallback_to_threads(world: &World) {
     assert!(queue.cancel(id));
     assert_eq!(queue.rest()[&0], Err(libc::ECANCELED));
     assert!(!ran.load(std::sync::atomic::Ordering::SeqCst));
+}
+
+/// Two reads wait for one byte. Before Linux 6.5 workers of the kernel read for both, and one of
+/// them blocks then; before 5.18 the kernel does not find a read at the moment when a worker takes
+/// it.
+pub fn while_a_worker_takes_the_operation(world: &World) {
+    let mut queue = world.queue();
+    for round in 0..500 {
+        let (reader, writer) = pipe();
+        for number in 0..2 {
+            let read = op::read(&reader, vec![0; 1], Position::Current);
+            queue.push(read.user_data(number)).unwrap();
+        }
+        queue.submit().unwrap();
+        write_all(&writer, b"x");
+        let moment = Instant::now() + Duration::from_micros(round % 250 * 2);
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        queue.cancel_all();
+        let until = Instant::now() + Duration::from_secs(10);
+        let done: Vec<_> = queue.reap_until(2, until).unwrap().collect();
+        assert_eq!(done.len(), 2, "round {round}: a read does not end");
+        let gained: u64 = done.iter().filter_map(|done| done.result.as_ref().ok()).sum();
+        assert!(gained <= 1, "{gained} bytes of 1");
+    }
+}
+
+/// Cancels that find nothing at first, as they may before Linux 5.18.
+pub fn that_miss_the_operation(world: &World) {
+    // (Without faults of the operations themselves, which would move them to the threads.)
+    let options = world.options().faults(FaultPlan::new(1).missed_cancels(700));
+    let mut queue = world.build(&options);
+    let (reader, _writer) = pipe();
+    for _ in 0..20 {
+        let reads = [(); 4].map(|()| op::read(&reader, vec![0; 1], Position::Current));
+        let ids: Vec<_> = reads.into_iter().map(|read| queue.push(read).unwrap()).collect();
+        queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+        queue.submit().unwrap();
+        assert!(ids.iter().all(|id| queue.cancel(*id)));
+        queue.cancel_all();
+        let until = Instant::now() + Duration::from_secs(10);
+        for _ in 0..5 {
+            let done = queue.reap_until(1, until).unwrap().next().expect("it is cancelled");
+            assert_eq!(done.result.unwrap_err().errno(), libc::ECANCELED);
+        }
+    }
 }

@@ -111,6 +111,8 @@ const CASES: &[Case] = cases! {
         cancel::completed_operations,
         cancel::abandoned_opens_are_closed,
         cancel::slots_are_free_at_the_completion,
+        cancel::while_a_worker_takes_the_operation,
+        cancel::that_miss_the_operation,
         full::a_refused_push_returns_the_operation,
         full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,

@@ -35,6 +35,7 @@ pub struct FaultPlan {
     pub(super) errors: u16,
     pub(super) syncs: u16,
     pub(super) retryable: u16,
+    pub(super) missed_cancels: u16,
     pub(super) delay: u16,
     pub(super) longest_delay: u32,
     pub(super) starve: u16,
@@ -117,6 +118,12 @@ impl FaultPlan {
     /// 1000 or more no operation is ever done.
     pub fn retryable(self, per_thousand: u16) -> Self {
         Self { retryable: per_thousand, ..self }
+    }
+
+    /// Makes cancels miss operations at first, as they may on Linux before 5.18; at 1000 or more,
+    /// always.
+    pub fn missed_cancels(self, per_thousand: u16) -> Self {
+        Self { missed_cancels: per_thousand, ..self }
     }
 
     /// Delays events while the backend is entered up to `longest` times, as [`Late::Enters`].
@@ -280,7 +287,7 @@ impl FromStr for FaultPlan {
 
     /// Parses names with values, in any order, separated by spaces or commas:
     /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500`,
-    /// `punts=100`, `enters=100`,
+    /// `missed_cancels=100`, `punts=100`, `enters=100`,
     /// and for single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
     /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
@@ -305,6 +312,7 @@ impl FromStr for FaultPlan {
                 "errors" => plan.errors(rate()?),
                 "sync_errors" => plan.sync_errors(rate()?),
                 "retryable" => plan.retryable(rate()?),
+                "missed_cancels" => plan.missed_cancels(rate()?),
                 "starve" => plan.starve(rate()?),
                 "reorder" => plan.reorder(rate()?),
                 "punts" => plan.punts(rate()?),
@@ -338,7 +346,7 @@ impl FromStr for FaultPlan {
                 _ => {
                     return Err(format!(
                         "`{name}` is not a fault; use seed, short, errors, sync_errors, \
-                        retryable, delay, starve, reorder, punts, enters, \
+                        retryable, missed_cancels, delay, starve, reorder, punts, enters, \
                          fail, cut or late"
                     ));
                 }

@@ -665,8 +665,7 @@ impl State {
     /// and that no more threads are idle or waking than exist.
     pub fn check(&self, pending: usize) {
         let queued: usize = self.lanes.iter().map(|lane| lane.queue.len()).sum();
-        let completed =
-            self.events.iter().filter(|event| event.kind != EventKind::TimerExpired).count();
+        let completed = self.events.iter().filter(|event| event.kind.is_completion()).count();
         let places = [queued, self.running_tasks, self.watch.jobs(), self.opening.len(), completed];
         assert!(
             self.closed || places.iter().sum::<usize>() == pending,
