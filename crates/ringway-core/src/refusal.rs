@@ -315,7 +315,7 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         }
         (libc::ENOSYS, _) => explain_missing(feature, limits),
 
-        (libc::EINVAL, Uring) => text(
+        (libc::EINVAL | libc::EOPNOTSUPP, Uring) => text(
             "the kernel rejected the parameters or a read: io_uring is too old or incomplete here",
             "use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
         ),
@@ -553,7 +553,7 @@ fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
     let (built, option) = if feature.is_kaio() {
         ("Linux AIO", "CONFIG_AIO=y")
     } else {
-        ("io_uring", "CONFIG_IO_URING=y, version 5.1 or newer")
+        ("io_uring", "CONFIG_IO_URING=y, version 5.6 or newer")
     };
     if limits.seccomp == Some(2) {
         (
@@ -630,6 +630,10 @@ mod tests {
             assert!(refusal.fix.contains("threads backend"), "{refusal}");
         }
         assert!(!Refusal::new(Feature::Threads, libc::EAGAIN).meaning.contains("Linux"));
+        // Rings of 5.1 to 5.5, and none at all.
+        for errno in [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS] {
+            assert!(Refusal::new(Feature::Uring, errno).fix.contains("5.6 or newer"));
+        }
     }
 }
 

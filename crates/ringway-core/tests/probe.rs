@@ -432,6 +432,8 @@ fn a_limit_of_file_sizes_of_an_ordinary_user() {
         return println!("left out: the test above already ran as an ordinary user");
     }
     in_child("a_limit_of_file_sizes_of_an_ordinary_user", || {
+        // Enough for the buffers of one probe while the kernel still has those of another one.
+        limit_memlock(256 << 20);
         become_ordinary();
         same_backends_under_every_limit();
     });

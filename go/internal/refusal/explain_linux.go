@@ -58,7 +58,7 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 		return "a security module or a sandbox refuses it",
 			"look for denials of SELinux or AppArmor (ausearch -m avc, dmesg)"
 	case syscall.ENOSYS:
-		built, option := "io_uring", "CONFIG_IO_URING=y, version 5.1 or newer"
+		built, option := "io_uring", "CONFIG_IO_URING=y, version 5.6 or newer"
 		if feature == KAIO {
 			built, option = "Linux AIO", "CONFIG_AIO=y"
 		}
