@@ -107,9 +107,10 @@ func (q *Request) span(op Opcode, d time.Duration) {
 // Cancel cancels another request. That request must be in flight on the same ring when the cancel
 // is pushed. The result is 0, ENOENT if there is no such request, or EALREADY if the request is
 // being executed and may or may not stop. The other request always completes, usually with
-// ECANCELED; a result that it already has stays. Before Linux 5.18 the result is ENOENT, too, at the
-// moment when a worker thread of the kernel takes the request; then it is not cancelled: if it does
-// not complete, cancel it again.
+// ECANCELED; a result that it already has stays.
+//
+// Before Linux 5.18 the result is ENOENT, too, at the moment when a worker thread of the kernel
+// takes the request, and then it is not cancelled: if it does not complete, cancel it again.
 //
 // A cancel pushed after a barrier ([Request.Drain]) waits behind it.
 func (q *Request) Cancel(other *Request) *Request {

@@ -51,6 +51,11 @@ impl Token {
         (self.0 & 0xff_ffff) as u32
     }
 
+    /// All but the generation.
+    pub fn low(self) -> u32 {
+        self.0 as u32
+    }
+
     pub fn piece(self) -> u8 {
         (self.0 >> 24) as u8
     }

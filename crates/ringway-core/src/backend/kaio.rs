@@ -106,7 +106,11 @@ impl Slab {
         let offset = slot.wrapping_sub(self.iocbs.as_ptr().addr());
         if let Some(iocb) = self.iocbs.get(offset / size_of::<Iocb>()) {
             self.in_kernel -= 1;
-            result = self.release(iocb.get()).result(result);
+            let iocb = self.release(iocb.get());
+            result = iocb.result(result);
+            if iocb.is_poll() && result > 0 {
+                result = iocb.ready(result);
+            }
         }
         Event { token: Token(event.data), kind: EventKind::Result(result) }
     }
@@ -811,6 +815,22 @@ mod tests {
             std::io::Read::read_exact(&mut &reader, &mut [0]).unwrap();
         });
         writer.flush().unwrap();
+    }
+
+    /// What 5.4 returns when a pipe's other end is written to or closed.
+    #[test]
+    fn the_bits_of_a_wakeup_are_not_the_result() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let events = libc::POLLIN as u64;
+        let iocb = |fd: RawFd| Iocb::new(crate::sys::kaio::IOCB_CMD_POLL, fd, events, 0, 0);
+        let all = i64::from(libc::POLLIN | libc::POLLERR | libc::POLLHUP);
+        let (reading, writing) = (iocb(reader.as_raw_fd()), iocb(writer.as_raw_fd()));
+        assert_eq!(writing.ready(i64::from(libc::POLLIN)), -i64::from(libc::EAGAIN));
+        assert_eq!(reading.ready(all), -i64::from(libc::EAGAIN));
+        drop(writer);
+        assert_eq!(reading.ready(all), i64::from(libc::POLLHUP));
+        // A descriptor that was closed meanwhile.
+        assert_eq!(iocb(RawFd::MAX).ready(all), all);
     }
 
     #[test]

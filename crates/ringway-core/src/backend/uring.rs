@@ -19,6 +19,7 @@ use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub(crate) struct Settings {
 
 /// The poll of the watched eventfd.
 const WATCH: Token = Token::internal(1);
-/// A cancel request, with the number of the job's slot.
+/// A cancel request, with the lower half of the job's token.
 const CANCEL: Token = Token::internal(2);
 /// A cancel request for [`WATCH`].
 const CANCEL_WATCH: Token = Token::internal(7);
@@ -81,8 +82,8 @@ pub(crate) struct Uring<R: Entries> {
     linked: Vec<R::Sqe>,
     /// Cancels for which there was no entry yet.
     cancels: Vec<Token>,
-    /// The jobs of the cancels in flight.
-    to_cancel: Vec<Token>,
+    /// The jobs of the cancels in flight, on kernels that may miss them.
+    to_cancel: VecDeque<Token>,
     /// The submission queue has a cancel.
     cancelling: bool,
     watch: Option<RawFd>,
@@ -281,7 +282,7 @@ impl<R: Entries> Uring<R> {
             unsupported: Vec::new(),
             linked: Vec::new(),
             cancels: Vec::new(),
-            to_cancel: Vec::new(),
+            to_cancel: VecDeque::new(),
             cancelling: false,
             watch: None,
             watch_armed: false,
@@ -455,11 +456,13 @@ impl<R: Entries> Uring<R> {
     fn arm(&mut self) {
         while let Some(token) = self.cancels.pop() {
             let entry = Cancel { user_data: token.0 }.sqe();
-            if !self.push_internal(entry, CANCEL.with_number(token.index())) {
+            if !self.push_internal(entry, CANCEL.with_number(token.low())) {
                 self.cancels.push(token);
                 break;
             }
-            self.to_cancel.push(token);
+            if self.may_miss_cancels() {
+                self.to_cancel.push_back(token);
+            }
             self.cancelling = true;
         }
         if let Some(eventfd) =
@@ -503,15 +506,12 @@ impl<R: Entries> Uring<R> {
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
                 } else if token.without_number() == CANCEL {
-                    let mut jobs = self.to_cancel.iter();
-                    if let Some(at) = jobs.position(|job| job.index() == token.number()) {
-                        let token = self.to_cancel.swap_remove(at);
-                        if entry.result() == -libc::ENOENT {
-                            // The job may have completed. But while a worker takes it, kernels
-                            // before 5.18 do not find it.
-                            events.push(Event { token, kind: EventKind::CancelMissed });
-                            others += 1;
-                        }
+                    // (Nearly always the first: the kernel executes them in their order.)
+                    let at = self.to_cancel.iter().position(|job| job.low() == token.number());
+                    let job = at.and_then(|at| self.to_cancel.remove(at));
+                    if let Some(token) = job.filter(|_| entry.result() == -libc::ENOENT) {
+                        events.push(Event { token, kind: EventKind::CancelMissed });
+                        others += 1;
                     }
                 } else if entry.result() != -libc::ETIME && token.without_number() == LINK_TIMEOUT {
                     // Usually the operation has completed. But if the thread that submitted it has
@@ -1073,6 +1073,12 @@ impl<R: Entries> Uring<R> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel is older than 5.18, like the flag: it does not find a job at the moment
+    /// when a worker takes it.
+    fn may_miss_cancels(&self) -> bool {
+        !self.available.contains(&Feature::SubmitAll)
     }
 
     fn kernel_supports(&self, entry: &squeue::Entry) -> bool {

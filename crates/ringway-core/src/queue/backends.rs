@@ -230,7 +230,12 @@ impl Backends {
         self.main_in_flight + self.kaio_in_flight + self.fallback_in_flight()
     }
 
-    /// True if jobs were submitted again that the kernel has not seen yet. Call
+    /// For a cancel of an event's making, which the kernel has not seen yet.
+    pub(super) fn note_resubmission(&mut self) {
+        self.resubmitted = true;
+    }
+
+    /// True if jobs or cancels were submitted again that the kernel has not seen yet. Call
     /// [`submit`](Self::submit).
     pub fn has_resubmitted(&self) -> bool {
         self.resubmitted

@@ -2,14 +2,11 @@
 //! Cancelling and closing are in `close`.
 
 use super::in_flight::CancelCause;
-use super::submit::ends_by_itself;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
 use crate::error::ErrorDetail;
-use crate::file::File;
-#[cfg(ringway_linux)]
-use crate::file::FileKind;
-use crate::op::Transfer;
+use crate::file::{File, FileKind, Traits};
+use crate::op::{Opcode, Operation, Transfer};
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 use crate::sys::libc;
@@ -30,6 +27,24 @@ fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
 #[cfg(not(ringway_linux))]
 fn is_nvme_generic(_: &File, _: bool) -> bool {
     false
+}
+
+/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
+/// nor a transfer on anything but storage.
+fn is_of_storage(operation: &Operation) -> bool {
+    let raw = &operation.raw;
+    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
+        return false;
+    }
+    !raw.is_transfer()
+        || !operation.socket
+            && match (&operation.file, raw.fd()) {
+                (Some(file), _) => file.is_storage(),
+                (None, Some(fd)) => {
+                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
+                }
+                (None, None) => true,
+            }
 }
 
 impl<T: Default> Table<T> {
@@ -112,16 +127,21 @@ impl<T: Default> Table<T> {
                 return;
             }
             EventKind::TimerExpired => {
-                return self.cancel_for(key, CancelCause::TimedOut, backends);
+                self.cancel_for(key, CancelCause::TimedOut, backends);
+                backends.note_resubmission();
+                return;
             }
             EventKind::CancelMissed => {
-                // What ends by itself, or is no longer there, needs no other cancel.
+                // Not if it is elsewhere, completed or ends by itself: the kernel never finds what
+                // a device has.
                 if flight.cancel_cause != CancelCause::None
                     && !flight.use_fallback
+                    && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
-                    && !ends_by_itself(&flight.operation)
+                    && !is_of_storage(&flight.operation)
                 {
                     backends.main.cancel(event.token);
+                    backends.note_resubmission();
                 }
                 return;
             }

@@ -453,7 +453,7 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
 /// True for operations that end without anybody else's doing. Only these are linked: the kernel
 /// cannot cancel an operation that is linked behind another, and would start it long after its
 /// owner cancelled it.
-pub(super) fn ends_by_itself(operation: &Operation) -> bool {
+fn ends_by_itself(operation: &Operation) -> bool {
     match operation.raw.opcode() {
         Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
         _ if operation.raw.is_transfer() => {

@@ -110,6 +110,13 @@ pub(crate) fn poll_readable(
     Ok(polls.iter().map(|poll| poll.revents != 0).collect())
 }
 
+/// The events, of those and of the ones that are always reported, for which a descriptor is ready.
+pub(crate) fn poll_now(fd: RawFd, events: i16) -> io::Result<i16> {
+    let mut polls = [libc::pollfd { fd, events, revents: 0 }];
+    poll(&mut polls, Some(Duration::ZERO))?;
+    Ok(polls[0].revents)
+}
+
 fn poll_for_input(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }

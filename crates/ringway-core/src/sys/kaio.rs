@@ -6,7 +6,7 @@
 //! `include/uapi/linux/aio_abi.h`. The layout of the ring is that of `fs/aio.c`, and is valid only
 //! if its magic number and features match.
 
-use super::eventfd::timespec;
+use super::eventfd::{poll_now, timespec};
 use std::io::Read;
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, RawFd};
@@ -87,6 +87,19 @@ impl Iocb {
         match res & (self.buf as i64 | i64::from(libc::POLLERR | libc::POLLHUP)) {
             0 => -i64::from(libc::ECANCELED),
             ready => ready,
+        }
+    }
+
+    /// The events for which the descriptor of a poll is ready, after it was woken for `woken`;
+    /// -EAGAIN if there are none.
+    ///
+    /// Some kernels (seen on 5.4, not on 4.18 and 5.10) return what the wakeup names, whether the
+    /// descriptor is ready for it or not: the writing end of a pipe is readable there.
+    pub fn ready(&self, woken: i64) -> i64 {
+        match poll_now(self.fd as RawFd, self.buf as i16) {
+            Ok(0) => -i64::from(libc::EAGAIN),
+            Ok(ready) if ready & libc::POLLNVAL == 0 => i64::from(ready),
+            _ => woken,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Cancelling and abandoning operations in each state: exactly one result, and no descriptor left
 //! open. Cases that data can express are in `conformance/queue.case`.
 
-use crate::world::{MS, World, descriptors, pipe, wait_for, write_all};
+use crate::waiting::by_descriptor;
+use crate::world::{MS, World, buffer_for, descriptors, pattern, pipe, wait_for, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
@@ -152,17 +153,40 @@ pub fn that_miss_the_operation(world: &World) {
     let options = world.options().faults(FaultPlan::new(1).missed_cancels(700));
     let mut queue = world.build(&options);
     let (reader, _writer) = pipe();
-    for _ in 0..20 {
+    for by_poll in [false, true].repeat(20) {
         let reads = [(); 4].map(|()| op::read(&reader, vec![0; 1], Position::Current));
         let ids: Vec<_> = reads.into_iter().map(|read| queue.push(read).unwrap()).collect();
         queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
         queue.submit().unwrap();
         assert!(ids.iter().all(|id| queue.cancel(*id)));
         queue.cancel_all();
-        let until = Instant::now() + Duration::from_secs(10);
-        for _ in 0..5 {
-            let done = queue.reap_until(1, until).unwrap().next().expect("it is cancelled");
+        let mut done = Vec::new();
+        if by_poll {
+            by_descriptor(&mut queue, |completion| done.push(completion));
+        } else {
+            let until = Instant::now() + Duration::from_secs(10);
+            done.extend(queue.reap_until(5, until).unwrap());
+        }
+        assert_eq!(done.len(), 5, "a cancelled operation does not end");
+        for done in done {
             assert_eq!(done.result.unwrap_err().errno(), libc::ECANCELED);
         }
     }
+}
+
+/// A cancel that found nothing is not repeated for what the device has: it would be, without end.
+pub fn of_transfers_with_the_device(world: &World) {
+    let options = world.options().faults(FaultPlan::new(1).missed_cancels(1000));
+    let mut queue = world.build(&options);
+    let file = world.direct(&pattern(0, 1 << 20));
+    let ids: Vec<_> = (0..16)
+        .map(|number| queue.push(op::read(&file, buffer_for(&file, 65536), number << 16)).unwrap())
+        .collect();
+    queue.submit().unwrap();
+    ids.iter().for_each(|id| _ = queue.cancel(*id));
+    while queue.in_flight() > 0 {
+        queue.reap(1).unwrap().for_each(drop);
+    }
+    let calls = queue.stats().system_calls;
+    assert!(calls < 200, "{calls} system calls for 16 reads and their cancels");
 }

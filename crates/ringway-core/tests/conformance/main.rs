@@ -113,6 +113,7 @@ const CASES: &[Case] = cases! {
         cancel::slots_are_free_at_the_completion,
         cancel::while_a_worker_takes_the_operation,
         cancel::that_miss_the_operation,
+        cancel::of_transfers_with_the_device,
         full::a_refused_push_returns_the_operation,
         full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const LOST: Duration = Duration::from_secs(10);
 
 /// Reaps as an event loop does: when the descriptor is readable, until nothing is ready.
-fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
+pub fn by_descriptor(queue: &mut Checked, mut take: impl FnMut(Completion)) {
     let fd = queue.poll_fd().unwrap().as_raw_fd();
     queue.submit().unwrap();
     while queue.in_flight() > 0 {
