@@ -18,6 +18,7 @@ import pathlib
 import queue
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -258,6 +259,8 @@ def main() -> int:
     parser.add_argument("--console", action="store_true", help="show the kernel's messages too")
     parser.add_argument("command", nargs="+", help="a command, or one argument for the shell")
     options = parser.parse_args()
+    # (The disks of a guest are removed then, too.)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kernel = packages.fetch(packages.Wanted.parse(options.kernel), CACHE)
     archive = base(kernel)
     for entry in options.add:

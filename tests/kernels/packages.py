@@ -26,12 +26,18 @@ TOOLS = ["busybox-static", "e2fsprogs", "xfsprogs", "util-linux", "mount", "dmse
 
 HELP = """One .deb, or several joined by commas, must hold the kernel's image and, unless they are
 built in, its modules for NVMe and ext4: the linux-image package of Debian up to 13, or Ubuntu's
-linux-image-unsigned and linux-modules. SUITE then only names the results and the architecture.
-Debian's snapshot archive has older packages. Kernels that are packaged as RPM cannot be tested.
+linux-image-unsigned and linux-modules. SUITE then only names the results and, for this machine's
+architecture, may be any name; for another one it is the suite of Debian that the guest's tools are
+from. Debian's snapshot archive has older packages. Kernels that are packaged as RPM cannot be
+tested.
 
 DEBIAN_MIRROR and DEBIAN_SECURITY_MIRROR are the archives that packages are fetched from; without
-them, those that apt uses here.
+them, those that apt uses here. ACCEL=kvm or ACCEL=tcg chooses how QEMU runs the guest; without it,
+KVM where it works. What is fetched and the results are in target/kernels, or in kernels below
+CARGO_TARGET_DIR.
 """
+# What a guest cannot do without, as a module or built in.
+NEEDED = ["virtio_blk", "nvme", "ext4"]
 
 
 class FetchError(Exception):
@@ -49,14 +55,23 @@ class Wanted:
     @classmethod
     def parse(cls, text: str) -> "Wanted":
         """Reads `SUITE[-ARCH][:PACKAGE]`. PACKAGE is a name in the suite or paths of .deb."""
-        place, _, package = text.partition(":")
+        place, colon, package = text.partition(":")
         found = re.fullmatch(r"([a-z][a-z-]*?)(?:-(amd64|arm64))?", place)
-        if not found or not re.fullmatch(r"[\w./+~,-]*", package):
-            raise FetchError(f"{text!r} is no kernel: use SUITE, SUITE-ARCH or SUITE:PACKAGE")
-        for file in package.split(",") if package.endswith(".deb") else []:
+        if not found or not re.fullmatch(r"[\w./+~,-]*", package) or colon and not package:
+            hint = "; a file needs a name before it, SUITE:FILE" if "/" in place else ""
+            raise FetchError(f"{text!r} is no kernel: use SUITE, SUITE-amd64, SUITE-arm64 or "
+                             f"SUITE:PACKAGE{hint}")
+        wanted = cls(found[1], found[2] or "amd64", package)
+        for file in wanted.files:
             if not file.endswith(".deb") or not pathlib.Path(file).is_file():
-                raise FetchError(f"{file}: no such .deb")
-        return cls(found[1], found[2] or "amd64", package)
+                raise FetchError(f"{file!r}: no such .deb; several files are joined by commas")
+        return wanted
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of its packages, if they are not fetched."""
+        is_name = re.fullmatch(r"[^/,]*", self.package) and not self.package.endswith(".deb")
+        return [] if is_name else self.package.split(",")
 
     @property
     def name(self) -> str:
@@ -117,8 +132,12 @@ class Apt:
             command, cwd=self.root, capture_output=True, text=True, check=False,
             env={**os.environ, "APT_CONFIG": str(self.root / "apt.conf"), "LC_ALL": "C"})
         if result.returncode != 0:
+            fix = {"apt-get update": "Set DEBIAN_MIRROR to a mirror of Debian that has this suite; "
+                   "kernels of others, such as Ubuntu's, are given as files: SUITE:IMAGE.deb,"
+                   "MODULES.deb",
+                   "apt-cache show": f"{self.suite} has no such package."}
             raise FetchError(f"{' '.join(command)} failed for {self.suite}:\n{result.stderr}"
-                             "Set DEBIAN_MIRROR to a mirror that has this suite.")
+                             f"{fix.get(' '.join(command[:2]), '')}")
         return result.stdout
 
     def update(self) -> None:
@@ -241,13 +260,17 @@ def fetch(wanted: Wanted, cache: pathlib.Path, refresh: bool = False) -> Kernel:
     """A kernel: from the cache, unless there is none or it is to be renewed."""
     root = cache / "packages" / wanted.name
     facts = root / "kernel.json"
-    if refresh or not facts.exists():
-        apt = fresh(wanted.suite, wanted.arch, root)
+    known = json.loads(facts.read_text()) if facts.exists() else {}
+    # Files may have changed, or be others than those of the same name before.
+    source = [[file, os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in wanted.files]
+    if refresh or not known or known.get("source", []) != source:
         package = wanted.package or f"linux-image-cloud-{wanted.arch}"
-        if package.endswith(".deb"):
-            needed = package.split(",")
-            version = deb_version(pathlib.Path(needed[0]))
+        if wanted.files:
+            needed = wanted.files
+            version = [deb_version(pathlib.Path(file), wanted.arch) for file in needed][0]
+            apt = fresh(wanted.suite, wanted.arch, root)
         else:
+            apt = fresh(wanted.suite, wanted.arch, root)
             apt.update()
             version = apt.record(package)["Version"]
             needed = kernel_packages(apt, package)
@@ -257,12 +280,14 @@ def fetch(wanted: Wanted, cache: pathlib.Path, refresh: bool = False) -> Kernel:
         if len(images) != 1:
             raise FetchError(f"{package} {version} has {len(images)} images, not one")
         modules = load_order(sorted(tree.glob("**/*.ko*")), MODULES)
+        check_modules(tree, images[0], modules)
         facts.write_text(json.dumps({
             "version": version,
+            "source": source,
             "image": str(images[0].relative_to(root.resolve())),
             "modules": [str(module.relative_to(root.resolve())) for module in modules],
         }))
-    known = json.loads(facts.read_text())
+        known = json.loads(facts.read_text())
     return Kernel(wanted, known["version"], root / known["image"],
                   [root / module for module in known["modules"]])
 
@@ -293,10 +318,30 @@ def clean(root: pathlib.Path) -> None:
         shutil.rmtree(root / directory, ignore_errors=True)
 
 
-def deb_version(file: pathlib.Path) -> str:
-    """The version of the package in a file."""
-    result = subprocess.run(["dpkg-deb", "-f", file, "Version"], capture_output=True, text=True,
-                            check=False)
+def deb_version(file: pathlib.Path, arch: str) -> str:
+    """The version of the package in a file, which must be of this architecture."""
+    result = subprocess.run(["dpkg-deb", "-W", "--showformat", "${Version} ${Architecture}", file],
+                            capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise FetchError(f"{file} is no Debian package: {result.stderr.strip()}")
-    return result.stdout.strip()
+    version, its = result.stdout.split()
+    if its not in (arch, "all"):
+        raise FetchError(f"{file} is for {its}, not for {arch}: use SUITE-{its}")
+    return version
+
+
+def check_modules(tree: pathlib.Path, image: pathlib.Path, modules: list[pathlib.Path]) -> None:
+    """Fails unless the modules are those of the image, and all that guests need is there."""
+    kernel = image.name.partition("-")[2] or image.parent.name
+    fix = f"add the package of its modules, such as linux-modules-{kernel}, joined by a comma"
+    others = {module.parts[module.parts.index("modules") + 1] for module in modules} - {kernel}
+    if others:
+        raise FetchError(f"the image is {kernel}, the modules are {' '.join(sorted(others))}: {fix}")
+    listed = [*tree.glob(f"**/modules/{kernel}/modules.builtin")]
+    there = {module_name(module) for module in modules}
+    for file in listed:
+        there |= {module_name(pathlib.Path(line)) for line in file.read_text().split()}
+    # (Some packages have no such list, in which case the modules must do.)
+    missing = [name for name in NEEDED if name not in there] if listed or not modules else []
+    if missing:
+        raise FetchError(f"no {' '.join(missing)} for the image of {kernel}: {fix}")

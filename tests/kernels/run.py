@@ -106,7 +106,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"the suites of --tests:\n{titles}\nexamples:\n"
         "  run.py --kernels \"bookworm trixie-arm64\" --tests \"probe conformance\"\n"
-        "  run.py --kernels bookworm:/tmp/linux-image-6.1.0-25-cloud-amd64_6.1.106-3_amd64.deb\n\n"
+        "  run.py --kernels bookworm:/tmp/linux-image-6.1.0-25-cloud-amd64_6.1.106-3_amd64.deb\n"
+        "  run.py --kernels jammy:linux-image-unsigned-...deb,linux-modules-...deb (Ubuntu's)\n\n"
         f"{packages.HELP}\n--write shows each kernel that target/kernels/results.json has; delete "
         "its entry there\nto leave it out.")
     parser.add_argument("--kernels", default=" ".join(KERNELS), help="SUITE, SUITE-ARCH or "

@@ -266,9 +266,29 @@ class Images(unittest.TestCase):
         with tempfile.NamedTemporaryFile(prefix="linux", suffix=".deb", dir="/tmp") as package:
             name = pathlib.Path(package.name).stem
             self.assertEqual(wanted(f"sid:{package.name}").name, f"sid-amd64-{name}")
-        for text in ("", "6.1", "sid:a b", ":x", f"sid:{package.name}"):
+        for text in ("", "6.1", "sid:a b", ":x", f"sid:{package.name}", "sid:", "sid-riscv64",
+                     "/tmp/x.deb", "sid:/etc/passwd", f"sid:{__file__},b"):
             with self.assertRaises(packages.FetchError):
                 wanted(text)
+
+    def test_modules_of_an_image(self):
+        with tempfile.TemporaryDirectory() as directory:
+            tree = pathlib.Path(directory)
+            image = tree / "boot/vmlinuz-5.15.0-1"
+            place = tree / "lib/modules/5.15.0-1"
+            place.mkdir(parents=True)
+            modules = [place / "virtio_blk.ko", place / "nvme.ko"]
+            with self.assertRaisesRegex(packages.FetchError, "no virtio_blk nvme ext4"):
+                packages.check_modules(tree, image, [])
+            packages.check_modules(tree, image, modules)
+            builtin = place / "modules.builtin"
+            builtin.write_text("kernel/fs/xfs/xfs.ko\n")
+            with self.assertRaisesRegex(packages.FetchError, "no ext4"):
+                packages.check_modules(tree, image, modules)
+            builtin.write_text("kernel/fs/ext4/ext4.ko\n")
+            packages.check_modules(tree, image, modules)
+            with self.assertRaisesRegex(packages.FetchError, "the modules are 6.8"):
+                packages.check_modules(tree, image, [tree / "lib/modules/6.8/nvme.ko"])
 
     def test_packages_of_a_kernel(self):
         class Records:
