@@ -336,7 +336,8 @@ def check_modules(tree: pathlib.Path, image: pathlib.Path, modules: list[pathlib
     fix = f"add the package of its modules, such as linux-modules-{kernel}, joined by a comma"
     others = {module.parts[module.parts.index("modules") + 1] for module in modules} - {kernel}
     if others:
-        raise FetchError(f"the image is {kernel}, the modules are {' '.join(sorted(others))}: {fix}")
+        raise FetchError(f"the image is {kernel}, the modules are {' '.join(sorted(others))}: "
+                         f"{fix}")
     listed = [*tree.glob(f"**/modules/{kernel}/modules.builtin")]
     there = {module_name(module) for module in modules}
     for file in listed:

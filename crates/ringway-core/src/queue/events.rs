@@ -10,9 +10,18 @@ use crate::op::{Opcode, Operation, Transfer};
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 use crate::sys::libc;
+use std::time::Duration;
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
+
+/// How often a cancel that found nothing is repeated. A worker has taken the operation long before
+/// that, except with a driver whose operations no cancel ever finds.
+const MAX_MISSED: u8 = 250;
+
+/// After so many of them, the worker gets the processor for a while before each.
+const QUICK_MISSED: u8 = 50;
+const MISSED_WAIT: Duration = Duration::from_micros(200);
 
 /// The result with which the kernel refuses a transfer of a file that has none.
 const EINVAL: i64 = -(libc::EINVAL as i64);
@@ -139,7 +148,12 @@ impl<T: Default> Table<T> {
                     && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
                     && !is_of_storage(&flight.operation)
+                    && flight.missed_cancels < MAX_MISSED
                 {
+                    if flight.missed_cancels >= QUICK_MISSED {
+                        std::thread::sleep(MISSED_WAIT);
+                    }
+                    flight.missed_cancels += 1;
                     backends.main.cancel(event.token);
                     backends.note_resubmission();
                 }

@@ -48,6 +48,8 @@ pub(super) struct InFlight<T = ()> {
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
     pub(super) retries: u8,
+    /// How many times its last cancel was repeated; set by that cancel.
+    pub(super) missed_cancels: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
     /// What is known of the error besides its errno.
@@ -87,6 +89,7 @@ impl<T: Default> Default for InFlight<T> {
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
+            missed_cancels: 0,
             deadline: None,
             result: 0,
             detail: None,

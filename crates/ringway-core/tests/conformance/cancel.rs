@@ -190,3 +190,21 @@ pub fn of_transfers_with_the_device(world: &World) {
     let calls = queue.stats().system_calls;
     assert!(calls < 200, "{calls} system calls for 16 reads and their cancels");
 }
+
+/// With a driver whose operations no cancel finds, the cancel has no effect.
+pub fn that_never_find_the_operation(world: &World) {
+    if world.kind == BackendKind::Kaio {
+        return println!("left out: a read of a pipe is on the threads, which have no faults");
+    }
+    let options = world.options().faults(FaultPlan::new(1).missed_cancels(1000));
+    let mut queue = world.build(&options);
+    let (reader, writer) = pipe();
+    for _ in 0..2 {
+        let id = queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
+        queue.submit().unwrap();
+        assert!(queue.cancel(id));
+        assert_eq!(queue.reap(0).unwrap().count(), 0);
+        write_all(&writer, b"x");
+        assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(1));
+    }
+}

@@ -114,6 +114,7 @@ const CASES: &[Case] = cases! {
         cancel::while_a_worker_takes_the_operation,
         cancel::that_miss_the_operation,
         cancel::of_transfers_with_the_device,
+        cancel::that_never_find_the_operation,
         full::a_refused_push_returns_the_operation,
         full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,
