@@ -48,7 +48,7 @@ impl<T: Default> Table<T> {
             return;
         }
         flight.leave_fast_path(state == Some(State::Submitted));
-        flight.missed_cancels = 0;
+        flight.retries = 0;
         if flight.cancel_cause == CancelCause::None {
             flight.cancel_cause = cancel_cause;
         }

@@ -148,12 +148,12 @@ impl<T: Default> Table<T> {
                     && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
                     && !is_of_storage(&flight.operation)
-                    && flight.missed_cancels < MAX_MISSED
+                    && flight.retries < MAX_MISSED
                 {
-                    if flight.missed_cancels >= QUICK_MISSED {
+                    if flight.retries >= QUICK_MISSED {
                         std::thread::sleep(MISSED_WAIT);
                     }
-                    flight.missed_cancels += 1;
+                    flight.retries += 1;
                     backends.main.cancel(event.token);
                     backends.note_resubmission();
                 }

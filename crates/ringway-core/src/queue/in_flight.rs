@@ -47,9 +47,8 @@ pub(super) struct InFlight<T = ()> {
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
+    /// How many times it was retried; after a cancel, how many times that was repeated.
     pub(super) retries: u8,
-    /// How many times its last cancel was repeated; set by that cancel.
-    pub(super) missed_cancels: u8,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
     /// What is known of the error besides its errno.
@@ -89,7 +88,6 @@ impl<T: Default> Default for InFlight<T> {
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
-            missed_cancels: 0,
             deadline: None,
             result: 0,
             detail: None,

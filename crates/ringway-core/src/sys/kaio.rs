@@ -78,28 +78,21 @@ impl Iocb {
 
     /// Converts the result of the kernel.
     ///
-    /// A poll that was woken returns all bits of the wakeup, including those that were not
-    /// requested; a cancelled one returns none.
+    /// A cancelled poll returns no bits. On some kernels (seen on 5.4, not on 4.18 and 5.10) one that
+    /// was woken returns all bits of the wakeup, whether the descriptor is ready for them or not: the
+    /// writing end of a pipe is readable there. poll(2) knows; if nothing is ready, the result is
+    /// -EAGAIN.
     pub fn result(&self, res: i64) -> i64 {
         if !self.is_poll() || res < 0 {
             return res;
         }
-        match res & (self.buf as i64 | i64::from(libc::POLLERR | libc::POLLHUP)) {
-            0 => -i64::from(libc::ECANCELED),
-            ready => ready,
-        }
-    }
-
-    /// The events for which the descriptor of a poll is ready, after it was woken for `woken`;
-    /// -EAGAIN if there are none.
-    ///
-    /// Some kernels (seen on 5.4, not on 4.18 and 5.10) return what the wakeup names, whether the
-    /// descriptor is ready for it or not: the writing end of a pipe is readable there.
-    pub fn ready(&self, woken: i64) -> i64 {
-        match poll_now(self.fd as RawFd, self.buf as i16) {
-            Ok(0) => -i64::from(libc::EAGAIN),
-            Ok(ready) if ready & libc::POLLNVAL == 0 => i64::from(ready),
-            _ => woken,
+        let possible = self.buf as i64 | i64::from(libc::POLLERR | libc::POLLHUP);
+        let is_wakeup = res & !possible != 0;
+        match (res & possible, is_wakeup.then(|| poll_now(self.fd as RawFd, self.buf as i16))) {
+            (_, Some(Ok(0))) => -i64::from(libc::EAGAIN),
+            (_, Some(Ok(ready))) if ready & libc::POLLNVAL == 0 => i64::from(ready),
+            (0, _) => -i64::from(libc::ECANCELED),
+            (ready, _) => ready,
         }
     }
 

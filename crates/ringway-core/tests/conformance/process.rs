@@ -183,7 +183,8 @@ pub fn fork(world: &World) {
         assert!(own.result(op::read(&files[0], vec![0; 8], 0)) == Ok(8));
     });
     assert_eq!(status, 0, "the child found something wrong");
-    write_all(&writer, b"text");
+    // (More than the read takes, which else might end before the poll looks.)
+    write_all(&writer, b"text, more");
     let done = queue.completions();
     assert_eq!(done.len(), 2 + files.len());
     for (number, done) in done {
