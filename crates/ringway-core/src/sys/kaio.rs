@@ -78,10 +78,10 @@ impl Iocb {
 
     /// Converts the result of the kernel.
     ///
-    /// A cancelled poll returns no bits. On some kernels (seen on 5.4, not on 4.18 and 5.10) one that
-    /// was woken returns all bits of the wakeup, whether the descriptor is ready for them or not: the
-    /// writing end of a pipe is readable there. poll(2) knows; if nothing is ready, the result is
-    /// -EAGAIN.
+    /// A cancelled poll returns no bits. On some kernels (seen on 5.4, not on 4.18 and 5.10) one
+    /// that was woken returns all bits of the wakeup, whether the descriptor is ready for them or
+    /// not: the writing end of a pipe is readable there. poll(2) knows; if nothing is ready, the
+    /// result is -EAGAIN.
     pub fn result(&self, res: i64) -> i64 {
         if !self.is_poll() || res < 0 {
             return res;
