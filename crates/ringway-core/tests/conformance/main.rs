@@ -479,14 +479,7 @@ fn unrestricted() {
 
 #[test]
 fn an_ordinary_user() {
-    Leg::new("an_ordinary_user").run(|| {
-        #[cfg(ringway_linux)]
-        if is_root() {
-            // As on kernels from 5.16 on; older ones lend a user 64 KiB.
-            limit_memlock(8 << 20);
-        }
-        become_ordinary();
-    });
+    Leg::new("an_ordinary_user").run(become_ordinary);
 }
 
 #[cfg(ringway_linux)]
