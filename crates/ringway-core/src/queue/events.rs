@@ -2,11 +2,14 @@
 //! Cancelling and closing are in `close`.
 
 use super::in_flight::CancelCause;
+use super::submit::ends_by_itself;
 use super::{BackendKind, Backends, Table};
 use crate::backend::{Event, EventKind};
 use crate::error::ErrorDetail;
-use crate::file::{File, FileKind, Traits};
-use crate::op::{Opcode, Operation, Transfer};
+use crate::file::File;
+#[cfg(ringway_linux)]
+use crate::file::FileKind;
+use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 use crate::sys::libc;
@@ -36,24 +39,6 @@ fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
 #[cfg(not(ringway_linux))]
 fn is_nvme_generic(_: &File, _: bool) -> bool {
     false
-}
-
-/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
-/// nor a transfer on anything but storage.
-fn is_of_storage(operation: &Operation) -> bool {
-    let raw = &operation.raw;
-    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
-        return false;
-    }
-    !raw.is_transfer()
-        || !operation.socket
-            && match (&operation.file, raw.fd()) {
-                (Some(file), _) => file.is_storage(),
-                (None, Some(fd)) => {
-                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
-                }
-                (None, None) => true,
-            }
 }
 
 impl<T: Default> Table<T> {
@@ -147,7 +132,7 @@ impl<T: Default> Table<T> {
                     && !flight.use_fallback
                     && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
-                    && !is_of_storage(&flight.operation)
+                    && !ends_by_itself(&flight.operation)
                     && flight.retries < MAX_MISSED
                 {
                     if flight.retries >= QUICK_MISSED {

@@ -322,7 +322,7 @@ impl<T: Default> Table<T> {
                 && !(flight.operation.raw.opcode() == Opcode::Close
                     && flight.operation.file.is_some())
                 && !flight.use_fallback
-                && ends_by_itself(&flight.operation)
+                && may_be_linked(&flight.operation)
                 && backends.main.can_link(&job);
             if !fits {
                 return false;
@@ -450,19 +450,29 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
     }
 }
 
-/// True for operations that end without anybody else's doing. Only these are linked: the kernel
-/// cannot cancel an operation that is linked behind another, and would start it long after its
-/// owner cancelled it.
-fn ends_by_itself(operation: &Operation) -> bool {
-    match operation.raw.opcode() {
-        Opcode::Poll | Opcode::Timeout | Opcode::Open => false,
-        _ if operation.raw.is_transfer() => {
-            !operation.socket
-                && operation
-                    .file
-                    .as_ref()
-                    .is_some_and(|file| file.traits().kind == FileKind::Storage)
-        }
-        _ => true,
+/// Whether the operation may be in a linked chain: if it ends by itself. The kernel cannot cancel
+/// an operation that is linked behind another, and would start it long after its owner cancelled
+/// it. A bare descriptor is not looked up for this, and a namespace may get commands.
+fn may_be_linked(operation: &Operation) -> bool {
+    let file = operation.file.as_ref();
+    let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);
+    (is_plain || !operation.raw.is_transfer()) && ends_by_itself(operation)
+}
+
+/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
+/// nor a transfer on anything but storage.
+pub(super) fn ends_by_itself(operation: &Operation) -> bool {
+    let raw = &operation.raw;
+    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
+        return false;
     }
+    !raw.is_transfer()
+        || !operation.socket
+            && match (&operation.file, raw.fd()) {
+                (Some(file), _) => file.is_storage(),
+                (None, Some(fd)) => {
+                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
+                }
+                (None, None) => true,
+            }
 }
