@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import sys
 import threading
 import time
@@ -67,6 +68,8 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
         (logs / name / "console").write_text(booted.console)
+        if guest.STOPPED.is_set():
+            return found
         if len(waiting) < before:
             boots_left = BOOTS
         else:
@@ -137,8 +140,13 @@ def main() -> int:
     found: list[report.KernelResult] = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         tasks = [pool.submit(run_kernel, kernel, made[kernel.arch], logs) for kernel in kernels]
-        for task in tasks:
-            found.append(task.result())
+        try:
+            for task in tasks:
+                found.append(task.result())
+        except (KeyboardInterrupt, SystemExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            guest.stop()
+            raise
     ran = {suite.name for list_ in made.values() for suite in list_}
     say("\n" + report.table(found, {name: title for name, title in suites.TITLES.items()
                                     if name in ran}))
@@ -150,6 +158,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # (As with SIGINT, the guests end, and their disks are removed.)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(main())
     except packages.FetchError as error:

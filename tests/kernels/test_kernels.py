@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Tests of the harness itself, without a guest: what must count as a failure does."""
 
+import concurrent.futures
 import json
 import pathlib
 import struct
 import tempfile
+import threading
+import time
 import unittest
+import unittest.mock
 
 import guest
 import initramfs
@@ -233,6 +237,39 @@ class Reports(unittest.TestCase):
             report.merge(found, again, "c")
             self.assertEqual(list(json.loads(found.read_text())["kernels"]["bookworm-amd64"]
                                   ["suites"]), ["c"])
+
+
+class Guests(unittest.TestCase):
+    """Guests that are a program of this machine."""
+
+    def test_a_stopped_guest_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as directory:
+            cache = pathlib.Path(directory)
+            kernel = packages.Kernel(packages.Wanted("sid", "amd64"), "1.0", cache, [])
+
+            def new_guest() -> guest.Guest:
+                return guest.Guest(kernel, initramfs.Archive("amd64"),
+                                   [guest.Command("one", "true")])
+
+            def program(_kernel, _archive, _scratch, mark, *_) -> list[str]:
+                return ["sh", "-c", f"echo '@{mark} begin 0'; exec sleep 1000"]
+
+            with unittest.mock.patch.multiple(guest, CACHE=cache, STOPPED=threading.Event(),
+                                              qemu=program), \
+                 concurrent.futures.ThreadPoolExecutor() as pool:
+                one = new_guest()
+                ended = pool.submit(lambda: list(one.run()))
+                while one.parser.name is None and not ended.done():
+                    time.sleep(0.01)
+                self.assertEqual(len(list(cache.glob("guest-*"))), 1)
+                guest.stop()
+                self.assertEqual(ended.result(timeout=60), [])
+                self.assertEqual(list(cache.iterdir()), [])
+                # One that would start after that does not.
+                later = new_guest()
+                self.assertEqual(list(later.run()), [])
+                self.assertIsNone(later.parser.name)
+                self.assertEqual(list(cache.iterdir()), [])
 
 
 class Images(unittest.TestCase):
