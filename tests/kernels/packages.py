@@ -77,8 +77,9 @@ class Wanted:
     def name(self) -> str:
         """The name of its results and of its directories."""
         package = pathlib.Path(self.package.split(",")[0]).name
-        # The files of packages are named NAME_VERSION_ARCH.deb.
-        found = re.fullmatch(r"[^_]+_([^_]+)_[^_]+[.]deb", package)
+        # The files of packages are named NAME_VERSION_ARCH.deb. (One version has several flavours,
+        # which are in the name.)
+        found = re.fullmatch(r"(?:linux-image-(?:unsigned-)?)?([^_]+_[^_]+)_[^_]+[.]deb", package)
         package = found[1] if found else package.removesuffix(".deb")
         return f"{self.suite}-{self.arch}" + (f"-{package}" if package else "")
 
@@ -334,7 +335,8 @@ def check_modules(tree: pathlib.Path, image: pathlib.Path, modules: list[pathlib
     """Fails unless the modules are those of the image, and all that guests need is there."""
     kernel = image.name.partition("-")[2] or image.parent.name
     fix = f"add the package of its modules, such as linux-modules-{kernel}, joined by a comma"
-    others = {module.parts[module.parts.index("modules") + 1] for module in modules} - {kernel}
+    others = {parts[parts.index("modules") + 1]
+              for parts in (module.relative_to(tree).parts for module in modules)} - {kernel}
     if others:
         raise FetchError(f"the image is {kernel}, the modules are {' '.join(sorted(others))}: "
                          f"{fix}")

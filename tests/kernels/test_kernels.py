@@ -303,6 +303,13 @@ class Images(unittest.TestCase):
         with tempfile.NamedTemporaryFile(prefix="linux", suffix=".deb", dir="/tmp") as package:
             name = pathlib.Path(package.name).stem
             self.assertEqual(wanted(f"sid:{package.name}").name, f"sid-amd64-{name}")
+        names = {packages.Wanted("sid", "amd64", f"/a/linux-image-{name}").name
+                 for name in ("6.1.0-25-amd64_6.1.106-3_amd64.deb",
+                              "6.1.0-25-cloud-amd64_6.1.106-3_amd64.deb",
+                              "unsigned-5.15.0-204-generic_5.15.0-204.214_amd64.deb,/a/b.deb")}
+        self.assertEqual(names, {"sid-amd64-6.1.0-25-amd64_6.1.106-3",
+                                 "sid-amd64-6.1.0-25-cloud-amd64_6.1.106-3",
+                                 "sid-amd64-5.15.0-204-generic_5.15.0-204.214"})
         for text in ("", "6.1", "sid:a b", ":x", f"sid:{package.name}", "sid:", "sid-riscv64",
                      "/tmp/x.deb", "sid:/etc/passwd", f"sid:{__file__},b"):
             with self.assertRaises(packages.FetchError):
@@ -310,7 +317,7 @@ class Images(unittest.TestCase):
 
     def test_modules_of_an_image(self):
         with tempfile.TemporaryDirectory() as directory:
-            tree = pathlib.Path(directory)
+            tree = pathlib.Path(directory) / "modules"
             image = tree / "boot/vmlinuz-5.15.0-1"
             place = tree / "lib/modules/5.15.0-1"
             place.mkdir(parents=True)

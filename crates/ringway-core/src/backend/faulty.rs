@@ -11,7 +11,7 @@ mod signal;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, CANCEL_PAUSES, Event, EventKind, FileKind, Job, Wait};
 use crate::file::Traits;
 use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
 use crate::refusal::Refusal;
@@ -96,8 +96,8 @@ pub(crate) struct Faulty {
     /// Those of them whose event is delayed or changed.
     pending_faults: HashMap<Token, PendingFault>,
     delayed: Vec<DelayedEvent>,
-    /// Jobs that a cancel did not find.
-    missed: Vec<Token>,
+    /// Jobs that a cancel did not find, and when it is said.
+    missed: Vec<(Token, Instant)>,
     /// When the last job was pushed or the last event returned.
     last_activity: Instant,
     /// Events of the inner backend that are not processed yet.
@@ -233,6 +233,24 @@ impl Faulty {
         entered
     }
 
+    /// Cancels a job, if the plan lets the cancel find it; otherwise that it does not is told at
+    /// this time. A delayed event is returned by the next enter.
+    fn cancel_or_miss(&mut self, token: Token, told_at: Instant) {
+        if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
+        {
+            delayed.late = Late::Enters(0);
+            return self.signal_if_delayed();
+        }
+        if let Some(pending) = self.pending_faults.get_mut(&token) {
+            pending.late = None;
+        }
+        if self.order_rng.hits(self.plan.missed_cancels) {
+            self.missed.push((token, told_at));
+            return self.signal_if_delayed();
+        }
+        self.inner.cancel(token);
+    }
+
     /// Returns the events whose delay is over.
     fn release_due(&mut self, events: &mut Vec<Event>) {
         let now = Instant::now();
@@ -329,13 +347,16 @@ impl Backend for Faulty {
         if self.signal.is_polled() {
             self.signal.clear();
         }
-        let missed = |token| Event { token, kind: EventKind::CancelMissed };
-        events.extend(self.missed.drain(..).map(missed));
+        let now = Instant::now();
+        let due = self.missed.extract_if(.., |(_, at)| *at <= now);
+        events.extend(due.map(|(token, _)| Event { token, kind: EventKind::CancelMissed }));
         if !self.delayed.is_empty() {
             self.release_due(events);
         }
         let missing = enough.saturating_sub(events.len());
-        let entered = if self.delayed.is_empty() {
+        // (What was missed is of no interest without its job.)
+        let has_missed = !self.missed.is_empty() && self.in_inner > 0;
+        let entered = if self.delayed.is_empty() && !has_missed {
             self.enter_inner(missing, until, events)
         } else if self.in_inner == 0 {
             self.enter_inner(0, None, events)
@@ -378,21 +399,16 @@ impl Backend for Faulty {
         entered
     }
 
-    /// A delayed event is returned by the next enter.
     fn cancel(&mut self, token: Token) {
-        if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
-        {
-            delayed.late = Late::Enters(0);
-            return self.signal_if_delayed();
+        self.cancel_or_miss(token, Instant::now());
+    }
+
+    /// What misses is told after the pause; what does not is cancelled before it.
+    fn cancel_later(&mut self, token: Token, pause: u8) {
+        if self.missed.iter().all(|(missed, _)| *missed != token) {
+            let pause = CANCEL_PAUSES[usize::from(pause).min(CANCEL_PAUSES.len() - 1)];
+            self.cancel_or_miss(token, Instant::now() + pause);
         }
-        if let Some(pending) = self.pending_faults.get_mut(&token) {
-            pending.late = None;
-        }
-        if self.order_rng.hits(self.plan.missed_cancels) {
-            self.missed.push(token);
-            return self.signal_if_delayed();
-        }
-        self.inner.cancel(token);
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {

@@ -23,7 +23,7 @@ use crate::sys::eventfd::EventFd;
 use crate::sys::{RawFd, libc};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One operation, or one piece of a long transfer, for a backend.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,17 @@ impl EventKind {
     }
 }
 
+/// The pauses before a cancel that has found nothing several times is repeated.
+pub(crate) const CANCEL_PAUSES: [Duration; 8] = {
+    let mut pauses = [Duration::from_millis(1); 8];
+    let mut at = 1;
+    while at < pauses.len() {
+        pauses[at] = pauses[at - 1].saturating_mul(2);
+        at += 1;
+    }
+    pauses
+};
+
 /// How the wait of [`Backend::enter`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -154,6 +165,12 @@ pub(crate) trait Backend: Send {
     /// Requests that a job be cancelled if that is still possible; its event follows in any case. A
     /// backend that did not find the job may return [`EventKind::CancelMissed`].
     fn cancel(&mut self, token: Token);
+
+    /// As [`cancel`](Self::cancel), after one of [`CANCEL_PAUSES`] (the last one, if there is none
+    /// of this number). No thread waits for it. A job has one pause at a time.
+    fn cancel_later(&mut self, token: Token, _pause: u8) {
+        self.cancel(token);
+    }
 
     /// Whether a cancel may still prevent this submitted operation; otherwise the device has it.
     fn ends_by_cancel(&self, _raw: &Raw, _is_storage: bool) -> bool {

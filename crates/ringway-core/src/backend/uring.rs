@@ -8,7 +8,7 @@ mod entries;
 mod exiting;
 mod workers;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, CANCEL_PAUSES, Event, EventKind, FileKind, Job, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
@@ -19,7 +19,7 @@ use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -58,9 +58,22 @@ const WAKE: Token = Token::internal(4);
 const TICK: Token = Token::internal(5);
 /// A NOP for a worker, which makes the kernel start one.
 const START_WORKER: Token = Token::internal(6);
+/// The pause before a cancel request, with the lower half of the job's token.
+const CANCEL_PAUSE: Token = Token::internal(8);
 
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
+
+/// [`CANCEL_PAUSES`] for the kernel.
+static PAUSE_LENGTHS: [types::Timespec; CANCEL_PAUSES.len()] = {
+    let mut lengths = [types::Timespec::new(); CANCEL_PAUSES.len()];
+    let mut at = 0;
+    while at < lengths.len() {
+        lengths[at] = types::Timespec::new().nsec(CANCEL_PAUSES[at].subsec_nanos());
+        at += 1;
+    }
+    lengths
+};
 
 /// The result of a transfer that a ring cannot poll for.
 const CANNOT_POLL: i64 = -(libc::EOPNOTSUPP as i64);
@@ -84,6 +97,12 @@ pub(crate) struct Uring<R: Entries> {
     cancels: Vec<Token>,
     /// The jobs of the cancels in flight, on kernels that may miss them.
     to_cancel: VecDeque<Token>,
+    /// The jobs that are cancelled after a pause, under the lower halves of their tokens; the
+    /// pauses of these for which there was no entry yet.
+    paused: HashMap<u32, Token>,
+    pauses: Vec<(u32, u8)>,
+    /// A pause is over: `cancels` has its job.
+    pause_over: bool,
     /// The submission queue has a cancel.
     cancelling: bool,
     watch: Option<RawFd>,
@@ -283,6 +302,9 @@ impl<R: Entries> Uring<R> {
             linked: Vec::new(),
             cancels: Vec::new(),
             to_cancel: VecDeque::new(),
+            paused: HashMap::new(),
+            pauses: Vec::new(),
+            pause_over: false,
             cancelling: false,
             watch: None,
             watch_armed: false,
@@ -453,6 +475,11 @@ impl<R: Entries> Uring<R> {
         free
     }
 
+    /// Whether something that has completed leaves entries to add.
+    fn must_arm(&self) -> bool {
+        self.ticked || self.pause_over
+    }
+
     fn arm(&mut self) {
         while let Some(token) = self.cancels.pop() {
             let entry = Cancel { user_data: token.0 }.sqe();
@@ -464,6 +491,15 @@ impl<R: Entries> Uring<R> {
                 self.to_cancel.push_back(token);
             }
             self.cancelling = true;
+        }
+        self.pause_over = false;
+        while let Some((low, pause)) = self.pauses.pop() {
+            let length = &PAUSE_LENGTHS[usize::from(pause).min(PAUSE_LENGTHS.len() - 1)];
+            let entry = opcode::Timeout::new(&raw const *length).build();
+            if !self.push_internal(entry, CANCEL_PAUSE.with_number(low)) {
+                self.pauses.push((low, pause));
+                break;
+            }
         }
         if let Some(eventfd) =
             self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
@@ -505,6 +541,9 @@ impl<R: Entries> Uring<R> {
                     woken = true;
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
+                } else if token.without_number() == CANCEL_PAUSE {
+                    self.cancels.extend(self.paused.remove(&token.number()));
+                    self.pause_over = true;
                 } else if token.without_number() == CANCEL {
                     // (Nearly always the first: the kernel executes them in their order.)
                     let at = self.to_cancel.iter().position(|job| job.low() == token.number());
@@ -723,7 +762,7 @@ impl<R: Entries> Backend for Uring<R> {
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
-            if self.ticked {
+            if self.must_arm() {
                 self.arm();
             }
             let queue = self.ring.submission();
@@ -749,14 +788,14 @@ impl<R: Entries> Backend for Uring<R> {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.ticked => {
+                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.must_arm() => {
                     break;
                 }
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => wait = Wait::Interrupted,
-                    Some(libc::ETIME) if self.ticked => {}
+                    Some(libc::ETIME) if self.must_arm() => {}
                     Some(libc::ETIME) => break,
                     // The kernel has no memory, or takes nothing before completions are reaped. The
                     // submission queue stays as it is for the next enter.
@@ -769,8 +808,9 @@ impl<R: Entries> Backend for Uring<R> {
                     _ => return Err(error),
                 },
             }
-            if self.ticked {
-                continue; // Add workers now: the program may not call again before that.
+            if self.must_arm() {
+                // Add workers and repeat cancels now: the program may not call again before that.
+                continue;
             }
             if self.ring.params().is_setup_sqpoll() && missing == 0 {
                 break; // The kernel thread takes the entries later.
@@ -802,6 +842,12 @@ impl<R: Entries> Backend for Uring<R> {
 
     fn cancel(&mut self, token: Token) {
         self.cancels.push(token);
+    }
+
+    fn cancel_later(&mut self, token: Token, pause: u8) {
+        if self.paused.insert(token.low(), token).is_none() {
+            self.pauses.push((token.low(), pause));
+        }
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
@@ -1180,26 +1226,106 @@ mod tests {
         Token::new(Key { index: 0, generation: NonZeroU32::MIN }, 0)
     }
 
-    /// A ring with big entries that polls for completions; `None` where the kernel has none.
-    fn polling_ring() -> Option<Uring<Big>> {
+    /// A small ring; `None` where the kernel has no such ring.
+    fn ring<R: Entries>(iopoll: bool) -> Option<Uring<R>> {
         let settings = Settings {
             entries: 4,
             completion_entries: 8,
             sqpoll: None,
             attach: None,
-            iopoll: true,
+            iopoll,
             single_issuer: false,
             eventfd: false,
             io_wq_workers: None,
         };
         match Uring::new(&settings) {
-            Ok(ring) if ring.available().contains(&Feature::IoPoll) => Some(ring),
+            Ok(ring) if !iopoll || ring.available().contains(&Feature::IoPoll) => Some(ring),
             other => {
                 assert!(std::env::var_os("CI").is_none());
                 println!("skipped: no such ring: {:?}", other.err());
                 None
             }
         }
+    }
+
+    /// A ring with big entries that polls for completions.
+    fn polling_ring() -> Option<Uring<Big>> {
+        ring(true)
+    }
+
+    /// A poll of a pipe that nothing is written to.
+    fn ring_with_poll() -> Option<(Uring<Usual>, (io::PipeReader, io::PipeWriter))> {
+        let mut ring = ring(false)?;
+        let (reader, writer) = io::pipe().unwrap();
+        let raw = Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }.into();
+        // SAFETY: a poll points at nothing.
+        let pushed = unsafe { ring.push(&Job::new(token(), raw, FileKind::Stream, false)) };
+        pushed.unwrap();
+        Some((ring, (reader, writer)))
+    }
+
+    fn soon() -> Option<Instant> {
+        Some(Instant::now() + Duration::from_secs(10))
+    }
+
+    #[test]
+    fn a_cancel_follows_its_pause() {
+        let Some((mut ring, _pipe)) = ring_with_poll() else { return };
+        let began = Instant::now();
+        let mut events = Vec::new();
+        // Several cancels have one pause, the first one's.
+        ring.cancel_later(token(), 3);
+        ring.cancel_later(token(), u8::MAX);
+        ring.enter(0, None, &mut events).unwrap();
+        ring.cancel_later(token(), 0);
+        ring.enter(1, soon(), &mut events).unwrap();
+        let kind = EventKind::Result(-i64::from(libc::ECANCELED));
+        assert_eq!(events, [Event { token: token(), kind }]);
+        assert!(began.elapsed() >= CANCEL_PAUSES[3]);
+        assert!(ring.paused.is_empty() && ring.pauses.is_empty() && ring.cancels.is_empty());
+    }
+
+    /// A program that polls the descriptor and never waits in `enter` gets there too.
+    #[test]
+    fn the_end_of_a_pause_makes_the_descriptor_readable() {
+        let Some((mut ring, _pipe)) = ring_with_poll() else { return };
+        let descriptor = ring.poll_fd().unwrap();
+        let mut events = Vec::new();
+        ring.cancel_later(token(), 1);
+        let until = soon();
+        while events.is_empty() {
+            assert!(Instant::now() < until.unwrap(), "the poll is not cancelled");
+            ring.enter(0, None, &mut events).unwrap();
+            if events.is_empty() {
+                wait_readable([descriptor], until).unwrap();
+            }
+        }
+        assert_eq!(events[0].kind, EventKind::Result(-i64::from(libc::ECANCELED)));
+    }
+
+    /// A pause whose job has completed cancels nothing, not even the next job of the slot.
+    #[test]
+    fn a_pause_outlives_its_job() {
+        let Some((mut ring, (_reader, mut writer))) = ring_with_poll() else { return };
+        let mut events = Vec::new();
+        ring.cancel_later(token(), 2);
+        ring.enter(0, None, &mut events).unwrap();
+        io::Write::write_all(&mut writer, b"x").unwrap();
+        ring.enter(1, soon(), &mut events).unwrap();
+        let kind = EventKind::Result(i64::from(libc::POLLIN));
+        assert_eq!(std::mem::take(&mut events), [Event { token: token(), kind }]);
+        let next = Token::new(Key { index: 0, generation: NonZeroU32::new(2).unwrap() }, 0);
+        let (other, _writer) = io::pipe().unwrap();
+        let raw = Poll { fd: other.as_raw_fd(), events: libc::POLLIN as u16 }.into();
+        // SAFETY: a poll points at nothing.
+        unsafe { ring.push(&Job::new(next, raw, FileKind::Stream, false)) }.unwrap();
+        let until = Instant::now() + 8 * CANCEL_PAUSES[2];
+        while Instant::now() < until {
+            ring.enter(1, Some(until), &mut events).unwrap();
+            events.retain(|event| event.kind.is_completion());
+        }
+        assert_eq!(events, [], "the next job goes on");
+        assert!(ring.paused.is_empty());
     }
 
     /// The kernel fails everything else on such a ring with EINVAL, or crashes on a flush (6.1).

@@ -13,18 +13,14 @@ use crate::op::Transfer;
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 use crate::sys::libc;
-use std::time::Duration;
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
 
-/// How often a cancel that found nothing is repeated. A worker has taken the operation long before
-/// that, except with a driver whose operations no cancel ever finds.
-const MAX_MISSED: u8 = 250;
-
-/// After so many of them, the worker gets the processor for a while before each.
+/// A cancel that found nothing is repeated as often at once. A worker has nearly always taken the
+/// operation long before that; after it, the worker gets time, up to some eighth of a second for
+/// what no cancel ever finds.
 const QUICK_MISSED: u8 = 50;
-const MISSED_WAIT: Duration = Duration::from_micros(200);
 
 /// The result with which the kernel refuses a transfer of a file that has none.
 const EINVAL: i64 = -(libc::EINVAL as i64);
@@ -133,13 +129,12 @@ impl<T: Default> Table<T> {
                     && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
                     && !ends_by_itself(&flight.operation)
-                    && flight.retries < MAX_MISSED
                 {
-                    if flight.retries >= QUICK_MISSED {
-                        std::thread::sleep(MISSED_WAIT);
+                    match flight.retries.checked_sub(QUICK_MISSED) {
+                        None => backends.main.cancel(event.token),
+                        Some(pause) => backends.main.cancel_later(event.token, pause),
                     }
-                    flight.retries += 1;
-                    backends.main.cancel(event.token);
+                    flight.retries = flight.retries.saturating_add(1);
                     backends.note_resubmission();
                 }
                 return;

@@ -191,7 +191,8 @@ pub fn of_transfers_with_the_device(world: &World) {
     assert!(calls < 200, "{calls} system calls for 16 reads and their cancels");
 }
 
-/// With a driver whose operations no cancel finds, the cancel has no effect.
+/// With a driver whose operations no cancel finds, the cancel has no effect, and no call waits for
+/// the cancels that are repeated.
 pub fn that_never_find_the_operation(world: &World) {
     if world.kind == BackendKind::Kaio {
         return println!("left out: a read of a pipe is on the threads, which have no faults");
@@ -207,4 +208,23 @@ pub fn that_never_find_the_operation(world: &World) {
         write_all(&writer, b"x");
         assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(1));
     }
+    const READS: usize = 200;
+    for _ in 0..READS {
+        queue.push(op::read(&reader, vec![0; 1], Position::Current)).unwrap();
+    }
+    queue.submit().unwrap();
+    queue.cancel_all();
+    let began = Instant::now();
+    assert_eq!(queue.reap(0).unwrap().count(), 0);
+    assert_eq!(queue.reap_until(1, Instant::now()).unwrap().count(), 0);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // They are repeated seldom.
+    queue.reap_until(1, Instant::now() + Duration::from_millis(300)).unwrap().for_each(drop);
+    let calls = queue.stats().system_calls;
+    queue.reap_until(1, Instant::now() + Duration::from_millis(300)).unwrap().for_each(drop);
+    let calls = queue.stats().system_calls - calls;
+    assert!(calls < 20 * READS as u64, "{calls} system calls");
+    write_all(&writer, &[0; READS]);
+    let until = Instant::now() + Duration::from_secs(10);
+    assert_eq!(queue.reap_until(READS, until).unwrap().count(), READS);
 }

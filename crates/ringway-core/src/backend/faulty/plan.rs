@@ -120,8 +120,8 @@ impl FaultPlan {
         Self { retryable: per_thousand, ..self }
     }
 
-    /// Makes cancels miss operations, as they may on Linux before 5.18. They are repeated, up to
-    /// 250 times; at 1000 or more, all miss.
+    /// Makes cancels miss operations, as they may on Linux before 5.18. They are repeated, after 50
+    /// of them with pauses that grow to 128 ms; at 1000 or more, all miss.
     pub fn missed_cancels(self, per_thousand: u16) -> Self {
         Self { missed_cancels: per_thousand, ..self }
     }
