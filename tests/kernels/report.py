@@ -52,7 +52,7 @@ class KernelResult:
     @property
     def title(self) -> str:
         """Its name and version; the name of a package's kernel ends with the version."""
-        known = not self.version or self.name.endswith(f"-{self.version}")
+        known = not self.version or self.name.endswith((f"-{self.version}", f"_{self.version}"))
         return self.name if known else f"{self.name} {self.version}"
 
 

@@ -176,6 +176,12 @@ class Reports(unittest.TestCase):
         return report.KernelResult("bookworm-amd64", "6.1.1-1", "6.1", suites, list(wanted),
                                    probe or {})
 
+    def test_titles(self):
+        kernel = self.kernel({})
+        self.assertEqual(kernel.title, "bookworm-amd64 6.1.1-1")
+        kernel.name = "bookworm-amd64-6.1.0-25-amd64_6.1.1-1"
+        self.assertEqual(kernel.title, kernel.name)
+
     def test_a_suite_that_is_missing(self):
         good = [results.Outcome("program", 3)]
         self.assertTrue(report.all_passed([self.kernel({"core": good, "c": good})]))
@@ -300,9 +306,11 @@ class Images(unittest.TestCase):
         self.assertEqual(wanted("bookworm-backports-arm64:linux-image-6.12.9+bpo-arm64"),
                          packages.Wanted("bookworm-backports", "arm64",
                                          "linux-image-6.12.9+bpo-arm64"))
-        with tempfile.NamedTemporaryFile(prefix="linux", suffix=".deb", dir="/tmp") as package:
-            name = pathlib.Path(package.name).stem
-            self.assertEqual(wanted(f"sid:{package.name}").name, f"sid-amd64-{name}")
+        with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+            package = pathlib.Path(directory) / "linux-image-6.1.deb"
+            self.assertRaises(packages.FetchError, wanted, f"sid:{package}")
+            package.touch()
+            self.assertEqual(wanted(f"sid:{package}").name, "sid-amd64-linux-image-6.1")
         names = {packages.Wanted("sid", "amd64", f"/a/linux-image-{name}").name
                  for name in ("6.1.0-25-amd64_6.1.106-3_amd64.deb",
                               "6.1.0-25-cloud-amd64_6.1.106-3_amd64.deb",
@@ -310,7 +318,7 @@ class Images(unittest.TestCase):
         self.assertEqual(names, {"sid-amd64-6.1.0-25-amd64_6.1.106-3",
                                  "sid-amd64-6.1.0-25-cloud-amd64_6.1.106-3",
                                  "sid-amd64-5.15.0-204-generic_5.15.0-204.214"})
-        for text in ("", "6.1", "sid:a b", ":x", f"sid:{package.name}", "sid:", "sid-riscv64",
+        for text in ("", "6.1", "sid:a b", ":x", f"sid:{package}", "sid:", "sid-riscv64",
                      "/tmp/x.deb", "sid:/etc/passwd", f"sid:{__file__},b"):
             with self.assertRaises(packages.FetchError):
                 wanted(text)

@@ -197,10 +197,15 @@ impl Faulty {
         }
     }
 
+    /// Whether a cancel that missed is still to be told: it is of no interest without its job.
+    fn has_missed(&self) -> bool {
+        !self.missed.is_empty() && self.in_inner > 0
+    }
+
     /// Makes the descriptor readable while there are events that need no cancel.
     fn signal_if_delayed(&mut self) {
         let is_due = |delayed: &DelayedEvent| delayed.late != Late::Forever;
-        if self.signal.is_polled() && (!self.missed.is_empty() || self.delayed.iter().any(is_due)) {
+        if self.signal.is_polled() && (self.has_missed() || self.delayed.iter().any(is_due)) {
             self.signal.raise(&mut *self.inner);
         }
     }
@@ -233,22 +238,24 @@ impl Faulty {
         entered
     }
 
-    /// Cancels a job, if the plan lets the cancel find it; otherwise that it does not is told at
-    /// this time. A delayed event is returned by the next enter.
-    fn cancel_or_miss(&mut self, token: Token, told_at: Instant) {
+    /// Whether a cancel goes to the inner backend. It does not if the plan lets it miss the job,
+    /// which is told at this time, nor for a delayed event, which the next enter returns.
+    fn is_cancelled(&mut self, token: Token, told_at: Instant) -> bool {
         if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
         {
             delayed.late = Late::Enters(0);
-            return self.signal_if_delayed();
+            self.signal_if_delayed();
+            return false;
         }
         if let Some(pending) = self.pending_faults.get_mut(&token) {
             pending.late = None;
         }
         if self.order_rng.hits(self.plan.missed_cancels) {
             self.missed.push((token, told_at));
-            return self.signal_if_delayed();
+            self.signal_if_delayed();
+            return false;
         }
-        self.inner.cancel(token);
+        true
     }
 
     /// Returns the events whose delay is over.
@@ -354,9 +361,7 @@ impl Backend for Faulty {
             self.release_due(events);
         }
         let missing = enough.saturating_sub(events.len());
-        // (What was missed is of no interest without its job.)
-        let has_missed = !self.missed.is_empty() && self.in_inner > 0;
-        let entered = if self.delayed.is_empty() && !has_missed {
+        let entered = if self.delayed.is_empty() && !self.has_missed() {
             self.enter_inner(missing, until, events)
         } else if self.in_inner == 0 {
             self.enter_inner(0, None, events)
@@ -400,14 +405,18 @@ impl Backend for Faulty {
     }
 
     fn cancel(&mut self, token: Token) {
-        self.cancel_or_miss(token, Instant::now());
+        if self.is_cancelled(token, Instant::now()) {
+            self.inner.cancel(token);
+        }
     }
 
-    /// What misses is told after the pause; what does not is cancelled before it.
     fn cancel_later(&mut self, token: Token, pause: u8) {
-        if self.missed.iter().all(|(missed, _)| *missed != token) {
-            let pause = CANCEL_PAUSES[usize::from(pause).min(CANCEL_PAUSES.len() - 1)];
-            self.cancel_or_miss(token, Instant::now() + pause);
+        if self.missed.iter().any(|(missed, _)| *missed == token) {
+            return;
+        }
+        let length = CANCEL_PAUSES[usize::from(pause).min(CANCEL_PAUSES.len() - 1)];
+        if self.is_cancelled(token, Instant::now() + length) {
+            self.inner.cancel_later(token, pause);
         }
     }
 

@@ -1104,7 +1104,7 @@ impl<R: Entries> Uring<R> {
         if self.in_flight > 0 {
             return Err(libc::EBUSY);
         }
-        // The other internal entries end by themselves.
+        // The other internal entries end by themselves, a pause within 128 ms.
         if self.watch_armed {
             self.push_internal(Cancel { user_data: WATCH.0 }.sqe(), CANCEL_WATCH);
         }
@@ -1239,7 +1239,14 @@ mod tests {
             io_wq_workers: None,
         };
         match Uring::new(&settings) {
-            Ok(ring) if !iopoll || ring.available().contains(&Feature::IoPoll) => Some(ring),
+            Ok(ring) if !iopoll || ring.available().contains(&Feature::IoPoll) => {
+                // (A ring of 5.1 to 5.5 is as good as none.)
+                let is_usable = ring.opcodes.get(usize::from(opcode::Read::CODE)) == Some(&true);
+                if !is_usable {
+                    println!("skipped: no io_uring");
+                }
+                is_usable.then_some(ring)
+            }
             other => {
                 assert!(std::env::var_os("CI").is_none());
                 println!("skipped: no such ring: {:?}", other.err());
@@ -1273,15 +1280,16 @@ mod tests {
         let Some((mut ring, _pipe)) = ring_with_poll() else { return };
         let began = Instant::now();
         let mut events = Vec::new();
-        // Several cancels have one pause, the first one's.
-        ring.cancel_later(token(), 3);
+        // Several cancels have one pause, the first one's. (The longest, so that a busy machine
+        // does not reach its end where the test does not expect it.)
         ring.cancel_later(token(), u8::MAX);
+        ring.cancel_later(token(), 0);
         ring.enter(0, None, &mut events).unwrap();
         ring.cancel_later(token(), 0);
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(-i64::from(libc::ECANCELED));
         assert_eq!(events, [Event { token: token(), kind }]);
-        assert!(began.elapsed() >= CANCEL_PAUSES[3]);
+        assert!(began.elapsed() >= *CANCEL_PAUSES.last().unwrap());
         assert!(ring.paused.is_empty() && ring.pauses.is_empty() && ring.cancels.is_empty());
     }
 
@@ -1308,18 +1316,19 @@ mod tests {
     fn a_pause_outlives_its_job() {
         let Some((mut ring, (_reader, mut writer))) = ring_with_poll() else { return };
         let mut events = Vec::new();
-        ring.cancel_later(token(), 2);
+        ring.cancel_later(token(), u8::MAX);
         ring.enter(0, None, &mut events).unwrap();
         io::Write::write_all(&mut writer, b"x").unwrap();
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(i64::from(libc::POLLIN));
+        events.retain(|event| event.kind.is_completion());
         assert_eq!(std::mem::take(&mut events), [Event { token: token(), kind }]);
         let next = Token::new(Key { index: 0, generation: NonZeroU32::new(2).unwrap() }, 0);
         let (other, _writer) = io::pipe().unwrap();
         let raw = Poll { fd: other.as_raw_fd(), events: libc::POLLIN as u16 }.into();
         // SAFETY: a poll points at nothing.
         unsafe { ring.push(&Job::new(next, raw, FileKind::Stream, false)) }.unwrap();
-        let until = Instant::now() + 8 * CANCEL_PAUSES[2];
+        let until = Instant::now() + 2 * *CANCEL_PAUSES.last().unwrap();
         while Instant::now() < until {
             ring.enter(1, Some(until), &mut events).unwrap();
             events.retain(|event| event.kind.is_completion());

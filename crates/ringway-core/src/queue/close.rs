@@ -105,6 +105,13 @@ impl<T: Default> Table<T> {
             let waited = backends.wait(until);
             self.handle_close_wait(backends, waited, until);
         }
+        // The kernel may not have seen the last cancels, and the owner may only poll from now on.
+        while self.unfinished() > 0
+            && !backends.ended
+            && backends.submit().is_ok()
+            && self.process_events(backends)
+            && backends.has_resubmitted()
+        {}
         Ok(self.unfinished())
     }
 

@@ -351,7 +351,8 @@ impl Options {
     ///
     /// A signal that arrives before the wait begins does not end it: make a descriptor that is
     /// polled readable in the handler, or wait with a deadline. Being stopped and continued may end
-    /// a wait, too.
+    /// a wait, too; so may, on io_uring, the end of a timeout, if the call waits for several
+    /// completions.
     pub fn interruptible(mut self, yes: bool) -> Self {
         self.interruptible = yes;
         self

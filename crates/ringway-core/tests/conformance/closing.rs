@@ -2,10 +2,12 @@
 //! behind.
 
 use crate::world::{
-    Checked, MS, World, buffer_for, descriptors, pattern, pipe, threads, wait_for, write_all,
+    Checked, MS, World, buffer_for, descriptors, pattern, pipe, readable, threads, wait_for,
+    write_all,
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 pub fn with_operations_in_flight(world: &World) {
@@ -64,6 +66,27 @@ pub fn close_returns_how_many_are_left(world: &World) {
         (0..4).all(|number| [Ok(1), Err(libc::ECANCELED)].contains(&rest[&number])),
         "{rest:?}"
     );
+}
+
+/// Also a close that does not wait has cancelled what is in flight: its owner may only poll the
+/// descriptor from then on.
+pub fn without_waiting(world: &World) {
+    let mut queue = world.queue();
+    let (reader, _writer) = pipe();
+    for _ in 0..4 {
+        queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+    }
+    let descriptor = queue.poll_fd().unwrap().as_raw_fd();
+    queue.submit().unwrap();
+    queue.close(Duration::ZERO).unwrap();
+    let mut done = 0;
+    while done < 4 {
+        assert!(readable(descriptor, Duration::from_secs(10)), "{done} are cancelled");
+        for completion in queue.reap(0).unwrap() {
+            assert_eq!(completion.result.unwrap_err().errno(), libc::ECANCELED);
+            done += 1;
+        }
+    }
 }
 
 /// The thread that made a single-issuer queue may have ended. The ring then accepts no submission

@@ -142,6 +142,7 @@ const CASES: &[Case] = cases! {
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
         closing::close_returns_how_many_are_left,
+        closing::without_waiting,
         closing::by_a_thread_other_than_the_issuer,
         closing::of_a_backend_that_fails,
     }
