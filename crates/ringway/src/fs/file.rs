@@ -94,7 +94,10 @@ impl File {
         Ok(Self::from_fd(file.into(), Engine::global()?))
     }
 
-    /// Uses a descriptor that was opened elsewhere with this engine. Its flags still apply.
+    /// Uses a descriptor that was opened elsewhere with this engine. Its flags still apply, except
+    /// that a read of a pipe waits even if the descriptor is non-blocking. On a pipe, a FIFO or a
+    /// terminal, offsets are ignored, a read may be short at any time, and 0 bytes mean that all
+    /// writers are closed.
     pub fn from_fd(fd: OwnedFd, engine: &Engine) -> Self {
         Self::new(fd.into(), engine.clone())
     }
