@@ -213,10 +213,12 @@ class Guest:
                 finally:
                     RUNNING.discard(process)
                     process.kill()
+                    # (SIGKILL is ours, or the machine's for want of memory.)
+                    status = f"\nQEMU ended with {process.wait()}\n"
                     errors = process.stderr.read().decode(errors="replace")
                     with contextlib.suppress(OSError):
                         self.console = (scratch / "console").read_text(errors="replace")
-                    self.console += errors
+                    self.console += errors + status
 
     def read(self, process: subprocess.Popen, boot_seconds: int) -> Iterator[Ended]:
         """Follows the channel until the guest ends, or is silent longer than its command may."""

@@ -46,6 +46,7 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
     owner = {f"{suite.name}/{program.name}": (suite, program)
              for suite in wanted for program in suite.programs}
     waiting, boots_left = list(owner), BOOTS
+    consoles: list[str] = []
     while waiting and boots_left:
         archive = guest.base(kernel)
         archive.add_all({file for entry in waiting for file in owner[entry][0].files})
@@ -67,7 +68,9 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
             found.release = booted.parser.release
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
-        (logs / name / "console").write_text(booted.console)
+        # (All boots: the first one's shows why a guest died.)
+        consoles.append(booted.console)
+        (logs / name / "console").write_text("\n---- the next boot ----\n".join(consoles))
         if guest.STOPPED.is_set():
             return found
         if len(waiting) < before:
