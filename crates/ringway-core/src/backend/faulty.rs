@@ -240,7 +240,7 @@ impl Faulty {
 
     /// Whether a cancel goes to the inner backend. It does not if the plan lets it miss the job,
     /// which is told at this time, nor for a delayed event, which the next enter returns.
-    fn is_cancelled(&mut self, token: Token, told_at: Instant) -> bool {
+    fn passes_cancel(&mut self, token: Token, told_at: Instant) -> bool {
         if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
         {
             delayed.late = Late::Enters(0);
@@ -405,17 +405,16 @@ impl Backend for Faulty {
     }
 
     fn cancel(&mut self, token: Token) {
-        if self.is_cancelled(token, Instant::now()) {
+        if self.passes_cancel(token, Instant::now()) {
             self.inner.cancel(token);
         }
     }
 
-    fn cancel_later(&mut self, token: Token, pause: u8) {
+    fn cancel_later(&mut self, token: Token, pause: usize) {
         if self.missed.iter().any(|(missed, _)| *missed == token) {
             return;
         }
-        let length = CANCEL_PAUSES[usize::from(pause).min(CANCEL_PAUSES.len() - 1)];
-        if self.is_cancelled(token, Instant::now() + length) {
+        if self.passes_cancel(token, Instant::now() + CANCEL_PAUSES[pause]) {
             self.inner.cancel_later(token, pause);
         }
     }

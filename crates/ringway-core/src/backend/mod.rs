@@ -101,15 +101,16 @@ impl EventKind {
 }
 
 /// The pauses before a cancel that has found nothing several times is repeated.
-pub(crate) const CANCEL_PAUSES: [Duration; 8] = {
-    let mut pauses = [Duration::from_millis(1); 8];
-    let mut at = 1;
-    while at < pauses.len() {
-        pauses[at] = pauses[at - 1].saturating_mul(2);
-        at += 1;
-    }
-    pauses
-};
+pub(crate) const CANCEL_PAUSES: [Duration; 8] = [
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(4),
+    Duration::from_millis(8),
+    Duration::from_millis(16),
+    Duration::from_millis(32),
+    Duration::from_millis(64),
+    Duration::from_millis(128),
+];
 
 /// How the wait of [`Backend::enter`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,9 +167,10 @@ pub(crate) trait Backend: Send {
     /// backend that did not find the job may return [`EventKind::CancelMissed`].
     fn cancel(&mut self, token: Token);
 
-    /// As [`cancel`](Self::cancel), after one of [`CANCEL_PAUSES`] (the last one, if there is none
-    /// of this number). No thread waits for it. A job has one pause at a time.
-    fn cancel_later(&mut self, token: Token, _pause: u8) {
+    /// As [`cancel`](Self::cancel), after the one of [`CANCEL_PAUSES`] with this index. No thread
+    /// waits for it. A job has one pause at a time. For backends that return
+    /// [`EventKind::CancelMissed`].
+    fn cancel_later(&mut self, token: Token, _pause: usize) {
         self.cancel(token);
     }
 

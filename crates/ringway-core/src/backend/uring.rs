@@ -100,7 +100,7 @@ pub(crate) struct Uring<R: Entries> {
     /// The jobs that are cancelled after a pause, under the lower halves of their tokens; the
     /// pauses of these for which there was no entry yet.
     paused: HashMap<u32, Token>,
-    pauses: Vec<(u32, u8)>,
+    pauses: Vec<(u32, usize)>,
     /// A pause is over: `cancels` has its job.
     pause_over: bool,
     /// The submission queue has a cancel.
@@ -494,8 +494,7 @@ impl<R: Entries> Uring<R> {
         }
         self.pause_over = false;
         while let Some((low, pause)) = self.pauses.pop() {
-            let length = &PAUSE_LENGTHS[usize::from(pause).min(PAUSE_LENGTHS.len() - 1)];
-            let entry = opcode::Timeout::new(&raw const *length).build();
+            let entry = opcode::Timeout::new(&raw const PAUSE_LENGTHS[pause]).build();
             if !self.push_internal(entry, CANCEL_PAUSE.with_number(low)) {
                 self.pauses.push((low, pause));
                 break;
@@ -844,7 +843,7 @@ impl<R: Entries> Backend for Uring<R> {
         self.cancels.push(token);
     }
 
-    fn cancel_later(&mut self, token: Token, pause: u8) {
+    fn cancel_later(&mut self, token: Token, pause: usize) {
         if self.paused.insert(token.low(), token).is_none() {
             self.pauses.push((token.low(), pause));
         }
@@ -1282,7 +1281,7 @@ mod tests {
         let mut events = Vec::new();
         // Several cancels have one pause, the first one's. (The longest, so that a busy machine
         // does not reach its end where the test does not expect it.)
-        ring.cancel_later(token(), u8::MAX);
+        ring.cancel_later(token(), CANCEL_PAUSES.len() - 1);
         ring.cancel_later(token(), 0);
         ring.enter(0, None, &mut events).unwrap();
         ring.cancel_later(token(), 0);
@@ -1316,7 +1315,7 @@ mod tests {
     fn a_pause_outlives_its_job() {
         let Some((mut ring, (_reader, mut writer))) = ring_with_poll() else { return };
         let mut events = Vec::new();
-        ring.cancel_later(token(), u8::MAX);
+        ring.cancel_later(token(), CANCEL_PAUSES.len() - 1);
         ring.enter(0, None, &mut events).unwrap();
         io::Write::write_all(&mut writer, b"x").unwrap();
         ring.enter(1, soon(), &mut events).unwrap();

@@ -4,7 +4,7 @@
 use super::in_flight::CancelCause;
 use super::submit::ends_by_itself;
 use super::{BackendKind, Backends, Table};
-use crate::backend::{Event, EventKind};
+use crate::backend::{CANCEL_PAUSES, Event, EventKind};
 use crate::error::ErrorDetail;
 use crate::file::File;
 #[cfg(ringway_linux)]
@@ -132,7 +132,10 @@ impl<T: Default> Table<T> {
                 {
                     match flight.retries.checked_sub(QUICK_MISSED) {
                         None => backends.main.cancel(event.token),
-                        Some(pause) => backends.main.cancel_later(event.token, pause),
+                        Some(paused) => {
+                            let pause = usize::from(paused).min(CANCEL_PAUSES.len() - 1);
+                            backends.main.cancel_later(event.token, pause);
+                        }
                     }
                     flight.retries = flight.retries.saturating_add(1);
                     backends.note_resubmission();
