@@ -58,6 +58,7 @@ needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
 needs.storm := $(BUILD_NEEDS)
+needs.test-file-systems := $(BUILD_NEEDS)
 needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
@@ -304,6 +305,13 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 	@$(NEED) $(needs.storm)
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test guarantees storm -- \
 		--nocapture --test-threads=3
+
+test-file-systems: ## the tests of results on every FUSE set-up and overlayfs, some minutes; as root
+	@$(NEED) $(needs.test-file-systems)
+	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway-core --test other_file_systems -- \
+		--nocapture
+	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway --test std_parity --test matrix \
+		--test guarantees other_file_systems -- --nocapture
 
 # (loom's usual cfg would change tokio too.)
 loom: ## the engine's shard under every order of its threads, with loom

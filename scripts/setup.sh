@@ -104,7 +104,13 @@ has_ocaml() {
 
 # Some programs of the administrator are outside an ordinary user's PATH.
 has_mkfs() {
-    PATH=$PATH:/usr/sbin:/sbin has mkfs.ext4
+    PATH=$PATH:/usr/sbin:/sbin has "mkfs.$1"
+}
+
+need_mkfs() {
+    has_mkfs ext4 || package mkfs.ext4 e2fsprogs mount
+    has_mkfs xfs || package mkfs.xfs xfsprogs
+    has_mkfs btrfs || package mkfs.btrfs btrfs-progs
 }
 
 checked=" "
@@ -136,7 +142,7 @@ for need in "$@"; do
         git) has git || package git git ;;
         python3) has python3 || package python3 python3 ;;
         # Only tests that run as root make file systems.
-        mkfs) [ "$(id -u)" -ne 0 ] || has_mkfs || package mkfs.ext4 e2fsprogs mount ;;
+        mkfs) [ "$(id -u)" -ne 0 ] || need_mkfs ;;
         valgrind) has valgrind || package valgrind valgrind ;;
         mandoc) has mandoc || package mandoc mandoc ;;
         man) has man || package man man-db ;;
@@ -162,11 +168,11 @@ for need in "$@"; do
             has qemu-system-x86_64 || package QEMU qemu-system-x86
             has busybox || package busybox busybox-static
             has setpriv || package setpriv util-linux
-            has_mkfs || package mkfs.ext4 e2fsprogs
+            has_mkfs ext4 || package mkfs.ext4 e2fsprogs
             has qemu-system-aarch64 || package "QEMU for arm64" qemu-system-arm
             has aarch64-linux-gnu-gcc ||
                 package "an arm64 compiler" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-            PATH=$PATH:/usr/sbin:/sbin has mkfs.xfs || package mkfs.xfs xfsprogs
+            has_mkfs xfs || package mkfs.xfs xfsprogs
             PATH=$PATH:/usr/sbin:/sbin has dmsetup || package dmsetup dmsetup
             need_rust_target aarch64-unknown-linux-gnu
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."

@@ -11,6 +11,7 @@ mod options;
 mod ranges;
 mod reader;
 mod report;
+mod stalls;
 mod suite;
 mod tally;
 mod workload;
@@ -25,6 +26,7 @@ fn main() {
         Some(Command::Run { assignment }) => child::run(assignment),
         Some(Command::Ranges(ranges)) => ranges::run(ranges, options.tokio_io_uring.as_deref()),
         Some(Command::RangesTurn { turn }) => ranges::run_turn(turn),
+        Some(Command::Stalls(stalls)) => stalls::run(stalls),
         Some(Command::List) => {
             report::list(options.tokio_io_uring.is_some());
             Ok(())

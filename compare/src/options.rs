@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::ranges;
+use crate::{ranges, stalls};
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use ringway_measure::units;
@@ -85,6 +85,7 @@ pub enum Command {
         operations: u64,
     },
     Ranges(ranges::Options),
+    Stalls(stalls::Options),
     /// Make one turn of `ranges` and print it as JSON. The program starts itself this way.
     #[command(hide = true)]
     RangesTurn {

@@ -1,4 +1,5 @@
-// Package pebblevfs is a vfs.FS for Pebble on ringway's files.
+// Package pebblevfs is a vfs.FS for Pebble 1 on ringway's files; package pebblevfs2 is the one for
+// Pebble 2.
 //
 //	engine, err := ringway.Default()
 //	if err != nil {
@@ -8,22 +9,25 @@
 //
 // Table reads that miss the page cache share submissions and block no thread. With [DirectTables],
 // that holds for all table reads. Cached reads, writes and syncs are plain system calls, as with
-// vfs.Default. [ringway.Options].Threads limits how many of them block at
-// once.
+// vfs.Default. [ringway.Options].Threads limits how many of them block at once.
 //
 // Each method has the flags, effects and kinds of errors of vfs.Default. A database written with
 // one can be opened with the other.
+//
+// Pebble detects a stalled disk only on its default file system. New therefore does it itself, as
+// Options.WithFSDefaults does, which must not be called as well: [DiskSlow]. As on Pebble's default
+// file system, a second Close of a file panics.
 package pebblevfs
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
+	"io"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/vfs"
 
+	"github.com/ringway-io/ringway/go/internal/pebblefs"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
@@ -39,77 +43,91 @@ type Option func(*files)
 // cache is faster. Files that Pebble reads sequentially (vfs.SequentialReadsOption, in compactions)
 // stay buffered, since the kernel reads ahead there. So do files on a file system without direct
 // I/O.
-func DirectTables() Option { return func(s *files) { s.direct = true } }
+func DirectTables() Option { return func(s *files) { s.shared.Direct = true } }
 
-// New returns a file system on an engine. Close the engine after the databases. Operations on names
-// are those of vfs.Default.
+// DiskSlow sets what is called when a write, a sync or an operation on a name takes longer than a
+// time; 0 means the 5 seconds that Pebble waits. It is called again every two seconds while that
+// lasts. Without this option, each report is written to the standard logger. To receive the reports
+// as an event of Pebble, pass the method of its listener:
+//
+//	listener := pebble.MakeLoggingEventListener(nil)
+//	fs := pebblevfs.New(engine, pebblevfs.DiskSlow(0, listener.DiskSlow))
+//	options := &pebble.Options{FS: fs, EventListener: &listener}
+func DiskSlow(after time.Duration, report func(vfs.DiskSlowInfo)) Option {
+	return func(s *files) {
+		s.slow = report
+		if after > 0 {
+			s.after = after
+		}
+	}
+}
+
+// New returns a file system on an engine, with the detection of stalled disks. Close the engine
+// after the databases. Operations on names are those of vfs.Default.
 func New(engine *ringway.Engine, options ...Option) vfs.FS {
-	s := &files{FS: vfs.Default, engine: engine}
+	s := &files{FS: vfs.Default, shared: pebblefs.Files{Engine: engine},
+		after: pebblefs.SlowAfter, slow: func(info vfs.DiskSlowInfo) { pebblefs.LogSlow(info) }}
 	for _, option := range options {
 		option(s)
 	}
-	return s
+	checked, closer := vfs.WithDiskHealthChecks(s, s.after, s.slow)
+	m := &monitored{checked, s}
+	// The checks have a goroutine, which must not outlive the file system.
+	runtime.AddCleanup(m, func(c io.Closer) { go c.Close() }, closer)
+	return m
 }
+
+// monitored is the file system with the checks.
+type monitored struct {
+	vfs.FS
+	under *files
+}
+
+// Unwrap returns the file system without the checks; vfs.Root uses it.
+func (m *monitored) Unwrap() vfs.FS { return m.under }
 
 type files struct {
 	vfs.FS
-	engine *ringway.Engine
-	direct bool
+	shared pebblefs.Files
+	after  time.Duration
+	slow   func(vfs.DiskSlowInfo)
 }
 
-// Unwrap returns the file system for operations on names, which sees the same files; vfs.Root uses
-// it.
+// Unwrap returns the file system for operations on names, which sees the same files.
 func (s *files) Unwrap() vfs.FS { return s.FS }
 
-func (s *files) open(name string, flag int, options ...vfs.OpenOption) (vfs.File, error) {
-	f, err := s.engine.OpenFile(name, flag, 0o666)
+// opened returns a file as Pebble's interface, with the options applied.
+func opened(f *pebblefs.File, err error, options ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := &file{File: f, direct: flag&ringway.Direct != 0}
 	for _, option := range options {
-		option.Apply(file)
+		option.Apply(f)
 	}
-	return file, nil
+	return f, nil
 }
 
-// Create creates a file. It removes an existing file rather than truncating it, since that may have
-// other links and readers.
 func (s *files) Create(name string) (vfs.File, error) {
-	const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL
-	f, err := s.open(name, flags)
-	for os.IsExist(err) { // Another process may create it again.
-		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
-			return nil, err
-		}
-		f, err = s.open(name, flags)
-	}
-	return f, err
+	f, err := s.shared.Create(name)
+	return opened(f, err)
 }
 
-// Open opens a file for reading.
 func (s *files) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	if s.direct && filepath.Ext(name) == ".sst" &&
-		!slices.Contains(options, vfs.SequentialReadsOption) {
-		if f, err := s.open(name, os.O_RDONLY|ringway.Direct, options...); err == nil {
-			return f, nil
-		} // The buffered open returns every error that is not about direct I/O.
-	}
-	return s.open(name, os.O_RDONLY, options...)
+	f, err := s.shared.Open(name, slices.Contains(options, vfs.SequentialReadsOption))
+	return opened(f, err, options...)
 }
 
-// OpenReadWrite opens a file for reading and writing, and creates it if necessary.
 func (s *files) OpenReadWrite(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	return s.open(name, os.O_RDWR|os.O_CREATE, options...)
+	f, err := s.shared.OpenReadWrite(name)
+	return opened(f, err, options...)
 }
 
-// OpenDir opens a directory, to sync it.
 func (s *files) OpenDir(name string) (vfs.File, error) {
-	f, err := s.engine.Open(name)
+	d, err := s.shared.OpenDir(name)
 	if err != nil {
 		return nil, err
 	}
-	return &dir{f}, nil
+	return d, nil
 }
 
 // ReuseForWrite renames a file and opens it with its contents, to overwrite them.
@@ -117,43 +135,5 @@ func (s *files) ReuseForWrite(oldname, newname string) (vfs.File, error) {
 	if err := s.Rename(oldname, newname); err != nil {
 		return nil, err
 	}
-	return s.open(newname, os.O_RDWR|os.O_CREATE)
+	return s.OpenReadWrite(newname)
 }
-
-// file adds the methods of vfs.File that ringway.File does not have.
-type file struct {
-	*ringway.File
-	direct bool
-	rangeSync
-}
-
-// SyncData is fdatasync.
-func (f *file) SyncData() error { return f.Datasync() }
-
-// Prefetch reads a range into the page cache. Direct reads do not use the page cache.
-func (f *file) Prefetch(offset, length int64) error {
-	if f.direct {
-		return nil
-	}
-	err := f.Advise(offset, length, ringway.AdviceWillNeed)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil // It is a hint.
-	}
-	return err
-}
-
-// dir is a directory, which can only be synced.
-type dir struct{ *ringway.File }
-
-// Sync makes names durable. Windows has no such operation, and vfs.Default does nothing there.
-func (d *dir) Sync() error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	return d.File.Sync()
-}
-
-func (d *dir) Preallocate(int64, int64) error          { return nil }
-func (d *dir) Prefetch(int64, int64) error             { return nil }
-func (d *dir) SyncData() error                         { return d.Sync() }
-func (d *dir) SyncTo(int64) (fullSync bool, err error) { return false, nil }

@@ -325,16 +325,18 @@ func TestSameDataAsDefault(t *testing.T) {
 	})
 }
 
-// Every method has the effects and errors of vfs.Default.
+// Every method has the effects and errors of vfs.Default. Pebble's checks for stalled disks are
+// left out: with them, a second close of a file panics, also on vfs.Default.
 func TestMethodsMatchDefault(t *testing.T) {
-	each(t, func(t *testing.T, under vfs.FS) {
+	each(t, func(t *testing.T, checked vfs.FS) {
+		under := checked.(interface{ Unwrap() vfs.FS }).Unwrap()
 		got, want := methods(t, under), methods(t, vfs.Default)
 		for i := range want {
 			if got[i] != want[i] {
 				t.Errorf("%s\nvfs.Default: %s", got[i], want[i])
 			}
 		}
-		if vfs.Root(under) != vfs.Default {
+		if vfs.Root(checked) != vfs.Default {
 			t.Error("vfs.Root does not return vfs.Default")
 		}
 	})

@@ -39,7 +39,6 @@ const (
 	featSingleMmap = 1 << 0
 	featNoDrop     = 1 << 1
 	featExtArg     = 1 << 8
-	featRsrcTags   = 1 << 10
 )
 
 // Flags of io_uring_enter(2).

@@ -43,7 +43,6 @@ var headerNames = map[string]string{
 	"featSingleMmap":         "IORING_FEAT_SINGLE_MMAP",
 	"featNoDrop":             "IORING_FEAT_NODROP",
 	"featExtArg":             "IORING_FEAT_EXT_ARG",
-	"featRsrcTags":           "IORING_FEAT_RSRC_TAGS",
 	"enterGetEvents":         "IORING_ENTER_GETEVENTS",
 	"enterSQWakeup":          "IORING_ENTER_SQ_WAKEUP",
 	"enterSQWait":            "IORING_ENTER_SQ_WAIT",

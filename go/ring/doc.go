@@ -46,6 +46,20 @@
 // [Ring.Close] cancels requests in flight and waits for them, for a bounded time. Memory that the
 // kernel may still access after that stays pinned: it is leaked, never freed.
 //
+// # Threads
+//
+// The kernel attributes a request to the thread that submits it. When that thread ends, requests
+// that it has in flight end too: with ECANCELED, or with EFAULT if the kernel was about to continue
+// one. The operation was then not done, or a part of it only; it can be submitted again. A thread
+// ends when a goroutine returns that has locked it ([runtime.LockOSThread]). Go does not move a
+// goroutine to another thread on purpose, but it may do so at any time, so that any thread of the
+// program may be the one that has submitted. A goroutine that has locked its thread, submits all
+// requests of a ring, and lives as long as they do, avoids that.
+//
+// While one thread waits in [Ring.Submit], each other thread that has submitted to the same ring
+// before, and whose request completes, waits for it in its next system call. That holds up the
+// goroutine that it runs, whatever that does.
+//
 // # Memory ordering
 //
 // The kernel and the program share the heads and tails of the queues without a lock, and machines

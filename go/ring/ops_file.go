@@ -100,6 +100,7 @@ func (q *Request) ReadSelect(fd int, group uint16, n int, off int64) *Request {
 	e := q.prepare(OpRead, fd)
 	e.off, e.len, e.bufIndex = uint64(off), length(n), group
 	e.flags = sqeBufferSelect
+	q.invalid = n < 0
 	return q
 }
 
@@ -206,6 +207,7 @@ func (q *Request) Splice(from int, fromOff int64, to int, toOff int64, n int,
 	e := q.prepare(OpSplice, to)
 	e.addr, e.off = uint64(fromOff), uint64(toOff)
 	e.len, e.opFlags, e.fileIndex = length(n), flags, uint32(from)
+	q.invalid = n < 0
 	return q
 }
 
@@ -214,5 +216,6 @@ func (q *Request) Splice(from int, fromOff int64, to int, toOff int64, n int,
 func (q *Request) Tee(from, to int, n int, flags uint32) *Request {
 	e := q.prepare(OpTee, to)
 	e.len, e.opFlags, e.fileIndex = length(n), flags, uint32(from)
+	q.invalid = n < 0
 	return q
 }

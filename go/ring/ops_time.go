@@ -61,7 +61,8 @@ func (q *Request) TimeoutAt(t time.Time) *Request {
 // removed. Linux 6.4.
 func (q *Request) TimeoutMultishot(d time.Duration, count int) *Request {
 	q.span(OpTimeout, d)
-	q.sqe.off, q.sqe.opFlags = uint64(max(count, 0)), timeoutMultishot
+	q.sqe.off, q.sqe.opFlags = uint64(count), timeoutMultishot
+	q.invalid = count < 0
 	return q
 }
 

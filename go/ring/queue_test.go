@@ -154,7 +154,7 @@ func TestKernelCountersWrap(t *testing.T) {
 				t.Fatal(total, err)
 			}
 		}
-		if n, err := r.SubmitRaw(); n != len(requests) || err != nil {
+		if n, err := r.Submit(); n != len(requests) || err != nil {
 			t.Fatal(total, n, err)
 		}
 		if n := r.Reap(done[:]); n != len(requests) {
@@ -195,6 +195,66 @@ func TestOverflowLosesNoCompletion(t *testing.T) {
 		}
 	}
 	equal(t, r.Overflow(), 0)
+}
+
+// Negative lengths and counts do not become large ones.
+func TestNegativeArgumentsAreInvalid(t *testing.T) {
+	r := newRing(t, Options{})
+	for what, q := range map[string]*Request{
+		"ReadSelect":       new(Request).ReadSelect(0, 0, -1, 0),
+		"Splice":           new(Request).Splice(0, CurrentPosition, 0, CurrentPosition, -1, 0),
+		"Tee":              new(Request).Tee(0, 0, -1, 0),
+		"TimeoutMultishot": new(Request).TimeoutMultishot(time.Second, -1),
+	} {
+		if err := r.Push(q); err != syscall.EINVAL {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := r.Push(q.Nop()); err != nil {
+			t.Errorf("%s, prepared anew: %v", what, err)
+		}
+		submit(t, r)
+		collect(t, r, q)
+	}
+}
+
+// Kernels accept any number of requests without a reap. The package does not.
+func TestRequestsWithoutReapAreBounded(t *testing.T) {
+	for _, o := range []Options{{Entries: 16}, {Entries: 16, SQPoll: time.Millisecond}} {
+		r := newRing(t, o)
+		if r.params.features&featNoDrop == 0 {
+			skip(t, "this kernel drops what overflows")
+		}
+		bound := overflowFactor * int(r.params.cqEntries)
+		pushed := map[*Request]bool{}
+		for full := false; !full && len(pushed) < 4*bound; {
+			q := new(Request).Nop()
+			switch err := r.Push(q); err {
+			case nil:
+				pushed[q] = true
+				continue
+			case ErrFull:
+			default:
+				t.Fatal(err)
+			}
+			_, err := r.Submit()
+			full = err == ErrReap
+			if err != nil && !full {
+				t.Fatal(err)
+			}
+		}
+		if n := len(pushed); n > bound+2*int(r.params.sqEntries) {
+			t.Errorf("%d requests are in flight, and the bound is %d", n, bound)
+		}
+		for deadline := time.Now().Add(testTimeout); len(pushed) > 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d are lost", len(pushed))
+			}
+			reapInto(t, r, pushed)
+			if _, err := r.Submit(); err != nil && err != ErrReap {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestReapFetchesOverflow(t *testing.T) {

@@ -252,8 +252,9 @@ func (r *Ring) UnregisterEventfd() error {
 }
 
 // IOWQMaxWorkers limits the io-wq workers, the kernel threads that execute blocking operations:
-// those for regular files and block devices, and those for everything else. 0 leaves a limit
-// unchanged. It returns the previous limits. Linux 5.15.
+// those for regular files and block devices, and those for everything else. A transfer with
+// [Request.Async] is of the second kind, whatever its file. Each thread that submits has as many
+// workers of its own. 0 leaves a limit unchanged. It returns the previous limits. Linux 5.15.
 func (r *Ring) IOWQMaxWorkers(files, rest uint32) (oldFiles, oldRest uint32, err error) {
 	workers := [2]uint32{files, rest}
 	if _, err = r.register(registerIOWQMaxWorkers, unsafe.Pointer(&workers), 2); err != nil {

@@ -22,14 +22,21 @@ var (
 	ErrFull = errors.New("ring: the submission queue is full")
 	// ErrInFlight means that the request was pushed before and has not completed.
 	ErrInFlight = errors.New("ring: the request is in flight")
-	// ErrReap means that the kernel accepts no submission before completions are reaped (EBUSY,
-	// EAGAIN). The requests stay in the submission queue. Reap, and submit again.
+	// ErrReap means that completions must be reaped before more is submitted. The requests stay in
+	// the submission queue. Reap, and submit again. It is the answer of a kernel that is short of
+	// memory or of space for completions (EBUSY, EAGAIN), and a bound of this package: kernels from
+	// 5.10 on accept any number of requests without a reap, and keep each completion that does not
+	// fit into the queue in memory of their own. So once completions have overflowed, nothing is
+	// submitted while 16 times as many requests are in flight as the completion queue holds.
 	ErrReap = errors.New("ring: completions must be reaped first")
 	// ErrTimeout means that the timeout of a wait expired before the completions arrived.
 	ErrTimeout = os.ErrDeadlineExceeded
 	// ErrClosed means that the ring is closed.
 	ErrClosed = os.ErrClosed
 )
+
+// overflowFactor bounds the requests in flight after an overflow, in sizes of the completion queue.
+const overflowFactor = 16
 
 // closeWait is how long Close waits for requests in flight.
 const closeWait = 5 * time.Second
@@ -65,7 +72,6 @@ type Ring struct {
 	refusals []*Refusal
 
 	closeWait time.Duration
-	raw       bool
 	closed    bool
 
 	seenClosed   int64            // The value of lastClosed for which nothing is left to do.
@@ -104,8 +110,8 @@ func (c Completion) More() bool { return c.Flags&FlagMore != 0 }
 
 // Push puts a request into the submission queue, without blocking. The kernel receives it with the
 // next [Ring.Submit] or [Ring.SubmitAndWait]. The error is [ErrFull], [ErrInFlight], [ErrClosed],
-// or EINVAL for a request that cannot be expressed, such as a path with a zero byte; then the
-// request was not pushed.
+// or EINVAL for a request that cannot be expressed, such as a path with a zero byte or a negative
+// length; then the request was not pushed.
 func (r *Ring) Push(q *Request) error {
 	switch {
 	case r.closed:
@@ -161,25 +167,17 @@ func (r *Ring) Pending() int {
 	return int(r.tail - atomic.LoadUint32(r.sqHead))
 }
 
-// SubmitRaw is like Submit, but enters the kernel without informing the Go scheduler, as
-// [syscall.RawSyscall] does. That is cheaper; but until the call returns, no other goroutine can
-// run on this P. Use it for submissions that take microseconds.
-func (r *Ring) SubmitRaw() (int, error) {
-	r.raw = true
-	n, err := r.enter(0, 0)
-	r.raw = false
-	return n, err
-}
-
 // Submit hands the pushed requests to the kernel and does not wait for completions. (Soon after
 // another ring was closed it may wait for a worker thread: see Kernels above.) It returns how
 // many the kernel took. The kernel stops after a request that it finds invalid; the next call
 // submits the rest. With an error, which is [ErrReap], [ErrClosed] or an errno, it took none.
 //
 // The kernel tries each operation during the submission, so a buffered read of cached data is done
-// when Submit returns. With [Options.SQPoll], Submit only wakes the kernel thread if it sleeps, and
-// returns how many requests are in the queue; if the queue is full, it blocks until the kernel
-// thread has taken one.
+// when Submit returns. A transfer may also wait there: for the journal of ext4, for a full device,
+// for blocks of the file system that are not in memory, or for the server of a FUSE file system.
+// [Request.Async] leaves that to a worker. With [Options.SQPoll], Submit only wakes the kernel
+// thread if it sleeps, and returns how many requests are in the queue; if the queue is full, it
+// blocks until the kernel thread has taken one.
 func (r *Ring) Submit() (int, error) { return r.enter(0, 0) }
 
 // SubmitAndWait submits the pushed requests and blocks until at least the given number of
@@ -259,6 +257,9 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	if r.closed {
 		return 0, ErrClosed
 	}
+	if r.mustReap() {
+		return 0, ErrReap
+	}
 	atomic.StoreUint32(r.sqTail, r.tail)
 	submit := r.tail - atomic.LoadUint32(r.sqHead)
 	var flags uint32
@@ -267,7 +268,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 		if atomic.LoadUint32(r.sqFlags)&sqNeedWakeup != 0 {
 			flags |= enterSQWakeup
 		}
-		if r.SpaceLeft() == 0 && !r.raw {
+		if r.SpaceLeft() == 0 {
 			flags |= enterSQWait
 		}
 		if want == 0 && flags == 0 && !r.mustEnter() {
@@ -309,6 +310,13 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 	}
 }
 
+// mustReap reports whether the requests in the submission queue have to wait: the kernel keeps
+// completions that did not fit into the queue, and may soon have to keep many more.
+func (r *Ring) mustReap() bool {
+	return r.Pending() > 0 && atomic.LoadUint32(r.sqFlags)&sqCQOverflow != 0 &&
+		r.inFlight > overflowFactor*int(r.params.cqEntries)
+}
+
 // enterKernel makes the system call. If necessary it starts a worker of this thread first.
 func (r *Ring) enterKernel(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
 	if submit > 0 && r.needsWorker() {
@@ -322,11 +330,6 @@ func (r *Ring) call(submit, wait, flags uint32, arg *geteventsArg) (int, syscall
 	var size uintptr
 	if arg != nil {
 		size = unsafe.Sizeof(*arg)
-	}
-	if r.raw {
-		n, _, errno := syscall.RawSyscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
-			uintptr(flags), uintptr(unsafe.Pointer(arg)), size)
-		return int(n), errno
 	}
 	n, _, errno := syscall.Syscall6(sysEnter, uintptr(r.fd), uintptr(submit), uintptr(wait),
 		uintptr(flags), uintptr(unsafe.Pointer(arg)), size)

@@ -5,6 +5,7 @@
 package ring
 
 import (
+	"math"
 	"slices"
 	"syscall"
 	"time"
@@ -26,8 +27,9 @@ type Options struct {
 	// submission. 0 means 64. The kernel rounds it up to a power of two, at most 32768. Both queues
 	// are locked memory: about 64 bytes per entry, and 16 per completion.
 	Entries uint32
-	// CQEntries is the size of the completion queue; 0 means four times Entries. More requests can
-	// be in flight; completions that do not fit wait in the kernel, which is slower. Linux 5.5.
+	// CQEntries is the size of the completion queue, at least Entries; 0 means four times Entries.
+	// More requests can be in flight; completions that do not fit wait in the kernel, which is
+	// slower, and bounded by [ErrReap]. Linux 5.5.
 	CQEntries uint32
 	// CoopTaskrun asks the kernel not to interrupt the submitting thread to post completions
 	// (COOP_TASKRUN). It posts them when that thread enters the kernel, which [Ring.Reap] does if
@@ -41,7 +43,8 @@ type Options struct {
 	// SQPoll, if not 0, starts a kernel thread that takes requests from the submission queue
 	// (SQPOLL), so that a submission needs no system call. After this time without requests, at a
 	// resolution of milliseconds, the thread sleeps, and the next submission wakes it. It uses a
-	// whole processor while it is awake.
+	// whole processor while it is awake. CoopTaskrun and DeferTaskrun have no effect with it. A
+	// negative time is EINVAL.
 	SQPoll time.Duration
 	// IOPoll makes the kernel poll the device for completions instead of waiting for interrupts
 	// (IOPOLL). It requires direct I/O on a device with polling queues; other operations fail with
@@ -118,7 +121,7 @@ func (o Options) config() config {
 	case o.SQPoll > 0:
 		// The kernel does not accept the taskrun flags with SQPOLL.
 		w.flags |= setupSQPoll
-		w.idle = uint32(max(o.SQPoll.Milliseconds(), 1))
+		w.idle = uint32(min(max(o.SQPoll.Milliseconds(), 1), math.MaxUint32))
 	case o.DeferTaskrun:
 		w.flags |= setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag
 	case o.CoopTaskrun:
@@ -138,7 +141,13 @@ func (o Options) config() config {
 // [errors.Is] matches its errno: EPERM or ENOSYS if io_uring is not available, ENOMEM if not even a
 // small ring fits under RLIMIT_MEMLOCK. A ring must be closed: an unreachable one is not collected,
 // since requests may be in flight.
-func New(o Options) (*Ring, error) { return open(o.config()) }
+func New(o Options) (*Ring, error) {
+	if o.SQPoll < 0 {
+		return nil, &Refusal{Feature: "SQPOLL", Errno: syscall.EINVAL,
+			Meaning: "the time after which the kernel thread sleeps is negative"}
+	}
+	return open(o.config())
+}
 
 // setup makes a ring with these flags, without its mappings.
 func (w *config) setup() (fd int, p params, errno syscall.Errno) {
@@ -160,7 +169,7 @@ func open(w config) (*Ring, error) {
 	r := &Ring{fd: -1, closeWait: closeWait}
 	wanted := w.flags
 	for {
-		fd, p, errno := w.setup()
+		fd, p, errno := w.setupWaiting()
 		if errno == 0 {
 			r.fd, r.params = fd, p
 			break
@@ -264,7 +273,3 @@ func (r *Ring) SetupFlags() []string {
 	}
 	return names
 }
-
-// HasResourceTags reports whether the kernel has IORING_FEAT_RSRC_TAGS, which came with Linux 5.13.
-// Every ring without it passes direct reads of pages in the page cache to kernel threads.
-func (r *Ring) HasResourceTags() bool { return r.params.features&featRsrcTags != 0 }

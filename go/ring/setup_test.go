@@ -136,3 +136,11 @@ func TestProbeAndIOWQMaxWorkers(t *testing.T) {
 		t.Fatal(files, rest, err)
 	}
 }
+
+func TestNegativeSQPollIsRefused(t *testing.T) {
+	_, err := New(Options{SQPoll: -time.Second})
+	var refused *Refusal
+	if !errors.As(err, &refused) || refused.Feature != "SQPOLL" || refused.Errno != syscall.EINVAL {
+		t.Fatal(err)
+	}
+}

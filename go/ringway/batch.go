@@ -3,6 +3,7 @@ package ringway
 // Batches: several transfers with one wait, and group commits.
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"syscall"
@@ -70,7 +71,7 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 		}
 		return f.detachBatch(ctx, opRead, batch, func(batch []Transfer) error {
 			return f.readBatch(ctx, batch)
-		})
+		}, nil)
 	})
 }
 
@@ -112,26 +113,29 @@ func (f *File) WriteBatch(batch []Transfer, end Durability) error {
 // durable or not, also after the return.
 func (f *File) WriteBatchContext(ctx context.Context, batch []Transfer, end Durability) error {
 	return f.useBatch(ctx, opWrite, batch, end.check(), func() error {
-		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) error {
-			return f.writeBatch(ctx, batch, end)
-		})
+		var syncErr error
+		return f.detachBatch(ctx, opWrite, batch, func(batch []Transfer) (err error) {
+			err, syncErr = f.writeBatch(ctx, batch, end)
+			return cmp.Or(err, syncErr)
+		}, func() { f.syncs.keep(syncErr) })
 	})
 }
 
 // writeBatch is WriteBatch in a file that is held open.
-func (f *File) writeBatch(ctx context.Context, batch []Transfer, end Durability) error {
+func (f *File) writeBatch(ctx context.Context, batch []Transfer,
+	end Durability) (err, syncErr error) {
 	if f.append {
 		f.appendBatch(ctx, batch)
 	} else {
-		if done, err := f.writeTogether(ctx, batch, end); done {
-			return err
+		if done, err, syncErr := f.writeTogether(ctx, batch, end); done {
+			return err, syncErr
 		}
 		f.writeRest(ctx, batch)
 	}
 	if err := firstError(batch); err != nil || end == NoSync {
-		return err
+		return err, nil
 	}
-	return f.sync(ctx, end.opcode())
+	return nil, f.sync(ctx, end.opcode())
 }
 
 // writeRest writes the rest of a batch, one range after the other.
@@ -213,7 +217,7 @@ func (f *File) useBatch(ctx context.Context, op opcode, batch []Transfer, invali
 			return invalid
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return causeOf(ctx)
 		}
 		called = true
 		return do()
@@ -227,9 +231,9 @@ func (f *File) useBatch(ctx context.Context, op opcode, batch []Transfer, invali
 }
 
 // detachBatch calls do with the batch, or with a copy of its rest in pooled memory if the context
-// can end.
+// can end. If it ends before do does, discard is called after do, unless it is nil.
 func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
-	do func(batch []Transfer) error) error {
+	do func(batch []Transfer) error, discard func()) error {
 	if ctx.Done() == nil {
 		return do(batch)
 	}
@@ -248,7 +252,12 @@ func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
 		}
 	}
 	done, err := detach(ctx, f,
-		func() (bool, error) { return true, do(pooled) }, func(bool) { buffer.release() })
+		func() (bool, error) { return true, do(pooled) }, func(bool) {
+			buffer.release()
+			if discard != nil {
+				discard()
+			}
+		})
 	for i := range batch {
 		t := &batch[i]
 		switch {

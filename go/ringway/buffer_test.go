@@ -5,6 +5,7 @@ package ringway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 			return b, nil
 		}, discardBuffer)
 		close(gone)
-		if b != nil || err != context.Canceled {
+		if b != nil || !errors.Is(err, context.Canceled) {
 			t.Fatal(b, err)
 		}
 	}

@@ -50,6 +50,6 @@ func untilDone[T any](ctx context.Context, do func() (T, error), discard func(T)
 			return r.value, r.err
 		}
 		var none T
-		return none, context.Cause(ctx)
+		return none, causeOf(ctx)
 	}
 }

@@ -173,3 +173,63 @@ func liveContext(t *testing.T, ctx context.Context, e *Engine, direct int) {
 	}
 	closeAll(t, e, f)
 }
+
+// A cause that is io.EOF is an error, and never the end of a file: a reader would take the part for
+// the whole. A batch with it is not synced.
+func TestCauseIsNeverTheEndOfTheFile(t *testing.T) {
+	eachBackend(t, func(t *testing.T, other *Engine, direct int) {
+		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
+		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
+		memory := alignedSlice(2*pageSize, pageSize)
+		check := func(what string, err error) {
+			t.Helper()
+			var path *os.PathError
+			if err == nil || err == io.EOF || !errors.Is(err, io.EOF) || !errors.As(err, &path) ||
+				path.Path != f.Name() || path.Err == io.EOF {
+				t.Errorf("%s: %v (%T)", what, err, err)
+			}
+		}
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(io.EOF)
+		for what, do := range contextMethods(f, memory) {
+			check(what+", ended", do(ended))
+		}
+		batch := []Transfer{{P: memory[:pageSize]}, {P: memory[pageSize:], Off: 1 << 20}}
+		check("ReadBatchContext", f.ReadBatchContext(ended, batch))
+		check("its first transfer", batch[0].Err)
+		if n := s.count.Load(); n != 0 {
+			t.Errorf("%d operations were started", n)
+		}
+
+		s.holdResults()
+		e.calls.fill()
+		e.syncs.fill()
+		for what, do := range contextMethods(f, memory) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(20*time.Millisecond, func() { cancel(io.EOF) })
+			returns(t, what, func() { check(what+", later", do(ctx)) })
+		}
+		e.calls.drain()
+		e.syncs.drain()
+		s.release()
+		closeAll(t, e, f)
+	})
+}
+
+// The error of a context that ended is a timeout if the cause is one, as with package os.
+func TestCauseIsTimeout(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendThreads})
+	f := openIn(t, e, []byte("x"), os.O_RDWR)
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := f.ReadAtContext(ctx, make([]byte, 1), 0)
+	if !os.IsTimeout(err) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.SyncContext(canceled); os.IsTimeout(err) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	closeAll(t, e, f)
+}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -166,4 +167,68 @@ func freeze(t *testing.T, dir string) (thaw func()) {
 			over = true
 		}
 	}
+}
+
+// A disk loses what was written to the page cache. The kernel reports that once, and everyone who
+// was waiting for a sync receives it: 16 concurrent syncs, and the sync after a SyncRange that has
+// met the error.
+func TestLostDataIsReportedToEveryone(t *testing.T) {
+	dir := t.TempDir()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root mounts")
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
+	e := newOrSkip(t, Options{})
+	f, err := e.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func() { // The image has no room for so much.
+		t.Helper()
+		if _, err := f.WriteAt(bytes.Repeat([]byte("lost"), 4<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A goroutine that starts late may come after the report, and then has no error.
+	most := 0
+	for round := 0; round < 10 && most < 8; round++ {
+		lose()
+		errs := make([]error, 16)
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for i := range errs {
+			all.Go(func() {
+				<-start
+				errs[i] = f.Datasync()
+			})
+		}
+		close(start)
+		returns(t, "a sync", all.Wait)
+		failed := 0
+		for _, err := range errs {
+			if errors.Is(err, syscall.EIO) {
+				failed++
+			}
+		}
+		if failed == 0 {
+			t.Error("the error was lost")
+		}
+		most = max(most, failed)
+	}
+	if most < 8 {
+		t.Errorf("at most %d of 16 syncs failed", most)
+	}
+
+	lose()
+	if err := f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter); err == nil {
+		t.Error("SyncRange has no error")
+	}
+	if err := f.Datasync(); !errors.Is(err, syscall.EIO) {
+		t.Error("SyncRange took the error:", err)
+	}
+	closeAll(t, e, f)
 }

@@ -48,13 +48,10 @@
 // (uring, kaio or threads) forces one. [Explain] names the backend in use, and why a better one
 // is not available.
 //
-// A ring that is available need not be asynchronous for every file: io_uring passes a transfer that
-// would wait to a kernel thread, at several times the cost. Kernels before 5.13 do that with every
-// direct read of pages that are in the page cache. Direct reads are therefore submitted with
-// RWF_NOWAIT, which fails such a read instead, and it is submitted again without the flag. If that
-// happens to eight or more of the last reads of a file, and to half of them (before kernel 5.13: to
-// one), the next 64 to 1024 go to KAIO, or, with a forced backend, do without the flag. Then one
-// tries the ring again. [Stats] counts these reads, and [Engine.Explain] has the cause and the fix.
+// io_uring and KAIO are asynchronous only on some file systems. The queues get the files of those
+// that are known to work: ext4, XFS, btrfs, f2fs, tmpfs, block devices, and some files of an
+// overlay. Transfers of all other files (FUSE, network file systems, /proc) are the system calls
+// that package os makes, with the same results.
 //
 // # Other systems
 //
@@ -64,7 +61,7 @@
 //
 //   - [Direct] is F_NOCACHE on macOS. Elsewhere transfers use the page cache. Direct writes must be
 //     aligned in either case.
-//   - [File.Preallocate] and [File.Advise] fail with [errors.ErrUnsupported].
+//   - [File.Preallocate], [File.Advise] and [File.SyncRange] fail with [errors.ErrUnsupported].
 //   - [File.Datasync] is [File.Sync], which is F_FULLFSYNC on macOS.
 //   - Batches are written range by range, and a batch that is appended is copied first.
 package ringway

@@ -42,6 +42,9 @@ var theDefault = sync.OnceValues(func() (*Engine, error) { return New(Options{})
 // New makes an engine. Each ring or KAIO context has to pass a real read before it is used. If the
 // options or RINGWAY_BACKEND force a backend that is not available, the error is a *[Refusal].
 func New(o Options) (*Engine, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	backends, err := o.backends()
 	if err != nil {
 		return nil, err
@@ -55,7 +58,7 @@ func newEngine(o Options, backends []Backend) (e *Engine, err error) {
 	e.calls = newLane(o.Threads, e.done)
 	e.syncs = newLane(max(o.Threads/4, 1), e.done)
 	for _, backend := range backends {
-		if err = e.open(backend, len(backends) == 1); err == nil {
+		if err = e.open(backend); err == nil {
 			e.backend = backend
 			e.registerBuffers()
 			return e, nil
@@ -84,11 +87,8 @@ func (e *Engine) registerBuffers() {
 // Backend returns the backend of the engine.
 func (e *Engine) Backend() Backend { return e.backend }
 
-// Refusals returns the backends and features that the engine tried and that are not available. If
-// direct transfers were not asynchronous so far ([Stats].Punted), the last one says why.
-func (e *Engine) Refusals() []*Refusal {
-	return append(slices.Clip(e.refusals), e.lateRefusals()...)
-}
+// Refusals returns the backends and features that the engine tried and that are not available.
+func (e *Engine) Refusals() []*Refusal { return slices.Clip(e.refusals) }
 
 // Explain returns a text for operators: the backend and its features, and a line with the reason
 // and the fix for each one that is not available.
@@ -126,16 +126,8 @@ type Stats struct {
 	InFlight    int    // InFlight operations are with the kernel.
 	Waiting     int    // Waiting operations wait for capacity, or for their group.
 	Submissions uint64 // Submissions are rounds that submitted a group, or reaped completions.
-	// Retries of operations that the kernel did not do (EINTR, EAGAIN, ECANCELED).
+	// Retries of operations that the kernel did not do (EINTR, EAGAIN, ECANCELED, EFAULT).
 	Retries uint64
-	// Punted direct transfers are those that io_uring could not start without waiting: reads with
-	// pages in the page cache (kernels before 5.13) or dirty there, and those on file systems
-	// without RWF_NOWAIT. Writes are checked now and then only. Each was submitted again without
-	// that flag, or, because reads of its file were punted again and again, had none.
-	Punted uint64
-	// Routed direct reads went to KAIO, because reads of their file were punted again and again. An
-	// engine with a forced backend routes none.
-	Routed uint64
 }
 
 // Stats returns the counts of all rings together.

@@ -3,6 +3,7 @@ package ringway
 // The errors of the package.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +31,29 @@ var ErrAbandoned = fmt.Errorf("%w, and the kernel still uses the memory of the o
 
 var (
 	errNegative    = errors.New("negative offset")
+	errLength      = errors.New("negative length")
 	errAppendWrite = errors.New("ringway: WriteAt on a file that is open with O_APPEND; use Write")
 )
+
+// endedError wraps the cause of a context that has ended. A cause that is io.EOF would otherwise
+// read as the end of a file, and one that is an errno as an answer of the kernel.
+type endedError struct{ cause error }
+
+// causeOf returns why a context has ended.
+func causeOf(ctx context.Context) error { return &endedError{context.Cause(ctx)} }
+
+// Error returns the text of the cause.
+func (e *endedError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the cause.
+func (e *endedError) Unwrap() error { return e.cause }
+
+// Timeout reports whether the cause is a timeout, such as context.DeadlineExceeded. A *fs.PathError
+// and os.IsTimeout ask.
+func (e *endedError) Timeout() bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(e.cause, &timeout) && timeout.Timeout()
+}
 
 // MisalignedError is the error of a direct write whose offset or length is not a multiple of the
 // block size that the device requires. ringway does not read and rewrite the surrounding blocks,
@@ -57,7 +79,7 @@ func (f *File) fail(op string, err error) error {
 		return err
 	}
 	var path *fs.PathError
-	if errors.As(err, &path) {
+	if _, ended := err.(*endedError); !ended && errors.As(err, &path) {
 		return err
 	}
 	return &fs.PathError{Op: op, Path: f.name, Err: err}

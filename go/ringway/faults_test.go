@@ -66,7 +66,7 @@ type refusing struct{ queue }
 func (c *refusing) push(r *request) {
 	r.result = unsupported
 	switch q := c.queue.(type) {
-	case *routed:
+	case *uring:
 		q.refused = append(q.refused, r)
 	case *kaio:
 		q.refused = append(q.refused, r)

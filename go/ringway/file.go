@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -26,14 +27,21 @@ type File struct {
 	dir     bool // A directory: the engine syncs it.
 	direct  bool // Open for direct I/O.
 	append  bool // Open with O_APPEND.
+	//lint:ignore U1000 Systems without rings do not use it.
+	blockDevice bool
 
 	refs     refs
 	position sync.Mutex // Held while an operation uses the file's current position.
+	syncs    syncs
 	cache    cachePredictor
+
+	factsOnce  sync.Once
+	facts      facts       // After lookUp.
+	needsPages atomic.Bool // Direct transfers have to be aligned, as was found out.
 	//lint:ignore U1000 Systems without rings do not use it.
-	routing routing // Between a ring and KAIO.
-	device  sync.Once
-	limits  directLimits // Of the device, after alignment.
+	warm atomic.Bool // A transfer has completed.
+	//lint:ignore U1000 Systems without rings do not use it.
+	accessTime accessTime
 }
 
 var (
@@ -51,6 +59,9 @@ var (
 
 // NewFile makes a File from an open os.File. The File owns it: closing the File closes both.
 func (e *Engine) NewFile(file *os.File) (*File, error) {
+	if file == nil {
+		return nil, os.ErrInvalid
+	}
 	f := &File{engine: e, file: file, fd: -1, name: file.Name()}
 	if err := f.identify(); err != nil {
 		return nil, f.fail("open", err)
@@ -258,18 +269,21 @@ func (f *File) Advise(off, n int64, advice Advice) error {
 }
 
 // Sync makes the file's data and metadata durable, as [os.File.Sync] and fsync(2) do.
+//
+// Linux reports an error of writeback once for each open file. So concurrent syncs of a File share:
+// one runs, one is queued for all callers who came later, and an error is returned to everyone who
+// was waiting.
 func (f *File) Sync() error { return f.SyncContext(background) }
 
 // SyncContext is like Sync, but returns the context's cause as soon as the context ends. The sync
-// then continues, and its result is lost: the caller does not know what is on the disk.
+// then continues, and the caller does not know what is on the disk. If it fails and nobody else
+// waits for it, the next sync of the File returns the error.
 func (f *File) SyncContext(ctx context.Context) error {
 	return f.use("sync", func() error {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return causeOf(ctx)
 		}
-		do := func() (struct{}, error) { return struct{}{}, f.sync(ctx, opFsync) }
-		_, err := detach(ctx, f, do, nil)
-		return err
+		return f.sync(ctx, opFsync)
 	})
 }
 

@@ -21,9 +21,8 @@ type watching struct {
 }
 
 func (w *watching) push(r *request) {
-	first := r.route == routeUndecided
 	w.queue.push(r)
-	if r.inRing != nil && first {
+	if r.inRing != nil {
 		w.ops[r.inRing.Opcode()]++
 	}
 }

@@ -57,6 +57,7 @@ type kaio struct {
 	spare    []*iocb
 	refused  []*request
 	errno    syscall.Errno
+	short    shortage
 	events   [largestGroup]ioEvent
 }
 
@@ -87,7 +88,7 @@ func newKAIO(requests int) (*kaio, error) {
 func (k *kaio) capacity() int { return min(k.limit-len(k.inFlight), largestGroup) }
 
 func (k *kaio) push(r *request) {
-	if r.linked() != nil || r.chained || r.opcode == opWritev {
+	if r.linked() != nil || r.chained || r.opcode == opWritev || r.mayWait {
 		k.refuse(r)
 		if r.linked() != nil {
 			k.refuse(r.linked())
@@ -129,17 +130,18 @@ func (k *kaio) refuse(r *request) {
 // cancel does nothing: the kernel cannot cancel a transfer of a disk.
 func (k *kaio) cancel(*request) {}
 
-func (k *kaio) submit(bool) bool {
+func (k *kaio) submit() bool {
 	for len(k.pushed) > 0 {
 		n, _, errno := syscall.Syscall(syscall.SYS_IO_SUBMIT, k.context, uintptr(len(k.pushed)),
 			uintptr(unsafe.Pointer(unsafe.SliceData(k.pushed))))
 		taken := int(n)
 		switch errno {
 		case 0:
+			k.short.end()
 		case syscall.EINTR:
 			continue
 		case syscall.EAGAIN:
-			if len(k.inFlight) > len(k.pushed) {
+			if len(k.inFlight) > len(k.pushed) && !k.short.isLong() {
 				return false
 			}
 			fallthrough
@@ -178,7 +180,7 @@ func (k *kaio) reap(done []*request) []*request {
 	k.refused = k.refused[:0]
 	for len(k.inFlight) > 0 {
 		var now syscall.Timespec
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_IO_GETEVENTS, k.context, 0,
+		n, _, errno := syscall.Syscall6(syscall.SYS_IO_GETEVENTS, k.context, 0,
 			uintptr(len(k.events)),
 			uintptr(unsafe.Pointer(&k.events[0])), uintptr(unsafe.Pointer(&now)), 0)
 		if errno == syscall.EINTR {

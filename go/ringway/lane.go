@@ -59,7 +59,7 @@ func (l *lane) begin(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		l.leave(waiter, admitted)
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	case <-l.done:
 		l.leave(waiter, admitted)
 		return ErrEngineClosed
@@ -75,7 +75,7 @@ func (l *lane) check() {
 		return
 	}
 	if l.ended == l.seen {
-		l.slots = min(l.slots+growth, largestLane)
+		l.slots = max(l.slots, min(l.slots+growth, largestLane))
 		l.admit()
 	}
 	l.seen = l.ended

@@ -199,7 +199,7 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 			arg = file
 		case reflect.TypeFor[Options]():
 			arg = Options{Rings: 1}
-		case reflect.TypeFor[time.Time](), reflect.TypeFor[Advice]():
+		case reflect.TypeFor[time.Time](), reflect.TypeFor[Advice](), reflect.TypeFor[RangeSync]():
 			arg = reflect.Zero(in).Interface()
 		default:
 			t.Fatalf("%s: no value of type %v", c.name, in)

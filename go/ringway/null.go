@@ -48,7 +48,7 @@ func (q *nullQueue) push(r *request) {
 
 func (q *nullQueue) cancel(*request) {}
 
-func (q *nullQueue) submit(bool) bool {
+func (q *nullQueue) submit() bool {
 	if len(q.pushed) > 0 && !q.signalled {
 		q.signalled = true
 		one := uint64(1)

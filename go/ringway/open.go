@@ -7,12 +7,16 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 )
 
 // maxTransfer is the most that one operation transfers, as in package os: some file systems
 // reject larger ones.
 const maxTransfer = 1 << 30
+
+// maxOffset is the largest offset. The kernel refuses a transfer that would end beyond it.
+const maxOffset = math.MaxInt64
 
 // Open opens a file for reading, as [os.Open] does, on the default engine.
 func Open(name string) (*File, error) { return OpenFile(name, os.O_RDONLY, 0) }

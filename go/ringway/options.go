@@ -4,8 +4,10 @@ package ringway
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
@@ -25,26 +27,30 @@ const (
 // not name one.
 const BackendEnv = "RINGWAY_BACKEND"
 
-// Options configures an engine. The zero value of each field selects its default.
+// Options configures an engine. The zero value of each field selects its default. A value that is
+// negative or above the maximum is an error of New, which names the field and is [syscall.EINVAL]
+// to errors.Is.
 type Options struct {
 	// Backend forces a backend. If it is not available, New fails. The default is the first
 	// available backend, or the one that RINGWAY_BACKEND names.
 	Backend Backend
 	// Rings is the number of rings, or KAIO contexts, that goroutines share. Fewer rings submit
 	// larger groups, which cost less for each operation. The default is one ring for every four
-	// Ps (GOMAXPROCS), at most four.
+	// Ps (GOMAXPROCS), at most four. The maximum is 1024; an engine has no more rings than Ps.
 	Rings int
 	// InFlight is the maximum number of transfers that the kernel has at once, over all rings.
 	// Others wait in order. Transfers beyond the device's queue (usually 256) cost many times as
-	// much. The default is 192.
+	// much. The default is 192, the maximum 65,536.
 	InFlight int
 	// Threads is the maximum number of blocking system calls at once, for operations that the
 	// backend does not support, such as buffered writes. A quarter as many syncs may run in
 	// addition. If none of these calls returns for 100 ms, because a file system hangs, the limit
-	// grows in steps, up to 1024, so that other files make progress. The default is 64.
+	// grows in steps, up to 1024, so that other files make progress. The default is 64, the maximum
+	// 4096: each call has a thread, and Go ends a program with 10,000.
 	Threads int
-	// IOWQWorkers limits the kernel threads of each ring that run operations which would block,
-	// such as fsync. The default is the kernel's own limit.
+	// IOWQWorkers limits the kernel threads that run transfers and syncs of files which a ring
+	// could not start without waiting. Each thread that submits has as many. The default is the
+	// kernel's own limit, the maximum 65,536.
 	IOWQWorkers int
 	// FixedBuffers is the number of bytes to register with each ring, at most 1 GiB. The kernel
 	// does not have to look up registered pages for each operation. Engine.NewBuffer allocates
@@ -62,28 +68,52 @@ type Options struct {
 	closeWait time.Duration // The default is closeWait.
 }
 
+// maxFixed is the most that the kernel accepts as one registered buffer.
+const maxFixed = 1 << 30
+
 // setDefaults replaces zero values, except those that mean "none".
 func (o *Options) setDefaults() {
-	if o.Rings <= 0 {
+	if o.Rings == 0 {
 		o.Rings = min((runtime.GOMAXPROCS(0)+3)/4, 4)
 	}
 	o.Rings = min(o.Rings, runtime.GOMAXPROCS(0))
-	if o.InFlight <= 0 {
+	if o.InFlight == 0 {
 		o.InFlight = 192
 	}
-	if o.Threads <= 0 {
+	if o.Threads == 0 {
 		o.Threads = 64
 	}
 	o.closeWait = cmp.Or(o.closeWait, closeWait)
 }
 
+// check returns an error for a value that no engine can have.
+func (o *Options) check() error {
+	for _, field := range []struct {
+		name        string
+		value, most int
+	}{
+		{"Rings", o.Rings, 1024}, {"InFlight", o.InFlight, 1 << 16}, {"Threads", o.Threads, 4096},
+		{"IOWQWorkers", o.IOWQWorkers, 1 << 16}, {"FixedBuffers", o.FixedBuffers, maxFixed},
+	} {
+		if field.value < 0 || field.value > field.most {
+			return fmt.Errorf("ringway: Options.%s is %d; it must be 0 (the default) to %d: %w",
+				field.name, field.value, field.most, syscall.EINVAL)
+		}
+	}
+	return nil
+}
+
 // backends returns the backends to try: all of them, or the forced one.
 func (o *Options) backends() ([]Backend, error) {
-	switch o.Backend = cmp.Or(o.Backend, Backend(os.Getenv(BackendEnv))); o.Backend {
+	source := "Options.Backend"
+	if o.Backend == "" {
+		source, o.Backend = BackendEnv, Backend(os.Getenv(BackendEnv))
+	}
+	switch o.Backend {
 	case "":
 		return []Backend{BackendURing, BackendKAIO, BackendThreads}, nil
 	case BackendURing, BackendKAIO, BackendThreads:
 		return []Backend{o.Backend}, nil
 	}
-	return nil, refusal.NoBackend(BackendEnv, string(o.Backend))
+	return nil, refusal.NoBackend(source, string(o.Backend))
 }

@@ -352,7 +352,7 @@ func TestLatePieces(t *testing.T) {
 					lateCount := 0
 					s.onResult(func(r *request) bool {
 						if r.opcode == op && lateCount < 3 && r.off%(512<<10) == 0 &&
-							len(r.p) > 4096 && r.result >= 0 { // Not one that was punted.
+							len(r.p) > 4096 && r.result >= 0 {
 							lateCount++
 							s.count.Add(1)
 							r.result = late

@@ -27,10 +27,11 @@ type queue interface {
 	push(*request)
 	// cancel asks the kernel to end a request that was pushed, if it is still there.
 	cancel(*request)
-	// submit passes pushed requests to the kernel. It returns false if completions have to be
-	// reaped first. brief means that the system call is as short as a copy, so that Go's scheduler
-	// need not know of it.
-	submit(brief bool) bool
+	// submit passes pushed requests to the kernel, which may take long: even a direct read waits
+	// for the file system's journal or for a full device. So Go's scheduler has to know of the
+	// system call. submit returns false if the kernel did not take them all now (it is short of
+	// memory, or completions have to be reaped first).
+	submit() bool
 	// reap appends the requests that are complete.
 	reap([]*request) []*request
 	// refusedWith returns the error with which the kernel refused requests, or 0.
@@ -48,7 +49,6 @@ type wrapQueue = func(queue) queue
 type queues struct {
 	shards []*shard
 	rings  []*uring     // Below the shards, if the backend is io_uring.
-	routes routes       // Of the rings.
 	plain  atomic.Int32 // Transfers that run as plain calls because there are only a few.
 	next   atomic.Uint32
 	hints  sync.Pool // Of *shard: the one that a P used before.
@@ -56,12 +56,10 @@ type queues struct {
 
 // open makes the shards of one backend, or none. Fewer rings than asked for are not an error,
 // because the limit on locked memory may allow only some.
-func (e *Engine) open(backend Backend, isForced bool) error {
+func (e *Engine) open(backend Backend) error {
 	if backend == BackendThreads {
 		return nil
 	}
-	e.routes.toKAIO.Store(backend == BackendURing && !isForced)
-	e.routes.patience = patience
 	e.hints.New = func() any { return e.shards[int(e.next.Add(1))%len(e.shards)] }
 	each := max(e.options.InFlight/e.options.Rings, 1)
 	for range e.options.Rings {
@@ -74,6 +72,11 @@ func (e *Engine) open(backend Backend, isForced bool) error {
 		}
 		e.shards = append(e.shards, s)
 	}
+	for _, s := range e.shards {
+		if backend != backendNull {
+			s.devices.shards = len(e.shards)
+		}
+	}
 	return nil
 }
 
@@ -81,17 +84,14 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	var q queue
 	var fd int
 	var feature string
-	var ring *routed
+	var ring *uring
 	switch backend {
 	case BackendURing:
 		u, err := newUring(uint32(e.options.IOWQWorkers))
 		if err != nil {
 			return nil, err
 		}
-		if !u.ring.HasResourceTags() { // Before kernel 5.13: it punts reads of cached pages.
-			e.routes.patience = 1
-		}
-		ring = &routed{uring: u, routes: &e.routes, size: inFlight}
+		ring = u
 		q, fd, feature = ring, u.ring.Fd(), refusal.Uring
 	case BackendKAIO:
 		k, err := newKAIO(inFlight)
@@ -119,12 +119,11 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 		return nil, unavailable(feature, err)
 	}
 	if ring != nil {
-		ring.reaped = s.reap
 		if len(e.rings) == 0 {
 			e.available = ring.ring.SetupFlags()
 			e.refusals = append(e.refusals, ring.ring.Refusals()...)
 		}
-		e.rings = append(e.rings, ring.uring)
+		e.rings = append(e.rings, ring)
 	}
 	return s, nil
 }
@@ -134,15 +133,12 @@ func unavailable(feature string, err error) *Refusal {
 	return refusal.New(feature, refusal.Errno(err))
 }
 
-// maxFixed is the most that the kernel accepts as one registered buffer.
-const maxFixed = 1 << 30
-
 // register registers memory with all rings, or with none.
 func (e *Engine) register() error {
 	if e.backend != BackendURing {
 		return syscall.EOPNOTSUPP
 	}
-	fixed, err := newFixedArena(wholePages(min(e.options.FixedBuffers, maxFixed)))
+	fixed, err := newFixedArena(wholePages(e.options.FixedBuffers))
 	if err != nil {
 		return err
 	}
@@ -172,7 +168,7 @@ func realRead(q queue) syscall.Errno {
 	q.push(r)
 	deadline := time.Now().Add(5 * time.Second)
 	for {
-		q.submit(false)
+		q.submit()
 		if done := q.reap(nil); len(done) > 0 {
 			break
 		}
@@ -250,9 +246,6 @@ func (e *Engine) describe() string {
 	return ""
 }
 
-// lateRefusals returns what was found out after the engine was made.
-func (q *queues) lateRefusals() []*Refusal { return q.routes.refusals() }
-
 func (q *queues) stats() (sum Stats) {
 	for _, s := range q.shards {
 		stats := s.snapshot()
@@ -263,7 +256,6 @@ func (q *queues) stats() (sum Stats) {
 		sum.InFlight += stats.InFlight
 		sum.Waiting += stats.Waiting
 	}
-	sum.Punted, sum.Routed = q.routes.punts.total(), q.routes.punts.routed.Load()
 	return sum
 }
 

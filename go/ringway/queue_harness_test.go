@@ -85,7 +85,7 @@ func (s *scripted) push(r *request) {
 	s.queue.push(r)
 }
 
-func (s *scripted) submit(brief bool) bool {
+func (s *scripted) submit() bool {
 	s.mu.Lock()
 	gate := s.gate
 	s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *scripted) submit(brief bool) bool {
 		<-gate
 	}
 	s.new = 0
-	return s.queue.submit(brief)
+	return s.queue.submit()
 }
 
 func (s *scripted) reap(done []*request) []*request {
@@ -196,15 +196,14 @@ type faultQueue struct {
 type faultRates struct {
 	short      int // Transfers of at least two pages are cut in half.
 	unsent     int // A submission is not accepted at first.
-	retryable  int // EINTR, EAGAIN or ECANCELED, of anything but a sync.
-	punted     int // EAGAIN of a transfer with RWF_NOWAIT, as if the ring had to punt it.
+	retryable  int // EINTR, EAGAIN, ECANCELED or EFAULT, of anything but a sync.
 	failed     int // EIO; EDQUOT of a sync, so that failures of syncs can be counted.
 	late       int // The result arrives after some rounds; one in eight of these after 500.
 	lateRounds int
 }
 
 // faultCounts counts the faults of all queues of an engine.
-type faultCounts struct{ short, unsent, retryable, punted, late, failed, syncs atomic.Int64 }
+type faultCounts struct{ short, unsent, retryable, late, failed, syncs atomic.Int64 }
 
 func (c *faultCounts) total() int64 {
 	return c.short.Load() + c.unsent.Load() + c.retryable.Load() + c.late.Load() + c.failed.Load()
@@ -246,8 +245,8 @@ func (q *faultQueue) push(r *request) {
 	q.queue.push(r)
 }
 
-func (q *faultQueue) submit(brief bool) bool {
-	ok := q.queue.submit(brief)
+func (q *faultQueue) submit() bool {
+	ok := q.queue.submit()
 	if q.hits(q.rates.unsent) {
 		q.counts.unsent.Add(1)
 		return false
@@ -295,13 +294,10 @@ func (q *faultQueue) reap(done []*request) []*request {
 func (q *faultQueue) disturb(r *request) {
 	switch sync := r.opcode == opFsync || r.opcode == opFdatasync; {
 	case r.linked() != nil:
-	case (r.route == routeNowait || r.route == routeCheck) && q.hits(q.rates.punted):
-		q.counts.punted.Add(1)
-		r.result = -int32(syscall.EAGAIN)
 	case !sync && q.hits(q.rates.retryable):
 		q.counts.retryable.Add(1)
-		errno := []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED}[q.random.IntN(3)]
-		r.result = -int32(errno)
+		errnos := []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED, syscall.EFAULT}
+		r.result = -int32(errnos[q.random.IntN(len(errnos))])
 	case r.result >= 0 && q.hits(q.rates.failed):
 		q.counts.failed.Add(1)
 		if r.result = -int32(syscall.EIO); sync {
@@ -340,7 +336,7 @@ func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
 // setLargestRequest replaces the size of the device's largest request.
 func setLargestRequest(f *File, n int) {
 	f.directLimits()
-	f.limits.largest = n
+	f.facts.largest = n
 }
 
 // numbered returns blocks of a page, each with its number, and the numbers of its writer and round.

@@ -18,12 +18,25 @@ type queues struct{}
 
 type wrapQueue struct{}
 
-// routing is for files of rings.
-type routing struct{}
+// placement is for files of rings.
+//
+//lint:ignore U1000 It is a field of the facts of every system.
+type placement struct{}
 
-func (queues) lateRefusals() []*Refusal { return nil }
+// waits and accessTime are for submissions to rings.
+//
+//lint:ignore U1000 It is a field of the facts of every system.
+type waits struct{}
 
-func (e *Engine) open(backend Backend, _ bool) error {
+//lint:ignore U1000 It is a field of the files of every system.
+type accessTime struct{}
+
+// blockQueue is for submissions to rings.
+//
+//lint:ignore U1000 It is a field of the facts of every system.
+type blockQueue struct{}
+
+func (e *Engine) open(backend Backend) error {
 	switch backend {
 	case BackendURing:
 		return unavailable(refusal.Uring, nil)
@@ -45,6 +58,8 @@ func unavailable(feature string, _ error) *Refusal {
 
 func (e *Engine) describe() string { return "" }
 
+func (f *File) noteDone(opcode) {}
+
 func (queues) stats() Stats { return Stats{} }
 
 func (queues) closeQueues(time.Time, time.Duration) error { return nil }
@@ -53,8 +68,8 @@ func (e *Engine) supports(*File, opcode, int64) bool { return false }
 
 // Nothing is supported, so that none of these is called, or each leaves its work to plain calls.
 
-func (f *File) queued(context.Context, opcode, []byte, int64) (n int, done bool, err error) {
-	return 0, false, nil
+func (f *File) queued(context.Context, opcode, []byte, int64) (n int, from source, err error) {
+	return 0, noResult, nil
 }
 
 func (f *File) readSplit(ctx context.Context, _ directLimits, p []byte, off int64) (int, error) {
@@ -63,8 +78,10 @@ func (f *File) readSplit(ctx context.Context, _ directLimits, p []byte, off int6
 
 func (f *File) submitBatch(context.Context, opcode, []Transfer) {}
 
-func (f *File) commit(context.Context, []Transfer, Durability) (done bool, err error) {
-	return false, nil
+func (f *File) commit(context.Context, []Transfer, Durability) (done bool, err, syncErr error) {
+	return false, nil, nil
 }
+
+func (f *File) queuesSyncs() bool { return false }
 
 func (f *File) queuedSync(context.Context, opcode) (done bool, err error) { return false, nil }

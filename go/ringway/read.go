@@ -4,7 +4,6 @@ package ringway
 // engine, or a plain system call. Direct reads that are not aligned are in direct.go.
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"os"
@@ -52,13 +51,15 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, e
 	}
 	defer f.end()
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err = causeOf(ctx)
+	} else if endsBeyondRange(p, off) {
+		n, err = f.file.ReadAt(p, off)
 	}
 	for n < len(p) && err == nil {
 		if m := f.tryCachedNow(p[n:], off+int64(n)); m > 0 {
 			n += m
 			if ctx.Err() != nil && n < len(p) {
-				err = context.Cause(ctx)
+				err = causeOf(ctx)
 			}
 			continue
 		}
@@ -84,15 +85,18 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
 	}
-	if off < 0 || n < 0 {
+	if off < 0 {
 		return nil, f.fail("readat", errNegative)
+	}
+	if n < 0 {
+		return nil, f.fail("readat", errLength)
 	}
 	if !f.begin() {
 		return nil, f.fail("read", os.ErrClosed)
 	}
 	defer f.end()
 	if ctx.Err() != nil {
-		return nil, f.fail("read", context.Cause(ctx))
+		return nil, f.fail("read", causeOf(ctx))
 	}
 	if n > largestBlock {
 		read := func() (*Buffer, error) { return f.readLong(ctx, off, n) }
@@ -132,15 +136,27 @@ func (f *File) readLong(ctx context.Context, off int64, n int) (*Buffer, error) 
 		return nil, err
 	}
 	buffer, err := f.fillBuffer(ctx, f.engine.NewBuffer(length), off)
-	if err == nil && length < n {
-		err = io.EOF
+	for err == nil && length < n { // The size was a guess of the file system, or is not the last.
+		length += min(n-length, length)
+		larger := f.engine.NewBuffer(length)
+		have := copy(larger.p, buffer.p)
+		buffer.Release()
+		buffer = larger
+		var more int
+		more, err = f.readAt(ctx, buffer.p[have:], off+int64(have))
+		buffer.p = buffer.p[:have+more]
+		if err != nil && err != io.EOF {
+			buffer.Release()
+			return nil, err
+		}
 	}
 	return buffer, err
 }
 
 // readableLength returns how much memory to allocate for a read of n bytes: not much more than the
 // file has there. n may come from the content of the file, and a program that allocates too much
-// is ended. A result below n meets the end of the file, unless the file has grown in the meantime.
+// is ended. The file may go on behind a result below n: it grows, or its size is a guess of the
+// file system.
 func (f *File) readableLength(off int64, n int) (int, error) {
 	info, err := f.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -156,7 +172,7 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 	switch {
 	case len(p) == 0:
 		return 0, nil
-	case !f.storage:
+	case !f.storage || endsBeyondRange(p, off):
 		return f.file.ReadAt(p, off)
 	case f.direct && f.fits(p, off) && ctx.Err() == nil:
 		// The common case takes few stack frames: a goroutine keeps its stack while it waits.
@@ -170,10 +186,16 @@ func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err erro
 	return f.readFull(ctx, p, off)
 }
 
+// endsBeyondRange reports whether the kernel refuses a transfer as a whole, because it would end
+// beyond the largest offset. A part of it would meet the end of the file instead.
+func endsBeyondRange(p []byte, off int64) bool {
+	return off > maxOffset-int64(min(len(p), maxTransfer))
+}
+
 // readFull reads until p is full, or the file ends.
 func (f *File) readFull(ctx context.Context, p []byte, off int64) (n int, err error) {
 	for n < len(p) {
-		m, err := f.readSome(ctx, p[n:], off+int64(n))
+		m, _, err := f.readSome(ctx, p[n:], off+int64(n))
 		n += m
 		if err != nil {
 			return n, err
@@ -186,20 +208,22 @@ func (f *File) readFull(ctx context.Context, p []byte, off int64) (n int, err er
 }
 
 // readSome reads once; 0 bytes mean the end of the file.
-func (f *File) readSome(ctx context.Context, p []byte, off int64) (int, error) {
+func (f *File) readSome(ctx context.Context, p []byte, off int64) (int, source, error) {
 	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
+		return 0, noResult, causeOf(ctx)
 	}
 	if f.direct {
-		return f.readDirect(ctx, p, off)
+		n, err := f.readDirect(ctx, p, off)
+		return n, fromQueue, err
 	}
 	if n, ok := f.tryCached(p, off); ok {
-		return n, nil
+		return n, fromCache, nil
 	}
-	return f.transfer(ctx, opRead, p, off)
+	return f.transferFrom(ctx, opRead, p, off)
 }
 
-// Read reads at the current position, as [os.File.Read] does.
+// Read reads at the current position, as [os.File.Read] does: it returns fewer bytes than p holds
+// only where the system call does, whatever the page cache has.
 func (f *File) Read(p []byte) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -216,24 +240,48 @@ func (f *File) Read(p []byte) (n int, err error) {
 	}
 	f.position.Lock()
 	defer f.position.Unlock()
-	if !f.direct {
-		n, err = f.readSome(background, p, atCurrent)
+	if f.direct {
+		n, err = f.readHereDirect(p)
 	} else {
-		// A ring does not move the current position after a direct read.
-		var at int64
-		if at, err = f.file.Seek(0, io.SeekCurrent); err == nil {
-			n, err = f.readDirect(background, p, at)
-			if n > 0 {
-				_, moved := f.file.Seek(at+int64(n), io.SeekStart)
-				if err == io.EOF {
-					err = nil
-				}
-				err = cmp.Or(err, moved)
-			}
-		}
+		n, err = f.readHere(p)
 	}
 	if n == 0 && err == nil {
 		return 0, io.EOF
 	}
 	return n, f.fail("read", err)
+}
+
+// readHere reads at the current position until p is full, or a system call reads less. As with the
+// system call, an error after a part is left to the next Read.
+func (f *File) readHere(p []byte) (n int, err error) {
+	for n < len(p) {
+		m, from, err := f.readSome(background, p[n:], atCurrent)
+		n += m
+		if n == 0 {
+			return 0, err
+		}
+		if m == 0 || err != nil || from == fromCall {
+			break
+		}
+	}
+	return n, nil
+}
+
+// readHereDirect is readHere for direct I/O: a ring does not move the current position after a
+// direct read.
+func (f *File) readHereDirect(p []byte) (n int, err error) {
+	at, err := f.file.Seek(0, io.SeekCurrent)
+	for n < len(p) && err == nil {
+		var m int
+		m, err = f.readDirect(background, p[n:], at+int64(n))
+		if n += m; m == 0 {
+			break
+		}
+	}
+	if n > 0 {
+		_, err = f.file.Seek(at+int64(n), io.SeekStart)
+	} else if err == io.EOF {
+		err = nil
+	}
+	return n, err
 }

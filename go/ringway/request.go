@@ -22,8 +22,9 @@ type request struct {
 
 	opcode   opcode
 	tries    uint8
-	chained  bool  // Part of a chain: not retried on its own.
-	route    route // Between a ring and KAIO.
+	chained  bool // Part of a chain: not retried on its own.
+	mayWait  bool // The submission may wait.
+	admitted bool // It counts in its device's queue. The shard's lock protects it.
 	canceled atomic.Bool
 	slot     int32 // The index in shard.inQueue.
 	result   int32 // Of the kernel, or unsupported.
@@ -58,6 +59,7 @@ type requestState uint8
 const (
 	stateIdle      requestState = iota // Not submitted, or complete.
 	statePending                       // In the shard's submission queue.
+	stateHeld                          // Waits for room in the queue of its device.
 	stateQueued                        // In the kernel's queue.
 	stateAbandoned                     // The engine was closed; the kernel may still have it.
 )
@@ -97,6 +99,7 @@ func newRequest(op opcode, fd int, p []byte, off int64) *request {
 func (f *File) request(op opcode, p []byte, off int64) *request {
 	r := newRequest(op, f.fd, p, off)
 	r.file = f
+	r.mayWait = f.submissionMayWait(op)
 	return r
 }
 
@@ -107,7 +110,7 @@ func (r *request) free() {
 		return
 	}
 	r.p, r.file, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
-	r.route = routeUndecided
+	r.mayWait = false
 	if r.opcode > opWrite {
 		r.extra, r.chained = nil, false
 	}
@@ -122,37 +125,21 @@ func (r *request) count() int {
 	return 2
 }
 
-// bytes returns how much the request transfers.
-func (r *request) bytes() int {
-	n := len(r.p)
-	if r.extra != nil {
-		for _, b := range r.extra.buffers {
-			n += len(b)
-		}
-	}
-	return n
-}
-
-// maxRetries is how often a request is retried after EAGAIN or ECANCELED, before its goroutine
-// makes a plain call.
+// maxRetries is how often a request is retried after EAGAIN, ECANCELED or EFAULT, before its
+// goroutine makes a plain call.
 const maxRetries = 8
 
 // retry reports whether the kernel did not do the operation, so that it must be submitted again:
-// because a ring would have punted it, after a signal, a shortage, the end of the thread that
-// submitted it, which cancels what that thread had in flight, or if the kernel may start no thread.
-// Every other error is final, above all that of a sync.
+// after a signal, a shortage, or the end of the thread that submitted it, which ends what that
+// thread had in flight (ECANCELED, or EFAULT if the kernel was about to go on in the thread's
+// memory). Every other error is final, above all that of a sync. After some tries, the goroutine
+// makes a plain call: if an address is really bad, it fails too.
 func (r *request) retry() bool {
-	if r.result >= 0 && r.route != routeCheck {
-		return false
-	}
-	if r.settleRoute() {
-		return true
-	}
 	if r.result >= 0 || r.chained || r.canceled.Load() {
 		return false
 	}
 	switch errnoOf(r.result) {
-	case syscall.EAGAIN, syscall.ECANCELED:
+	case syscall.EAGAIN, syscall.ECANCELED, syscall.EFAULT:
 		if r.tries++; r.tries <= maxRetries {
 			return true
 		}
@@ -172,10 +159,11 @@ func (r *request) complete(result int32) {
 	r.waiter.completeOne()
 }
 
-// notDone reports whether an error means that the kernel did not do the operation this time: a
-// cancel, a signal or a shortage.
+// notDone reports whether an error of a queue means that the kernel did not do the operation this
+// time: a cancel, a signal, a shortage, or the end of the thread that submitted it.
 func notDone(err error) bool {
-	return err == syscall.ECANCELED || err == syscall.EINTR || err == syscall.EAGAIN
+	return err == syscall.ECANCELED || err == syscall.EINTR || err == syscall.EAGAIN ||
+		err == syscall.EFAULT
 }
 
 // errnoOf returns the errno of a negative result.

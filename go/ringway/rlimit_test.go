@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/ring"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
@@ -44,6 +46,52 @@ func smallFiles() error {
 		fmt.Println(backend)
 	}
 	return nil
+}
+
+const (
+	rlimitMemlock = 8
+	memlock       = 8 << 20
+)
+
+// manyRings runs in a child process of an ordinary user: it makes rings as fast as it closes them.
+// The kernel gives the memory of a closed ring back some milliseconds later.
+func manyRings() error {
+	limit := syscall.Rlimit{Cur: memlock, Max: memlock}
+	if err := syscall.Setrlimit(rlimitMemlock, &limit); err != nil {
+		return err
+	}
+	for range 100 {
+		r, err := ring.New(ring.Options{Entries: 4096})
+		if err != nil {
+			return err
+		}
+		for _, refusal := range r.Refusals() {
+			if refusal.Errno == syscall.ENOMEM {
+				return refusal
+			}
+		}
+		if err := r.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestRingsOfAnOrdinaryUser(t *testing.T) {
+	if r, err := ring.New(ring.Options{}); err != nil {
+		skip.Test(t, "no io_uring: ", err)
+	} else if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(rlimitMemlock, &limit); err != nil || limit.Max < memlock {
+		skip.Test(t, "8 MiB of memory may not be locked here: ", limit, err)
+	}
+	runChild(t, "rings", func(cmd *exec.Cmd) {
+		if os.Getuid() == 0 {
+			runAsNobody(t, t.TempDir(), cmd)
+		}
+	})
 }
 
 // No backend needs to write a file, so the limit makes none of them unavailable.

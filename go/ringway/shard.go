@@ -30,6 +30,7 @@ type shard struct {
 	mu           sync.Mutex
 	pending      requestList   // The submission queue.
 	waiting      int           // Operations in it: a request with a linked one counts twice.
+	devices      deviceQueues  // Requests that wait for room in their devices, before that.
 	inQueue      []*request    // What the backend has. A request's slot is its index here.
 	cancels      []*request    // To be passed to the backend.
 	pace         pace          // When to submit.
@@ -49,7 +50,8 @@ type shard struct {
 	stuck        bool          // No capacity, and nothing completes: requests are refused.
 	counts       Stats
 
-	taken, done []*request // Scratch memory of the combiner.
+	taken, done []*request    // Scratch memory of the combiner.
+	pause       time.Duration // Of the combiner, before it submits again.
 }
 
 // newShard makes a shard, which owns the queue. fd is readable when there are completions.
@@ -78,7 +80,7 @@ func (s *shard) submit(group bool, all ...*request) bool {
 		s.counts.Pushed += uint64(r.count())
 		s.enqueue(r)
 	}
-	s.load.observe(s.pace.inFlight + s.waiting)
+	s.load.observe(s.pace.inFlight + s.waiting + s.devices.held)
 	if s.stuck {
 		s.refusePending()
 		return true
@@ -91,24 +93,59 @@ func (s *shard) submit(group bool, all ...*request) bool {
 // refusePending completes all pending requests as unsupported, so that their goroutines make plain
 // calls. The lock is held on entry and released.
 func (s *shard) refusePending() {
-	refused := s.dequeueAll()
+	s.refuse(s.dequeueAll())
+}
+
+// refuse completes requests as unsupported. The lock is held on entry and released.
+func (s *shard) refuse(all []*request) {
 	s.mu.Unlock()
-	for _, r := range refused {
+	for _, r := range all {
 		r.complete(unsupported)
 	}
 }
 
-// dequeueAll removes all pending requests. The caller has to complete them. The lock is held.
+// dequeueAll removes all requests that the queue does not have. The caller has to complete them.
+// The lock is held.
 func (s *shard) dequeueAll() (all []*request) {
+	all = s.takeHeld(true)
 	for r := s.pending.first; r != nil; r = s.pending.first {
 		s.counts.Delivered += uint64(r.count())
 		s.dequeue(r)
+		s.release(r)
 		all = append(all, r)
 	}
 	return all
 }
 
+// takeHeld removes requests that wait for devices: for those that complete nothing, or all. The
+// caller has to complete them. The lock is held.
+func (s *shard) takeHeld(everything bool) []*request {
+	if s.devices.held == 0 {
+		return nil
+	}
+	all := s.devices.takeHeld(time.Now(), everything)
+	for _, r := range all {
+		s.counts.Delivered += uint64(r.count())
+	}
+	return all
+}
+
+// release makes room in the device of a request that has left the queue.
+func (s *shard) release(r *request) {
+	if next := s.devices.release(r); next != nil {
+		s.append(next)
+		s.flush = true
+	}
+}
+
+// enqueue appends a request to the submission queue as soon as its device has room.
 func (s *shard) enqueue(r *request) {
+	if s.devices.admit(r) {
+		s.append(r)
+	}
+}
+
+func (s *shard) append(r *request) {
 	r.state = statePending
 	s.pending.add(r)
 	s.waiting += r.count()
@@ -152,10 +189,15 @@ func (s *shard) cancel(r *request) {
 	r.canceled.Store(true)
 	s.mu.Lock()
 	switch r.state {
-	case statePending:
-		s.dequeue(r)
+	case statePending, stateHeld:
+		if r.state == stateHeld {
+			s.devices.remove(r)
+		} else {
+			s.dequeue(r)
+			s.release(r)
+		}
 		s.counts.Delivered += uint64(r.count())
-		s.mu.Unlock()
+		s.combine()
 		r.complete(-int32(syscall.ECANCELED))
 	case stateQueued:
 		s.cancels = append(s.cancels, r)
@@ -210,7 +252,7 @@ const (
 // startTimer schedules a check of the pending requests, because what is in flight may never
 // complete. The lock is held.
 func (s *shard) startTimer() {
-	if s.waiting > 0 && !s.timed && !s.closed {
+	if s.waiting+s.devices.held > 0 && !s.timed && !s.closed {
 		s.timed, s.progress, s.idleChecks = true, false, 0
 		s.timer.Reset(checkInterval)
 	}
@@ -221,14 +263,25 @@ func (s *shard) startTimer() {
 // capacity, or the combiner hangs in the kernel. After a while plain calls do them.
 func (s *shard) check() {
 	s.mu.Lock()
-	if s.timed = s.waiting > 0 && !s.closed; !s.timed {
+	if s.timed = s.waiting+s.devices.held > 0 && !s.closed; !s.timed {
 		s.mu.Unlock()
+		return
+	}
+	if stuck := s.takeHeld(false); len(stuck) > 0 {
+		s.timer.Reset(checkInterval)
+		s.refuse(stuck)
 		return
 	}
 	if s.progress {
 		s.progress, s.idleChecks = false, 0
 		s.timer.Reset(busyCheckInterval)
 		s.mu.Unlock()
+		return
+	}
+	if s.waiting == 0 { // A device has no room. The queue is not stuck.
+		s.again = true
+		s.timer.Reset(busyCheckInterval)
+		s.combine()
 		return
 	}
 	if s.idleChecks++; s.idleChecks > stuckChecks {
@@ -281,7 +334,7 @@ func (s *shard) stopCombining() {
 // held on entry and on return, and released while the round uses the queue or wakes goroutines.
 func (s *shard) round() (moved int) {
 	s.again = false
-	taken, count, brief := s.take()
+	taken, count := s.take()
 	s.pace.submitted(count)
 	s.flush = s.flush && s.waiting > 0
 	cancels := s.cancels
@@ -296,14 +349,17 @@ func (s *shard) round() (moved int) {
 	for _, r := range cancels {
 		s.queue.cancel(r)
 	}
-	submitted := s.queue.submit(brief)
+	submitted := s.queue.submit()
 	done := s.queue.reap(s.done[:0])
 	moved = count + len(done)
 	if !submitted && len(done) == 0 {
 		// The kernel is short of something, and has nothing to return. A goroutine of the shard,
 		// not this one, waits for that.
-		time.Sleep(100 * time.Microsecond)
+		s.pause = min(max(2*s.pause, 100*time.Microsecond), 5*time.Millisecond)
+		time.Sleep(s.pause)
 		moved = maxMoved
+	} else {
+		s.pause = 0
 	}
 	capacity := s.queue.capacity()
 
@@ -317,6 +373,7 @@ func (s *shard) round() (moved int) {
 	s.stuck = s.stuck && len(done) == 0 && min(s.pace.capacity(), s.capacity) == 0
 	for _, r := range done {
 		s.leaveQueue(r)
+		s.release(r)
 	}
 	finished, retries := partition(done)
 	s.counts.Submissions++
@@ -356,17 +413,11 @@ func partition(done []*request) (finished, retries []*request) {
 	return done[:n], done[n:]
 }
 
-// maxBriefBytes is how much one submission may copy for the system call to be brief: no more than a
-// goroutine might copy by itself without a call of the scheduler.
-const maxBriefBytes = 256 << 10
-
 // take removes a group from the submission queue, as much as there is capacity for. count includes
-// linked requests. brief reports whether the group is a brief submission.
-func (s *shard) take() (taken []*request, count int, brief bool) {
+// linked requests.
+func (s *shard) take() (taken []*request, count int) {
 	taken = s.taken[:0]
 	capacity := min(s.pace.capacity(), s.capacity)
-	bytes := 0
-	brief = true
 	for r := s.pending.first; r != nil && count < capacity; r = s.pending.first {
 		need := r.count()
 		if count+need > capacity && count > 0 {
@@ -379,10 +430,8 @@ func (s *shard) take() (taken []*request, count int, brief bool) {
 			s.enterQueue(linked)
 		}
 		taken = append(taken, r)
-		bytes += r.bytes()
-		brief = brief && (r.opcode == opRead || r.opcode == opWrite)
 	}
-	return taken, count, brief && bytes <= maxBriefBytes
+	return taken, count
 }
 
 func (s *shard) enterQueue(r *request) {
@@ -430,7 +479,7 @@ func (s *shard) snapshot() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.counts
-	stats.InFlight, stats.Waiting = s.pace.inFlight, s.waiting
+	stats.InFlight, stats.Waiting = s.pace.inFlight, s.waiting+s.devices.held
 	return stats
 }
 
@@ -464,7 +513,7 @@ func (s *shard) waitIdle(until time.Time) bool {
 	defer timer.Stop()
 	for {
 		s.mu.Lock()
-		if !s.combining && s.pace.inFlight == 0 && s.waiting == 0 {
+		if !s.combining && s.pace.inFlight == 0 && s.waiting+s.devices.held == 0 {
 			s.closed, s.combining = true, true
 			s.mu.Unlock()
 			return true

@@ -37,7 +37,7 @@ func (q *instant) push(r *request) { q.pushed = append(q.pushed, r) }
 
 func (q *instant) cancel(*request) {}
 
-func (q *instant) submit(bool) bool {
+func (q *instant) submit() bool {
 	if len(q.pushed) == 0 {
 		return true // The first round of the reaper.
 	}
@@ -167,9 +167,9 @@ func (q *narrow) push(r *request) {
 	q.queue.push(r)
 }
 
-func (q *narrow) submit(brief bool) bool {
+func (q *narrow) submit() bool {
 	q.submissions.Add(1)
-	return q.queue.submit(brief)
+	return q.queue.submit()
 }
 
 func (q *narrow) reap(done []*request) []*request {
@@ -228,7 +228,7 @@ type quietQueue struct {
 
 func (q *quietQueue) capacity() int { return 4 - len(q.inFlight) - len(q.pushed) }
 
-func (q *quietQueue) submit(bool) bool { return true }
+func (q *quietQueue) submit() bool { return true }
 
 func (q *quietQueue) reap(done []*request) []*request {
 	done = append(done, q.inFlight...)

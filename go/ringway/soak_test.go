@@ -7,7 +7,6 @@ package ringway
 // as RINGWAY_SOAK says: make -C go soak SOAK=10m.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,23 +149,20 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, backend := range []Backend{"", BackendURing, BackendKAIO} {
-		t.Run(cmp.Or(string(backend), "auto"), func(t *testing.T) { soak(t, backend, span) })
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		t.Run(string(backend), func(t *testing.T) { soak(t, backend, span) })
 	}
 }
 
 // soakFaults are faults that callers see at times.
 var soakFaults = faultRates{
-	short: 8, unsent: 50, retryable: 10, punted: 2, failed: 100, late: 8, lateRounds: 8,
+	short: 8, unsent: 50, retryable: 10, failed: 100, late: 8, lateRounds: 8,
 }
 
 func soak(t *testing.T, backend Backend, span time.Duration) {
 	e, faults, err := faultyEngine(Options{Backend: backend, Rings: 2}, soakFaults, 7)
 	if err != nil {
 		skip.Test(t, err)
-	}
-	if backend == "" && !e.routes.toKAIO.Load() {
-		skip.Test(t, "a backend is forced: ", e.Explain())
 	}
 	var counts soakCounts
 	var soakers sync.WaitGroup
@@ -211,15 +207,11 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 		counts.operations.Load(), counts.checked.Load(), counts.canceled.Load(),
 		counts.errors.Load(), faults.short.Load(), faults.retryable.Load(), faults.late.Load(),
 		faults.failed.Load(), faults.syncs.Load())
-	// No later sync makes up for a failed one: each failure has to reach its caller.
-	if reported := counts.syncErrors.Load(); reported != faults.syncs.Load() {
+	// No later sync makes up for a failed one: each failure has to reach its callers.
+	if reported := counts.syncErrors.Load(); reported < faults.syncs.Load() {
 		t.Errorf("%d syncs failed, and %d calls returned the error", faults.syncs.Load(), reported)
 	}
 	if faults.failed.Load() == 0 || faults.late.Load() == 0 || counts.checked.Load() == 0 {
 		t.Error("too few faults were injected")
-	}
-	if stats := e.Stats(); (stats.Routed > 0) != (backend == "") ||
-		(stats.Punted > 0) != (backend != BackendKAIO) {
-		t.Errorf("punted or routed without cause, or not at all: %+v", stats)
 	}
 }

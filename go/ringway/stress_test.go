@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,8 @@ var children = map[string]func() error{
 	"default":    defaultRefused,
 	"filtered":   filtered,
 	"goroutines": manyGoroutines,
+	"rings":      manyRings,
+	"shortage":   shortage,
 
 	"smallFiles": smallFiles,
 }
@@ -477,4 +480,67 @@ func TestManyFiles(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// While the kernel takes no submissions, for lack of memory for example, plain calls do them after
+// a while: nothing is lost, and nothing fails.
+func TestShortage(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO} {
+		for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY, syscall.ENOMEM} {
+			t.Run(fmt.Sprint(backend, ", ", errno), func(t *testing.T) {
+				runChild(t, "shortage", nil, "FILE="+name, "BACKEND="+string(backend),
+					"ERRNO="+strconv.Itoa(int(errno)))
+			})
+		}
+	}
+}
+
+func shortage() error {
+	e, err := ringway.New(ringway.Options{
+		Backend: ringway.Backend(os.Getenv("BACKEND")), AlwaysRing: true,
+	})
+	if err != nil {
+		return err
+	}
+	f, err := e.OpenFile(os.Getenv("FILE"), os.O_RDWR|ringway.Direct, 0)
+	if err != nil {
+		return err
+	}
+	errno, err := strconv.Atoi(os.Getenv("ERRNO"))
+	if err != nil {
+		return err
+	}
+	const enter = 426
+	err = filter.FailWith(syscall.Errno(errno), enter, uint32(syscall.SYS_IO_SUBMIT))
+	if err != nil {
+		return err
+	}
+	results := make(chan error)
+	for g := range 50 {
+		go func() {
+			p := make([]byte, 4096)
+			_, err := f.ReadAt(p, int64(g)*4096)
+			if err == nil {
+				batch := []ringway.Transfer{{P: p, Off: int64(g) * 4096}}
+				err = f.WriteBatch(batch, ringway.DataSync)
+			}
+			results <- err
+		}()
+	}
+	end := time.After(40 * time.Second)
+	for range 50 {
+		select {
+		case err := <-results:
+			if err != nil {
+				return err
+			}
+		case <-end:
+			return errors.New("an operation never ends")
+		}
+	}
+	return nil
 }

@@ -12,21 +12,18 @@ import (
 
 // supports reports whether the engine's queues transfer such data without blocking the goroutine
 // that submits. KAIO supports direct transfers only. A buffered write is a copy, which io_uring
-// would give to a kernel thread, at many times the cost.
+// would give to a kernel thread, at many times the cost. A ring does not move the current position
+// after a direct transfer. The first call for a file may wait for a server.
 func (e *Engine) supports(f *File, op opcode, off int64) bool {
-	switch {
-	case len(e.shards) == 0:
+	if len(e.shards) == 0 || f.direct && off == atCurrent || !f.direct && op != opRead {
 		return false
-	case f.direct:
-		// A ring does not move the current position after a direct transfer.
-		return off != atCurrent
 	}
-	return e.backend == BackendURing && op == opRead
+	return f.lookUp().allows(e.backend)
 }
 
-// queued is a transfer through a queue, or by a plain call if only a few run. done is false if the
-// queue turned out not to support it.
-func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n int, done bool,
+// queued is a transfer through a queue, or by a plain call if only a few run. There is no result if
+// the queue turned out not to support it.
+func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n int, from source,
 	err error) {
 	e := f.engine
 	if op == opWrite {
@@ -36,19 +33,22 @@ func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n in
 	if ctx.Done() == nil && e.beginPlain(s) {
 		n, err = f.blocking(op, p, off)
 		e.plain.Add(-1)
-		return n, true, err
+		if err == nil {
+			f.noteDone(op)
+		}
+		return n, fromCall, err
 	}
 	result, err := e.do(ctx, s, f.request(op, p, off))
 	if err != nil {
-		return 0, true, err
+		return 0, fromQueue, err
 	}
 	if result == unsupported {
-		return 0, false, nil
+		return 0, noResult, nil
 	}
 	if op == opRead {
 		kernelWrote(p[:result])
 	}
-	return int(result), true, nil
+	return int(result), fromQueue, nil
 }
 
 // beginPlain reports whether a transfer should run as a plain call because only a few run. The
@@ -133,6 +133,9 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 		return 0, ErrAbandoned
 	}
 	result, canceled := r.result, r.canceled.Load()
+	if result >= 0 {
+		r.file.noteDone(r.opcode)
+	}
 	r.free()
 	if result >= 0 || result == unsupported && !canceled {
 		return result, nil
@@ -141,7 +144,7 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	ended := result == unsupported || notDone(errno)
 	switch {
 	case ended && canceled && ctx.Err() != nil:
-		return 0, context.Cause(ctx)
+		return 0, causeOf(ctx)
 	case ended && e.closed.Load():
 		return 0, ErrEngineClosed
 	}
@@ -245,9 +248,9 @@ func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 
 // commit writes a batch that is one range with a vectored write and links the sync behind it: one
 // submission. It returns false if a part was not done: the batch then tells how much was written,
-// and a sync has to follow.
+// and a sync has to follow. No other sync of the file runs in the meantime.
 func (f *File) commit(ctx context.Context, batch []Transfer,
-	end Durability) (done bool, err error) {
+	end Durability) (done bool, err, syncErr error) {
 	r := f.request(opWritev, nil, batch[0].Off)
 	r.extra = new(writevRequest)
 	total := 0
@@ -260,30 +263,46 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	r.extra.linked, r.chained, sync.chained = sync, true, true
 	w := &waiter{done: make(chan struct{}, 1)}
 	if err := f.engine.doAll(ctx, w, []*request{r}); err != nil {
+		f.endCommit(false, nil)
 		f.failRest(batch, err)
-		return true, err
+		return true, err, nil
 	}
 	n, err := f.engine.takeResult(ctx, r)
 	synced, syncErr := f.engine.takeResult(ctx, sync)
 	setWritten(batch, max(int(n), 0))
-	if err != nil && !notDone(err) {
+	failed := err != nil && !notDone(err)
+	ran := synced == 0 && !notDone(syncErr) && (!failed || syncErr == ErrAbandoned)
+	syncErr = f.endCommit(ran, syncErr)
+	switch {
+	case failed:
 		f.failRest(batch, err)
-		return true, firstError(batch)
+		return true, firstError(batch), nil
+	case ran && syncErr != nil: // Linux reports it only once.
+		return true, nil, syncErr
 	}
-	if syncErr != nil && !notDone(syncErr) { // The sync ran. Linux reports its error only once.
-		return true, syncErr
+	return int(n) == total && ran, nil, nil
+}
+
+// endCommit ends the sync of a commit, and starts the round of the callers who wait.
+func (f *File) endCommit(ran bool, err error) error {
+	next, result := f.syncs.endCommit(ran, err)
+	f.startNext(next)
+	return result
+}
+
+// queuesSyncs reports whether syncs go through a queue. A ring or KAIO would use a kernel thread,
+// which costs more than one of the program's.
+func (f *File) queuesSyncs() bool {
+	e := f.engine
+	if !e.options.AlwaysRing || len(e.shards) == 0 || e.closed.Load() {
+		return false
 	}
-	return int(n) == total && syncErr == nil && synced == 0, nil
+	return (f.storage || f.dir) && f.lookUp().allows(e.backend)
 }
 
 // queuedSync is a sync through a queue. done is false if it has to be a plain call.
 func (f *File) queuedSync(ctx context.Context, op opcode) (done bool, err error) {
 	e := f.engine
-	// A ring or KAIO would use a kernel thread, which costs more than one of the program's.
-	useQueue := e.options.AlwaysRing && len(e.shards) > 0 && (f.storage || f.dir)
-	if !useQueue || e.closed.Load() {
-		return false, nil
-	}
 	result, err := e.do(ctx, e.shard(), f.request(op, nil, 0))
 	return err != nil || result != unsupported, err
 }

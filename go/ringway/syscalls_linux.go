@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"unsafe"
 
@@ -44,6 +42,7 @@ func (f *File) identify() error {
 		}
 		format := stat.Mode & syscall.S_IFMT
 		f.storage = format == syscall.S_IFREG || format == syscall.S_IFBLK
+		f.blockDevice = format == syscall.S_IFBLK
 		f.dir = format == syscall.S_IFDIR
 		f.direct = flags&syscall.O_DIRECT != 0
 		f.append = flags&syscall.O_APPEND != 0
@@ -84,6 +83,12 @@ func (f *File) fsync(op opcode) error {
 			return retryEINTR(func() error { return syscall.Fsync(fd) })
 		}
 		return retryEINTR(func() error { return syscall.Fdatasync(fd) })
+	})
+}
+
+func (f *File) syncRange(off, n int64, what RangeSync) error {
+	return f.withDescriptor(func(fd int) error {
+		return retryEINTR(func() error { return syscall.SyncFileRange(fd, off, n, int(what)) })
 	})
 }
 
@@ -176,14 +181,8 @@ func writeVectors(fd int, v []vector, off int64) (int, error) {
 	}
 }
 
-// deviceLimits returns what the device below a file requires of direct I/O. The alignment is 0 if
-// the kernel does not report it.
-func deviceLimits(fd int) directLimits {
-	memory, offset := directAlignment(fd)
-	return directLimits{memory, offset, largestRequest(fd)}
-}
-
-// directAlignment asks the kernel (statx with STATX_DIOALIGN) for the alignment of direct I/O.
+// directAlignment asks the kernel (statx with STATX_DIOALIGN) for the alignment of direct I/O. It
+// asks no server. The alignment is 0 if the kernel does not report it.
 func directAlignment(fd int) (memory, offset int) {
 	var stat struct {
 		mask, _ uint32
@@ -192,11 +191,10 @@ func directAlignment(fd int) (memory, offset int) {
 		offset  uint32
 		_       [96]byte
 	}
-	const emptyPath, directAlign = 0x1000, 0x2000
+	const emptyPath, dontSync, directAlign = 0x1000, 0x4000, 0x2000
 	var empty [1]byte
 	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)),
-		emptyPath,
-		directAlign, uintptr(unsafe.Pointer(&stat)), 0)
+		emptyPath|dontSync, directAlign, uintptr(unsafe.Pointer(&stat)), 0)
 	if errno != 0 || stat.mask&directAlign == 0 {
 		return 0, 0
 	}
@@ -207,23 +205,13 @@ func directAlignment(fd int) (memory, offset int) {
 // unknown.
 func largestRequest(fd int) int {
 	const common = 512 << 10
-	var stat syscall.Stat_t
-	if syscall.Fstat(fd, &stat) != nil {
+	major, minor, ok := blockDevice(fd)
+	if !ok {
 		return common
 	}
-	device := uint64(stat.Dev)
-	if stat.Mode&syscall.S_IFMT == syscall.S_IFBLK {
-		device = uint64(stat.Rdev)
-	}
-	major := device>>8&0xfff | device>>32&^0xfff
-	minor := device&0xff | device>>12&^0xff
 	for _, below := range []string{"queue", "../queue"} { // A partition has that of its disk.
-		text, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb",
-			major, minor&0xffffffff, below))
-		if err != nil {
-			continue
-		}
-		if kib, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && kib >= 4 {
+		name := fmt.Sprintf("/sys/dev/block/%d:%d/%s/max_sectors_kb", major, minor, below)
+		if kib := readNumber(name); kib >= 4 {
 			return kib << 10
 		}
 	}

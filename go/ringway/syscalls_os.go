@@ -48,6 +48,8 @@ func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
 // the disk there. Not every system has fdatasync(2).
 func (f *File) fsync(opcode) error { return f.file.Sync() }
 
+func (f *File) syncRange(off, n int64, what RangeSync) error { return errors.ErrUnsupported }
+
 func (f *File) fallocate(off, n int64) error { return errors.ErrUnsupported }
 
 func (f *File) fadvise(off, n int64, advice Advice) error { return errors.ErrUnsupported }
@@ -69,9 +71,11 @@ const cachedReads = false
 
 func readCached(int, []byte, int64) (n int, ok bool) { return 0, false }
 
-// deviceLimits requires of direct transfers what most disks do, so that a program that works here
+// lookUpFacts requires of direct transfers what most disks do, so that a program that works here
 // works on Linux too. Package os accepts any buffer.
-func deviceLimits(int) directLimits { return directLimits{1, pageSize, maxTransfer} }
+func (f *File) lookUpFacts() facts {
+	return facts{directLimits: directLimits{memory: 1, offset: pageSize, largest: maxTransfer}}
+}
 
 // Pooled memory is part of Go's heap.
 

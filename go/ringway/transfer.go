@@ -1,7 +1,8 @@
 package ringway
 
-// Transfers and syncs: through a queue of the engine (submit.go), or by plain system calls, whose
-// number is limited. Systems differ in the system calls alone: syscalls_linux.go, syscalls_os.go.
+// Transfers: through a queue of the engine (submit.go), or by plain system calls, whose number is
+// limited. Syncs are in sync.go. Systems differ in the system calls alone: syscalls_linux.go,
+// syscalls_os.go.
 
 import (
 	"context"
@@ -9,21 +10,40 @@ import (
 	"sync"
 )
 
+// source is what a result comes from. The result of one system call is what package os has, also if
+// it is short. A short one of a queue or of the page cache need not be.
+type source uint8
+
+const (
+	noResult source = iota // The queue does not support the transfer.
+	fromCall
+	fromQueue
+	fromCache
+)
+
 // transfer is one read or write through a queue, or by a plain system call if no queue supports it
 // or only a few transfers run.
 func (f *File) transfer(ctx context.Context, op opcode, p []byte, off int64) (int, error) {
+	n, _, err := f.transferFrom(ctx, op, p, off)
+	return n, err
+}
+
+// transferFrom is transfer, with the source of the result.
+func (f *File) transferFrom(ctx context.Context, op opcode, p []byte,
+	off int64) (int, source, error) {
 	if len(p) > maxTransfer {
 		p = p[:maxTransfer]
 	}
 	if f.engine.closed.Load() {
-		return 0, ErrEngineClosed
+		return 0, noResult, ErrEngineClosed
 	}
 	if f.engine.supports(f, op, off) {
-		if n, done, err := f.queued(ctx, op, p, off); done {
-			return n, err
+		if n, from, err := f.queued(ctx, op, p, off); from != noResult {
+			return n, from, err
 		}
 	}
-	return f.plainTransfer(ctx, op, p, off)
+	n, err := f.plainTransfer(ctx, op, p, off)
+	return n, fromCall, err
 }
 
 // plainTransfer is one read or write by a blocking system call, when the number of those allows.
@@ -32,24 +52,29 @@ func (f *File) plainTransfer(ctx context.Context, op opcode, p []byte, off int64
 		return 0, err
 	}
 	defer f.engine.calls.end()
-	return f.blocking(op, p, off)
+	n, err := f.blocking(op, p, off)
+	if err == nil {
+		f.noteDone(op)
+	}
+	return n, err
 }
 
 // writeTogether writes as much of a batch as possible with one submission or system call. done
 // reports that nothing is left to do: the batch is written and synced, or has failed.
 func (f *File) writeTogether(ctx context.Context, batch []Transfer,
-	end Durability) (done bool, err error) {
+	end Durability) (done bool, err, syncErr error) {
 	e := f.engine
 	adjacent := f.adjacent(batch) && !e.closed.Load()
+	queued := f.supportsBatch(opWrite)
 	switch {
-	case adjacent && (!f.direct || e.backend == BackendThreads):
+	case adjacent && !queued:
 		f.writeRange(ctx, batch, batch[0].Off)
-	case adjacent && end != NoSync && e.backend == BackendURing:
+	case adjacent && end != NoSync && e.backend == BackendURing && f.syncs.beginCommit():
 		return f.commit(ctx, batch, end)
-	case f.supportsBatch(opWrite):
+	case queued:
 		f.submitBatch(ctx, opWrite, batch)
 	}
-	return false, nil
+	return false, nil, nil
 }
 
 // maxVectors is how many buffers one system call accepts.
@@ -68,7 +93,7 @@ func (f *File) adjacent(batch []Transfer) bool {
 		if t.Off != at || len(t.P) == 0 {
 			return false
 		}
-		if f.direct && !f.directLimits().aligned(t.P, t.Off) {
+		if f.direct && !f.isAligned(t.P, t.Off) {
 			return false
 		}
 		at += int64(len(t.P))
@@ -83,7 +108,7 @@ func (f *File) appendVectored(ctx context.Context, batch []Transfer) bool {
 		return false
 	}
 	for i := range batch {
-		if p := batch[i].P; f.direct && len(p) > 0 && !f.directLimits().aligned(p, 0) {
+		if p := batch[i].P; f.direct && len(p) > 0 && !f.isAligned(p, 0) {
 			return false
 		}
 	}
@@ -117,7 +142,9 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 			}
 			n, err = writeVectors(f.fd, *v, at)
 			f.engine.calls.end()
-			if n == 0 && err == nil {
+			if n > 0 {
+				f.noteDone(opWrite)
+			} else if err == nil {
 				err = io.ErrUnexpectedEOF
 			}
 		}
@@ -131,17 +158,4 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 		}
 	}
 	vectors.Put(v)
-}
-
-// sync is one sync. It is repeated only if the kernel did not do it (EINTR, EAGAIN, ECANCELED):
-// Linux reports a writeback error once, and the next sync would succeed.
-func (f *File) sync(ctx context.Context, op opcode) error {
-	if done, err := f.queuedSync(ctx, op); done {
-		return err
-	}
-	if err := f.engine.syncs.begin(ctx); err != nil {
-		return err
-	}
-	defer f.engine.syncs.end()
-	return f.fsync(op)
 }

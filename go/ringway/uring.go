@@ -6,6 +6,7 @@ package ringway
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
 	"github.com/ringway-io/ringway/go/ring"
@@ -25,6 +26,7 @@ type uring struct {
 	spare   []*ring.Request // Used last in, first out: the newest is still in the CPU cache.
 	refused []*request      // Complete without the kernel, until they are reaped.
 	errno   syscall.Errno   // With which the kernel refused requests.
+	short   shortage
 	scratch [largestGroup]ring.Completion
 	fixed   []byte // Registered memory, or nil.
 }
@@ -85,8 +87,8 @@ func (u *uring) push(r *request) {
 	case opFdatasync:
 		q.Fdatasync(r.fd)
 	}
-	if r.route == routeNowait || r.route == routeCheck {
-		q.RWFlags(rwfNowait)
+	if r.mayWait {
+		q.Async()
 	}
 	if r.linked() != nil {
 		q.Link()
@@ -127,32 +129,29 @@ func (u *uring) cancel(r *request) {
 		return
 	}
 	if u.ring.SpaceLeft() == 0 {
-		u.submit(false)
+		u.submit()
 	}
 	// If there is no free slot even now, the request is not canceled and completes by itself.
 	_ = u.ring.Push(new(ring.Request).Cancel(q))
 }
 
-func (u *uring) submit(brief bool) bool {
+func (u *uring) submit() bool {
 	for u.ring.Pending() > 0 {
-		var n int
-		var err error
-		if brief {
-			n, err = u.ring.SubmitRaw()
-		} else {
-			n, err = u.ring.Submit()
+		n, err := u.ring.Submit()
+		if err == nil && n > 0 {
+			u.short.end()
+			continue
 		}
-		switch {
-		case err == ring.ErrReap || err == nil && n == 0:
+		if (err == nil || err == ring.ErrReap) && !u.short.isLong() {
 			return false
-		case err != nil:
-			// The kernel refuses all of it (a seccomp filter that was installed later, for
-			// example). Plain system calls do it.
-			u.errno = refusal.Errno(err)
-			for _, q := range u.ring.Withdraw() {
-				u.refuse(q)
-			}
 		}
+		// The kernel refuses all of it (a seccomp filter that was installed later, for example), or
+		// has been short of memory for long. Plain system calls do it.
+		u.errno = refusal.Errno(err)
+		for _, q := range u.ring.Withdraw() {
+			u.refuse(q)
+		}
+		u.short.end()
 	}
 	return true
 }
@@ -181,3 +180,17 @@ func (u *uring) refusedWith() syscall.Errno { return u.errno }
 func (u *uring) readable(uintptr) {}
 
 func (u *uring) close() error { return u.ring.Close() }
+
+// shortage is a time in which the kernel takes no submission for lack of memory, or because the
+// results of others are to be reaped first.
+type shortage struct{ since time.Time }
+
+// isLong reports whether it lasts too long to wait for its end. The first call begins it.
+func (s *shortage) isLong() bool {
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	return time.Since(s.since) > stuckAfter
+}
+
+func (s *shortage) end() { s.since = time.Time{} }

@@ -39,11 +39,11 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 		return n, f.fail("write", err)
 	}
 	if ctx.Err() != nil {
-		return 0, f.fail("write", context.Cause(ctx))
+		return 0, f.fail("write", causeOf(ctx))
 	}
-	if err := f.checkAligned(p, off); err != nil {
-		return 0, f.fail("write", err)
-	}
+	_, err = detach(ctx, f, func() (struct{}, error) {
+		return struct{}{}, f.checkAligned(p, off)
+	}, nil)
 	for n < len(p) && err == nil {
 		block := f.engine.borrow(min(len(p)-n, maxPooled))
 		piece, at := block.memory[:copy(block.memory, p[n:])], off+int64(n)
@@ -100,12 +100,13 @@ func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err er
 // writeSome writes once. It copies the data of a direct write whose buffer is not aligned.
 func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
 	if ctx.Err() != nil {
-		return 0, context.Cause(ctx)
+		return 0, causeOf(ctx)
 	}
 	if !f.direct {
 		return f.transfer(ctx, opWrite, p, off)
 	}
-	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(f.directLimits().memory-1) != 0 {
+	l := f.directLimits()
+	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(l.memory-1) != 0 {
 		if off != atCurrent { // An append stays one write, so that no other write splits it.
 			p = p[:min(len(p), maxBounce)]
 		}
@@ -113,7 +114,11 @@ func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) 
 		defer buffer.release()
 		p = buffer.memory[:copy(buffer.memory, p)]
 	}
-	return f.transfer(ctx, opWrite, p, off)
+	n, err := f.transfer(ctx, opWrite, p, off)
+	if f.mustAlign(err, l, p, off) {
+		return f.writeSome(ctx, p, off)
+	}
+	return n, err
 }
 
 // Write writes at the current position, as [os.File.Write] does.

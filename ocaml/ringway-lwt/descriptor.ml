@@ -2,7 +2,19 @@ open Ringway
 
 type t = Seekable of Unix.file_descr | Stream of Lwt_unix.file_descr
 
-let openat ?(on_unwanted = Unix.close) path ~flags perm finish =
+external kind : Unix.file_descr -> int = "ringway_lwt_kind" [@@noalloc]
+
+let is_file fd = kind fd >= 1
+let is_local fd = kind fd = 2
+let is_open fd = kind fd >= 0
+
+(* Not with close(2), which may wait: for a server, for example. *)
+let close_later fd =
+  match Dispatcher.start (Dispatcher.current ()) (Operation.close fd) ignore with
+  | (_ : Dispatcher.request) -> ()
+  | exception Queue.Error _ -> Unix.close fd
+
+let openat ?(on_unwanted = close_later) path ~flags perm finish =
   (* openat2(2) refuses more than permissions. *)
   match Operation.openat path ~flags ~perm:(perm land 0o7777) with
   | exception Invalid_argument _ -> Lwt.fail (Unix.Unix_error (Unix.ENOENT, "open", path))
@@ -13,8 +25,11 @@ let openat ?(on_unwanted = Unix.close) path ~flags perm finish =
 
 let openfile path flags perm =
   openat path ~flags:(Operation.open_flags flags) perm (fun fd ->
-      match (Unix.LargeFile.fstat fd).st_kind with
-      | S_REG | S_BLK | S_DIR | S_LNK -> Seekable fd
-      | S_CHR | S_FIFO | S_SOCK -> Stream (Lwt_unix.of_unix_file_descr fd))
+      if is_file fd then Seekable fd else Stream (Lwt_unix.of_unix_file_descr fd))
 
 let close fd = Lwt.no_cancel (Promise.run "close" "" (Operation.close fd) ignore)
+
+(* On a thread of Lwt: the end of a file is what its server says. *)
+let seek_end fd offset =
+  let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
+  Lwt.no_cancel (Lwt_unix.LargeFile.lseek ch offset SEEK_END)

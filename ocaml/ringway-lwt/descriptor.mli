@@ -14,10 +14,28 @@ val openat :
   'a Lwt.t
 (** [openat path ~flags perm finish] opens a file with the [O_*] bits [flags] and is fulfilled with
     [finish descriptor]. A descriptor that is opened although the promise was cancelled is given to
-    [on_unwanted] (default: [Unix.close]). Fails as [Lwt_unix.openfile] does. *)
+    [on_unwanted] (default: {!close_later}). Fails as [Lwt_unix.openfile] does. *)
 
 val openfile : string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
 (** Fails as [Lwt_unix.openfile] does. *)
 
 val close : Unix.file_descr -> unit Lwt.t
 (** No operation on the descriptor may be in flight. The promise cannot be cancelled. *)
+
+val close_later : Unix.file_descr -> unit
+(** {!close} of a descriptor that nobody waits for. *)
+
+(** {1 What does not wait for a file system} *)
+
+val is_file : Unix.file_descr -> bool
+(** Is it a regular file, a directory, a block device or a symbolic link? [false] if it is not
+    open. *)
+
+val is_local : Unix.file_descr -> bool
+(** Is it a file on a file system that asks nobody before it reads from the page cache? FUSE and
+    network file systems may ask for the size of the file first, even if the read must not wait. *)
+
+val is_open : Unix.file_descr -> bool
+
+val seek_end : Unix.file_descr -> int64 -> int64 Lwt.t
+(** [Unix.LargeFile.lseek fd offset SEEK_END]. The promise cannot be cancelled. *)

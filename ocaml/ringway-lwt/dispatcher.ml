@@ -21,9 +21,11 @@ type attachment = { event : Lwt_engine.event; hook : Lwt_main.Enter_iter_hooks.h
 
 type t = {
   queue : Queue.t;
-  single_issuer : bool;
   fork_generation : int;
+  (* The one that has used the queue last. *)
   mutable thread : int;
+  (* The one that is waiting in the queue without the runtime lock; 0: none. *)
+  mutable inside : int;
   mutable closed : bool;
   (* Room for one: a slot is free again as soon as its completion has been taken, so completions are
      taken one by one. *)
@@ -37,6 +39,8 @@ type t = {
   mutable backlog : request Stdlib.Queue.t;
   (* The number of [Withdrawn] ones. *)
   mutable withdrawn : int;
+  (* Requests that were cancelled while another thread was [inside]. *)
+  mutable cancelled : request list;
   (* Something was pushed or cancelled since the last submit. *)
   mutable unsubmitted : bool;
   (* Completions may be left that the descriptor does not announce. *)
@@ -57,7 +61,15 @@ let make ~is_poll operation callback =
 let prepare operation callback = make ~is_poll:false operation callback
 let prepare_poll operation callback = make ~is_poll:true operation callback
 let no_request = prepare Operation.nop ignore
+let name request = Operation.name request.operation
 let is_pending request = request.state <> Idle
+
+(* Unlike any errno, and than what Queue uses. *)
+let in_parent = -20_000
+let unknown = -20_001
+let unfinished = -20_002
+let is_lost result = result = unknown || result = unfinished
+let keeps_memory result = result = unfinished || result = in_parent
 
 (* A quarter of a millisecond of copying. *)
 let budget = 2 * 1024 * 1024
@@ -77,18 +89,19 @@ external this_thread : unit -> (int[@untagged])
   = "ringway_lwt_this_thread_byte" "ringway_lwt_this_thread"
   [@@noalloc]
 
-let create ?(single_issuer = false) queue =
+let create queue =
   {
     queue;
-    single_issuer;
     fork_generation = fork_generation ();
     thread = this_thread ();
+    inside = 0;
     closed = false;
     completion = Queue.Completions.create 1;
     last = Queue.no_op;
     requests = [||];
     backlog = Stdlib.Queue.create ();
     withdrawn = 0;
+    cancelled = [];
     unsubmitted = false;
     more = false;
     hook_has_run = false;
@@ -104,16 +117,23 @@ let is_forked t = t.fork_generation <> fork_generation ()
 let in_flight t =
   (if t.closed then 0 else Queue.in_flight t.queue) + Stdlib.Queue.length t.backlog
 
+(* A forked child has none but its own thread. *)
+let is_busy t = t.inside <> 0 && t.inside <> this_thread () && not (is_forked t)
+let is_alive t = (not t.closed) && not (is_forked t)
+
 let is_usable t =
-  (not t.closed)
-  && (not (is_forked t))
+  is_alive t
+  && (not (is_busy t))
   && (t.thread = this_thread ()
-     || (not t.single_issuer)
-        && begin
-             Queue.adopt t.queue;
-             t.thread <- this_thread ();
-             true
-           end)
+     || begin
+          Queue.adopt t.queue;
+          t.thread <- this_thread ();
+          true
+        end)
+
+(* Interrupts the wait of another thread: every engine watches for notifications. *)
+let notification = Lwt_unix.make_notification ignore
+let wake () = Lwt_unix.send_notification notification
 
 let spend t bytes =
   let cost = if bytes < least_cost then least_cost else bytes in
@@ -174,35 +194,72 @@ let call t request result =
   t.delivered <- t.delivered + 1;
   guard request.callback result
 
-(* Closes the queue. Its operations end with [result]. *)
-let close_with t result =
+(* Calls the callbacks of requests that end without a completion, if they are in this [state] still.
+   If one raises, the others are called nevertheless: only this queue knows of them. *)
+let rec call_all t state ended =
+  match Stdlib.Queue.take_opt ended with
+  | None -> ()
+  | Some (request, result) -> (
+      match if request.state = state then call t request result with
+      | () -> call_all t state ended
+      | exception exn ->
+          call_all t state ended;
+          raise exn)
+
+(* Has a signal handler raised between the taking of a completion and its delivery? *)
+let is_taken t =
+  Queue.Completions.length t.completion > 0 && Queue.Completions.op t.completion 0 <> t.last
+
+(* What has become of the operations of a queue, by op, after it was closed. A completion that was
+   taken and not delivered is not in the report. *)
+let close_queue t =
+  let results = Hashtbl.create 64 in
+  if is_taken t then
+    Hashtbl.replace results
+      (Queue.Completions.op t.completion 0)
+      (Queue.Completions.result t.completion 0);
+  List.iter
+    (fun (op, result) -> Hashtbl.replace results op (Option.value result ~default:unfinished))
+    (Queue.close_reporting t.queue);
+  results
+
+(* Closes the queue and tells each request, after a pause, what has become of it. [failed]: a ring
+   that is closed because it has failed cancels what has perhaps taken effect. *)
+let close_with t ~failed =
   if not t.closed then begin
     let orphans = ref [] in
     let orphan request =
       match request.state with
-      | Backlog | Pushed | Withdrawn ->
-          request.state <- Orphaned;
-          orphans := request :: !orphans
+      | Backlog | Pushed | Withdrawn -> orphans := (request, request.state) :: !orphans
       | Idle | Orphaned -> ()
     in
+    let forked = is_forked t in
     detach t;
     t.closed <- true;
     if is_current t then current_dispatcher := None;
     Array.iter orphan t.requests;
     Stdlib.Queue.iter orphan t.backlog;
     Stdlib.Queue.clear t.backlog;
-    if !orphans <> [] then
-      Lwt.on_success (Lwt.pause ()) (fun () ->
-          List.iter
-            (fun request -> if request.state = Orphaned then call t request result)
-            (List.rev !orphans));
-    Queue.close t.queue
+    List.iter (fun (request, _) -> request.state <- Orphaned) !orphans;
+    let results = close_queue t in
+    let result (request, state) =
+      let cancelled = if failed then unknown else -Operation.ecanceled in
+      if forked then in_parent
+      else if state <> Pushed then cancelled
+      else
+        match Hashtbl.find_opt results request.op with
+        | Some result when result <> -Operation.ecanceled -> result
+        | Some _ | None -> cancelled
+    in
+    let ended = Stdlib.Queue.create () in
+    List.iter
+      (fun orphan -> Stdlib.Queue.add (fst orphan, result orphan) ended)
+      (List.rev !orphans);
+    if not (Stdlib.Queue.is_empty ended) then
+      Lwt.on_success (Lwt.pause ()) (fun () -> call_all t Orphaned ended)
   end
 
-let abandon t = close_with t (-Operation.ecanceled)
-
-(* The same on all Linux systems that ringway supports. *)
-let eio = 5
+let abandon t = close_with t ~failed:false
 
 let fail t exn =
   if not t.closed then begin
@@ -212,7 +269,7 @@ let fail t exn =
         (Printexc.to_string exn)
       :: !failures;
     backends := (match backend with Uring -> [ Kaio; Threads ] | _ -> [ Threads ]);
-    close_with t (-eio)
+    close_with t ~failed:true
   end
 
 (* ---- Operations ----------------------------------------------------------------------------- *)
@@ -225,25 +282,46 @@ let will_submit t =
     if t.hook_has_run then ignore (Lwt.pause ())
   end
 
-(* Makes room for one more request. Before the push, because a signal handler may raise here. *)
-let grow t =
-  let length = Array.length t.requests in
-  if Queue.in_flight t.queue >= length then begin
-    let requests = Array.make (max 64 (2 * length)) no_request in
-    Array.blit t.requests 0 requests 0 length;
+(* Finalisers and signal handlers run wherever OCaml allocates, and may start operations. What was
+   read before an allocation is read again after it. *)
+
+(* Makes the table longer. A finaliser may have been faster. *)
+let grow t needed =
+  let requests = Array.make (max needed (max 64 (2 * Array.length t.requests))) no_request in
+  let shorter = t.requests in
+  if Array.length requests > Array.length shorter then begin
+    Array.blit shorter 0 requests 0 (Array.length shorter);
     t.requests <- requests
   end
 
+(* Makes room for the slot of an operation that was pushed. Returns what a signal handler has raised
+   meanwhile. *)
+let rec make_room t slot raised =
+  if slot < Array.length t.requests then raised
+  else
+    match grow t (slot + 1) with
+    | () -> make_room t slot raised
+    | exception Out_of_memory -> raise Out_of_memory
+    | exception exn -> make_room t slot (Some exn)
+
 (* Raises Queue.Full. *)
 let push t request =
-  grow t;
+  (* Before the push, because a signal handler may raise here. *)
+  if Queue.in_flight t.queue >= Array.length t.requests then grow t 0;
   let op = Queue.push t.queue request.operation in
+  let withdrawn = request.state = Withdrawn in
   request.op <- op;
   request.state <- Pushed;
   let slot = Queue.slot op in
+  let raised = make_room t slot None in
   (* A slot that is free again is used next, often by the same poll. *)
   if t.requests.(slot) != request then t.requests.(slot) <- request;
-  will_submit t
+  if withdrawn then begin
+    t.withdrawn <- t.withdrawn - 1;
+    ignore (Queue.cancel t.queue op)
+  end;
+  will_submit t;
+  Option.iter raise raised
 
 let add_to_backlog t request =
   (* In this order, because a signal handler may raise in add. *)
@@ -251,10 +329,19 @@ let add_to_backlog t request =
   request.state <- Backlog
 
 let restart t request =
-  if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
+  if is_busy t then begin
+    (* That thread goes on with it. *)
+    add_to_backlog t request;
+    wake ()
+  end
+  else if not (Stdlib.Queue.is_empty t.backlog) then add_to_backlog t request
   else
     try push t request with
     | Queue.Full -> add_to_backlog t request
+    | Queue.Misuse _ when is_busy t ->
+        (* Since [grow]. *)
+        add_to_backlog t request;
+        wake ()
     | Queue.Error { error = ESHUTDOWN; _ } as exn ->
         add_to_backlog t request;
         fail t exn
@@ -266,12 +353,23 @@ let start t operation callback =
 
 let cancel t request =
   match request.state with
+  | Pushed when is_alive t && is_busy t ->
+      t.cancelled <- request :: t.cancelled;
+      wake ()
   | Pushed -> if is_usable t && Queue.cancel t.queue request.op then will_submit t
   | Backlog ->
       request.state <- Withdrawn;
       t.withdrawn <- t.withdrawn + 1;
       will_submit t
   | Idle | Withdrawn | Orphaned -> ()
+
+let rec cancel_more t =
+  match t.cancelled with
+  | [] -> ()
+  | request :: rest ->
+      t.cancelled <- rest;
+      cancel t request;
+      cancel_more t
 
 let rec refill t =
   match Stdlib.Queue.peek_opt t.backlog with
@@ -285,28 +383,32 @@ let rec refill t =
       | () ->
           ignore (Stdlib.Queue.pop t.backlog);
           refill t
-      | exception Queue.Full -> ())
+      | exception Queue.Full -> ()
+      | exception Queue.Misuse _ when is_busy t -> ())
 
 (* Ends the requests that were cancelled in the backlog. *)
-let deliver_withdrawn t =
+let rec deliver_withdrawn t =
+  let length = Stdlib.Queue.length t.backlog and count = t.withdrawn in
   let kept = Stdlib.Queue.create () and withdrawn = Stdlib.Queue.create () in
   Stdlib.Queue.iter
     (fun request ->
-      Stdlib.Queue.add request (if request.state = Withdrawn then withdrawn else kept))
+      if request.state = Withdrawn then
+        Stdlib.Queue.add (request, -Operation.ecanceled) withdrawn
+      else Stdlib.Queue.add request kept)
     t.backlog;
-  t.backlog <- kept;
-  t.withdrawn <- 0;
-  Stdlib.Queue.iter (fun request -> call t request (-Operation.ecanceled)) withdrawn
-
-(* Has a signal handler raised between the taking of a completion and its delivery? *)
-let is_taken t =
-  Queue.Completions.length t.completion > 0 && Queue.Completions.op t.completion 0 <> t.last
+  (* A finaliser may have added one, or withdrawn one. *)
+  if Stdlib.Queue.length t.backlog <> length || t.withdrawn <> count then deliver_withdrawn t
+  else begin
+    t.backlog <- kept;
+    t.withdrawn <- 0;
+    call_all t Withdrawn withdrawn
+  end
 
 let rec deliver_completions t =
   (* A callback may have closed the queue, or forked and gone on in the child. *)
   if
-    (not t.closed)
-    && (not (is_forked t))
+    is_alive t
+    && (not (is_busy t))
     && (is_taken t || Queue.take t.queue t.completion > 0)
   then begin
     let op = Queue.Completions.op t.completion 0 in
@@ -322,13 +424,29 @@ let deliver t =
   if t.withdrawn > 0 then deliver_withdrawn t;
   deliver_completions t
 
+(* Runs a function of the queue that releases the runtime lock, unless another thread is in one. *)
+let enter t f =
+  if not (is_busy t) then begin
+    (* A signal handler may call this while [f] releases the lock. *)
+    let outer = t.inside in
+    t.inside <- this_thread ();
+    match f () with
+    | () -> t.inside <- outer
+    | exception exn ->
+        t.inside <- outer;
+        raise exn
+  end
+
+let submit t = enter t (fun () -> Queue.submit t.queue)
+
 let submit_and_wait t ~block ~timeout_ns =
   t.budget <- budget;
   let block = block && t.withdrawn = 0 in
   match
     refill t;
+    cancel_more t;
     t.unsubmitted <- false;
-    Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns
+    enter t (fun () -> Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns)
   with
   | () -> ()
   | exception Queue.Error { error = ENOMEM; _ } ->
@@ -356,7 +474,12 @@ let rec drive_rounds t left =
   end
 
 let drive t =
-  if not (is_usable t) then abandon t
+  if is_alive t && is_busy t then begin
+    (* The other thread is back in a moment. *)
+    t.more <- true;
+    ignore (Lwt.pause ())
+  end
+  else if not (is_usable t) then abandon t
   else begin
     (* A callback that ends the process runs the loop again, for what Lwt_main.at_exit is given. *)
     let nested = t.driving in
@@ -401,15 +524,22 @@ let rec create_queue () =
 
 let rec current () =
   match !current_dispatcher with
-  | Some { dispatcher; _ } when is_usable dispatcher -> dispatcher
+  | Some { dispatcher; _ } when is_alive dispatcher && (is_busy dispatcher || is_usable dispatcher)
+    ->
+      dispatcher
   | Some { dispatcher; renew } ->
       renew ();
       if is_current dispatcher then abandon dispatcher;
       current ()
   | None ->
-      let t = create (create_queue ()) in
+      let queue = create_queue () in
+      let t = create queue in
+      (* It may find no descriptor. Nobody would drive a dispatcher that is not attached. *)
+      (try attach t
+       with exn ->
+         abandon t;
+         raise exn);
       set_current (Some t);
-      attach t;
       t
 
 let explain () =

@@ -7,15 +7,18 @@
     descriptor.
 
     Lwt is one per process, and so is the {!current} dispatcher. The loop may run in one thread or
-    domain after another; the dispatcher follows it. *)
+    domain after another; the dispatcher follows it, with the operations in flight. If the loop runs
+    in a second thread while the first still waits, the first goes on with the operations of
+    both. *)
 
 type t
 
 type request
 (** An operation that was started. *)
 
-val create : ?single_issuer:bool -> Ringway.Queue.t -> t
-(** [create queue] owns the queue. [single_issuer] is what the queue was created with. *)
+val create : Ringway.Queue.t -> t
+(** [create queue] owns the queue. It was created without [single_issuer]: the loop may move to
+    another thread. *)
 
 val queue : t -> Ringway.Queue.t
 
@@ -37,9 +40,16 @@ val set_current : ?renew:(unit -> unit) -> t option -> unit
     itself. *)
 
 val is_usable : t -> bool
-(** False in a forked child of the process that created the dispatcher, on another thread if it is
-    [single_issuer], and when its queue is closed. If it is true, the dispatcher belongs to the
-    calling thread and domain from now on. *)
+(** False in a forked child of the process that created the dispatcher, while it {!is_busy}, and
+    when its queue is closed. If it is true, the dispatcher belongs to the calling thread and domain
+    from now on. *)
+
+val is_busy : t -> bool
+(** Another thread is waiting in the queue, or submits. Operations can be started and cancelled
+    nevertheless; that thread goes on with them. *)
+
+val wake : unit -> unit
+(** Ends the wait of another thread in the loop. *)
 
 val explain : unit -> string
 (** Why queues have failed, and {!Ringway.Queue.explain} of the current one. *)
@@ -48,14 +58,41 @@ val explain : unit -> string
 
 val start : t -> Ringway.Operation.t -> (int -> unit) -> request
 (** [start t operation callback] starts the operation. [callback] is called once, from the event
-    loop, with its result: 0 or more, or minus an errno. If the queue fails, the result of its
-    operations is minus EIO, and it is unknown whether they took effect. See {!guard} for exceptions
-    of the callback.
+    loop, with its result: 0 or more, minus an errno, or one of those below. The kernel no longer
+    accesses the buffer and the descriptor of the operation, unless {!keeps_memory} of the result.
+    See {!guard} for exceptions of the callback.
 
     @raise Ringway.Queue.Error if the queue rejects the operation. *)
 
+(** {2 Results of operations whose queue was closed}
+
+    They are negative and no errno. An operation with such a result may have taken effect: it is
+    never repeated. *)
+
+val in_parent : int
+(** In a forked child, of an operation that was in flight in the parent, where it goes on. What it
+    writes is written once, by the parent. *)
+
+val unknown : int
+(** The queue has failed. The operation has ended, but its result is lost. *)
+
+val unfinished : int
+(** The queue was closed, and the operation did not end. The kernel may access its buffer and its
+    descriptor for the life of the process. *)
+
+val is_lost : int -> bool
+(** Is the result {!unknown} or {!unfinished}? *)
+
+val keeps_memory : int -> bool
+(** May the buffer of an operation with this result not be used for another one? That is so after
+    {!unfinished}, and after {!in_parent}: kernels before 6.5 may still write to memory that parent
+    and child share. *)
+
 val no_request : request
 (** A request that was never started and must not be: a value for fields that have none yet. *)
+
+val name : request -> string
+(** {!Ringway.Operation.name}. *)
 
 val is_pending : request -> bool
 (** Was it started, and its callback not called yet? *)
@@ -93,7 +130,11 @@ val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
     the next call.
 
     @raise Ringway.Queue.Error if the queue has failed. The dispatcher is closed then, and no longer
-    current; callbacks are called with minus EIO after the next pause. *)
+    current; callbacks are called after the next pause, with the results of operations that have
+    ended, or with {!unknown} or {!unfinished}. *)
+
+val submit : t -> unit
+(** Submits what was started and cancelled. *)
 
 val deliver : t -> unit
 (** Calls the callbacks of the completions that {!submit_and_wait} has found. If it raises, the rest
@@ -111,8 +152,9 @@ val detach : t -> unit
 (** Ends {!attach}. *)
 
 val abandon : t -> unit
-(** Closes the queue. Callbacks of operations in flight are called with minus ECANCELED after the
-    next pause. In a forked child, the parent's operations go on. *)
+(** Closes the queue. Callbacks of operations in flight are called after the next pause, with their
+    results, usually minus ECANCELED, or with {!unfinished}; in a forked child with {!in_parent},
+    and the parent's operations go on. *)
 
 val is_forked : t -> bool
 (** True in a forked child of the process that created the dispatcher. *)

@@ -46,8 +46,9 @@ let no_poll =
 let capacity = 262_144
 
 let create_dispatcher () =
-  Dispatcher.create ~single_issuer:true
-    (Queue.create ~backend:Queue.Uring ~single_issuer:true ~entries:256 ~capacity ())
+  (* Without [single_issuer]: only the thread that created such a ring can end its operations, and
+     Lwt's loop may go on in another one. *)
+  Dispatcher.create (Queue.create ~backend:Queue.Uring ~entries:256 ~capacity ())
 
 let create () =
   {
@@ -67,14 +68,27 @@ let create () =
 
 (* ---- Polls -------------------------------------------------------------------------------- *)
 
-let mark_dirty t poll =
-  if not poll.listed then begin
-    let length = Array.length t.dirty in
-    if t.dirty_count = length then begin
-      let dirty = Array.make (max 16 (2 * length)) no_poll in
-      Array.blit t.dirty 0 dirty 0 length;
-      t.dirty <- dirty
-    end;
+(* Finalisers run wherever OCaml allocates, and may register and stop events. What was read before
+   an allocation is read again after it. *)
+
+(* A longer copy of an array, or [current ()] if a finaliser has made that as long. *)
+let longer current least =
+  let length = Array.length (current ()) in
+  let copy = Array.make (max least (2 * length)) no_poll in
+  let array = current () in
+  if Array.length array >= Array.length copy then array
+  else begin
+    Array.blit array 0 copy 0 (Array.length array);
+    copy
+  end
+
+let rec mark_dirty t poll =
+  if poll.listed then ()
+  else if t.dirty_count = Array.length t.dirty then begin
+    t.dirty <- longer (fun () -> t.dirty) 16;
+    mark_dirty t poll
+  end
+  else begin
     t.dirty.(t.dirty_count) <- poll;
     t.dirty_count <- t.dirty_count + 1;
     poll.listed <- true
@@ -82,16 +96,23 @@ let mark_dirty t poll =
 
 let is_watched poll = match poll.watchers with [] -> false | _ :: _ -> true
 
+let arm t poll =
+  match Dispatcher.restart t.dispatcher poll.request with
+  | () ->
+      poll.armed <- true;
+      t.arms <- t.arms + 1;
+      (* A finaliser may have stopped its last event. *)
+      if not (is_watched poll) then Dispatcher.cancel t.dispatcher poll.request
+  | exception exn ->
+      if Dispatcher.is_pending poll.request then poll.armed <- true else mark_dirty t poll;
+      raise exn
+
 let rec arm_dirty t =
   if t.dirty_count > 0 then begin
-    let poll = t.dirty.(t.dirty_count - 1) in
-    if is_watched poll && not poll.armed then begin
-      Dispatcher.restart t.dispatcher poll.request;
-      poll.armed <- true;
-      t.arms <- t.arms + 1
-    end;
     t.dirty_count <- t.dirty_count - 1;
+    let poll = t.dirty.(t.dirty_count) in
     poll.listed <- false;
+    if is_watched poll && not poll.armed then arm t poll;
     arm_dirty t
   end
 
@@ -130,20 +151,25 @@ let new_poll t key =
   let fd = Operation.descriptor_of_result (key / 2) in
   let events = if key land 1 = readable then Operation.pollin else Operation.pollout in
   poll.request <- Dispatcher.prepare_poll (Operation.poll fd events) (fired t poll);
-  t.polls.(key) <- poll;
-  poll
+  if t.polls.(key) == no_poll then t.polls.(key) <- poll;
+  t.polls.(key)
 
 (* Lets the kernel know of cancelled polls. A failure is noticed by the next iteration; so is a ring
-   that belongs to another thread or process. *)
+   of another process. *)
 let submit t =
   if Dispatcher.is_usable t.dispatcher then
-    try Queue.submit (Dispatcher.queue t.dispatcher) with Queue.Error _ -> ()
+    try Dispatcher.submit t.dispatcher with Queue.Error _ -> ()
+
+(* Replaces the watchers of a poll. *)
+let rec change_watchers poll change =
+  let watchers = poll.watchers in
+  let changed = change watchers in
+  if poll.watchers == watchers then poll.watchers <- changed else change_watchers poll change
 
 let deactivate t key poll watcher =
   if watcher.active then begin
     watcher.active <- false;
-    poll.watchers <-
-      (match poll.watchers with
+    change_watchers poll (function
       | [ only ] when only == watcher -> []
       | watchers -> List.filter (fun other -> other != watcher) watchers);
     if (not (is_watched poll)) && poll.armed then begin
@@ -162,15 +188,12 @@ let stop t key poll watcher =
 let register t fd direction callback =
   let key = (2 * int_of_descriptor fd) + direction in
   if key < 0 then raise (Unix.Unix_error (Unix.EBADF, "poll", ""));
-  let length = Array.length t.polls in
-  if key >= length then begin
-    let polls = Array.make (max (key + 1) (max 64 (2 * length))) no_poll in
-    Array.blit t.polls 0 polls 0 length;
-    t.polls <- polls
-  end;
-  let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
+  while key >= Array.length t.polls do
+    t.polls <- longer (fun () -> t.polls) (max 64 (key + 1))
+  done;
   let watcher = { callback; active = true; successor = Lwt_engine.fake_event } in
-  poll.watchers <- (if is_watched poll then poll.watchers @ [ watcher ] else [ watcher ]);
+  let poll = if t.polls.(key) == no_poll then new_poll t key else t.polls.(key) in
+  change_watchers poll (function [] -> [ watcher ] | watchers -> watchers @ [ watcher ]);
   if not poll.armed then mark_dirty t poll
   else
     (* The program may have closed the file without stopping the event, and the descriptor may be
@@ -242,7 +265,7 @@ let give_up t exn =
   last_failure := "the engine was removed: " ^ describe exn;
   Lwt_engine.set (default_engine ())
 
-(* In another thread or process. Polls in flight end with the old ring. *)
+(* In another process. The polls in flight are the parent's. *)
 let rec renew t =
   match create_dispatcher () with
   | exception exn -> give_up t exn
@@ -267,7 +290,12 @@ and make_current t =
 let cleanup t =
   let dispatcher = t.dispatcher in
   Dispatcher.set_current None;
-  if t.failed || not (Dispatcher.is_usable dispatcher) then Dispatcher.abandon dispatcher
+  let attach_later () =
+    Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
+  in
+  if t.failed then Dispatcher.abandon dispatcher
+  else if Dispatcher.is_busy dispatcher then attach_later ()
+  else if not (Dispatcher.is_usable dispatcher) then Dispatcher.abandon dispatcher
   else
     match
       Dispatcher.submit_and_wait dispatcher ~block:false ~timeout_ns:0;
@@ -275,7 +303,7 @@ let cleanup t =
     with
     | exception Queue.Error _ -> ()
     | () when Dispatcher.in_flight dispatcher = 0 -> Dispatcher.abandon dispatcher
-    | () -> Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
+    | () -> attach_later ()
 
 (* ---- An iteration -------------------------------------------------------------------------- *)
 
@@ -296,8 +324,7 @@ let wait t block =
   else if Dispatcher.in_flight t.dispatcher = 0 then sleep timeout_ns
   else Dispatcher.submit_and_wait t.dispatcher ~block:true ~timeout_ns
 
-let iter t block =
-  t.iterations <- t.iterations + 1;
+let turn t block =
   let usable = Dispatcher.is_usable t.dispatcher in
   if not usable then renew t;
   (* The operations of the old ring end after a pause, of which Lwt_main does not know yet. *)
@@ -310,6 +337,16 @@ let iter t block =
           Timers.run t.timers ~now:(Clock.now_ns ()) call_timer;
         Dispatcher.deliver t.dispatcher
   end
+
+(* A program may end, and flush its channels, while the loop waits in another thread. That thread
+   goes on with the operations; it learns of new events and timers when it is woken. *)
+let let_another_thread_turn () =
+  Dispatcher.wake ();
+  Unix.sleepf 0.001
+
+let iter t block =
+  t.iterations <- t.iterations + 1;
+  if Dispatcher.is_busy t.dispatcher then let_another_thread_turn () else turn t block
 
 class engine t =
   object
@@ -377,7 +414,8 @@ let remove () =
 let explain () =
   match running () with
   | Some t when Dispatcher.is_usable t.dispatcher -> Queue.explain (Dispatcher.queue t.dispatcher)
-  | Some _ -> "installed; the next iteration creates a ring for this thread"
+  | Some t when Dispatcher.is_busy t.dispatcher -> "installed; another thread waits in the ring"
+  | Some _ -> "installed; the next iteration creates a ring for this process"
   | None -> !last_failure
 
 type stats = {

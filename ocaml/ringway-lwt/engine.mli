@@ -36,11 +36,15 @@
     - {b Signals} end the wait, so that their handlers run. As with every engine, a signal that
       arrives in the instant before the wait begins does not, unless [Lwt_unix.on_signal] handles
       it.
-    - {b Threads and domains.} The loop may run in one thread or domain after another. In each new
-      one the engine creates a new ring. So it does in a forked child. File operations in flight are
-      then rejected with [Lwt.Canceled]; events and timers stay.
+    - {b Threads and domains.} The loop may run in one thread or domain after another; operations in
+      flight, events and timers go on. If it is run in a second thread while it waits in the first,
+      as by a program that ends, the first goes on with the operations of both.
+    - {b Fork.} A forked child gets a ring of its own. Events and timers stay. File operations in
+      flight go on in the parent; in the child they are rejected with [Lwt.Canceled], and what a
+      writer or a channel was writing counts as written.
     - {b Failures.} If the ring fails, the engine puts Lwt's default engine in its place, with all
-      events and timers. File operations in flight fail with [EIO]. {!explain} gives the reason.
+      events and timers. File operations whose results are lost fail with [EIO] and are not
+      repeated. {!explain} gives the reason.
     - {b Capacity.} At most 262,144 polls and operations are in flight. *)
 
 val install : unit -> (unit, string) result
@@ -66,9 +70,9 @@ type stats = {
   iterations : int;  (** of the event loop *)
   polls : int;  (** poll operations armed *)
   cancelled : int;  (** poll operations cancelled because their events were stopped *)
-  rings : int;  (** rings created: 1, and 1 more for each fork and change of thread *)
+  rings : int;  (** rings created: 1, and 1 more in a forked child *)
   queue : Ringway.Queue.stats option;
-      (** of the current ring; [None] if that is of another thread or process *)
+      (** of the current ring; [None] if another thread waits in it, or another process has it *)
 }
 
 val stats : unit -> stats option

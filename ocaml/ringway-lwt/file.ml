@@ -154,11 +154,16 @@ let run name t operation finish =
 
 let lseek t offset whence =
   if Handle.is_closed t then error EBADF "lseek"
-  else Handle.seek t Unix.lseek offset whence
+  else Lwt.bind (Handle.seek t (Int64.of_int offset) whence) (Handle.small "lseek")
 
 let stat t = if Handle.is_closed t then error EBADF "fstat" else Handle.stat t Stat.stats
-let fsync t = run "fsync" t Operation.fsync ignore
-let fdatasync t = run "fdatasync" t Operation.fdatasync ignore
+
+let sync name t ~full =
+  if Handle.is_closed t then error EBADF name else Handle.sync t name ~full
+
+let fsync t = sync "fsync" t ~full:true
+let fdatasync t = sync "fdatasync" t ~full:false
+
 let truncate t length = run "ftruncate" t (fun fd -> Operation.ftruncate fd length) ignore
 
 let allocate t ~pos ~len =

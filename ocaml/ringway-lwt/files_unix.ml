@@ -26,18 +26,17 @@ let forget ch = if known ch <> None then !entries.(number ch) <- None
 
 let remember ch handle =
   let n = number ch in
-  let length = Array.length !entries in
-  if n >= length then begin
-    let longer = Array.make (max 64 (max (n + 1) (2 * length))) None in
-    Array.blit !entries 0 longer 0 length;
-    entries := longer
-  end;
-  !entries.(n) <- Some { owner = ch; handle }
-
-let is_file fd =
-  match (Unix.LargeFile.fstat fd).st_kind with
-  | S_REG | S_DIR | S_BLK -> true
-  | S_CHR | S_LNK | S_FIFO | S_SOCK -> false
+  let entry = Some { owner = ch; handle } in
+  while n >= Array.length !entries do
+    let longer = Array.make (max 64 (max (n + 1) (2 * Array.length !entries))) None in
+    (* A finaliser may have made it longer meanwhile. *)
+    let shorter = !entries in
+    if Array.length longer > Array.length shorter then begin
+      Array.blit shorter 0 longer 0 (Array.length shorter);
+      entries := longer
+    end
+  done;
+  !entries.(n) <- entry
 
 (* Lwt_unix decides whether a descriptor blocks at its first transfer, and changes the flags of its
    number. We make those transfers, so this must not happen later: the number may be another file's
@@ -53,20 +52,25 @@ let handle ch =
       | Some { handle; _ } -> handle
       | None -> (
           let fd = Lwt_unix.unix_file_descr ch in
-          match is_file fd with
-          | exception Unix.Unix_error _ -> None
-          | file ->
-              if file then decide_blocking ch;
-              let handle = if file then Some (Handle.create fd) else None in
-              remember ch handle;
-              handle))
+          let file = Descriptor.is_file fd in
+          if not (file || Descriptor.is_open fd) then None
+          else begin
+            if file then decide_blocking ch;
+            let handle = if file then Some (Handle.create fd) else None in
+            (* A finaliser may have been faster. *)
+            match known ch with
+            | Some { handle; _ } -> handle
+            | None ->
+                remember ch handle;
+                handle
+          end))
 
 (* ---- Opening and closing -------------------------------------------------------------------- *)
 
 let openfile path flags perm =
   Descriptor.openat path ~flags:(Operation.open_flags flags) perm (fun fd ->
       if not (List.mem O_CLOEXEC flags) then Unix.clear_close_on_exec fd;
-      if is_file fd then begin
+      if Descriptor.is_file fd then begin
         let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
         remember ch (Some (Handle.create fd));
         ch
@@ -155,12 +159,11 @@ let write_bigarray where ch buf pos len =
 
 (* ---- Other operations on descriptors -------------------------------------------------------- *)
 
-let seek lwt_seek unix_seek ch offset whence =
+let lseek ch offset whence =
   match handle ch with
-  | None -> lwt_seek ch offset whence
-  | Some handle -> Handle.seek handle unix_seek offset whence
-
-let lseek ch offset whence = seek Lwt_unix.lseek Unix.lseek ch offset whence
+  | None -> Lwt_unix.lseek ch offset whence
+  | Some handle ->
+      Lwt.bind (Handle.seek handle (Int64.of_int offset) whence) (Handle.small "lseek")
 
 let truncate_to lwt_truncate ch length small =
   match handle ch with
@@ -171,13 +174,13 @@ let truncate_to lwt_truncate ch length small =
 
 let ftruncate ch length = truncate_to Lwt_unix.ftruncate ch length length
 
-let on_file name operation lwt_operation ch =
+let sync name ~full lwt_sync ch =
   match handle ch with
-  | None -> lwt_operation ch
-  | Some handle -> Handle.run handle name (operation (Handle.descriptor handle)) ignore
+  | None -> lwt_sync ch
+  | Some handle -> Handle.sync handle name ~full
 
-let fsync ch = on_file "fsync" Operation.fsync Lwt_unix.fsync ch
-let fdatasync ch = on_file "fdatasync" Operation.fdatasync Lwt_unix.fdatasync ch
+let fsync ch = sync "fsync" ~full:true Lwt_unix.fsync ch
+let fdatasync ch = sync "fdatasync" ~full:false Lwt_unix.fdatasync ch
 
 let stat_of decode lwt_fstat ch =
   match handle ch with
@@ -202,7 +205,9 @@ module LargeFile = struct
   include Lwt_unix.LargeFile
 
   let lseek ch offset whence =
-    seek Lwt_unix.LargeFile.lseek Unix.LargeFile.lseek ch offset whence
+    match handle ch with
+    | None -> Lwt_unix.LargeFile.lseek ch offset whence
+    | Some handle -> Handle.seek handle offset whence
 
   (* No file is longer than an int can tell, and all negative lengths are the same error. *)
   let ftruncate ch length =

@@ -2,21 +2,43 @@ open Ringway
 
 type memory = Bigarray of Buffer.t | Bytes of Bytes.t
 
+(* Callers of fsync and fdatasync who share one system call. *)
+type group = {
+  (* Somebody wants fsync. *)
+  mutable full : bool;
+  waiters : (string * unit Lwt.u) Stdlib.Queue.t;
+  (* Those that were not cancelled. *)
+  mutable awaited : int;
+  (* Requests that the system call be cancelled. *)
+  mutable cancel : unit -> unit;
+}
+
+module Int_map = Map.Make (Int)
+
 type t = {
   fd : Unix.file_descr;
-  direct : bool;
+  (* The page cache may have its data, and can be read without waiting. *)
+  cached : bool;
   seekable : bool;
   mutable closed : bool;
   (* Operations that have not ended. *)
   mutable users : int;
   mutable idle : unit Lwt.u option;
+  (* One of them did not end by the close of its queue, and the kernel may use the descriptor. *)
+  mutable unfinished : bool;
   (* [ended t], allocated once. *)
-  on_end : (unit -> unit) option;
+  on_result : (int -> unit) option;
+  mutable syncing : bool;
+  (* Syncs that were called while another one was in flight, which may not cover what was written
+     since it began. *)
+  mutable next_syncs : group option;
+  (* An error of a sync that nobody waited for any more; 0: none. The kernel reports it once. *)
+  mutable unreported : int;
   (* Sleeps until the last operation at the current position has ended. *)
   mutable position : unit Lwt.t;
   (* Of files that are not seekable: how to cancel each operation. *)
   mutable next_key : int;
-  cancels : (int, unit -> unit) Hashtbl.t;
+  mutable cancels : (unit -> unit) Int_map.t;
 }
 
 external is_direct : Unix.file_descr -> bool = "ringway_lwt_is_direct" [@@noalloc]
@@ -27,28 +49,39 @@ let is_seekable fd =
   | exception Unix.Unix_error (EOVERFLOW, _, _) -> true
   | exception Unix.Unix_error _ -> false
 
-let ended t =
+let wake_closer t resolver =
+  if t.unfinished then
+    Lwt.wakeup_later_exn resolver (Unix.Unix_error (EIO, "close", ""))
+  else Lwt.wakeup_later resolver ()
+
+let ended t result =
+  if result = Dispatcher.unfinished then t.unfinished <- true;
   t.users <- t.users - 1;
   if t.users = 0 then
     match t.idle with
     | None -> ()
     | Some resolver ->
         t.idle <- None;
-        Lwt.wakeup_later resolver ()
+        wake_closer t resolver
 
 let create fd =
+  let seekable = is_seekable fd in
   let rec t =
     {
       fd;
-      direct = is_direct fd;
-      seekable = is_seekable fd;
+      cached = seekable && (not (is_direct fd)) && Descriptor.is_local fd;
+      seekable;
       closed = false;
       users = 0;
       idle = None;
-      on_end = Some (fun () -> ended t);
+      unfinished = false;
+      on_result = Some (fun result -> ended t result);
+      syncing = false;
+      next_syncs = None;
+      unreported = 0;
       position = Lwt.return_unit;
       next_key = 0;
-      cancels = Hashtbl.create 1;
+      cancels = Int_map.empty;
     }
   in
   t
@@ -57,55 +90,53 @@ let descriptor t = t.fd
 let is_closed t = t.closed
 let is_seekable t = t.seekable
 let is_idle t = t.users = 0
-let is_cached t = t.seekable && not t.direct
+let is_cached t = t.cached
+
+(* A finaliser may change it while the next value is allocated. *)
+let rec change_cancels t change =
+  let cancels = t.cancels in
+  let changed = change cancels in
+  if t.cancels == cancels then t.cancels <- changed else change_cancels t change
 
 (* Lets [shut] cancel the operation of a promise. *)
 let interruptible t name promise =
   let key = t.next_key in
   t.next_key <- key + 1;
-  Hashtbl.replace t.cancels key (fun () -> Lwt.cancel promise);
+  change_cancels t (Int_map.add key (fun () -> Lwt.cancel promise));
   Lwt.try_bind
     (fun () -> promise)
     (fun value ->
-      Hashtbl.remove t.cancels key;
+      change_cancels t (Int_map.remove key);
       Lwt.return value)
     (fun exn ->
-      Hashtbl.remove t.cancels key;
+      change_cancels t (Int_map.remove key);
       match exn with
       | Lwt.Canceled when t.closed -> Lwt.fail (Unix.Unix_error (EBADF, name, ""))
       | exn -> Lwt.fail exn)
 
 let run t ?on_end name operation finish =
-  let on_end =
-    match on_end with
-    | None -> t.on_end
-    | Some on_end ->
-        Some
-          (fun () ->
-            on_end ();
-            ended t)
-  in
   (* Nothing is allocated before the call, so no signal handler can raise before it. *)
   t.users <- t.users + 1;
-  let promise = Promise.run ?on_end name "" operation finish in
+  let promise = Promise.run ?on_end ?on_result:t.on_result name "" operation finish in
   if t.seekable then promise else interruptible t name promise
 
 let in_turn t go =
-  let previous = t.position in
   let turn, next = Lwt.wait () in
-  let on_end () =
+  let on_result result =
     if Lwt.is_sleeping turn then begin
       Lwt.wakeup_later next ();
-      ended t
+      ended t result
     end
   in
   (* A signal handler may raise before the operation is started. *)
   let go () =
-    try go ~on_end
+    try go ~on_result
     with exn ->
-      on_end ();
+      on_result 0;
       raise exn
   in
+  (* Nothing is allocated from here on, so no finaliser takes the same turn. *)
+  let previous = t.position in
   t.position <- turn;
   t.users <- t.users + 1;
   if not (Lwt.is_sleeping previous) then go ()
@@ -115,32 +146,27 @@ let in_turn t go =
       let result = Lwt.bind gate go in
       (* A cancelled one still waits for its turn, so that the next does not come too early. *)
       Lwt.on_success previous (fun () ->
-          if Lwt.is_sleeping gate then Lwt.wakeup_later opener () else on_end ());
+          if Lwt.is_sleeping gate then Lwt.wakeup_later opener () else on_result 0);
       result
     with exn ->
-      Lwt.on_success previous on_end;
+      Lwt.on_success previous (fun () -> on_result 0);
       raise exn
 
 (* An operation at [pos]. *)
 let run_at t ?on_end ~pos name operation finish =
   if pos <> Operation.current_position || not t.seekable then run t ?on_end name operation finish
   else
-    in_turn t (fun ~on_end:turn_ended ->
-        let on_end () =
-          Option.iter (fun on_end -> on_end ()) on_end;
-          turn_ended ()
-        in
-        Promise.run ~on_end name "" operation finish)
+    in_turn t (fun ~on_result -> Promise.run ?on_end ~on_result name "" operation finish)
 
 (* Reads from the page cache, as Page_cache does. Not if an operation at the current position is in
    flight, which comes first. *)
-let read_cached t memory off len ~pos =
+let read_cached t name memory off len ~pos =
   if
     is_cached t
     (* A read of no bytes may still fail. *)
     && len > 0
     && (pos <> Operation.current_position || not (Lwt.is_sleeping t.position))
-    && Dispatcher.spend (Dispatcher.current ()) len
+    && Dispatcher.spend (Promise.dispatcher name "") len
   then
     match memory with
     | Bigarray buffer -> Page_cache.read t.fd buffer ~off ~len ~pos
@@ -166,7 +192,7 @@ let read_queued t ~name ~exact memory off len ~pos had =
           finish more)
 
 let read t ~name ~exact memory off len ~pos =
-  match read_cached t memory off len ~pos with
+  match read_cached t name memory off len ~pos with
   | exception exn -> Lwt.fail exn
   | read when read >= 0 -> Lwt.return read
   | missing ->
@@ -191,11 +217,21 @@ let write t ~name ~exact memory off len ~pos =
       let operation = flags exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
       run_at t ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
 
-let seek t unix_seek offset whence =
-  in_turn t (fun ~on_end ->
-      let result = Lwt.wrap (fun () -> unix_seek t.fd offset whence) in
-      on_end ();
-      result)
+(* SEEK_END may ask a server. *)
+let seek t offset whence =
+  in_turn t (fun ~on_result ->
+      let result =
+        match whence with
+        | Unix.SEEK_END -> Descriptor.seek_end t.fd offset
+        | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek t.fd offset whence)
+      in
+      Lwt.on_termination result (fun () -> on_result 0);
+      Lwt.protected result)
+
+let small name position =
+  let int = Int64.to_int position in
+  if Int64.of_int int = position then Lwt.return int
+  else Lwt.fail (Unix.Unix_error (EOVERFLOW, name, ""))
 
 let stat t decode =
   let buffer = Buffer_pool.take Stat.buffer_size in
@@ -205,11 +241,112 @@ let stat t decode =
        buffer)
     (fun _ -> decode buffer)
 
+(* ---- Syncs ---------------------------------------------------------------------------------- *)
+
+(* The group that the next sync is for. *)
+let next_group t =
+  let fresh =
+    Some
+      {
+        full = false;
+        waiters = Stdlib.Queue.create ();
+        awaited = 0;
+        cancel = ignore;
+      }
+  in
+  (* A finaliser may have made one meanwhile. *)
+  if Option.is_none t.next_syncs then t.next_syncs <- fresh;
+  Option.get t.next_syncs
+
+(* Tells those who were not cancelled. *)
+let wake_group group outcome =
+  group.awaited <- 0;
+  let rec wake () =
+    match Stdlib.Queue.take_opt group.waiters with
+    | None -> ()
+    | Some (name, resolver) ->
+        (match outcome name with
+        | Ok () -> Lwt.wakeup_later resolver ()
+        | Error exn -> Lwt.wakeup_later_exn resolver exn);
+        wake ()
+  in
+  wake ()
+
+(* What the callers are told: an error that was not reported yet comes first. *)
+let result_to_report t group result =
+  if result = Dispatcher.in_parent || result = -Operation.ecanceled then result
+  else begin
+    let result = if t.unreported < 0 then t.unreported else result in
+    t.unreported <- (if group.awaited = 0 then min result 0 else 0);
+    result
+  end
+
+(* Starts the sync that is due. *)
+let rec start_sync t =
+  match t.next_syncs with
+  | Some { awaited = 0; _ } -> t.next_syncs <- None
+  | Some group when not t.syncing -> start_group t group
+  | Some _ | None -> ()
+
+and start_group t group =
+  let full = group.full in
+  let operation = (if full then Operation.fsync else Operation.fdatasync) t.fd in
+  let request = Dispatcher.prepare operation (end_sync t group) in
+  let dispatcher = Promise.dispatcher "fsync" "" in
+  let cancel () = Dispatcher.cancel dispatcher request in
+  (* Nothing is allocated from here to the start. Before, a finaliser may have called [sync]. *)
+  if t.syncing then ()
+  else if group.full <> full then start_group t group
+  else begin
+    t.syncing <- true;
+    t.next_syncs <- None;
+    t.users <- t.users + 1;
+    group.cancel <- cancel;
+    try Dispatcher.restart dispatcher request
+    with exn when not (Dispatcher.is_pending request) ->
+      t.syncing <- false;
+      ended t 0;
+      raise exn
+  end
+
+and end_sync t group result =
+  t.syncing <- false;
+  let result = result_to_report t group result in
+  wake_group group (fun name ->
+      if result < 0 then Error (Promise.exn name "" result) else Ok ());
+  (* Before [ended], so that [shut] waits for those who wait here. *)
+  start_next_sync t;
+  ended t result
+
+(* Nobody can be told of an exception but those who wait. *)
+and start_next_sync t =
+  match t.next_syncs with
+  | None -> ()
+  | Some group -> (
+      try start_sync t
+      with exn ->
+        t.next_syncs <- None;
+        wake_group group (fun _ -> Error exn))
+
+let sync t name ~full =
+  let promise, resolver = Lwt.task () in
+  let group = next_group t in
+  if full then group.full <- true;
+  Stdlib.Queue.add (name, resolver) group.waiters;
+  group.awaited <- group.awaited + 1;
+  Lwt.on_cancel promise (fun () ->
+      group.awaited <- group.awaited - 1;
+      if group.awaited = 0 then group.cancel ());
+  start_next_sync t;
+  promise
+
 let shut t =
   t.closed <- true;
-  let cancels = Hashtbl.fold (fun _ cancel all -> cancel :: all) t.cancels [] in
-  List.iter (fun cancel -> cancel ()) cancels;
-  if t.users = 0 then Lwt.return_unit
+  Int_map.iter (fun _ cancel -> cancel ()) t.cancels;
+  (* A signal handler may have raised before it was started. *)
+  start_next_sync t;
+  if t.users = 0 then
+    if t.unfinished then Lwt.fail (Unix.Unix_error (EIO, "close", "")) else Lwt.return_unit
   else begin
     let idle, resolver = Lwt.wait () in
     t.idle <- Some resolver;

@@ -8,7 +8,7 @@ type t
 type memory = Bigarray of Ringway.Buffer.t | Bytes of Bytes.t
 
 val create : Unix.file_descr -> t
-(** Makes two system calls that do not block, [lseek(2)] and [fcntl(2)]. *)
+(** Makes three system calls that do not block: [lseek(2)], [fcntl(2)] and [statx(2)]. *)
 
 val descriptor : t -> Unix.file_descr
 val is_closed : t -> bool
@@ -30,22 +30,29 @@ val read : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> 
 val write : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> int Lwt.t
 
 val is_cached : t -> bool
-(** Can {!Ringway.Page_cache} have the data of this file? Not of files open for direct I/O, nor of
-    those without a position. *)
+(** Can {!Ringway.Page_cache} have the data of this file, and be read without waiting? Not of files
+    open for direct I/O, of those without a position, and of those that are not
+    {!Descriptor.is_local}. *)
 
 (** {1 Other operations} *)
 
 val run : t -> ?on_end:(unit -> unit) -> string -> Ringway.Operation.t -> (int -> 'a) -> 'a Lwt.t
 (** {!Promise.run} with an operation that does not depend on the current position. *)
 
-val seek :
-  t ->
-  (Unix.file_descr -> 'a -> Unix.seek_command -> 'a) ->
-  'a ->
-  Unix.seek_command ->
-  'a Lwt.t
-(** [seek t unix_seek offset whence] calls [Unix.lseek] or [Unix.LargeFile.lseek] after all earlier
-    operations at the current position have ended. *)
+val seek : t -> int64 -> Unix.seek_command -> int64 Lwt.t
+(** [Unix.LargeFile.lseek] after all earlier operations at the current position have ended. *)
+
+val small : string -> int64 -> int Lwt.t
+(** [small name position] is the position, as [Unix.lseek] returns it: fails with [EOVERFLOW] if
+    it does not fit an [int]. *)
+
+val sync : t -> string -> full:bool -> unit Lwt.t
+(** [sync t name ~full] is [fsync(2)] or, without [full], [fdatasync(2)]. [name] is the function
+    name of errors.
+
+    Concurrent calls share system calls: one is in flight, and one will be made for all who called
+    since it began. An error, which the kernel reports once, is the result of all who waited for
+    that system call. If all of them were cancelled, it is the result of the next one. *)
 
 val stat : t -> (Ringway.Buffer.t -> 'a) -> 'a Lwt.t
 (** [fstat(2)]. The argument is a function of {!Ringway.Stat}. *)
@@ -58,4 +65,5 @@ val is_idle : t -> bool
 val shut : t -> unit Lwt.t
 (** Lets no new operation begin: {!is_closed} is true from now on. Waits until those in flight have
     ended. Operations on files without a position, such as pipes, may never end; they are cancelled
-    and rejected with [EBADF]. The descriptor stays open. *)
+    and rejected with [EBADF]. The descriptor stays open. Fails with [EIO] if an operation did not
+    end by the close of its queue: the kernel may use the descriptor, which must not be closed. *)

@@ -4,6 +4,7 @@ include Lwt_io
 
 type file = {
   fd : Unix.file_descr;
+  is_local : bool;
   transfer : Transfer.t;
   (* The result of the transfer that ended last, until a call returns it. *)
   mutable result : int option;
@@ -12,15 +13,20 @@ type file = {
   mutable pos : int;
   (* Of the last write, if it failed. *)
   mutable unwritten : exn option;
+  (* Final: an operation was lost with its queue, and may have taken effect. *)
+  mutable lost : exn option;
 }
 
-let start file operation =
+(* A forked child leaves the [bytes] of a write in flight to its parent. *)
+let start file name operation ~bytes =
   file.result <- None;
-  Transfer.start file.transfer operation (fun result -> file.result <- Some result)
+  Transfer.start file.transfer operation (fun result ->
+      if Dispatcher.is_lost result then file.lost <- Some (Promise.exn name "" result);
+      file.result <- Some (if result = Dispatcher.in_parent then bytes else result))
 
 (* The result is negative if nothing could be read at once. *)
 let read_cached file buffer off len =
-  if Dispatcher.spend (Dispatcher.current ()) len then begin
+  if file.is_local && Dispatcher.spend (Promise.dispatcher "read" "") len then begin
     let n = Page_cache.read file.fd buffer ~off ~len ~pos:file.pos in
     if n < -1 then -n - 1 else n
   end
@@ -31,6 +37,7 @@ let rec read_file file buffer off len =
     (* It was cancelled. What it has read is read again, since the channel may have moved its data
        within the buffer. *)
     Transfer.wait file.transfer >>= fun () -> read_file file buffer off len
+  else if Option.is_some file.lost then Lwt.fail (Option.get file.lost)
   else
     let n = read_cached file buffer off len in
     if n >= 0 then begin
@@ -38,7 +45,8 @@ let rec read_file file buffer off len =
       Lwt.return n
     end
     else begin
-      start file (Operation.read file.fd buffer ~off ~len ~pos:file.pos);
+      let again = -Operation.ecanceled in
+      start file "read" (Operation.read file.fd buffer ~off ~len ~pos:file.pos) ~bytes:again;
       Transfer.wait file.transfer >>= fun () ->
       match file.result with
       | Some n when n >= 0 ->
@@ -51,10 +59,16 @@ let rec read_file file buffer off len =
 let rec write_file file buffer off len =
   if Transfer.is_running file.transfer then
     Transfer.wait file.transfer >>= fun () -> write_file file buffer off len
+  else if Option.is_some file.lost then begin
+    file.unwritten <- file.lost;
+    Lwt.fail (Option.get file.lost)
+  end
   else
     match file.result with
     | None ->
-        start file (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position);
+        start file "write"
+          (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position)
+          ~bytes:len;
         write_file file buffer off len
     | Some result when result >= 0 ->
         (* Also of a write that was cancelled: the data of the channel begins with the same
@@ -79,23 +93,28 @@ let seek file offset command =
     | Unix.SEEK_CUR -> (Int64.add (Int64.of_int file.pos) offset, Unix.SEEK_SET)
     | Unix.SEEK_SET | Unix.SEEK_END -> (offset, command)
   in
-  let pos = Unix.LargeFile.lseek file.fd offset command in
+  (match command with
+  | Unix.SEEK_END -> Descriptor.seek_end file.fd offset
+  | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek file.fd offset command))
+  >|= fun pos ->
   file.pos <- Int64.to_int pos;
-  Lwt.return pos
+  pos
 
 let close_file file () =
   Transfer.stop file.transfer Lwt.Canceled >>= fun () ->
-  Descriptor.close file.fd >>= fun () ->
+  Transfer.close file.transfer (fun () -> Descriptor.close file.fd) >>= fun () ->
   match file.unwritten with None -> Lwt.return_unit | Some exn -> Lwt.fail exn
 
 let of_file (type m) ?buffer ~(mode : m mode) fd : file * m channel =
   let file =
     {
       fd;
+      is_local = Descriptor.is_local fd;
       transfer = Transfer.create ();
       result = None;
       pos = 0;
       unwritten = None;
+      lost = None;
     }
   in
   let perform = match mode with Input -> read_file file | Output -> write_file file in
@@ -164,8 +183,8 @@ let with_atomic_file ?buffer ?(perm = 0o666) path f =
     Descriptor.openat name ~flags:(Operation.open_flags new_file) perm
       (fun fd -> (name, fd))
       ~on_unwanted:(fun fd ->
-        Unix.close fd;
-        Unix.unlink name)
+        Descriptor.close_later fd;
+        Lwt.on_any (Path.unlink name) ignore ignore)
   in
   with_new_name ~directory ~prefix ~suffix:".tmp" create >>= fun (name, fd) ->
   let file, channel = of_file ?buffer ~mode:Output fd in

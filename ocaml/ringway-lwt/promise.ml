@@ -1,37 +1,51 @@
 open Ringway
 
 let exn name argument result =
-  if result = -Operation.ecanceled then Lwt.Canceled
+  if result = -Operation.ecanceled || result = Dispatcher.in_parent then Lwt.Canceled
+  else if Dispatcher.is_lost result then Unix.Unix_error (EIO, name, argument)
   else Unix.Unix_error (Queue.error result, name, argument)
 
 let fail name argument result = Lwt.fail (exn name argument result)
 
-let settle promise resolver name argument finish on_unwanted on_end result =
+(* What Unix raises where the system is out of descriptors, memory or threads. Other errors of a
+   queue have explanations that a Unix_error would lose. *)
+let dispatcher name argument =
+  try Dispatcher.current () with
+  | Queue.Error { error = (EMFILE | ENFILE | ENOMEM | EAGAIN) as error; _ } ->
+      raise (Unix.Unix_error (error, name, argument))
+
+(* Called once for each operation. *)
+let end_with on_end on_result result =
+  if not (Dispatcher.keeps_memory result) then on_end ();
+  on_result result
+
+let settle promise resolver name argument finish on_unwanted ended result =
   if not (Lwt.is_sleeping promise) then begin
     if result >= 0 then on_unwanted result;
-    on_end ()
+    ended result
   end
   else if result < 0 then begin
-    on_end ();
+    ended result;
     Lwt.wakeup_later_exn resolver (exn name argument result)
   end
   else
     match finish result with
     | value ->
-        on_end ();
+        ended result;
         Lwt.wakeup_later resolver value
     | exception exn ->
-        on_end ();
+        ended result;
         Lwt.wakeup_later_exn resolver exn
 
-let run ?(on_unwanted = ignore) ?(on_end = ignore) name argument operation finish =
+let run ?(on_unwanted = ignore) ?(on_end = ignore) ?(on_result = ignore) name argument operation
+    finish =
   (* A signal handler may raise anywhere here. *)
   try
     let promise, resolver = Lwt.task () in
-    let dispatcher = Dispatcher.current () in
+    let dispatcher = dispatcher name argument in
     let request =
       Dispatcher.prepare operation
-        (settle promise resolver name argument finish on_unwanted on_end)
+        (settle promise resolver name argument finish on_unwanted (end_with on_end on_result))
     in
     match
       Dispatcher.restart dispatcher request;
@@ -44,5 +58,5 @@ let run ?(on_unwanted = ignore) ?(on_end = ignore) name argument operation finis
         Dispatcher.cancel dispatcher request;
         Lwt.fail exn
   with exn ->
-    on_end ();
+    end_with on_end on_result (-Operation.ecanceled);
     Lwt.fail exn

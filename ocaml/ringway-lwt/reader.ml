@@ -3,6 +3,7 @@ open Lwt.Infix
 
 type file = {
   fd : Unix.file_descr;
+  is_local : bool;
   (* Explicit, not the kernel's: a read that is cancelled after it has advanced the position would
      lose data. *)
   mutable pos : int;
@@ -79,7 +80,7 @@ let start_receive t fd =
 
 (* The result is negative if nothing could be read at once. *)
 let read_cached file buffer length =
-  if Dispatcher.spend (Dispatcher.current ()) length then begin
+  if file.is_local && Dispatcher.spend (Promise.dispatcher "read" "") length then begin
     let n = Page_cache.read file.fd buffer ~off:0 ~len:length ~pos:file.pos in
     if n < -1 then -n - 1 else n
   end
@@ -99,9 +100,10 @@ let rec fill t next =
   else if buffered t > 0 then next true
   else if t.result <> no_result then begin
     let result = t.result in
-    t.result <- no_result;
+    (* What was lost with a queue may have been received. *)
+    if not (Dispatcher.is_lost result) then t.result <- no_result;
     if result = 0 then next false
-    else if result = -Operation.ecanceled then fill t next
+    else if result = -Operation.ecanceled || result = Dispatcher.in_parent then fill t next
     else Promise.fail "read" "" result
   end
   else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t next
@@ -129,14 +131,19 @@ let rec fill t next =
           fill t next
         end
 
-(* Moves at most [len] bytes of what is buffered. *)
-let take t blit_string blit destination off len =
-  let unread = String.length t.unread in
-  if unread > 0 then begin
-    let n = min len unread in
-    blit_string t.unread 0 destination off n;
-    t.unread <- String.sub t.unread n (unread - n);
-    n
+(* Moves at most [len] bytes of what is buffered. The functions do not allocate, so no finaliser
+   takes the same bytes. *)
+let rec take t blit_string blit destination off len =
+  let unread = t.unread in
+  if unread <> "" then begin
+    let n = min len (String.length unread) in
+    let rest = String.sub unread n (String.length unread - n) in
+    if t.unread != unread then take t blit_string blit destination off len
+    else begin
+      blit_string unread 0 destination off n;
+      t.unread <- rest;
+      n
+    end
   end
   else begin
     let n = min len (t.stop - t.start) in
@@ -147,10 +154,7 @@ let take t blit_string blit destination off len =
 
 let take_bytes t bytes off len = take t Bytes.blit_string Buffer.blit_to_bytes bytes off len
 
-let blit_buffer source source_off destination off len =
-  Bigarray.Array1.blit (Buffer.sub source source_off len) (Buffer.sub destination off len)
-
-let take_buffer t buffer off len = take t Buffer.blit_from_string blit_buffer buffer off len
+let take_buffer t buffer off len = take t Buffer.blit_from_string Buffer.blit buffer off len
 let locked t f = Transfer.locked t.lock f
 
 (* Nothing is buffered, in progress, or left to be told, so the source can be read past the
@@ -170,7 +174,7 @@ let read_at_once t take read_cached destination off len =
   else if buffered t > 0 then take t destination off len
   else
     match t.source with
-    | File file when can_bypass t len ->
+    | File file when file.is_local && can_bypass t len ->
         let n = read_cached file.fd destination ~off ~len ~pos:file.pos in
         let n = if n < -1 then -n - 1 else n in
         if n > 0 then file.pos <- file.pos + n;
@@ -315,7 +319,7 @@ let close t =
       Lwt.cancel t.receiving;
       let stop () = Transfer.stop t.transfer closed_exn in
       Lwt.on_any
-        (Lwt.finalize stop t.close_source)
+        (Lwt.finalize stop (fun () -> Transfer.close t.transfer t.close_source))
         (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
       Lwt.protected closed
 
@@ -328,7 +332,8 @@ let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Un
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->
-      make buffer_size (File { fd; pos = 0 }) (fun () -> Descriptor.close fd)
+      let file = { fd; is_local = Descriptor.is_local fd; pos = 0 } in
+      make buffer_size (File file) (fun () -> Descriptor.close fd)
   | Stream fd -> of_connection ~buffer_size fd
 
 let with_file ?buffer_size ?flags path f =

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <time.h>
 
 intnat ringway_lwt_now(value unit)
@@ -61,6 +62,35 @@ intnat ringway_lwt_this_thread(value unit)
 value ringway_lwt_this_thread_byte(value unit)
 {
 	return Val_long(ringway_lwt_this_thread(unit));
+}
+
+/* What file systems of this machine report that they know of a file. Those that ask a server, or a
+   program, report none of it. */
+#define LOCAL (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP)
+
+/*
+ * What a descriptor is: 2 for a regular file, a directory, a block device or a symbolic link, 1 for
+ * one on a file system that may have to ask a server for the size of a file before it reads from
+ * the page cache, 0 for anything else, -1 for an error.
+ *
+ * All that is known without asking a server, so this does not wait.
+ */
+value ringway_lwt_kind(value fd)
+{
+	struct statx known;
+	struct stat all;
+	unsigned mode;
+	int kind = 1;
+
+	if (statx(Int_val(fd), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) == 0) {
+		mode = known.stx_mode;
+		kind += (known.stx_attributes_mask & LOCAL) == LOCAL;
+	} else if (fstat(Int_val(fd), &all) == 0) { /* a filter of system calls refuses statx(2) */
+		mode = all.st_mode;
+	} else {
+		return Val_int(-1);
+	}
+	return Val_int(S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode) || S_ISLNK(mode) ? kind : 0);
 }
 
 /* Is the file open for direct I/O? */

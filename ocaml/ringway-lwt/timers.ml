@@ -61,12 +61,19 @@ let rec down t i timer =
   end
   else place t i timer
 
-let insert t timer =
+(* A finaliser may insert a timer while OCaml allocates, and make the heap longer. *)
+let rec make_room t =
   if t.count = Array.length t.heap then begin
-    let heap = Array.make (max 16 (2 * t.count)) no_timer in
-    Array.blit t.heap 0 heap 0 t.count;
-    t.heap <- heap
-  end;
+    let longer = Array.make (max 16 (2 * t.count)) no_timer in
+    if Array.length longer > Array.length t.heap then begin
+      Array.blit t.heap 0 longer 0 t.count;
+      t.heap <- longer
+    end;
+    make_room t
+  end
+
+let insert t timer =
+  make_room t;
   timer.order <- t.next_order;
   t.next_order <- t.next_order + 1;
   t.count <- t.count + 1;
@@ -93,7 +100,7 @@ let remove t timer =
   take_out t timer;
   Lwt_engine.stop_event timer.successor
 
-let move t register =
+let rec move t register =
   let timers = Array.sub t.heap 0 t.count in
   Array.sort (fun a b -> if a == b then 0 else if before a b then -1 else 1) timers;
   Seq.iter
@@ -103,7 +110,9 @@ let move t register =
         take_out t timer;
         timer.successor <- register timer.delay (timer.period >= 0) timer.callback
       end)
-    (Seq.append (Queue.to_seq t.due) (Array.to_seq timers))
+    (Seq.append (Queue.to_seq t.due) (Array.to_seq timers));
+  (* Those that a finaliser has added meanwhile. *)
+  if t.count > 0 then move t register
 
 let next t = if t.count = 0 then never else t.heap.(0).time
 

@@ -5,10 +5,20 @@ type t = {
   mutable dispatcher : Dispatcher.t option;
   (* Called once: at the end of the operation, or with the argument of [stop]. *)
   mutable waiter : exn option -> unit;
+  (* An operation did not end by the close of its queue, and the kernel may use the descriptor. *)
+  mutable unfinished : bool;
 }
 
 let no_waiter : exn option -> unit = ignore
-let create () = { request = Dispatcher.no_request; dispatcher = None; waiter = no_waiter }
+
+let create () =
+  {
+    request = Dispatcher.no_request;
+    dispatcher = None;
+    waiter = no_waiter;
+    unfinished = false;
+  }
+
 let is_running t = t.request != Dispatcher.no_request
 
 let wake t stopped =
@@ -21,12 +31,13 @@ let wake t stopped =
 let prepare t operation finish =
   Dispatcher.prepare operation (fun result ->
       t.request <- Dispatcher.no_request;
+      if result = Dispatcher.unfinished then t.unfinished <- true;
       finish result;
       wake t None)
 
 let restart t request =
   assert (not (is_running t));
-  let dispatcher = Dispatcher.current () in
+  let dispatcher = Promise.dispatcher (Dispatcher.name request) "" in
   (match t.dispatcher with
   | Some known when known == dispatcher -> ()
   | _ -> t.dispatcher <- Some dispatcher);
@@ -71,6 +82,9 @@ let stop t exn =
     waiter (Some exn);
     ended
   end
+
+let close t close_descriptor =
+  if t.unfinished then Lwt.fail (Unix.Unix_error (EIO, "close", "")) else close_descriptor ()
 
 let locked mutex f =
   if Lwt_mutex.is_locked mutex then Lwt_mutex.with_lock mutex f

@@ -12,7 +12,8 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> unit
 (** [start t operation finish] starts the operation. [finish] is called once with its result: 0 or
     more, or minus an errno. No other operation may be running.
 
-    @raise Ringway.Queue.Error if the operation cannot be started. *)
+    @raise Unix.Unix_error or [Ringway.Queue.Error] if the operation cannot be started, as
+    {!Promise.dispatcher}. *)
 
 val prepare : t -> Ringway.Operation.t -> (int -> unit) -> Dispatcher.request
 (** [prepare t operation finish] is an operation for {!restart}. *)
@@ -34,6 +35,10 @@ val wait_or_cancel : t -> unit Lwt.t
 val stop : t -> exn -> unit Lwt.t
 (** Rejects the promise that waits, requests that the operation be cancelled, and waits for its end.
     A promise of [stop] cannot be cancelled. *)
+
+val close : t -> (unit -> unit Lwt.t) -> unit Lwt.t
+(** Closes the descriptor with the function, after {!stop}. Fails with [EIO] without doing so if an
+    operation did not end by the close of its queue: the kernel may use the descriptor. *)
 
 (** {1 Turns} *)
 

@@ -52,9 +52,10 @@ let make buffer_size destination close_destination =
 
 let failure t = if t.aborted then Some closed_exn else t.error
 
-(* The first error is final. *)
+(* The first error is final, also one that leaves unknown whether the operation took effect. *)
 let record_error t name result =
-  if result < 0 && result <> -Operation.ecanceled && Option.is_none t.error then
+  let was_not_performed = result = -Operation.ecanceled || result = Dispatcher.in_parent in
+  if result < 0 && (not was_not_performed) && Option.is_none t.error then
     t.error <- Some (Promise.exn name "" result)
 
 let start_write t buffer off len written =
@@ -69,7 +70,9 @@ let start_write t buffer off len written =
         Operation.socket (write (Lwt_unix.unix_file_descr fd))
   in
   Transfer.start t.transfer operation (fun result ->
-      if result >= 0 then written result else record_error t "write" result)
+      if result >= 0 then written result
+      else if result = Dispatcher.in_parent then written len
+      else record_error t "write" result)
 
 (* Writes a part of the range and waits with [wait]. [written n] is called when [n] bytes have been
    written, even if the promise was cancelled. *)
@@ -116,6 +119,7 @@ let locked t f =
 
 let room t = Buffer.length t.buffer - t.stop
 
+(* [blit] does not allocate, so no finaliser writes to the same place. *)
 let append t blit source off len =
   blit source off t.buffer t.stop len;
   t.stop <- t.stop + len
@@ -155,12 +159,9 @@ let write_bytes t ?(off = 0) ?len bytes =
 
 let write_char t char = write t (String.make 1 char)
 
-let blit_buffer source source_off destination off len =
-  Bigarray.Array1.blit (Buffer.sub source source_off len) (Buffer.sub destination off len)
-
 let write_buffer t ?(off = 0) ?len buffer =
   let len = range off len (Buffer.length buffer) in
-  if len < Buffer.length t.buffer then write_with t blit_buffer buffer off len
+  if len < Buffer.length t.buffer then write_with t Buffer.blit buffer off len
   else
     let stop = off + len in
     let rec loop off =
@@ -216,7 +217,8 @@ let close_with t f =
       let closing, resolver = Lwt.wait () in
       t.closing <- Some closing;
       Lwt.on_any
-        (Lwt.finalize f (fun () -> t.stopped >>= t.close_destination))
+        (Lwt.finalize f (fun () ->
+             t.stopped >>= fun () -> Transfer.close t.transfer t.close_destination))
         (Lwt.wakeup_later resolver) (Lwt.wakeup_later_exn resolver);
       Lwt.protected closing
 

@@ -29,9 +29,18 @@ external unsafe_from_bytes :
   = "ringway_ml_from_bytes_byte" "ringway_ml_from_bytes"
   [@@noalloc]
 
+external unsafe_blit :
+  t -> (int[@untagged]) -> t -> (int[@untagged]) -> (int[@untagged]) -> unit
+  = "ringway_ml_blit_byte" "ringway_ml_blit"
+  [@@noalloc]
+
 let check name len a_off a_len b_off b_len =
   if len < 0 || a_off < 0 || b_off < 0 || a_off > a_len - len || b_off > b_len - len then
     invalid_arg name
+
+let blit src src_off dst dst_off len =
+  check "Ringway.Buffer.blit" len src_off (length src) dst_off (length dst);
+  unsafe_blit src src_off dst dst_off len
 
 let blit_to_bytes src src_off dst dst_off len =
   check "Ringway.Buffer.blit_to_bytes" len src_off (length src) dst_off (Bytes.length dst);

@@ -25,6 +25,12 @@ val sub : t -> int -> int -> t
 
     @raise Invalid_argument if the range is outside of [buffer]. *)
 
+val blit : t -> int -> t -> int -> int -> unit
+(** [blit src src_off dst dst_off len] copies [len] bytes, also within one buffer. Allocates
+    nothing.
+
+    @raise Invalid_argument if a range is outside of its buffer. *)
+
 val blit_to_bytes : t -> int -> Bytes.t -> int -> int -> unit
 (** [blit_to_bytes src src_off dst dst_off len] copies [len] bytes.
 

@@ -26,6 +26,7 @@ let error result = error_of_errno (-result)
 let busy = -10_000
 let closed = -10_001
 let no_room = -10_002
+let did_not_end = -10_003
 
 external unsafe_constant : int -> int = "ringway_ml_constant" [@@noalloc]
 
@@ -106,7 +107,8 @@ external unsafe_take : handle -> Completions.t -> (int[@untagged])
   = "ringway_ml_take_byte" "ringway_ml_take"
   [@@noalloc]
 
-external unsafe_close : handle -> int = "ringway_ml_close"
+external unsafe_close : handle -> Completions.t -> int = "ringway_ml_close"
+external unsafe_unfinished : handle -> int = "ringway_ml_unfinished" [@@noalloc]
 external unsafe_retire : handle -> bool = "ringway_ml_retire"
 external unsafe_descriptor : handle -> int = "ringway_ml_descriptor" [@@noalloc]
 external unsafe_register_buffers : handle -> Buffer.t array -> int = "ringway_ml_register_buffers"
@@ -174,15 +176,39 @@ let create ?backend ?(entries = 0) ?(completion_entries = 0) ?(capacity = 1024) 
   if result <> 0 then fail "create" result;
   t
 
-let close t =
-  let result = unsafe_close t.handle in
+(* [false]: there is no room for the operations in flight, and the queue is still open. *)
+let close_into t completions =
+  let result = unsafe_close t.handle completions in
   if result = 0 then begin
     (* The program may keep [t], but not for its buffers. *)
     Array.fill t.roots.buffers 0 (Array.length t.roots.buffers) t.roots.no_buffer;
     Array.fill t.roots.vectors 0 (Array.length t.roots.vectors) t.roots.no_vector;
     t.roots.registered <- []
   end
-  else if result < 0 && result <> closed && result <> echild then fail "close" result
+  else if result < 0 && result <> no_room && result <> closed && result <> echild then
+    fail "close" result;
+  result <> no_room
+
+let close t =
+  let completions = Completions.create 1 in
+  (* Nobody takes the results: what the operations have opened is closed. *)
+  completions.length <- -1;
+  ignore (close_into t completions : bool)
+
+let rec close_reporting t =
+  let in_flight = unsafe_in_flight t.handle in
+  let completions = Completions.create (max 1 in_flight) in
+  completions.length <- in_flight;
+  (* A finaliser or another thread may have pushed one meanwhile. *)
+  if not (close_into t completions) then close_reporting t
+  else
+    let fate i =
+      let result = Completions.result completions i in
+      (Completions.op completions i, if result = did_not_end then None else Some result)
+    in
+    List.init completions.length fate
+
+let unfinished t = unsafe_unfinished t.handle
 
 let adopt t =
   let result = unsafe_backend t.handle in
@@ -272,13 +298,11 @@ type stats = {
   continued : int;
   to_threads : int;
   late : int;
-  punted : int;
-  routed : int;
 }
 
 let stats t =
   check t "stats";
-  let numbers = Array.make 10 0 in
+  let numbers = Array.make 8 0 in
   let result = unsafe_stats t.handle numbers in
   if result < 0 then fail "stats" result;
   {
@@ -290,8 +314,6 @@ let stats t =
     continued = numbers.(5);
     to_threads = numbers.(6);
     late = numbers.(7);
-    punted = numbers.(8);
-    routed = numbers.(9);
   }
 
 let backend t =

@@ -87,14 +87,31 @@ val create :
 
 val close : t -> unit
 (** Cancels the operations in flight and waits for their ends, at most [close_wait_ms]. Completions
-    that were not reaped are dropped. Buffers of operations that did not end stay allocated for the
-    life of the process, since the kernel still accesses them. Closing a queue twice does nothing.
+    that were not reaped are dropped, and what they have opened is closed. Closing a queue twice
+    does nothing.
+
+    Operations that did not end are counted by {!unfinished}. The kernel still accesses their
+    buffers, which stay allocated for the life of the process, and their descriptors. The program
+    leaves both alone.
 
     A queue that the program forgets is closed by the garbage collector. That does not wait: it
     cancels the operations in flight, and closes the queue when they have ended, some collections
     later. With [single_issuer], only a collection on the creating thread does.
 
     @raise Misuse while another thread is inside a function of the queue. *)
+
+val close_reporting : t -> (op * int option) list
+(** As {!close}, and tells what has become of each operation whose completion was not taken:
+    [Some result], or [None] if it did not end. The program owns what an {!Operation.openat} of the
+    list has opened. If the queue has failed, minus [ECANCELED] is the result of operations of which
+    it is unknown whether they took effect. In a forked child, the result of operations that go on
+    in the parent is [None].
+
+    @raise Misuse as {!close}. *)
+
+val unfinished : t -> int
+(** The number of operations that had not ended when the queue was closed; 0 before. In a forked
+    child, those that go on in the parent. *)
 
 val adopt : t -> unit
 (** Makes the calling domain the one that the queue belongs to. The program makes sure that no other
@@ -232,9 +249,6 @@ type stats = {
   continued : int;  (** short transfers that were continued *)
   to_threads : int;  (** operations that the backend does not support *)
   late : int;  (** stale completions *)
-  punted : int;
-      (** direct transfers that io_uring could not start without waiting *)
-  routed : int;  (** direct reads that went to Linux AIO for that reason *)
 }
 
 val stats : t -> stats

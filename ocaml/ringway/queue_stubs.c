@@ -41,6 +41,8 @@
 #define IN_USE (-10000)
 #define CLOSED (-10001)
 #define NO_ROOM (-10002)
+/* A result of Queue.close_reporting: the operation did not end. */
+#define UNFINISHED (-10003)
 
 /* The longest text of Queue.create's faults, with its NUL; queue.ml checks it. */
 #define FAULTS 512
@@ -57,6 +59,9 @@
 struct slot {
 	int64_t id; /* of the C library; 0 if the slot is free */
 	uint64_t generation;
+	/* What destroy() has found out: the result, or UNFINISHED. */
+	int64_t result;
+	uint32_t opcode;
 };
 
 /* The fields of Queue.roots, in its order. */
@@ -70,6 +75,7 @@ struct queue {
 	/* Stubs that are about to release the runtime lock or have released it: changed with the
 	   lock held, so for OCaml 4 only. */
 	int releasing;
+	uint32_t unfinished; /* operations that did not end by the close */
 	/* Whether `roots` is registered with the garbage collector. It is from before the first
 	   operation until after the last one: what the kernel may access stays alive even if the
 	   program, a finaliser or an exception loses the queue. */
@@ -79,6 +85,7 @@ struct queue {
 	uint32_t free_count;
 	uint32_t *free; /* a stack of slot numbers */
 	struct slot *slots;
+	uint32_t used; /* slots that were used at least once: 0 to used - 1 */
 	/* Completions that were reaped and not taken: batch[next] to batch[count - 1]. */
 	uint32_t next, count;
 	struct ringway_completion batch[BATCH];
@@ -223,6 +230,18 @@ value ringway_ml_from_bytes_byte(value src, value src_off, value dst, value dst_
 	return ringway_ml_from_bytes(src, Long_val(src_off), dst, Long_val(dst_off), Long_val(len));
 }
 
+value ringway_ml_blit(value src, intnat src_off, value dst, intnat dst_off, intnat len)
+{
+	memmove((char *)Caml_ba_data_val(dst) + dst_off, (char *)Caml_ba_data_val(src) + src_off,
+	        (size_t)len);
+	return Val_unit;
+}
+
+value ringway_ml_blit_byte(value src, value src_off, value dst, value dst_off, value len)
+{
+	return ringway_ml_blit(src, Long_val(src_off), dst, Long_val(dst_off), Long_val(len));
+}
+
 /* ---- Operation --------------------------------------------------------------------------------- */
 
 value ringway_ml_constant(value number)
@@ -258,6 +277,20 @@ enum {
 	RESOLVE, TIMEOUT_NS,
 };
 
+/* The queue that this thread is destroying. */
+static _Thread_local struct queue *destroyed;
+
+/* Called by ringway_destroy() for each operation that has ended: all others are reaped without
+   callbacks. */
+static void record(struct ringway_queue *queue, const struct ringway_completion *completion)
+{
+	struct slot *slot = &destroyed->slots[(uintptr_t)completion->user_data & SLOT_MASK];
+
+	(void)queue;
+	slot->result = completion->result;
+	slot->opcode = completion->opcode;
+}
+
 /* Translates an Operation.t. `iov` has room for its buffers. The result points into OCaml's heap,
    so it is valid until the next allocation or release of the runtime lock. */
 static struct ringway_operation fill(value operation, struct iovec *iov)
@@ -265,7 +298,7 @@ static struct ringway_operation fill(value operation, struct iovec *iov)
 	unsigned opcode = (unsigned)Long_val(Field(operation, OPCODE));
 	struct ringway_operation raw =
 		ringway_prep((enum ringway_opcode)opcode, (int)Long_val(Field(operation, FD)),
-		             NULL, NULL);
+		             record, NULL);
 
 	raw.flags = (uint16_t)Long_val(Field(operation, FLAGS));
 	raw.fd2 = (int32_t)Long_val(Field(operation, FD2));
@@ -451,6 +484,9 @@ static intnat occupy(struct queue *queue, int64_t id, value operation)
 	struct slot *slot = &queue->slots[index];
 
 	slot->id = id;
+	slot->opcode = 0;
+	if (index >= queue->used)
+		queue->used = index + 1;
 	root(queue, index, Field(operation, BUFFER), Field(operation, BUFFERS));
 	return (intnat)((slot->generation & GENERATION_MASK) << SLOT_BITS | index);
 }
@@ -690,25 +726,60 @@ static void drop_batch(struct queue *queue)
 
 		if (completion->opcode == RINGWAY_OP_OPEN && completion->result >= 0)
 			close((int)completion->result);
+		queue->slots[(uintptr_t)completion->user_data & SLOT_MASK].id = 0;
 	}
 }
 
-/* Returns the number of operations that did not end. The buffers of the queue stay rooted then. */
-static int destroy(struct queue *queue)
+static void close_opened(const struct slot *slot)
 {
-	int left;
+	if (slot->id > 0 && slot->opcode == RINGWAY_OP_OPEN && slot->result >= 0)
+		close((int)slot->result);
+}
 
-	drop_batch(queue);
-	left = ringway_destroy(&queue->queue);
+/* Destroys the queue. Each slot that is in use has its result afterwards, or UNFINISHED: then the
+   kernel may still access its buffers, and the buffers of the queue stay rooted. If nobody takes
+   the results, what was opened is closed. */
+static void destroy(struct queue *queue, int results_are_taken)
+{
+	for (uint32_t i = 0; i < queue->used; i++)
+		if (queue->slots[i].id > 0)
+			queue->slots[i].result = UNFINISHED;
+	/* A forked child knows nothing of its parent's operations, but has the descriptors of opens
+	   that had ended before the fork. */
+	destroyed = queue;
+	if (is_forked(queue))
+		drop_batch(queue);
+	while (queue->next < queue->count)
+		record(queue->queue, &queue->batch[queue->next++]);
+	ringway_destroy(&queue->queue);
+	for (uint32_t i = 0; i < queue->used; i++)
+		if (queue->slots[i].id > 0 && queue->slots[i].result == UNFINISHED)
+			queue->unfinished++;
+	for (uint32_t i = 0; !results_are_taken && i < queue->used; i++)
+		close_opened(&queue->slots[i]);
+}
+
+/* Stores what has become of the operations of a queue that was destroyed, and returns their number.
+   There is room for all of them, or nobody takes them. */
+static uint32_t report(struct queue *queue, intnat *ops, intnat *results, uint32_t room)
+{
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < queue->used && count < room; i++) {
+		struct slot *slot = &queue->slots[i];
+
+		if (slot->id <= 0)
+			continue;
+		ops[count] = (intnat)((slot->generation & GENERATION_MASK) << SLOT_BITS | i);
+		results[count++] = (intnat)slot->result;
+	}
 	queue->free_count = queue->capacity;
 	/* The collector, which does not know their size, may be long in coming. */
-	if (queue->queue == NULL) {
-		free(queue->free);
-		free(queue->slots);
-		queue->free = NULL;
-		queue->slots = NULL;
-	}
-	return left;
+	free(queue->free);
+	free(queue->slots);
+	queue->free = NULL;
+	queue->slots = NULL;
+	return count;
 }
 
 static void unroot(struct queue *queue)
@@ -718,24 +789,41 @@ static void unroot(struct queue *queue)
 	queue->rooted = 0;
 }
 
-value ringway_ml_close(value handle)
+/* Stores what has become of the operations in flight in a Queue.Completions.t: its length is the
+   room, or negative if nobody takes the results, and then their number. Returns NO_ROOM, and does
+   not close the queue, if there are more operations. */
+value ringway_ml_close(value handle, value completions)
 {
-	CAMLparam1(handle);
+	CAMLparam2(handle, completions);
 	struct queue *queue = Queue_val(handle);
+	intnat length = Long_val(Field(completions, 2));
+	uint32_t room = length < 0 ? 0 : (uint32_t)length, count = 0;
 	int result;
 
 	release(queue);
 	result = begin_released(queue);
-	if (result == 0) {
-		result = destroy(queue);
+	if (result == 0 && length >= 0 && queue->capacity - queue->free_count > room) {
 		end(queue);
-		acquire(queue);
-		if (result == 0)
-			unroot(queue);
-	} else {
-		acquire(queue);
+		result = NO_ROOM;
 	}
+	if (result == 0)
+		destroy(queue, length >= 0);
+	acquire(queue);
+	if (result == 0) {
+		count = report(queue, Caml_ba_data_val(Field(completions, 0)),
+		               Caml_ba_data_val(Field(completions, 1)), room);
+		if (queue->unfinished == 0)
+			unroot(queue);
+		end(queue);
+		result = queue->unfinished > 0;
+	}
+	Field(completions, 2) = Val_long(count);
 	CAMLreturn(Val_long(result));
+}
+
+value ringway_ml_unfinished(value handle)
+{
+	return Val_long(Queue_val(handle)->unfinished);
 }
 
 /*
@@ -759,8 +847,12 @@ value ringway_ml_retire(value handle)
 	   turn to run the finaliser next time. Other errors are for good. */
 	done = ringway_in_flight(queue->queue) == 0 ||
 	       (result < 0 && result != -EEXIST && result != -ENOMEM);
-	if (done && destroy(queue) == 0)
-		unroot(queue);
+	if (done) {
+		destroy(queue, 0);
+		report(queue, NULL, NULL, 0);
+		if (queue->unfinished == 0)
+			unroot(queue);
+	}
 	end(queue);
 	return Val_bool(done);
 }
@@ -833,7 +925,7 @@ value ringway_ml_in_flight(value handle)
 	return Val_long(queue->capacity - queue->free_count);
 }
 
-/* Fills an array of 8 integers. */
+/* Fills an array of 10 integers. */
 value ringway_ml_stats(value handle, value numbers)
 {
 	struct queue *queue = Queue_val(handle);
@@ -855,8 +947,6 @@ value ringway_ml_stats(value handle, value numbers)
 	Field(numbers, 5) = Val_long(stats.continued);
 	Field(numbers, 6) = Val_long(stats.to_threads);
 	Field(numbers, 7) = Val_long(stats.late);
-	Field(numbers, 8) = Val_long(stats.punted);
-	Field(numbers, 9) = Val_long(stats.routed);
 	return Val_long(0);
 }
 

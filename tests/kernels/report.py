@@ -31,7 +31,6 @@ FEATURES = [
     ("polled direct read, NVMe", "path/io_poll_read", "interrupts"),
     ("NVMe passthrough", "device/passthrough_read", "ordinary reads and writes of the device"),
     ("direct read, ext4", "path/direct_read", "buffered reads, if the program opens it so"),
-    ("direct read of cached pages", "path/cached_read", "kaio"),
     ("Linux AIO (kaio)", "backends/kaio", "threads"),
     ("its completions in user space", "backends/kaio/user_ring", "`io_getevents`"),
     ("threads", "backends/threads", ""),

@@ -170,10 +170,13 @@ struct ringway_options {
 	uint32_t sqpoll_idle_ms;
 	/* With RINGWAY_SQPOLL_CPU: a processor number. Default: 0, the first processor. */
 	uint32_t sqpoll_cpu;
-	/* The most io_uring workers (kernel threads) for regular files and block devices, as
-	   io_uring_register_iowq_max_workers(3) counts them (Linux 5.15). Default: the kernel's. */
+	/* The most io_uring workers (kernel threads) for what the kernel hands over itself on
+	   regular files and block devices, as io_uring_register_iowq_max_workers(3) counts them
+	   (Linux 5.15). Default: the kernel's. */
 	uint32_t io_wq_bounded;
-	/* ... and for everything else. Default: the kernel's. */
+	/* ... and for everything else, which includes what ringway hands over on purpose. Default:
+	   24; if only io_wq_bounded is set, the same. Each thread that submits has its own workers,
+	   for all of its queues. */
 	uint32_t io_wq_unbounded;
 	/* The longest that ringway_destroy() waits for operations that cannot be cancelled.
 	   Default: 5000. See RINGWAY_NO_CLOSE_WAIT for no wait at all. */
@@ -554,8 +557,6 @@ struct ringway_stats {
 	uint64_t continued;    /* short transfers that were continued */
 	uint64_t to_threads;   /* operations that the backend does not support, run on threads */
 	uint64_t late;         /* stale completions, of operations that had ended */
-	uint64_t punted;       /* direct transfers that io_uring could not start without waiting */
-	uint64_t routed;       /* direct reads that went to Linux AIO for that reason */
 };
 
 /* Fills `size` bytes of *stats, for which pass sizeof(struct ringway_stats). Fields that this
@@ -704,6 +705,12 @@ ringway_prep_writev(int fd, const struct iovec *iov, size_t count, uint64_t offs
 /*
  * fsync(2). Does not cover writes in flight: push it after them in a chain, or with RINGWAY_DRAIN.
  * Result: 0.
+ *
+ * Linux reports a lost write once for each open file (dup(2) shares it), to the first operation
+ * that asks: of several syncs in flight one fails, and RINGWAY_OP_SYNC_RANGE and a write with
+ * O_DSYNC take the report as well. Treat an error of one of them as an error of all that were in
+ * flight with it, and of the next sync. After it, the data must be written again: a buffered read
+ * may return what the device does not have, and another sync may succeed.
  */
 static inline struct ringway_operation
 ringway_prep_fsync(int fd, ringway_callback callback, void *user_data)

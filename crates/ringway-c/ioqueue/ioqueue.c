@@ -46,6 +46,13 @@ static int fail(int error)
 	return -1;
 }
 
+/* As fail(), but with ECHILD in a forked child, whatever else is wrong. (No operation has the id
+   0.) */
+static int refuse(int error)
+{
+	return fail(queue.depth && ringway_cancel(queue.ringway, 0) == -ECHILD ? ECHILD : error);
+}
+
 /* Frees everything but the queue of ringway. */
 static void forget(void)
 {
@@ -61,7 +68,7 @@ int ioqueue_init(unsigned depth)
 	int error;
 
 	if (queue.depth || depth == 0 || depth > INT_MAX)
-		return fail(EINVAL);
+		return refuse(EINVAL);
 	if (depth > DEPTH_MAX)
 		return fail(ENOMEM);
 	ringway_options_init(&options);
@@ -100,7 +107,7 @@ int ioqueue_init(unsigned depth)
 int ioqueue_eventfd(void)
 {
 #ifdef IOQUEUE_THREADS
-	return fail(ENOTSUP);
+	return refuse(ENOTSUP);
 #else
 	int fd = queue.depth ? ringway_fd(queue.ringway) : -EINVAL;
 
@@ -138,11 +145,11 @@ static inline int push(struct ringway_operation *operation, void *buf, size_t le
 	int64_t id;
 
 	if (!queue.depth || !buf || !cb || len == 0 || len > SSIZE_MAX)
-		return fail(EINVAL);
+		return refuse(EINVAL);
 	if (queue.ending)
-		return fail(ESHUTDOWN);
+		return refuse(ESHUTDOWN);
 	if (queue.outstanding == queue.depth)
-		return fail(EAGAIN);
+		return refuse(EAGAIN);
 
 	request = &queue.requests[queue.free[queue.depth - queue.outstanding - 1]];
 	request->cb = cb;
@@ -181,13 +188,13 @@ int ioqueue_reap(unsigned min)
 	int count;
 
 	if (queue.busy)
-		return fail(EDEADLK);
+		return refuse(EDEADLK);
 	/* The kernel may have signalled the eventfd for completions reaped since. Reset it, or it
 	   stays readable in a program that never reads it. */
 	if (queue.outstanding == 0 && queue.polled)
 		(void)ringway_reap(queue.ringway, 0, 0);
 	if (queue.outstanding == 0 || min > queue.outstanding)
-		return fail(EINVAL);
+		return refuse(EINVAL);
 	queue.busy = 1;
 	count = ringway_reap(queue.ringway, min, min ? RINGWAY_FOREVER : 0);
 	queue.busy = 0;

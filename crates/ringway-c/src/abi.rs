@@ -107,8 +107,6 @@ pub struct Stats {
     pub continued: u64,
     pub to_threads: u64,
     pub late: u64,
-    pub punted: u64,
-    pub routed: u64,
 }
 
 /// `struct ringway_direct_io`.

@@ -50,8 +50,6 @@ pub unsafe extern "C" fn ringway_get_stats(
         continued: counters.continued,
         to_threads: counters.to_threads,
         late: counters.late,
-        punted: counters.punted,
-        routed: counters.routed,
     };
     // SAFETY: the caller guarantees `size` writable bytes.
     unsafe { abi::write(&copy, stats, size) }

@@ -423,7 +423,7 @@ unsafe fn with_paths(
             // this function.
             let creates = flags & libc::O_CREAT as u32 != 0
                 || flags & libc::O_TMPFILE as u32 == libc::O_TMPFILE as u32;
-            let mode = if creates { mode.into() } else { 0 };
+            let mode = if creates { u64::from(mode & 0o7777) } else { 0 };
             op::Open { dir, path, flags: flags.into(), mode, resolve }.into()
         }
         opcode::STATX => {

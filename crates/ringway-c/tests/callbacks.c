@@ -288,12 +288,30 @@ static void without_callback(unsigned backend)
 	CHECK(check_no_more_descriptors(before));
 }
 
+/* open(2) ignores the bits of the file's type in a mode, as in st_mode of the file's model. */
+static void mode_with_a_type(unsigned backend)
+{
+	struct ringway_queue *queue = check_queue(backend, check_default_options());
+	struct ringway_operation operation = ringway_prep_open(
+		AT_FDCWD, "with_a_type", O_RDWR | O_CREAT, S_IFREG | 0600, NULL, NULL);
+	struct ringway_completion done;
+
+	if (queue == NULL)
+		return;
+	CHECK(ringway_push(queue, &operation) > 0);
+	SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+	CHECK(done.result >= 0);
+	close((int)done.result);
+	SAME(ringway_destroy(&queue), 0);
+}
+
 int main(void)
 {
 	unsigned b;
 
 	check_watch("callbacks", 200);
 	for (b = 0; b < 3; b++) {
+		mode_with_a_type(check_backends[b]);
 		full_queues(check_backends[b]);
 		from_callbacks(check_backends[b]);
 		two_queues(check_backends[b]);

@@ -575,9 +575,11 @@ static void a_forked_child_has_no_queue(void)
 		            ioqueue_pwrite(file.fd, buf + BLOCK, BLOCK, 0, job_done, &before));
 		CHECK_FAILS(ECHILD, ioqueue_reap(0));
 		CHECK_FAILS(ECHILD, ioqueue_reap(1));
-#ifndef IOQUEUE_THREADS
 		CHECK_FAILS(ECHILD, ioqueue_eventfd());
-#endif
+		/* Also where something else is wrong. */
+		CHECK_FAILS(ECHILD, ioqueue_init(8));
+		CHECK_FAILS(ECHILD, ioqueue_reap(100));
+		CHECK_FAILS(ECHILD, ioqueue_pread(file.fd, NULL, 0, 0, NULL, NULL));
 		ioqueue_destroy();
 		NEED(before.calls == 0 && ioqueue_backend() == NULL);
 		begin(8);

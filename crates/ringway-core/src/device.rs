@@ -13,7 +13,9 @@
 
 mod alignment;
 mod block;
+mod file_systems;
 mod local;
+mod mount;
 mod mounts;
 mod nvme;
 mod shared;
@@ -22,11 +24,14 @@ use crate::refusal::Refusal;
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
 pub use block::{DeviceFacts, block_device_in_use};
+pub(crate) use file_systems::Placement;
+use file_systems::{FileTraits, by_magic, by_name};
 pub use local::LocalMounts;
+pub(crate) use mount::Mount;
 use mounts::Mounts;
 pub(crate) use nvme::{FLUSH, Namespace, flush};
-pub(crate) use shared::Device;
 use shared::DeviceNumber;
+pub(crate) use shared::{Device, RequestQueue};
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
@@ -121,7 +126,7 @@ impl PathFacts {
     pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(fd)?;
         let magic = file_system_magic(fd);
-        let statx = statx(fd);
+        let statx = quick_statx(fd, StatxMask::FACTS);
         let mounts = Mounts::of_this_process();
         let mount_id = statx
             .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
@@ -169,6 +174,8 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
+    /// Bytes of the file system's block; 0 if unknown.
+    pub block: u32,
     /// The device of a regular file or block device.
     pub device: Option<Arc<Device>>,
     /// The namespace of an NVMe generic device, or why it cannot be used.
@@ -177,16 +184,19 @@ pub(crate) struct FileFacts {
 
 impl FileFacts {
     /// Takes one system call where the kernel reports the alignment; more for a character device,
-    /// and for an NVMe generic device also a command to its controller.
+    /// and for an NVMe generic device also a command to its controller. Waits for no server, except
+    /// to learn whether a file that is not open for direct I/O supports it.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
-        let statx = statx(fd);
+        let statx = quick_statx(fd, StatxMask::FACTS);
         let alignment = statx_alignment(statx.as_ref());
+        let block = statx.as_ref().map_or(0, |statx| statx.stx_blksize);
         let inode = statx
             .and_then(|statx| Inode::of_statx(&statx))
             .map_or_else(|| fstat(fd).map(|stat| Inode::of(&stat)), Ok);
         let Ok(inode) = inode else {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
+                block,
                 device: None,
                 namespace: None,
             };
@@ -201,7 +211,8 @@ impl FileFacts {
         let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
         // (The device of a directory only serves to derive the alignment.)
-        Self { direct, device: device.filter(|_| inode.kind != StorageKind::Directory), namespace }
+        let device = device.filter(|_| inode.kind != StorageKind::Directory);
+        Self { direct, block, device, namespace }
     }
 }
 
@@ -310,11 +321,12 @@ impl Inode {
         if number.0 != 0 {
             return Some(number);
         }
-        // A file system on several devices gives its files an anonymous number; the mount names one
-        // of the devices.
-        if [BTRFS_MAGIC, BCACHEFS_MAGIC].contains(&file_system_magic(fd)) {
-            let mounts = Mounts::of_this_process();
-            return block::number_of_path(Path::new(&mounts.of_file(None, number)?.source));
+        // A file system that may be on several devices gives its files anonymous numbers (btrfs one
+        // for each subvolume); the mount names one of the devices.
+        let mount = Mount::of(fd)?;
+        let is_on_devices = |name| [Some("btrfs"), Some("bcachefs")].contains(&name);
+        if is_on_devices(mount.file_system.map(|known| known.name)) {
+            return mount.block_device(fd);
         }
         None
     }
@@ -335,9 +347,19 @@ fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// `statx(2)` for type, alignment and mount; `None` if the system call is missing or refused
+/// What `statx(2)` is asked for.
+struct StatxMask;
+
+impl StatxMask {
+    /// `STATX_MNT_ID_UNIQUE` (6.8).
+    const UNIQUE_MOUNT: u32 = 0x4000;
+    const FACTS: u32 = libc::STATX_TYPE | libc::STATX_DIOALIGN | libc::STATX_MNT_ID;
+}
+
+/// `statx(2)` with what the kernel has in memory, so that it waits for no server (FUSE, NFS, CIFS
+/// and Ceph; 9p asks its server nevertheless). `None` if the system call is missing or refused
 /// (kernels before 4.11, seccomp).
-fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
+fn quick_statx(fd: BorrowedFd<'_>, mask: u32) -> Option<libc::statx> {
     const EMPTY: &CStr = c"";
     let mut statx = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is a C string, and the kernel writes at most one `statx` into `statx`; the
@@ -346,8 +368,8 @@ fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
         libc::statx(
             fd.as_raw_fd(),
             EMPTY.as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_TYPE | libc::STATX_DIOALIGN | libc::STATX_MNT_ID,
+            libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC,
+            mask,
             statx.as_mut_ptr(),
         )
     };
@@ -355,8 +377,55 @@ fn statx(fd: BorrowedFd<'_>) -> Option<libc::statx> {
     (result == 0).then(|| unsafe { statx.assume_init() })
 }
 
-const BTRFS_MAGIC: u32 = 0x9123_683e;
-const BCACHEFS_MAGIC: u32 = 0xca45_1a4e;
+/// The type bits and permissions of an open file. Waits for no server, except where `statx(2)` is
+/// refused. Errors: those of `fstat(2)`.
+pub(crate) fn mode(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let statx = quick_statx(fd, libc::STATX_TYPE);
+    match statx.filter(|statx| statx.stx_mask & libc::STATX_TYPE != 0) {
+        Some(statx) => Ok(statx.stx_mode.into()),
+        None => fstat(fd).map(|stat| stat.st_mode),
+    }
+}
+
+/// The size of an open file, as far as the kernel knows it without asking a server.
+pub(crate) fn size(fd: BorrowedFd<'_>) -> Option<u64> {
+    let statx = quick_statx(fd, libc::STATX_SIZE)?;
+    (statx.stx_mask & libc::STATX_SIZE != 0).then_some(statx.stx_size)
+}
+
+impl Placement {
+    /// The placement of an open regular file or block device. Waits for no server. While the mount
+    /// is held, that of another file on it is found without reading the mounts; it must be dropped
+    /// before the file is closed.
+    pub fn of(fd: BorrowedFd<'_>, direct: bool) -> (Self, Option<Arc<Mount>>) {
+        let statx = quick_statx(fd, StatxMask::FACTS);
+        let reported = statx_alignment(statx.as_ref()).is_some_and(|found| found.supported);
+        let kind = statx.and_then(|statx| Inode::of_statx(&statx)).map(|inode| inode.kind);
+        let (file_system, mount) = match kind {
+            // It is what the device does that counts, not what its name is stored on.
+            Some(StorageKind::Block) => (by_name("bdev"), None),
+            _ => {
+                let mount = Mount::of(fd);
+                (mount.as_ref().and_then(|mount| mount.file_system), mount)
+            }
+        };
+        let mount = mount.filter(|mount| mount.is_reused());
+        let Some(file_system) = file_system else { return (Self::default(), mount) };
+        let nocow = file_system.asks_for_nocow() && is_nocow(fd);
+        (file_system.place(FileTraits { direct, reported, nocow }), mount)
+    }
+}
+
+/// Whether the file has no copy-on-write (`chattr +C`).
+fn is_nocow(fd: BorrowedFd<'_>) -> bool {
+    const FS_NOCOW_FL: libc::c_int = 0x0080_0000;
+    let mut flags: libc::c_long = 0;
+    // SAFETY: the kernel writes an int into `flags`, which is at least as long, and nothing else;
+    // the borrow keeps `fd` open.
+    let got = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) };
+    let [a, b, c, d, ..] = flags.to_ne_bytes();
+    got == 0 && libc::c_int::from_ne_bytes([a, b, c, d]) & FS_NOCOW_FL != 0
+}
 
 /// The magic number of the file system; 0 if it cannot be read.
 fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
@@ -374,37 +443,11 @@ fn file_system_magic(fd: BorrowedFd<'_>) -> u32 {
 /// The name of the file system with this magic number (`statfs(2)`), for files on no mount of this
 /// namespace.
 fn file_system_name(magic: u32) -> String {
-    let name = match magic {
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        BTRFS_MAGIC => "btrfs",
-        BCACHEFS_MAGIC => "bcachefs",
-        0xf2f5_2010 => "f2fs",
-        0x2fc1_2fc1 => "zfs",
-        0x0102_1994 => "tmpfs",
-        0x8584_58f6 => "ramfs",
-        0x9584_58f6 => "hugetlbfs",
-        0x794c_7630 => "overlay",
-        0x6969 => "nfs",
-        0xff53_4d42 | 0xfe53_4d42 => "cifs",
-        0x00c3_6400 => "ceph",
-        0x0102_1997 => "9p",
-        0x6573_5546 => "fuse",
-        0x4d44 => "vfat",
-        0x2011_bab0 => "exfat",
-        0x7371_7368 => "squashfs",
-        0xe0f5_e1e2 => "erofs",
-        0x9fa0 => "proc",
-        0x6265_6572 => "sysfs",
-        0x1cd1 => "devpts",
-        0x0904_1934 => "anon_inodefs",
-        0x5049_5045 => "pipefs",
-        0x534f_434b => "sockfs",
-        0x6264_6576 => "bdev",
-        0 => "unknown",
-        _ => return format!("{magic:#x}"),
-    };
-    name.to_owned()
+    match by_magic(magic) {
+        Some(known) => known.name.to_owned(),
+        None if magic == 0 => "unknown".to_owned(),
+        None => format!("{magic:#x}"),
+    }
 }
 
 #[cfg(test)]

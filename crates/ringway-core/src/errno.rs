@@ -12,8 +12,11 @@ macro_rules! numbers {
 numbers! {
     EAGAIN "The operation would have to wait, or a resource is exhausted for the moment.",
     EBUSY "The file is in use.",
+    EEXIST "There is a file of this name.",
     EINVAL "An argument is invalid.",
     EINTR "A signal interrupted the call.",
+    EMFILE "The process is out of descriptors.",
+    ENFILE "The machine is out of descriptors.",
     ENOMEM "No memory.",
     ENOSYS "The system does not have the call.",
     EOPNOTSUPP "The file system or the kernel does not support it.",

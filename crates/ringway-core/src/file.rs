@@ -1,15 +1,17 @@
 //! An open file that operations share and keep open. Reading and writing it is in `op`.
 
+use crate::background::run_in_background;
 #[cfg(ringway_linux)]
 use crate::device::Namespace;
-use crate::device::{DirectIo, FileFacts};
+use crate::device::{self, DirectIo, FileFacts, Mount, Placement, RequestQueue};
 use crate::lookup::Lookup;
 #[cfg(ringway_linux)]
 use crate::refusal::Refusal;
+use crate::submit_waits::{Access, SubmitWaits};
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// An open file. Clones share the descriptor, and each operation in flight holds a clone, so the
@@ -30,6 +32,14 @@ struct Inner {
     owned: bool,
     traits: KnownTraits,
     facts: Lookup<FileFacts>,
+    /// Held while the descriptor is open, where its number may become another mount's after that.
+    mount: Lookup<Arc<Mount>>,
+    /// An alignment of direct I/O that replaces a smaller one of `facts`; 0 at first.
+    grown_align: AtomicU32,
+    /// Closing it must not hold up the thread that drops the last clone.
+    closes_in_background: AtomicBool,
+    submit_waits: SubmitWaits,
+    request_queue: Lookup<Option<RequestQueue>>,
     /// False for a pipe or a console.
     #[cfg(windows)]
     storage: Lookup<bool>,
@@ -37,11 +47,45 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let in_background = self.owned && self.close_may_wait();
+        self.mount = Lookup::new();
         if self.owned {
             // SAFETY: `From<OwnedFd>` took the descriptor out of its only owner, and `Drop` runs
             // once.
-            drop(unsafe { sys::owned(self.fd) });
+            let fd = unsafe { sys::owned(self.fd) };
+            close_descriptor(fd, in_background);
         }
+    }
+}
+
+impl Inner {
+    /// Whether closing the descriptor may wait for a server and must not.
+    fn close_may_wait(&self) -> bool {
+        self.closes_in_background.load(Ordering::Relaxed) && !self.is_local()
+    }
+
+    /// Waits for no server. (On other systems nothing is known, and every file counts as local.)
+    fn is_local(&self) -> bool {
+        if !cfg!(ringway_linux) {
+            return true;
+        }
+        let traits = self.traits.get().unwrap_or_else(|| Traits::of(self.fd));
+        match traits.kind {
+            FileKind::Stream | FileKind::Namespace { .. } => true,
+            FileKind::Device | FileKind::Unknown => false,
+            FileKind::Storage => {
+                let placement = self.traits.placement();
+                // (The mount is dropped here: the descriptor is about to be closed.)
+                placement.unwrap_or_else(|| placement_of(self.fd, traits)).has(Placement::LOCAL)
+            }
+        }
+    }
+}
+
+fn close_descriptor(fd: OwnedFd, in_background: bool) {
+    match in_background {
+        true => run_in_background(move || drop(fd)),
+        false => drop(fd),
     }
 }
 
@@ -110,6 +154,10 @@ impl KnownTraits {
     /// Set in each word but the first, 0, which means that nothing is known.
     const KNOWN: u64 = 1;
     const DIRECT: u64 = 1 << 1;
+    /// The placement is known too.
+    const PLACED: u64 = 1 << 2;
+    /// The bit at which the placement begins.
+    const PLACEMENT: u32 = 24;
 
     #[inline]
     fn get(&self) -> Option<Traits> {
@@ -121,6 +169,19 @@ impl KnownTraits {
         let word = Self::pack(traits);
         let other = self.0.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
         other.err().and_then(Self::unpack).unwrap_or(traits)
+    }
+
+    #[inline]
+    fn placement(&self) -> Option<Placement> {
+        let word = self.0.load(Ordering::Relaxed);
+        let placement = Placement::from_bits((word >> Self::PLACEMENT) as u8);
+        (word & Self::PLACED != 0).then_some(placement)
+    }
+
+    /// Sets the placement, which is the same whoever looks it up. The traits are known.
+    fn set_placement(&self, placement: Placement) {
+        let word = u64::from(placement.bits()) << Self::PLACEMENT | Self::PLACED;
+        self.0.fetch_or(word, Ordering::Relaxed);
     }
 
     fn pack(traits: Traits) -> u64 {
@@ -157,26 +218,44 @@ impl Traits {
         Self { kind: FileKind::Storage, direct: false }
     }
 
+    /// Waits for no server, except where `statx(2)` is refused.
     #[cfg(unix)]
     pub fn of(fd: RawFd) -> Self {
         // SAFETY: `fcntl` with F_GETFL takes numbers only; for a descriptor that is not open it
         // returns EBADF.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         let direct = flags >= 0 && flags & libc::O_DIRECT != 0;
-        // SAFETY: `struct stat` is plain numbers, for which all zeroes are valid.
-        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-        // SAFETY: `stat` is valid for writes during the call.
-        let kind = match unsafe { libc::fstat64(fd, &raw mut stat) } {
-            0 => match stat.st_mode as u32 & libc::S_IFMT {
+        let kind = match mode(fd) {
+            Some(mode) => match mode & libc::S_IFMT {
                 libc::S_IFREG | libc::S_IFBLK | libc::S_IFDIR => FileKind::Storage,
                 libc::S_IFCHR => FileKind::Device,
                 _ => FileKind::Stream,
             },
             // The operation itself will fail with the right errno.
-            _ => FileKind::Storage,
+            None => FileKind::Storage,
         };
         Self { kind, direct }
     }
+}
+
+/// The type bits of a descriptor; `None` if it is not open.
+#[cfg(unix)]
+fn mode(fd: RawFd) -> Option<u32> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the borrow ends with this function, and the call fails for a descriptor that is not
+    // open.
+    device::mode(unsafe { sys::borrowed(fd) }).ok()
+}
+
+/// The placement of a bare descriptor that has these traits.
+pub(crate) fn placement_of(fd: RawFd, traits: Traits) -> Placement {
+    if traits.kind != FileKind::Storage || fd < 0 {
+        return Placement::ANY;
+    }
+    // SAFETY: as in `mode`.
+    Placement::of(unsafe { sys::borrowed(fd) }, traits.direct).0
 }
 
 /// Whether a descriptor is open, and for writing, or for reading.
@@ -222,6 +301,11 @@ impl File {
                 owned,
                 traits: KnownTraits::default(),
                 facts: Lookup::new(),
+                mount: Lookup::new(),
+                grown_align: AtomicU32::new(0),
+                closes_in_background: AtomicBool::new(false),
+                submit_waits: SubmitWaits::default(),
+                request_queue: Lookup::new(),
                 #[cfg(windows)]
                 storage: Lookup::new(),
             }),
@@ -246,10 +330,27 @@ impl File {
         Ok(unsafe { sys::owned(inner.fd) })
     }
 
+    /// From now on the last clone of the file closes it on a thread of its own if closing may wait
+    /// for a server (FUSE, NFS) or a device, so that no thread that drops a clone waits for that.
+    /// Files on local file systems are closed at once, as before.
+    pub fn close_in_background(&self) {
+        self.inner.closes_in_background.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file is known to need no other program and no other machine. (Pipes and sockets
+    /// need none.)
+    pub fn is_local(&self) -> bool {
+        self.inner.is_local()
+    }
+
     /// Drops this clone. Returns the descriptor if this was the last one: closing it may take long,
-    /// so the caller chooses when.
+    /// so the caller chooses when. (Not if it is to be [closed in the
+    /// background](Self::close_in_background).)
     pub(crate) fn into_last_fd(self) -> Option<OwnedFd> {
         let mut inner = Arc::into_inner(self.inner)?;
+        if inner.close_may_wait() {
+            return None;
+        }
         // SAFETY: as in `into_fd`.
         std::mem::take(&mut inner.owned).then(|| unsafe { sys::owned(inner.fd) })
     }
@@ -258,7 +359,26 @@ impl File {
     /// it (6.1), else the device's block size. Read once: the first call blocks for a system call,
     /// and for reading a sysfs file if no other file of the device has read it.
     pub fn direct_io(&self) -> DirectIo {
-        self.facts().direct
+        let known = self.facts().direct;
+        let grown = self.inner.grown_align.load(Ordering::Relaxed);
+        DirectIo { offset_align: known.offset_align.max(grown), ..known }
+    }
+
+    /// As [`direct_io`](Self::direct_io), for a transfer of this range now: asks the kernel again
+    /// where the alignment may have grown and the range does not consist of whole blocks of the
+    /// file system. On XFS it grows when blocks of the file are shared with a copy (reflink); a
+    /// direct write without the new alignment then goes through the page cache.
+    pub fn direct_io_of(&self, offset: u64, len: u64) -> DirectIo {
+        #[cfg(not(ringway_linux))]
+        let _ = (offset, len);
+        #[cfg(ringway_linux)]
+        if self.placement().has(Placement::GROWS)
+            && !(offset | len).is_multiple_of(u64::from(self.facts().block.max(1)))
+        {
+            let current = device::direct_alignment(self.borrow()).offset_align;
+            self.inner.grown_align.fetch_max(current, Ordering::Relaxed);
+        }
+        self.direct_io()
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
@@ -331,6 +451,45 @@ impl File {
         Some(Traits { kind, direct: true })
     }
 
+    /// Who makes its transfers, and what is known of them. Waits for no server.
+    #[inline]
+    pub(crate) fn placement(&self) -> Placement {
+        self.inner.traits.placement().unwrap_or_else(|| self.look_up_placement())
+    }
+
+    #[cold]
+    fn look_up_placement(&self) -> Placement {
+        let traits = self.traits();
+        let placement = match traits.kind {
+            FileKind::Storage => {
+                let (placement, mount) = Placement::of(self.borrow(), traits.direct);
+                if let Some(mount) = mount {
+                    self.inner.mount.get_or_look_up(|| mount);
+                }
+                placement
+            }
+            _ => Placement::ANY,
+        };
+        self.inner.traits.set_placement(placement);
+        placement
+    }
+
+    /// Whether a direct write with `RWF_DSYNC` ([`op::write_dsync`](crate::op::write_dsync())) is
+    /// known to be durable, and to cost no more than a write and an `fdatasync(2)`: on ext4, XFS
+    /// and block devices, and on an overlay of these. Elsewhere (on FUSE, for example) the kernel
+    /// may never sync. False for a file that is not open for direct I/O.
+    pub fn has_dsync(&self) -> bool {
+        #[cfg(ringway_linux)]
+        return self.placement().has(Placement::DSYNC);
+        #[cfg(not(ringway_linux))]
+        false
+    }
+
+    /// The size of the file, as far as the kernel knows it without asking a server.
+    pub(crate) fn size(&self) -> Option<u64> {
+        device::size(self.borrow())
+    }
+
     /// The traits, if they were looked up or set before.
     #[inline]
     pub(crate) fn known_traits(&self) -> Option<Traits> {
@@ -340,6 +499,49 @@ impl File {
     /// Sets what is known about the file, if it was not looked up yet.
     pub(crate) fn set_traits(&self, traits: Traits) {
         self.inner.traits.set_first(traits);
+    }
+
+    /// Whether the kernel may keep the thread that submits this transfer waiting.
+    #[inline]
+    pub(crate) fn submission_may_wait(&self, access: Access) -> bool {
+        self.is_for_ring() && self.inner.submit_waits.may_wait(self.fd(), access)
+    }
+
+    /// Whether a thread is to have the kernel read the list of the file's extents before this
+    /// transfer, whose submission may wait.
+    #[inline]
+    pub(crate) fn has_extents_to_read(&self) -> bool {
+        self.inner.submit_waits.has_list_to_read()
+    }
+
+    /// Whether the file is on a file system that io_uring is known to be right for. Others may ask
+    /// a server for what decides whether a transfer waits.
+    #[inline]
+    fn is_for_ring(&self) -> bool {
+        self.placement().has(Placement::RING)
+    }
+
+    /// Whether a read of pages in the page cache may wait in the kernel.
+    #[inline]
+    pub(crate) fn cached_read_may_wait(&self) -> bool {
+        self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd())
+    }
+
+    /// The request queue of the file's device. Does not wait.
+    #[inline]
+    pub(crate) fn request_queue(&self) -> Option<&RequestQueue> {
+        self.inner.request_queue.get_or_look_up(|| RequestQueue::of(self.fd())).as_ref()
+    }
+
+    /// ringway has opened the file itself, so that it may set `O_NOATIME`.
+    pub(crate) fn allow_no_access_times(&self) {
+        self.inner.submit_waits.allow_no_access_times();
+    }
+
+    /// A transfer of the file has completed.
+    #[inline]
+    pub(crate) fn note_completed(&self, is_write: bool) {
+        self.inner.submit_waits.note_completed(is_write);
     }
 
     /// Calls `call` with the standard library's file for the same descriptor.
@@ -495,6 +697,9 @@ mod tests {
                 // The first ones stay.
                 let other = Traits { kind: FileKind::Stream, direct: !direct };
                 assert_eq!((known.set_first(other), known.get()), (traits, Some(traits)));
+                assert_eq!(known.placement(), None);
+                known.set_placement(Placement::ANY);
+                assert_eq!((known.placement(), known.get()), (Some(Placement::ANY), Some(traits)));
             }
         }
     }

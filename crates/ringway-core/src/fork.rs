@@ -1,5 +1,5 @@
-//! Detects that this process is a fork of the process that made a queue. Handling forks is left to
-//! the queue: it refuses to work.
+//! Detects that this process is a fork of the process that made a queue, or a fork of any process.
+//! Handling forks is left to the queue, which refuses to work, and to the engine.
 //!
 //! A ring's memory and a context's requests belong to the parent; a child that used them would
 //! corrupt both. Process ids cannot tell the two apart: in separate PID namespaces both may be 1.
@@ -38,6 +38,51 @@ impl OwnerProcess {
     pub fn is_current(&self) -> bool {
         mark() == self.mark
     }
+}
+
+/// Whether this process was forked and has not executed a program since. It may then have inherited
+/// a runtime whose epoll instance it shares with its parent: what it registers there, the parent's
+/// runtime takes for its own.
+///
+/// On Linux the kernel knows (`PF_FORKNOEXEC`, in `/proc/self/stat`); true if `/proc` is not there.
+/// False on other systems, where a child does not inherit what runtimes wait on (kqueue).
+///
+/// ```
+/// assert!(!ringway_core::is_fork()); // A shell has executed this program.
+/// ```
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn is_fork() -> bool {
+    const YES: u64 = 1 << 32;
+    /// The mark of the process that looked last, and the answer for it.
+    static KNOWN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let mark = u64::from(mark());
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known & !YES == mark {
+        return known & YES != 0;
+    }
+    let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
+    let is_fork = flags(&stat).is_none_or(|flags| flags & PF_FORKNOEXEC != 0);
+    KNOWN.store(mark | if is_fork { YES } else { 0 }, Ordering::Relaxed);
+    is_fork
+}
+
+/// As on Linux: false.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn is_fork() -> bool {
+    false
+}
+
+/// "Forked but didn't exec": a flag of the process's first thread (`include/linux/sched.h`).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const PF_FORKNOEXEC: u32 = 0x40;
+
+/// The flags in `/proc/<pid>/stat` (`proc_pid_stat(5)`): the seventh field after the program's
+/// name, which is in parentheses and may contain anything.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn flags(stat: &[u8]) -> Option<u32> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    fields.split_ascii_whitespace().nth(6)?.parse().ok()
 }
 
 /// A number that this process has and none of its ancestors had.
@@ -134,4 +179,18 @@ fn wiped_page() -> Option<&'static AtomicU32> {
     }
     // SAFETY: the page is aligned, zeroed, never unmapped, and accessed only as this atomic.
     Some(unsafe { &*page.cast::<AtomicU32>() })
+}
+
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_follow_the_name() {
+        let stat = b"7 (a) b) S 1 7 7 0 -1 4194368 25 0 0 0\n";
+        assert_eq!(flags(stat), Some(4194304 | PF_FORKNOEXEC));
+        for cut in [&b""[..], b"7 (name", b"7 (name) S 1 7", b"7 (name) S 1 7 7 0 -1 x"] {
+            assert_eq!(flags(cut), None);
+        }
+    }
 }

@@ -37,6 +37,7 @@
 #![cfg_attr(not(ringway_linux), allow(dead_code, clippy::unnecessary_cast))]
 
 mod backend;
+mod background;
 mod buffer;
 mod cache_hint;
 #[cfg(ringway_linux)]
@@ -46,6 +47,8 @@ pub mod device;
 pub mod device;
 pub mod errno;
 mod error;
+#[cfg(ringway_linux)]
+mod extents;
 mod file;
 mod fork;
 mod lookup;
@@ -56,19 +59,21 @@ mod queue;
 pub mod refusal;
 mod slots;
 mod split;
+mod submit_waits;
 mod sys;
 mod thread;
 pub mod wait;
 
 #[cfg(feature = "testing")]
 pub use backend::faulty::{FaultPlan, FaultStep, Late};
+pub use background::run_in_background;
 pub use buffer::{
     AlignedBuffer, Arena, ArenaBuffer, Buffer, CustomBuffer, MemoryGauge, SpareCapacity,
 };
 pub use cache_hint::CacheHint;
 pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile, close};
-pub use fork::OwnerProcess;
+pub use fork::{OwnerProcess, is_fork};
 pub use op::{NotOpened, OpenOptions, Operation};
 pub use queue::{
     Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,

@@ -33,7 +33,7 @@ use crate::thread::start_thread;
 use sample::Sample;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -111,7 +111,7 @@ pub fn machine() -> Machine {
 /// The result of a trial; `None` if there was nothing to try.
 pub type TrialResult = Option<Result<(), Refusal>>;
 
-/// Facts about a path, and the results of direct, asynchronous and polled reads.
+/// Facts about a path, and the results of direct and polled reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct PathProbe {
@@ -121,19 +121,14 @@ pub struct PathProbe {
     pub in_use: Option<String>,
     /// A direct read.
     pub direct_read: TrialResult,
-    /// A direct read that may not wait (`RWF_NOWAIT`), of a page that is in the page cache. If it
-    /// is refused, io_uring passes such reads to io-wq workers, and a queue that chooses its
-    /// backend itself passes them to KAIO.
-    pub cached_read: TrialResult,
     /// A read through a ring with IOPOLL.
     pub io_poll: TrialResult,
     /// For an NVMe generic device: a read as an NVMe command.
     pub passthrough: TrialResult,
 }
 
-/// Reports facts about a path, and tries a direct, an asynchronous and a polled read of its first
-/// block: of the file or block device itself, or of an unnamed file (`O_TMPFILE`) made in a
-/// directory. The block's pages are in the page cache for a moment, and then dropped. Of an NVMe
+/// Reports facts about a path, and tries a direct and a polled read of its first block: of the file
+/// or block device itself, or of an unnamed file (`O_TMPFILE`) made in a directory. Of an NVMe
 /// generic device it tries a read as a command instead.
 ///
 /// # Errors
@@ -144,9 +139,9 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
     let path = path.as_ref();
     let mut facts = PathFacts::of_path(path)?;
     let limits = Limits::of_this_process();
-    let (direct_read, cached_read, io_poll) = match open_direct(path, &facts) {
-        None => (None, None, None),
-        Some(Err(error)) => (Some(Err(refused(Feature::DirectIo, &error, &limits))), None, None),
+    let (direct_read, io_poll) = match open_direct(path, &facts) {
+        None => (None, None),
+        Some(Err(error)) => (Some(Err(refused(Feature::DirectIo, &error, &limits))), None),
         Some(Ok(file)) => {
             // The alignment of the directory was a guess; that of the file is exact.
             facts.direct = direct_alignment(file.as_fd());
@@ -160,58 +155,20 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
         },
         facts,
         direct_read,
-        cached_read,
         io_poll,
         passthrough: is_nvme_generic(path).then(|| uring::trial_of_passthrough(path, &limits)),
     })
 }
 
-/// Reads the first block: directly, then without waiting, then polled. Of an empty file only
-/// directly, since its end is detected without the device.
-fn try_reads(
-    file: &File,
-    facts: &PathFacts,
-    limits: &Limits,
-) -> (TrialResult, TrialResult, TrialResult) {
+/// Reads the first block: directly, then polled. Of an empty file only directly, since its end is
+/// detected without the device.
+fn try_reads(file: &File, facts: &PathFacts, limits: &Limits) -> (TrialResult, TrialResult) {
     let block = block_of(facts.direct);
     match file.read_at(&mut sample::pages(block), 0) {
-        Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None, None),
-        Ok(0) => (Some(Ok(())), None, None),
-        Ok(_) => {
-            let cached = read_cached_page(file, block);
-            (
-                Some(Ok(())),
-                Some(cached.map_err(|error| refused(Feature::AsyncDirect, &error, limits))),
-                Some(uring::trial_of_polling(file, facts, block, limits)),
-            )
-        }
+        Err(error) => (Some(Err(refused(Feature::DirectIo, &error, limits))), None),
+        Ok(0) => (Some(Ok(())), None),
+        Ok(_) => (Some(Ok(())), Some(uring::trial_of_polling(file, facts, block, limits))),
     }
-}
-
-/// Reads the first block into the page cache, and then directly and without waiting.
-fn read_cached_page(file: &File, block: usize) -> io::Result<()> {
-    let fd = file.as_raw_fd();
-    let mut pages = sample::pages(block);
-    // SAFETY: the call takes numbers only.
-    let direct = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    let set = |flags: i32| {
-        // SAFETY: as above.
-        match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    set(direct & !libc::O_DIRECT)?;
-    let cached = file.read_at(&mut pages, 0);
-    set(direct)?;
-    cached?;
-    let iov = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: pages.len() };
-    // SAFETY: the call writes at most `iov_len` bytes to `pages`, which are live for its length.
-    let read = unsafe { libc::preadv2(fd, &raw const iov, 1, 0, libc::RWF_NOWAIT) };
-    let result = if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: the call takes numbers only. A failure leaves a page in the cache, as any read does.
-    unsafe { libc::posix_fadvise(fd, 0, block as libc::off_t, libc::POSIX_FADV_DONTNEED) };
-    result
 }
 
 /// Opens a file for a direct read; `None` if there is nothing to try.

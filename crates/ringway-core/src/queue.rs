@@ -16,7 +16,6 @@ mod in_flight;
 mod model_tests;
 mod options;
 mod ordering;
-mod routing;
 mod submit;
 mod table;
 
@@ -111,12 +110,6 @@ pub struct QueueStats {
     pub to_threads: u64,
     /// Stale completions: their operation had already ended.
     pub late: u64,
-    /// Direct transfers that io_uring would have passed to an io-wq worker, because they could not
-    /// start without waiting. (Of writes, only some are checked.)
-    /// [`explain`](Queue::explain) gives the cause and the fix.
-    pub punted: u64,
-    /// Direct reads that went to Linux AIO instead, with a backend that was not forced.
-    pub routed: u64,
 }
 
 impl Queue {
@@ -309,9 +302,7 @@ impl Queue {
             // Wait for several completions at once only if no completion can cause another
             // submission: the others may depend on it.
             let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
-            let is_wary = backends.wary > 0;
-            backends.wary -= u32::from(is_wary);
-            let wait_for = if next == 0 && !is_wary { missing } else { missing.min(1) };
+            let wait_for = if next == 0 { missing } else { missing.min(1) };
             let entered = backends.enter(wait_for, until);
             let progressed = table.process_events(backends);
             table.clear();
@@ -319,7 +310,7 @@ impl Queue {
             let enough = table.ready >= want;
             // If the backend is full and the caller does not wait, the pending operations stay
             // pending.
-            if enough && !backends.resubmitted && (table.pending.is_empty() || !progressed) {
+            if enough && !backends.has_cancels && (table.pending.is_empty() || !progressed) {
                 return Ok(());
             }
             if !progressed && backends.in_flight() == 0 && table.pending.is_empty() {
@@ -337,7 +328,7 @@ impl Queue {
     /// owner may not call again for long.
     fn submit_rest(&mut self) -> io::Result<()> {
         let (table, backends) = (&mut self.table, &mut self.backends);
-        while backends.has_resubmitted() || !table.pending.is_empty() {
+        while backends.has_unsubmitted_cancels() || !table.pending.is_empty() {
             table.submit_pending(backends);
             backends.submit()?;
             let progressed = table.process_events(backends);

@@ -84,9 +84,6 @@ pub enum Feature {
     KaioFsync,
     /// Opening a file with `O_DIRECT`.
     DirectIo,
-    /// Direct transfers that start without waiting. Refused while io_uring would pass them to io-wq
-    /// workers.
-    AsyncDirect,
 }
 
 impl Feature {
@@ -120,7 +117,6 @@ impl Feature {
             Self::KaioResFd => ("Linux AIO eventfd", Some((2, 6))),
             Self::KaioFsync => ("Linux AIO fsync", Some((4, 18))),
             Self::DirectIo => ("direct I/O", None),
-            Self::AsyncDirect => ("asynchronous direct I/O", None),
         }
     }
 
@@ -140,7 +136,7 @@ impl Feature {
 
     /// True for parts of io_uring, which are refused together with it.
     fn is_uring(self) -> bool {
-        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo | Self::AsyncDirect)
+        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo)
     }
 
     /// True for bits of `io_uring_params.flags`.
@@ -362,7 +358,11 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
 
         (libc::ENOMEM, FixedBuffers) => {
-            explain_no_memory("registered memory counts", "register fewer buffers", limits)
+            let (meaning, fix) =
+                explain_no_memory("registered memory counts", "register fewer buffers", limits);
+            let meaning =
+                format!("{meaning}; a buffer in a huge page counts as the whole page (2 MiB)");
+            (meaning, fix)
         }
         (libc::ENOMEM, _) if feature.is_kaio() => text(
             "not enough kernel memory or address space for the completion ring",
@@ -373,7 +373,15 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "check the memory limit of the container (memory.max) and ulimit -v",
         ),
         (libc::ENOMEM, _) => {
-            explain_no_memory("ring memory counts", "create fewer or smaller rings", limits)
+            let (meaning, fix) =
+                explain_no_memory("ring memory counts", "create fewer or smaller rings", limits);
+            // (A queue has waited for that.)
+            let has_limit = limits.memlock.soft.is_some_and(|soft| soft > 0);
+            let note = match has_limit && !limits.may_lock_all_memory() {
+                true => "; that of a closed ring counts for some milliseconds",
+                false => "",
+            };
+            (meaning + note, fix)
         }
 
         (libc::EMFILE, FixedFiles) => (
@@ -408,11 +416,6 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
             "the completion ring's header is not one that is known to be readable from user space",
             "none needed: completions are fetched with io_getevents",
         ),
-        (libc::EOPNOTSUPP, AsyncDirect) => text(
-            "the file system does not support RWF_NOWAIT, so io_uring passes every transfer to a \
-             worker",
-            "use a file system with it (ext4, xfs, btrfs)",
-        ),
         (libc::EOPNOTSUPP, DirectIo) => text(
             "this file system does not support direct I/O",
             "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
@@ -425,11 +428,6 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
         (libc::ECHILD, _) => {
             text("the queue belongs to the parent process", "make a new queue in this process")
         }
-        (libc::EAGAIN, AsyncDirect) => text(
-            "the kernel would have to wait before it starts the transfer: for pages of the file in \
-             the page cache, for space to be allocated, or for room in the device's queue",
-            "do not read the file through the page cache too; allocate it before writing it",
-        ),
         (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
         (libc::EAGAIN, Threads) => text(
             "no more threads are allowed",
@@ -579,11 +577,18 @@ fn allow_in_seccomp(feature: Feature) -> String {
 /// ENOMEM for memory that counts against `RLIMIT_MEMLOCK`.
 fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, String) {
     match limits.memlock.soft {
-        Some(soft) if limits.has(Capability::IpcLock) != Some(true) => (
+        Some(soft) if !limits.may_lock_all_memory() => (
             format!(
                 "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user \
-                 together",
-                bytes_text(soft)
+                 together{}",
+                bytes_text(soft),
+                match limits.has(Capability::IpcLock) {
+                    Some(true) => {
+                        " (CAP_IPC_LOCK does not lift it in a user namespace, such as a rootless \
+                         container's)"
+                    }
+                    _ => "",
+                }
             ),
             format!("{smaller}, or {RAISE_MEMLOCK}"),
         ),
@@ -648,6 +653,7 @@ mod tests {
             aio_max_nr: Some(65536),
             aio_nr: Some(65000),
             capabilities: Some(0),
+            initial_user_namespace: Some(true),
             seccomp: Some(0),
             seccomp_filters: Some(0),
             no_new_privs: Some(false),
@@ -713,9 +719,15 @@ mod tests {
     fn memlock_is_blamed_only_where_it_applies() {
         let user = line(Feature::Uring, libc::ENOMEM, &ordinary());
         assert!(user.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{user}");
-        assert!(user.contains("ulimit -l"), "{user}");
+        assert!(user.contains("ulimit -l") && user.contains("a closed ring"), "{user}");
         let root = Limits { capabilities: Some(Capability::IpcLock.bit()), ..ordinary() };
-        assert!(line(Feature::Uring, libc::ENOMEM, &root).contains("does not apply"));
+        assert!(line(Feature::Uring, libc::ENOMEM, &root.clone()).contains("does not apply"));
+        let rootless = Limits { initial_user_namespace: Some(false), ..root };
+        let rootless = line(Feature::Uring, libc::ENOMEM, &rootless);
+        assert!(rootless.contains("RLIMIT_MEMLOCK, which is 8 MiB"), "{rootless}");
+        assert!(rootless.contains("CAP_IPC_LOCK does not lift it"), "{rootless}");
+        let buffers = line(Feature::FixedBuffers, libc::ENOMEM, &ordinary());
+        assert!(buffers.contains("huge page"), "{buffers}");
         let unlimited = Limits { memlock: Limit::UNLIMITED, ..ordinary() };
         assert!(line(Feature::FixedBuffers, libc::ENOMEM, &unlimited).contains("does not apply"));
     }

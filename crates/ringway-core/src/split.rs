@@ -39,8 +39,7 @@ pub(crate) struct Progress {
     window: u8,
     /// A piece was short or failed: no more pieces are issued.
     stopped: bool,
-    /// A piece was short, perhaps because of how it was submitted: with `RWF_NOWAIT`, or without
-    /// some of its buffers. (It is here, since a slot has no other byte free.)
+    /// A piece was submitted without some of its buffers, so it is short for that reason.
     pub was_cut_short: bool,
 }
 

@@ -1,4 +1,6 @@
 //! Starts ringway's own threads. They take no signals: signals are for the program's own threads.
+//! They have the working directory, the umask and the file-system user of the process, whichever
+//! thread starts them.
 
 use std::ffi::CStr;
 use std::io;
@@ -19,6 +21,12 @@ const LARGEST_STACK: usize = 64 << 20;
 /// forked child can use ringway whatever the threads of its parent were doing. It differs in two
 /// ways: [`std::thread::Thread::name`] is `None`, and an overflow of its stack ends the process
 /// without a message.
+///
+/// On Linux a thread may have a working directory and a umask of its own (`unshare(2)` with
+/// `CLONE_FS`), and a user for file access (`setfsuid(2)`). A thread started here has those of the
+/// process instead, so that it can work for other threads too: those of the process's first thread
+/// at that moment, and its effective user and group. Other things that a thread may have of its own
+/// (namespaces, credentials, seccomp filters) it inherits.
 ///
 /// Does not block. A panic of `body` prints its message and ends the thread.
 ///
@@ -141,9 +149,53 @@ fn start(name: &'static CStr, stack_size: usize, body: Box<dyn FnOnce() + Send>)
         let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
         // SAFETY: `name` is a C string that lives forever. The kernel takes its first 15 bytes.
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        join_process();
         // (A panic has printed its message. It must not unwind into the C library.)
         drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)));
         ptr::null_mut()
+    }
+}
+
+/// Gives the calling thread, a new one, the process's working directory and umask, and its own
+/// effective user and group for file access.
+#[cfg(ringway_linux)]
+fn join_process() {
+    // SAFETY: these calls take and return numbers, and concern this thread only.
+    unsafe {
+        libc::setfsuid(libc::geteuid());
+        libc::setfsgid(libc::getegid());
+    }
+    // (What a thread shares with others it cannot share again once it is separate. So this is a
+    // copy.)
+    // SAFETY: as above; from then on the thread has a working directory of its own.
+    if shares_directory() || unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+        return;
+    }
+    // SAFETY: the path is a C string. `self` is the process's first thread. If that has ended, the
+    // call fails.
+    unsafe { libc::chdir(c"/proc/self/cwd".as_ptr()) };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    if let Some(umask) = umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()) {
+        // SAFETY: the call takes a number.
+        unsafe { libc::umask(umask) };
+    }
+}
+
+/// Whether the calling thread shares its working directory and umask with the process's first one.
+/// Where the kernel may not be asked (`kcmp(2)`, in containers), the directories are compared.
+#[cfg(ringway_linux)]
+fn shares_directory() -> bool {
+    const KCMP_FS: libc::c_int = 3;
+    // SAFETY: the call takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_kcmp, libc::getpid(), libc::gettid(), KCMP_FS, 0, 0) } {
+        0 => true,
+        ..0 => {
+            let [process, thread] = ["self", "thread-self"]
+                .map(|which| std::fs::read_link(format!("/proc/{which}/cwd")).ok());
+            process == thread
+        }
+        _ => false,
     }
 }
 

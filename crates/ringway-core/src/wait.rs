@@ -1,9 +1,10 @@
 //! Waiting for queues and for other threads, for an engine that shares queues among threads: an
 //! event, and a wait for several descriptors.
 
-use crate::sys::BorrowedFd;
 use crate::sys::eventfd::{EventFd, poll_readable};
+use crate::sys::{BorrowedFd, OwnedFd, borrow};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An event that a thread can wait for: set from [`signal`](Self::signal) to
@@ -41,6 +42,35 @@ impl Event {
     /// What to wait for.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.borrow()
+    }
+}
+
+/// What to poll for a queue that other threads own, open for as long as this lives:
+/// [`Backends::shared_poll_fd`](crate::Backends::shared_poll_fd) makes it.
+#[derive(Debug)]
+pub struct PollFd(Held);
+
+#[derive(Debug)]
+enum Held {
+    Shared(Arc<EventFd>),
+    Copied(OwnedFd),
+}
+
+impl PollFd {
+    pub(crate) fn shared(eventfd: Arc<EventFd>) -> Self {
+        Self(Held::Shared(eventfd))
+    }
+
+    pub(crate) fn copied(fd: OwnedFd) -> Self {
+        Self(Held::Copied(fd))
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Held::Shared(eventfd) => eventfd.borrow(),
+            Held::Copied(fd) => borrow(fd),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// From the bottom up. Modules on one line do not use each other.
 const LAYERS: &[&[&str]] = &[
     &["sys", "thread", "slots", "fork", "lookup", "cache_hint"],
-    &["refusal", "errno", "wait", "split"],
+    &["extents"],
+    &["refusal", "errno", "wait", "split", "background", "submit_waits"],
     &["device"],
     &["buffer", "file"],
     &["op"],

@@ -360,13 +360,7 @@ fn paths() {
         fs::write(&file, vec![7; 100_000]).unwrap();
         let probed = probe::path(&file).unwrap();
         match probed.direct_read {
-            Some(Ok(())) => {
-                assert!(probed.facts.direct.supported);
-                if let Err(refusal) = probed.cached_read.unwrap() {
-                    assert_eq!(refusal.feature, Feature::AsyncDirect);
-                    assert!([libc::EAGAIN, libc::EOPNOTSUPP].contains(&refusal.errno), "{refusal}");
-                }
-            }
+            Some(Ok(())) => assert!(probed.facts.direct.supported),
             other => println!("no direct read here: {other:?}"),
         }
 

@@ -9,8 +9,8 @@ use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 /// implement [`CustomBuffer`] and pass `Box<dyn CustomBuffer>` or [`Buffer::custom`]. The trait is
 /// sealed, so that an operation can always return the type that it was given.
 ///
-/// Operations use the whole length of a buffer: `vec![0; 4096]`, not `Vec::with_capacity(4096)`. To
-/// read into spare capacity, use [`SpareBuffer`].
+/// Operations use the whole length of a buffer: `vec![0; 4096]`, not `Vec::with_capacity(4096)`,
+/// which a read refuses (InvalidInput). To read into spare capacity, use [`SpareBuffer`].
 ///
 /// If a process forks while an operation is in flight, the parent keeps the buffer. In the child
 /// the operation fails with ECHILD and returns an empty buffer.

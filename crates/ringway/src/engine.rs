@@ -5,6 +5,7 @@ mod builder;
 mod call;
 mod combiner;
 mod coop;
+mod devices;
 mod limiter;
 #[cfg(all(test, ringway_loom))]
 mod loom_tests;
@@ -15,6 +16,7 @@ mod shard;
 mod stats;
 mod submission;
 mod sync;
+mod sync_ledger;
 mod trace;
 
 pub use builder::{EngineBuilder, Reaping};
@@ -22,8 +24,9 @@ pub use stats::{Batches, Latency, Stats};
 
 pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
-pub(crate) use shard::OpResult;
+pub(crate) use shard::{OpResult, wake_all};
 pub(crate) use submission::{Lane, Schedule};
+pub(crate) use sync_ledger::{Outcome, Since, SyncLedger, Ticket, TicketWait};
 
 use crate::pool::{Pool, PoolStats};
 use crate::thread;
@@ -34,7 +37,7 @@ use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
 use ringway_core::{
     BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
-    errno,
+    errno, start_thread,
 };
 use shard::{Pushed, Shard};
 use std::fmt;
@@ -106,6 +109,10 @@ struct Manual {
 #[repr(align(128))]
 #[derive(Default)]
 struct PaddedCounter(AtomicU64);
+
+/// The stack size of a thread that closes shards: it may call the program's wakers, as the
+/// engine's thread does.
+const CLOSE_STACK: usize = reactor::thread::STACK;
 
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
@@ -269,7 +276,8 @@ impl Inner {
         }
     }
 
-    /// Whether at least half of a lane's capacity is in use in the calling thread's shard.
+    /// Whether at least half of a lane's capacity is in use, or waited for, in the calling thread's
+    /// shard.
     pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
         // In a forked child, the shard's lock may be held forever.
         self.is_current() && self.shards[self.shard_index()].is_half_used(lane)
@@ -279,6 +287,19 @@ impl Inner {
     #[inline]
     pub(crate) fn count_cached(&self) {
         self.cached[self.shard_index()].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn close_shards(&self, wait: Duration) {
+        self.shards.iter().for_each(|shard| shard.close(wait));
+    }
+
+    /// A thread waits for operations in flight. If none can be started, nobody waits.
+    fn close_on_thread(&self) {
+        let (shards, wait) = (self.shards.clone(), self.close_wait);
+        let close = move || shards.iter().for_each(|shard| shard.close(wait));
+        if start_thread(c"ringway-end", CLOSE_STACK, close).is_err() {
+            self.close_shards(Duration::ZERO);
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -291,8 +312,6 @@ impl Inner {
             retries: 0,
             continued: 0,
             to_threads: 0,
-            punted: 0,
-            routed: 0,
             failures: 0,
             refusals: 0,
             pool: PoolStats::default(),
@@ -312,8 +331,6 @@ impl Inner {
                 stats.retries += queue.retries;
                 stats.continued += queue.continued;
                 stats.to_threads += queue.to_threads;
-                stats.punted += queue.punted;
-                stats.routed += queue.routed;
                 stats.failures += recorder.failures;
                 stats.batches.add(recorder.batches);
                 stats.latency.add(&recorder.latency);
@@ -331,7 +348,9 @@ impl Drop for Inner {
         match &self.reaper {
             // The reaper waits for operations in flight, so that this thread does not have to.
             Some(reaper) => reaper.close(),
-            None => self.shards.iter().for_each(|shard| shard.close(self.close_wait)),
+            // The call that drops the engine is one of them. It ends after this.
+            None if call::is_calling() => self.close_on_thread(),
+            None => self.close_shards(self.close_wait),
         }
     }
 }

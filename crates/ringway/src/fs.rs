@@ -42,6 +42,7 @@ mod path;
 pub(crate) mod pooled;
 mod read_dir;
 mod spare;
+mod sync;
 // On Linux only: the tests look at permissions and at files without a name.
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;

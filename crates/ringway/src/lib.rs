@@ -127,7 +127,6 @@
 mod align;
 mod block;
 mod buffer;
-mod descriptor;
 mod engine;
 // On Linux only: the calls use its interfaces.
 #[cfg(all(test, target_os = "linux"))]

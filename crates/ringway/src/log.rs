@@ -31,8 +31,9 @@ const MAX_RECORDS: usize = 1024;
 ///   it.
 /// - **Errors** end the log. If a write or a sync fails, each record of its group fails with that
 ///   error, and all later records are refused. After a failed sync the state of the device is
-///   unknown, and another sync that succeeds proves nothing. Close the file, read it back, and
-///   start a new log after the last good record.
+///   unknown, and another sync that succeeds proves nothing. Buffered reads may return records that
+///   the device does not have. Open the file for [direct](crate::fs::OpenOptions::direct) reads,
+///   and copy the records up to the last good one to a new log.
 /// - **After a crash or an error**, the file may have any part of the unacknowledged records after
 ///   the last acknowledged one, even an intact record after a torn one. So each record needs a
 ///   length and a checksum. When reading the log back, stop at the first bad record, and truncate

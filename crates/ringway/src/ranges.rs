@@ -13,8 +13,10 @@ use std::ops::Range;
 
 /// When nearby ranges are coalesced into one read.
 ///
-/// Ranges that overlap are always coalesced, up to [`max_read`](Self::max_read). Other ranges are
-/// if all three limits allow it. Ranges that share a read also share its error.
+/// Ranges that overlap are coalesced, up to [`max_read`](Self::max_read) or to four times the
+/// longest of them, whichever is more: so bytes that several ranges share are read once, or a third
+/// of them twice. Other ranges are coalesced if all three limits allow it. Ranges that share a read
+/// also share its error.
 ///
 /// The default is a gap of 16 KiB, reads of 1 MiB and an amplification of 2.0, which suits local
 /// disks and cached files. A device with high latency (a network disk) needs a larger gap and
@@ -54,7 +56,8 @@ impl Coalesce {
         Self { max_gap: bytes, ..self }
     }
 
-    /// The largest read for several ranges, in bytes. A longer range gets a read of its own.
+    /// The largest read for several ranges that do not overlap, in bytes. A longer range gets a
+    /// read of its own.
     pub fn max_read(self, bytes: u64) -> Self {
         Self { max_read: bytes, ..self }
     }
@@ -63,6 +66,20 @@ impl Coalesce {
     /// gap is read. With direct I/O, all bytes of a needed block count as requested.
     pub fn max_amplification(self, ratio: f64) -> Self {
         Self { max_amplification: ratio, ..self }
+    }
+}
+
+/// How many times the longest range a read of overlapping ranges may have. The next read begins
+/// within the last of them, so at most a third of what it adds has been read.
+const OVERLAPPING: u64 = 4;
+
+impl Coalesce {
+    /// The most bytes of a read of several ranges, the longest of which has `longest` bytes.
+    fn limit(&self, longest: u64, overlaps: bool) -> u64 {
+        match overlaps && self.max_read > 0 {
+            true => self.max_read.max(longest.saturating_mul(OVERLAPPING)),
+            false => self.max_read,
+        }
     }
 }
 
@@ -80,6 +97,8 @@ pub(crate) struct PlannedRead {
     pub end: u64,
     /// Bytes that some range needs.
     needed: u64,
+    /// The length of the longest range, in whole blocks.
+    longest: u64,
 }
 
 /// The place of one range in a read.
@@ -121,7 +140,8 @@ impl Plan {
             // The last read ends after all others, so a range that does not fit into it lies in
             // none.
             if !reads.last_mut().is_some_and(|read| read.join(start, end, coalesce)) {
-                reads.push(PlannedRead { start, end, needed: end - start });
+                let len = end - start;
+                reads.push(PlannedRead { start, end, needed: len, longest: len });
             }
             let read = reads.len() - 1;
             let range = &ranges[index];
@@ -131,7 +151,8 @@ impl Plan {
         Ok(Self { reads, parts })
     }
 
-    /// The reads, by offset. They overlap only where a single read would exceed the limit.
+    /// The reads, by offset. They overlap only where a single read would exceed the limits, by at
+    /// most one range.
     pub fn reads(&self) -> &[PlannedRead] {
         &self.reads
     }
@@ -152,8 +173,10 @@ impl PlannedRead {
     /// Extends the read to `end` if the limits allow it. `start` is not before the read.
     fn join(&mut self, start: u64, end: u64, coalesce: &Coalesce) -> bool {
         if end <= self.end {
+            self.longest = self.longest.max(end - start);
             return true;
         }
+        let longest = self.longest.max(end - start);
         let len = end - self.start;
         // Overlapping ranges add only needed bytes, so they never worsen the ratio.
         let fresh = end - start.max(self.end);
@@ -161,10 +184,10 @@ impl PlannedRead {
         let near = start <= self.end
             || (start - self.end <= coalesce.max_gap
                 && len as f64 <= coalesce.max_amplification * needed as f64);
-        if !near || len > coalesce.max_read {
+        if !near || len > coalesce.limit(longest, start < self.end) {
             return false;
         }
-        (self.end, self.needed) = (end, needed);
+        (self.end, self.needed, self.longest) = (end, needed, longest);
         true
     }
 }
@@ -308,13 +331,26 @@ mod tests {
     #[test]
     fn overlapping_ranges_share_a_read_up_to_the_limit() {
         assert_eq!(reads(&[5..15, 0..10, 5..15, 6..6], &small(), 1), [(0, 15)]);
-        assert_eq!(reads(&[0..60, 50..110, 60..70], &small(), 1), [(0, 60), (50, 110)]);
+        assert_eq!(reads(&[0..60, 50..110, 60..70], &small(), 1), [(0, 110)]);
+        assert_eq!(reads(&[0..60, 60..110], &small(), 1), [(0, 60), (60, 110)], "they only touch");
+        let never = Coalesce::never();
+        assert_eq!(reads(&[0..60, 50..110], &never, 1), [(0, 60), (50, 110)]);
         assert_eq!(
             reads(&[0..1000, 10..20, 0..5], &small(), 1),
             [(0, 1000)],
             "larger than max_read, and alone"
         );
         assert_eq!(reads(&[0..10, 2..4, 0..10], &Coalesce::never(), 1), [(0, 10)]);
+    }
+
+    /// Ranges that begin 10 bytes after each other and have 300: read once each, they are 30 times
+    /// the file.
+    #[test]
+    fn bytes_that_many_ranges_share_are_read_little_more_than_once() {
+        let ranges: Vec<_> = (0..1000u64).map(|at| at * 10..at * 10 + 300).collect();
+        let read: u64 = reads(&ranges, &small(), 1).iter().map(|(start, end)| end - start).sum();
+        let union = 999 * 10 + 300;
+        assert!((union..union * 4 / 3).contains(&read), "{read} of {union} bytes");
     }
 
     #[test]
@@ -445,8 +481,10 @@ mod tests {
                 }
                 prop_assert_eq!(ranges[0].start..end, read.start..read.end);
                 prop_assert_eq!(needed, read.needed);
+                let longest = ranges.iter().map(|range| range.end - range.start).max().unwrap();
+                prop_assert_eq!(longest, read.longest);
                 let single = ranges.contains(&(read.start..read.end));
-                prop_assert!(single || read.end - read.start <= coalesce.max_read);
+                prop_assert!(single || read.end - read.start <= coalesce.limit(longest, true));
                 let most = coalesce.max_amplification.max(1.0) * needed as f64;
                 prop_assert!(read.len() as f64 <= most);
             }
@@ -456,7 +494,9 @@ mod tests {
                 let first = first.unwrap();
                 if first.start <= pair[0].end {
                     let both = first.end - pair[0].start;
-                    prop_assert!(both > coalesce.max_read, "these two could be one read");
+                    let longest = pair[0].longest.max(first.end - first.start);
+                    let most = coalesce.limit(longest, first.start < pair[0].end);
+                    prop_assert!(both > most, "these two could be one read");
                 }
             }
         }

@@ -13,9 +13,10 @@ use common::{
 use ringway::fs::{self, File, OpenOptions};
 use ringway::{BackendKind, Block, Coalesce, Engine, Position, Reaping};
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn written_data_is_read_back() -> io::Result<()> {
@@ -95,6 +96,7 @@ async fn scattered_ranges_are_one_submission() -> io::Result<()> {
     }
     let file = OpenOptions::new().read(true).direct(true).engine(&engine).open(&path).await?;
     let ranges: Vec<_> = (0..64).map(|at| at * 65_536..at * 65_536 + 4096).collect();
+    learn_queue_size(&engine, &file, &ranges).await?;
     let mut fewest = u64::MAX;
     for _ in 0..20 {
         let before = engine.stats();
@@ -114,6 +116,20 @@ async fn scattered_ranges_are_one_submission() -> io::Result<()> {
     Ok(())
 }
 
+/// Reads these ranges until one submission has all of them: a thread reads the size of the device's
+/// queue when the first transfer comes, and until then it is taken to be small.
+async fn learn_queue_size(engine: &Engine, file: &File, ranges: &[Range<u64>]) -> io::Result<()> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = engine.stats().batches.count;
+        file.read_ranges(ranges).await?;
+        if engine.stats().batches.count == before + 1 {
+            return Ok(());
+        }
+        assert!(Instant::now() < until, "64 reads are several submissions");
+    }
+}
+
 /// On io_uring the thread that enters the ring copies data from the page cache. So one enter
 /// submits only a few buffered reads, and leaves the rest to the next reap, which this test makes.
 /// Direct reads are entered together.
@@ -123,6 +139,11 @@ fn buffered_reads_are_submitted_in_small_batches() -> io::Result<()> {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let path = dir.path().join("file");
     std::fs::File::create(&path)?.set_len(READS << 20)?;
+    // While this file is open, the size of its device's queue stays known.
+    let other = Engine::builder().shards(1).build()?;
+    let known = open(&other, &path, true);
+    let ranges: Vec<_> = (0..READS).map(|at| at << 20..(at << 20) + 4096).collect();
+    futures::executor::block_on(learn_queue_size(&other, &known, &ranges))?;
     for kind in [BackendKind::Uring, BackendKind::Threads] {
         // The length of the reads, whether they are direct, and how many of them one enter submits.
         let at_most = |some| if kind == BackendKind::Uring { some } else { READS };

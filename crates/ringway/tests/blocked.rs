@@ -93,7 +93,7 @@ fn hung_transfers_do_not_delay_other_operations() {
                     tokio::spawn(async move { file.read(0..4096).await.map(drop) })
                 })
                 .collect();
-            while engine.stats().counts.in_flight < STUCK {
+            while engine.stats().counts.pushed < STUCK {
                 tokio::task::yield_now().await;
             }
             for _ in 0..20 {
@@ -114,7 +114,14 @@ fn hung_transfers_do_not_delay_other_operations() {
                     at_once += 1;
                 }
             }
-            assert_eq!(engine.stats().counts.in_flight, STUCK);
+            // Those beyond the device's queue were submitted by threads, which obey no plan.
+            let (done, stuck): (Vec<_>, Vec<_>) =
+                stuck.into_iter().partition(tokio::task::JoinHandle::is_finished);
+            assert_eq!(engine.stats().counts.in_flight, stuck.len() as u64);
+            assert!(stuck.len() > 100, "{kind}: {} are stuck", stuck.len());
+            for read in done {
+                read.await.unwrap().unwrap();
+            }
             stuck.iter().for_each(|read| read.abort());
             for read in stuck {
                 assert!(read.await.unwrap_err().is_cancelled());
@@ -148,7 +155,11 @@ fn hung_transfers_do_not_delay_reads_with_manual_reaping() {
     assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
     let mut read = std::pin::pin!(file.read(0..4096));
     while read.as_mut().poll(&mut cx).is_pending() {
-        assert!(wait_readable(engine.readable().unwrap(), TIME_LIMIT), "a read is delayed");
+        assert!(
+            wait_readable(engine.readable().unwrap(), TIME_LIMIT),
+            "a read is delayed: {:?}",
+            engine.stats()
+        );
         engine.reap();
     }
 }
@@ -332,7 +343,7 @@ fn a_frozen_file_system_does_not_delay_other_files() {
                     })
                 })
                 .collect();
-            while engine.stats().counts.in_flight < STUCK {
+            while engine.stats().counts.pushed < STUCK {
                 tokio::task::yield_now().await;
             }
             for _ in 0..20 {

@@ -333,3 +333,40 @@ fn extreme_engine_settings() {
         }
     }
 }
+
+/// `Vec::with_capacity(n)` has no byte to read into. A read of nothing would look like the end of
+/// the file, so each function refuses it, and says what to do. A buffer without memory reads
+/// nothing, as with the standard library.
+#[test]
+fn an_empty_vector_with_capacity_is_refused() {
+    fn is_refused<T: std::fmt::Debug>(result: io::Result<T>, what: &str) {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{what}: {error}");
+        assert!(error.to_string().contains("vec![0; n]"), "{what}: {error}");
+        assert!(error.to_string().contains("read_buf_at"), "{what}: {error}");
+    }
+    on_every_file(async |file, what| {
+        for at in [Position::Offset(0), Position::Offset(7), Position::Current] {
+            let (result, buffer) = file.read_at(Vec::with_capacity(4096), at).await;
+            is_refused(result, what);
+            assert!(buffer.is_empty() && buffer.capacity() >= 4096, "{what}");
+            is_refused(file.read_exact_at(Vec::with_capacity(1), at).await.0, what);
+            let buffers = || vec![vec![0; 4096], Vec::with_capacity(4096)];
+            is_refused(file.read_vectored_at(buffers(), at).await.0, what);
+            is_refused(file.read_all_vectored_at(buffers(), at).await.0, what);
+            #[cfg(feature = "bytes")]
+            is_refused(file.read_at(bytes::BytesMut::with_capacity(4096), at).await.0, what);
+            assert_eq!(file.read_at(Vec::new(), at).await.0.unwrap(), 0, "{what}");
+            file.read_exact_at(Vec::new(), at).await.0.unwrap();
+            let part = ringway::Buffer::from(vec![0; 4096]).slice(4096..);
+            assert_eq!(file.read_at(part, at).await.0.unwrap(), 0, "{what}");
+            assert_eq!(file.read_vectored_at(vec![Vec::new()], at).await.0.unwrap(), 0, "{what}");
+        }
+        // Nothing is lost by writing nothing.
+        if !file.is_direct() {
+            assert_eq!(file.write_at(Vec::with_capacity(4096), 0).await.0.unwrap(), 0, "{what}");
+        }
+        let (read, buffer) = file.read_buf_at(Vec::with_capacity(4096), 0).await;
+        assert_eq!((read.unwrap(), &buffer[..]), (4096, &content()[..4096]), "{what}");
+    });
+}

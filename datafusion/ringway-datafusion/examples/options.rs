@@ -3,7 +3,7 @@
 
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::*;
-use ringway_datafusion::{RingwayFileSystem, registry, ringway::Engine};
+use ringway_datafusion::{LISTING_TTL, RingwayFileSystem, registry, ringway::Engine};
 
 #[tokio::main]
 async fn main() -> datafusion::error::Result<()> {
@@ -13,8 +13,10 @@ async fn main() -> datafusion::error::Result<()> {
     };
     let engine = Engine::builder().in_flight(64).pool_bytes(64 << 20).build()?;
     let store = RingwayFileSystem::new().with_engine(&engine).with_direct(true);
-    let runtime =
-        RuntimeEnvBuilder::new().with_object_store_registry(registry(store)).build_arc()?;
+    let runtime = RuntimeEnvBuilder::new()
+        .with_object_store_registry(registry(store))
+        .with_object_list_cache_ttl(Some(LISTING_TTL))
+        .build_arc()?;
 
     for partitions in [1, 2] {
         let config = SessionConfig::new().with_target_partitions(partitions);

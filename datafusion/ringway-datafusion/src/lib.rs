@@ -28,12 +28,14 @@
 //! registers it in all of them. A program that builds many sessions registers it once, when it
 //! builds the runtime: [`registry`].
 
+mod listing;
 mod parquet;
 mod prefetch;
 #[cfg(test)]
 mod test_files;
 mod version;
 
+pub use listing::{LISTING_TTL, expire_listings};
 pub use parquet::OneVersion;
 pub use ringway;
 pub use ringway_object_store::object_store_0_13::RingwayFileSystem;
@@ -53,7 +55,8 @@ use std::sync::Arc;
 ///
 /// It also adds the rule [`OneVersion`] to the session. DataFusion can do so only with a new state,
 /// which has everything that the old one had except prepared statements: call this before
-/// `PREPARE`.
+/// `PREPARE`. And it makes the session's runtime list the files of a table again after a second,
+/// unless the program has set a time to live: [`expire_listings`].
 ///
 /// This neither blocks nor fails. The global engine is built by the first read; to choose its
 /// options, use [`ringway::EngineBuilder::install_global`] or [`register_store`].
@@ -145,16 +148,18 @@ fn restore(state: &mut SessionState, before: &SessionState) {
 /// DataFusion's default registry of object stores, with this store for local files. For programs
 /// that build the runtime themselves: all sessions of that runtime use the store, with the options
 /// that it has after [`register_store`]. These sessions do not have the rule [`OneVersion`]; its
-/// documentation shows how to add it.
+/// documentation shows how to add it. Without the rule, the runtime needs a time to live for its
+/// lists of files, as here: DataFusion would use the first one for ever ([`expire_listings`]).
 ///
 /// ```
 /// use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 /// use datafusion::prelude::{SessionConfig, SessionContext};
-/// use ringway_datafusion::{RingwayFileSystem, registry};
+/// use ringway_datafusion::{LISTING_TTL, RingwayFileSystem, registry};
 ///
 /// # fn main() -> datafusion::error::Result<()> {
 /// let runtime = RuntimeEnvBuilder::new()
 ///     .with_object_store_registry(registry(RingwayFileSystem::new()))
+///     .with_object_list_cache_ttl(Some(LISTING_TTL))
 ///     .build_arc()?;
 /// let session = SessionContext::new_with_config_rt(SessionConfig::new(), runtime.clone());
 /// let another = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);

@@ -1,5 +1,6 @@
 //! Makes a query's scans of Parquet files read each file as it was listed.
 
+use crate::listing;
 use crate::prefetch::Prefetch;
 use crate::version::Version;
 use datafusion::common::config::ConfigOptions;
@@ -11,14 +12,14 @@ use datafusion::datasource::physical_plan::parquet::{
 use datafusion::datasource::physical_plan::{ParquetFileReaderFactory, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::cache::cache_manager::{FileMetadataCache, ListFilesCache};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use object_store::ObjectStore;
+use object_store::{ObjectMeta, ObjectStore};
 use ringway_object_store::object_store_0_13::RingwayFileSystem;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -27,7 +28,13 @@ use std::sync::Arc;
 const DEFAULT_PREFETCH: u64 = 32 << 20;
 
 /// A rule for physical plans: a scan of local Parquet files opens each file once, and fails with
-/// the file's path if the file is no longer the one that was listed when the query was planned.
+/// the file's path if the file is no longer the one that was listed.
+///
+/// DataFusion lists the files of a folder at most once in its time to live, which is
+/// [`LISTING_TTL`](crate::LISTING_TTL) unless the program sets one
+/// ([`expire_listings`](crate::expire_listings)), and a table of a single file for each query. A
+/// scan that fails because a file was replaced, changed or removed also drops the list, so that the
+/// next query lists the folder again and reads the new files, whatever the time to live is.
 ///
 /// DataFusion itself opens a file for each row group, so a file that is replaced during a query
 /// could be read half old, half new. [`register`](crate::register) adds this rule to a session.
@@ -77,7 +84,9 @@ pub struct OneVersion {
 
 impl OneVersion {
     /// A rule for the sessions of this runtime, in which this store is registered for local files.
+    /// It calls [`expire_listings`](crate::expire_listings) for the runtime.
     pub fn new(runtime: &Arc<RuntimeEnv>, store: RingwayFileSystem) -> Self {
+        listing::expire_listings(runtime);
         Self {
             runtime: runtime.clone(),
             registered: local_files(runtime),
@@ -119,6 +128,7 @@ impl OneVersion {
         let factory = OneVersionFactory {
             store: self.store.clone(),
             metadata: self.runtime.cache_manager.get_file_metadata_cache(),
+            listings: self.runtime.cache_manager.get_list_files_cache(),
             caches_metadata,
             prefetch: if config.limit.is_none() { self.prefetch } else { 0 },
         };
@@ -166,10 +176,22 @@ impl PhysicalOptimizerRule for OneVersion {
 struct OneVersionFactory {
     store: Arc<RingwayFileSystem>,
     metadata: Arc<FileMetadataCache>,
+    listings: Option<Arc<ListFilesCache>>,
     /// As the scan would without this factory. What a program made without a listing may have no
     /// modification time, by which the cache tells versions of a file apart.
     caches_metadata: bool,
     prefetch: u64,
+}
+
+impl OneVersionFactory {
+    /// Drops what is cached of another version of this file. DataFusion compares only the length
+    /// and the modification time.
+    fn drop_other_metadata(&self, listed: &ObjectMeta) {
+        let cached = self.metadata.get(&listed.location).and_then(|cached| cached.meta.e_tag);
+        if cached.is_some() && listed.e_tag.is_some() && cached != listed.e_tag {
+            self.metadata.remove(&listed.location);
+        }
+    }
 }
 
 impl ParquetFileReaderFactory for OneVersionFactory {
@@ -181,8 +203,9 @@ impl ParquetFileReaderFactory for OneVersionFactory {
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let prefetch = Prefetch::new(self.prefetch, self.metadata.clone(), file.range.clone());
-        let version = Version::new(self.store.clone(), file.object_meta.clone(), prefetch);
-        let version = Arc::new(version);
+        self.drop_other_metadata(&file.object_meta);
+        let (store, listed) = (self.store.clone(), file.object_meta.clone());
+        let version = Arc::new(Version::new(store, listed, self.listings.clone(), prefetch));
         let readers: Box<dyn ParquetFileReaderFactory> = if self.caches_metadata {
             Box::new(CachedParquetFileReaderFactory::new(version, self.metadata.clone()))
         } else {
@@ -235,7 +258,13 @@ mod tests {
         let other: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
         let other = CachedParquetFileReaderFactory::new(other, metadata.clone());
         assert!(!is_default(&(Arc::new(other) as _)), "a store of the program's own");
-        let ours = OneVersionFactory { store, metadata, caches_metadata: true, prefetch: 0 };
+        let ours = OneVersionFactory {
+            store,
+            metadata,
+            listings: None,
+            caches_metadata: true,
+            prefetch: 0,
+        };
         assert!(!is_default(&(Arc::new(ours) as _)));
     }
 

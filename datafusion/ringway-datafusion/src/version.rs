@@ -1,8 +1,10 @@
 //! One version of a file: an object store that reads a file as it was listed, or fails.
 
+use crate::listing;
 use crate::prefetch::Prefetch;
 use async_trait::async_trait;
 use bytes::Bytes;
+use datafusion::execution::cache::cache_manager::ListFilesCache;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
@@ -38,12 +40,16 @@ impl OpenFiles {
 }
 
 /// A store whose reads of one file fail with `Precondition` if the file is no longer the one that
-/// was listed. The file is opened once, by the first read of ranges, unless too many are open;
-/// reading the chunks of a row group prefetches the next one. Everything else is the store's.
+/// was listed. Such a read, and one of a file that is gone, also ends the use of the list, so that
+/// the next query makes another. The file is opened once, by the first read of ranges, unless too
+/// many are open; reading the chunks of a row group prefetches the next one. Everything else is the
+/// store's.
 #[derive(Debug)]
 pub(crate) struct Version {
     store: Arc<RingwayFileSystem>,
     listed: ObjectMeta,
+    /// The lists that DataFusion keeps.
+    listings: Option<Arc<ListFilesCache>>,
     kept: OnceLock<(File, SemaphorePermit<'static>)>,
     open_files: &'static OpenFiles,
     prefetch: Prefetch,
@@ -53,14 +59,17 @@ impl Version {
     pub(crate) fn new(
         store: Arc<RingwayFileSystem>,
         listed: ObjectMeta,
+        listings: Option<Arc<ListFilesCache>>,
         prefetch: Prefetch,
     ) -> Self {
-        Self { store, listed, kept: OnceLock::new(), open_files: &OPEN_FILES, prefetch }
+        let kept = OnceLock::new();
+        Self { store, listed, listings, kept, open_files: &OPEN_FILES, prefetch }
     }
 
     /// Opens the listed file.
     async fn open(&self) -> Result<File> {
-        let (file, meta) = self.store.open(&self.listed.location).await?;
+        let opened = self.store.open(&self.listed.location).await;
+        let (file, meta) = opened.map_err(|error| self.checked(error))?;
         match &self.listed.e_tag {
             Some(listed) if meta.e_tag.as_ref() != Some(listed) => Err(self.replaced()),
             _ => Ok(file),
@@ -77,9 +86,28 @@ impl Version {
         })
     }
 
+    /// The error of an open, which may mean that the file has changed.
+    fn checked(&self, error: Error) -> Error {
+        match error {
+            Error::Precondition { .. } => self.replaced(),
+            Error::NotFound { .. } => {
+                self.forget_listing();
+                error
+            }
+            error => error,
+        }
+    }
+
     fn replaced(&self) -> Error {
-        let source = "the file has changed since it was listed";
+        self.forget_listing();
+        let source = "the file has changed since it was listed; the next query lists it again";
         Error::Precondition { path: self.path(), source: source.into() }
+    }
+
+    fn forget_listing(&self) {
+        if let Some(listings) = &self.listings {
+            listing::forget(listings.as_ref(), &self.listed);
+        }
     }
 
     fn unreadable(&self, source: io::Error) -> Error {
@@ -104,10 +132,12 @@ impl fmt::Display for Version {
 #[async_trait]
 impl ObjectStore for Version {
     async fn get_opts(&self, location: &Path, mut options: GetOptions) -> Result<GetResult> {
-        if *location == self.listed.location && options.if_match.is_none() {
-            options.if_match.clone_from(&self.listed.e_tag);
+        if *location != self.listed.location || options.if_match.is_some() {
+            return self.store.get_opts(location, options).await;
         }
-        self.store.get_opts(location, options).await
+        options.if_match.clone_from(&self.listed.e_tag);
+        let result = self.store.get_opts(location, options).await;
+        result.map_err(|error| self.checked(error))
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
@@ -188,7 +218,7 @@ mod tests {
         let store = Arc::new(RingwayFileSystem::new());
         let listed = store.head(&Path::from_absolute_path(file.path()).unwrap()).await.unwrap();
         let metadata = RuntimeEnv::default().cache_manager.get_file_metadata_cache();
-        (file, Version::new(store, listed, Prefetch::new(0, metadata, None)))
+        (file, Version::new(store, listed, None, Prefetch::new(0, metadata, None)))
     }
 
     /// As from the store: without advice the kernel reads on after the first pages of a file.

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package filter makes system calls fail with EPERM in this process, as sandboxes do. For tests.
+// Package filter makes system calls fail in this process, as sandboxes do. For tests.
 package filter
 
 import (
@@ -11,7 +11,10 @@ import (
 
 // Refuse installs a seccomp filter: from now on, the system calls with these numbers fail with
 // EPERM in all threads.
-func Refuse(calls ...uint32) error {
+func Refuse(calls ...uint32) error { return FailWith(syscall.EPERM, calls...) }
+
+// FailWith is Refuse with another error.
+func FailWith(errno syscall.Errno, calls ...uint32) error {
 	// No-new-privs, which allows it to an unprivileged user, is a property of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -21,7 +24,8 @@ func Refuse(calls ...uint32) error {
 		k      uint32
 	}
 	const load, jumpEqual, ret = 0x20, 0x15, 0x06
-	const allow, refused = 0x7fff0000, 0x00050000 | uint32(syscall.EPERM)
+	const allow, fail = 0x7fff0000, 0x00050000
+	refused := fail | uint32(errno)
 	program := []instruction{{load, 0, 0, 0}} // The number of the call is at offset 0.
 	for _, call := range calls {
 		program = append(program, instruction{jumpEqual, 0, 1, call},

@@ -27,7 +27,10 @@ type limits struct {
 	uringGroup       string
 	aioMaxNr, aioNr  string
 	capabilities     uint64
-	seccomp          string
+	// In another user namespace than the initial one, as in a rootless container, root's
+	// capabilities do not count for the machine's resources.
+	userNamespace bool
+	seccomp       string
 }
 
 const (
@@ -86,16 +89,8 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 			return "not enough kernel memory or address space for the completion ring",
 				"check the container's memory limit (memory.max), ulimit -v and vm.max_map_count"
 		}
-		if uring && !l.memlockUnlimited && l.capabilities&capIPCLock == 0 {
-			kind, reduce := "ring", "create fewer or smaller rings"
-			if feature == FixedBuffers {
-				kind, reduce = "registered", "register fewer buffers"
-			}
-			return kind + " memory counts against RLIMIT_MEMLOCK, which is " +
-					bytesText(l.memlock) +
-					" for all processes of this user together",
-				reduce + ", or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; " +
-					"docker run --ulimit memlock=-1)"
+		if uring && !l.memlockUnlimited && !l.mayLockAllMemory() {
+			return explainMemlock(feature, l)
 		}
 		return "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process",
 			"create fewer or smaller rings; check the container's memory limit (memory.max)"
@@ -132,6 +127,31 @@ func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string
 			"check whether a sandbox emulates it incompletely (gVisor)"
 	}
 	return "the kernel returned an unexpected error", ""
+}
+
+// mayLockAllMemory reports whether RLIMIT_MEMLOCK does not apply: with CAP_IPC_LOCK in the initial
+// user namespace.
+func (l limits) mayLockAllMemory() bool {
+	return l.capabilities&capIPCLock != 0 && !l.userNamespace
+}
+
+// explainMemlock is for ENOMEM where the memory counts against RLIMIT_MEMLOCK.
+func explainMemlock(feature string, l limits) (meaning, fix string) {
+	kind, reduce := "ring", "create fewer or smaller rings"
+	note := "; that of a closed ring counts for some milliseconds"
+	if feature == FixedBuffers {
+		kind, reduce = "registered", "register fewer buffers"
+		note = "; a buffer in a huge page counts as the whole page (2 MiB)"
+	}
+	namespace := ""
+	if l.capabilities&capIPCLock != 0 {
+		namespace = " (CAP_IPC_LOCK does not lift it in a user namespace, such as a rootless " +
+			"container's)"
+	}
+	return kind + " memory counts against RLIMIT_MEMLOCK, which is " + bytesText(l.memlock) +
+			" for all processes of this user together" + namespace + note,
+		reduce + ", or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; " +
+			"docker run --ulimit memlock=-1)"
 }
 
 // explainSysctl returns the reason for EPERM if it is the sysctl of Linux 6.6 and later, or "".

@@ -18,6 +18,9 @@ func New(feature string, errno syscall.Errno) *Refusal {
 
 const rlimitMemlock = 8
 
+// The number is that of PROC_USER_INIT_INO, part of the kernel's interface.
+const initialUserNamespace = "user:[4026531837]"
+
 func currentLimits() limits {
 	var l limits
 	var limit syscall.Rlimit
@@ -27,6 +30,9 @@ func currentLimits() limits {
 	}
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
 		l.nofile = limit.Cur
+	}
+	if namespace, err := os.Readlink("/proc/self/ns/user"); err == nil {
+		l.userNamespace = namespace != initialUserNamespace
 	}
 	l.uringDisabled = sysctl("kernel/io_uring_disabled")
 	l.uringGroup = sysctl("kernel/io_uring_group")

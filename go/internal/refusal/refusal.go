@@ -51,10 +51,10 @@ func Errno(err error) syscall.Errno {
 	return errno
 }
 
-// NoBackend returns the error for an unknown backend name in an environment variable.
-func NoBackend(variable, name string) error {
-	return fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads",
-		variable, name)
+// NoBackend returns the error for an unknown backend name in an environment variable or an option.
+func NoBackend(source, name string) error {
+	return fmt.Errorf("ringway: %s: no backend is called %q; there are uring, kaio and threads: %w",
+		source, name, syscall.EINVAL)
 }
 
 // Unwrap returns the errno, for errors.Is.

@@ -255,7 +255,8 @@ let test_one_call () =
   done;
   int "iterations" 100 ((stats ()).iterations - iterations);
   int "messages" 100 !read;
-  int "system calls" 100 (calls () - before);
+  (* A completion that the kernel has made meanwhile needs none. *)
+  bool "system calls" true (calls () - before <= 100);
   Lwt_engine.stop_event event;
   Lwt_engine.stop_event timer;
   close_both pipe

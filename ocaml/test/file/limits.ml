@@ -5,6 +5,11 @@ let refuse ~io_uring ~aio = refuse io_uring aio
 let set_descriptors n = set_limit true n
 let set_locked_memory n = set_limit false n
 
+let rec wait child =
+  match Unix.waitpid [] child with
+  | _, status -> status
+  | exception Unix.Unix_error (EINTR, _, _) -> wait child
+
 let in_child ?(fork = Lwt_unix.fork) f =
   flush_all ();
   match fork () with
@@ -22,7 +27,7 @@ let in_child ?(fork = Lwt_unix.fork) f =
       flush_all ();
       Unix._exit code
   | child -> (
-      match snd (Unix.waitpid [] child) with
+      match wait child with
       | WEXITED 0 -> ()
       | WEXITED n -> failwith (Printf.sprintf "the child exited with %d" n)
       | WSIGNALED n | WSTOPPED n -> failwith (Printf.sprintf "the child ended by signal %d" n))

@@ -9,6 +9,9 @@ val set_descriptors : int -> unit
 val set_locked_memory : int -> unit
 (** [RLIMIT_MEMLOCK], in bytes. *)
 
+val wait : int -> Unix.process_status
+(** Waits for a child. The end of another one, which Lwt handles, does not end the wait. *)
+
 val in_child : ?fork:(unit -> int) -> (unit -> unit) -> unit
 (** Runs the function in a child of [fork], by default [Lwt_unix.fork]. Fails if that fails, or does
     not end within 60 seconds. *)

@@ -5,6 +5,9 @@ val run : string -> (string * (unit -> unit)) list -> unit
 (** [run name cases] runs the cases with alcotest. If this machine refuses the way, it prints the
     reason and runs none; where CI is set, that is a failure. *)
 
+val set_up : unit -> (unit, string) result
+(** Prepares this process for the way, for a program that runs no cases; or the reason why not. *)
+
 val is : string -> bool
 (** Is this the way? *)
 

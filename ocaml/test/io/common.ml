@@ -81,10 +81,12 @@ let open_descriptors () =
   in
   List.sort compare (List.filter_map target (Array.to_list (Sys.readdir "/proc/self/fd")))
 
-(* Opens what Lwt and the queue open when they first need it, and keep: Lwt's threads a pipe, and
-   those of the queue an eventfd for the thread that watches timers, connections and slow calls. *)
+(* Opens what Lwt and the queue open when they first need it, and keep: Lwt's threads a pipe, those
+   of the queue an eventfd for the thread that watches timers, connections and slow calls, and a
+   ring an eventfd for its threads, which read files of procfs. *)
 let open_kept_descriptors () =
   Lwt_unix.stat "/" >>= fun _ ->
+  Ringway_lwt.Reader.with_file "/proc/self/stat" Ringway_lwt.Reader.read_line >>= fun _ ->
   Lwt.catch
     (fun () -> Ringway_lwt.Promise.run "timeout" "" (Ringway.Operation.timeout 1) ignore)
     (function Unix.Unix_error _ -> Lwt.return_unit | exn -> Lwt.fail exn)

@@ -156,26 +156,6 @@ let aligned backend () =
   | _ -> Alcotest.fail "EBADF is expected"
   | exception Unix.Unix_error (EBADF, _, _) -> ()
 
-(* Direct transfers on a tmpfs, which does not support RWF_NOWAIT. *)
-let punted backend () =
-  let name = Printf.sprintf "/dev/shm/punted-%d" (Unix.getpid ()) in
-  let fd = System.openfile name (errno "O_RDWR" lor errno "O_CREAT" lor Operation.o_direct) 0o600 in
-  (try Unix.unlink name with Unix.Unix_error (ENOENT, _, _) -> ());
-  if fd < 0 then Backends.skip ~expected:true "no direct I/O on tmpfs (Linux 6.6)"
-  else begin
-    let fd = Operation.descriptor_of_result fd in
-    Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
-    with_queue backend @@ fun queue ->
-    let page = Buffer.create_aligned 4096 in
-    for _ = 1 to 10 do
-      check_int "write" 4096 (result queue (Operation.write fd page ~off:0 ~len:4096 ~pos:0));
-      check_int "read" 4096 (result queue (Operation.read fd page ~off:0 ~len:4096 ~pos:0))
-    done;
-    let stats = Queue.stats queue in
-    check_int "punted" (if Queue.backend queue = Uring then 20 else 0) stats.punted;
-    check_int "routed" 0 stats.routed
-  end
-
 let arguments () =
   let fd = Unix.stdin and b = Buffer.create 10 in
   let wide = 1 lsl 32 in
@@ -514,6 +494,40 @@ let close_in_flight backend () =
   ignore (Unix.write_substring w "abc" 0 3);
   let bytes = Bytes.create 10 in
   check_int "a closed queue takes nothing" 3 (Unix.read r bytes 0 10)
+
+(* A finaliser, or another thread, pushes while the results are allocated: its operation is in the
+   report too. *)
+let close_reports_all backend () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> print_endline ("skipped: " ^ reason)
+  | () ->
+      Gc.Memprof.stop ();
+      let opened =
+        Operation.openat "/dev/zero" ~flags:(Operation.open_flags [ O_RDONLY ]) ~perm:0
+      in
+      List.iter
+        (fun before ->
+          let queue = Queue.create ~backend () in
+          for _ = 1 to before do ignore (Queue.push queue opened) done;
+          let late = ref Queue.no_op in
+          let push (_ : Gc.Memprof.allocation) =
+            if !late = Queue.no_op then late := Queue.push queue opened;
+            None
+          in
+          Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+            { Gc.Memprof.null_tracker with alloc_minor = push; alloc_major = push };
+          let fates = Queue.close_reporting queue in
+          Gc.Memprof.stop ();
+          check_bool "pushed" true (!late <> Queue.no_op);
+          check_int "reported" (before + 1) (List.length fates);
+          check_bool "the late one" true (List.mem_assoc !late fates);
+          let close = function
+            | _, Some result when result >= 0 -> Unix.close (Operation.descriptor_of_result result)
+            | _ -> ()
+          in
+          List.iter close fates;
+          until "descriptors" (fun () -> descriptors_of "/dev/zero" = 0))
+        [ 0; 1; 5 ]
 
 (* ---- Buffers that the kernel may still access ---- *)
 
@@ -1215,11 +1229,12 @@ let () =
       ( "queue",
         each
           [
-            ("basics", basics); ("direct I/O", aligned); ("punted", punted); ("full", full);
+            ("basics", basics); ("direct I/O", aligned); ("full", full);
             ("completions that are left", left_over); ("chains", chains); ("timeouts", timeouts);
             ("sockets", sockets);
             ("cancel storm", cancel_storm); ("after close", after_close);
             ("close drops opens", close_drops_opens); ("close in flight", close_in_flight);
+            ("close reports all", close_reports_all);
             ("faults", faults); ("registered", registered); ("random", random_operations);
           ]
         @ [ once "a ring that fails" failed_ring ] );

@@ -68,10 +68,6 @@ pub struct JobResult {
     pub system_calls: u64,
     /// Operations that the backend does not support and that went to the fallback pool.
     pub to_threads: u64,
-    /// Direct transfers that io_uring would have passed to an io-wq worker.
-    pub punted: u64,
-    /// Direct reads that went to KAIO for that reason.
-    pub routed: u64,
     /// Requests that were due and not started by the end.
     pub not_started: u64,
     /// For each file, the blocks that were written; empty unless they are checked.
@@ -140,8 +136,6 @@ struct Baseline {
     snapshot: Snapshot,
     system_calls: u64,
     to_threads: u64,
-    punted: u64,
-    routed: u64,
 }
 
 impl<'a> Job<'a> {
@@ -261,8 +255,6 @@ impl<'a> Job<'a> {
             result.usage = now.snapshot.since(&baseline.snapshot);
             result.system_calls = now.system_calls - baseline.system_calls;
             result.to_threads = now.to_threads - baseline.to_threads;
-            result.punted = now.punted - baseline.punted;
-            result.routed = now.routed - baseline.routed;
         }
         Ok(std::mem::take(&mut self.recorder.result))
     }
@@ -306,21 +298,9 @@ impl<'a> Job<'a> {
 
     fn counters(&self, snapshot: Snapshot) -> Baseline {
         let Some(stats) = self.queue.as_ref().map(Queue::stats) else {
-            return Baseline {
-                snapshot,
-                system_calls: self.calls,
-                to_threads: 0,
-                punted: 0,
-                routed: 0,
-            };
+            return Baseline { snapshot, system_calls: self.calls, to_threads: 0 };
         };
-        Baseline {
-            snapshot,
-            system_calls: stats.system_calls,
-            to_threads: stats.to_threads,
-            punted: stats.punted,
-            routed: stats.routed,
-        }
+        Baseline { snapshot, system_calls: stats.system_calls, to_threads: stats.to_threads }
     }
 
     fn start_measuring(&mut self, window: &Window) {

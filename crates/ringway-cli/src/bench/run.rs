@@ -357,11 +357,6 @@ fn combine(
     if to_threads > 0 {
         notes.push("operations that the backend does not support ran on threads".to_owned());
     }
-    let punted: u64 = results.iter().map(|result| result.punted).sum();
-    let routed: u64 = results.iter().map(|result| result.routed).sum();
-    if punted + routed > 0 {
-        notes.push(punt_note(routed));
-    }
     if results.iter().any(|result| result.short > 0) {
         notes.push(
             "the file became shorter: requests reached the end of the file and failed".to_owned(),
@@ -373,19 +368,6 @@ fn combine(
         );
     }
     run
-}
-
-/// What the kernel could not start without waiting, and who did it. Without numbers, so that runs
-/// of a configuration have the same note.
-fn punt_note(routed: u64) -> String {
-    let done_by = match routed {
-        0 => "io-wq workers did them",
-        _ => "kaio did most of the reads instead",
-    };
-    format!(
-        "io_uring could not start direct transfers without waiting (pages of the file in the page \
-         cache, unallocated space, a full device queue, or no RWF_NOWAIT): {done_by}"
-    )
 }
 
 /// What one job did.

@@ -3,7 +3,7 @@
 use super::Probe;
 use ringway_core::device::{PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
-use ringway_core::refusal::{bytes_text, errno_text};
+use ringway_core::refusal::bytes_text;
 use std::path::Path;
 
 /// Below this number of free KAIO requests, a program with a queue for each core may run out of
@@ -27,11 +27,18 @@ fn of_machine(machine: &Machine) -> Vec<String> {
     if let Ok(uring) = &machine.uring {
         let small = machine.ring_memory.first();
         if let Some((ring, rings)) = small.and_then(|ring| Some((ring, ring.rings?))) {
-            advice.push(format!(
+            advice.push(if rings == 0 {
+                format!(
+                    "RLIMIT_MEMLOCK has no room for a queue of {} entries: queues are smaller, or \
+                     fall back. Raise it (ulimit -l).",
+                    ring.entries
+                )
+            } else {
+                format!(
                 "Keep at most {rings} queues of {} entries in all processes of this user: their \
                  memory and that of fixed buffers counts against RLIMIT_MEMLOCK.",
                 ring.entries
-            ));
+            )});
         }
         advice.extend(fixed_buffers(uring));
         if machine.cpus <= 2 {
@@ -109,21 +116,6 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
         advice.push(format!(
             "Do not open this file with O_DIRECT: {file_system} does not support direct I/O on it."
         ));
-    }
-    if let Some(Err(refusal)) = &probed.cached_read {
-        let errno = errno_text(refusal.errno);
-        advice.push(if refusal.errno == libc::EOPNOTSUPP {
-            format!(
-                "Use another file system, or the backend kaio or threads, for direct I/O: on \
-                 {file_system} io_uring passes every direct transfer to a worker ({errno})."
-            )
-        } else {
-            format!(
-                "Do not read a file both with O_DIRECT and through the page cache here: io_uring \
-                 passes such direct reads to workers ({errno}). A queue that chooses its backend \
-                 itself uses kaio for them."
-            )
-        });
     }
     if let Some(device) = device {
         let name = &device.name;

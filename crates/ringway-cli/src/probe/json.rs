@@ -137,7 +137,6 @@ fn about_path(path: &Path, probed: &PathProbe) -> Value {
             "source": source.to_string(),
         },
         "direct_read": probed.direct_read.as_ref().map(result),
-        "cached_read": probed.cached_read.as_ref().map(result),
         "io_poll_read": probed.io_poll.as_ref().map(result),
         "passthrough_read": probed.passthrough.as_ref().map(result),
         "in_use": probed.in_use,

@@ -29,6 +29,7 @@ pub(super) fn available() -> Probe {
             aio_max_nr: Some(65536),
             aio_nr: Some(0),
             capabilities: Some(0),
+            initial_user_namespace: Some(true),
             seccomp: Some(0),
             seccomp_filters: Some(0),
             no_new_privs: Some(false),
@@ -83,7 +84,6 @@ pub(super) fn available() -> Probe {
         },
         in_use: None,
         direct_read: Some(Ok(())),
-        cached_read: Some(Ok(())),
         io_poll: Some(Err(refusal(Feature::IoPoll, libc::EOPNOTSUPP))),
         passthrough: None,
     };
@@ -114,6 +114,7 @@ pub(super) fn nothing() -> Probe {
         aio_max_nr: None,
         aio_nr: None,
         capabilities: None,
+        initial_user_namespace: None,
         seccomp: None,
         seccomp_filters: None,
         no_new_privs: None,

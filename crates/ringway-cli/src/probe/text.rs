@@ -197,7 +197,7 @@ fn seccomp(limits: &Limits) -> String {
 
 fn memlock(limits: &Limits) -> String {
     let text = limit(limits.memlock, bytes_text);
-    if limits.has(Capability::IpcLock) == Some(true) {
+    if limits.may_lock_all_memory() {
         format!("{text}, which does not apply with CAP_IPC_LOCK")
     } else {
         text
@@ -307,9 +307,6 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
     match &probed.direct_read {
         Some(result) => section.result("direct read", result),
         None => section.row("direct read", "not tested: there is nothing to read"),
-    }
-    if let Some(result) = &probed.cached_read {
-        section.result("cached read", result);
     }
     match &probed.io_poll {
         Some(result) => section.result("IOPOLL read", result),

@@ -312,12 +312,9 @@ fn is_direct(job: &Job) -> bool {
 impl Backend for Faulty {
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let fault = self.steps.fault(&self.plan, job);
-        let is_punted = job.nowait && self.fault_rng.hits(self.plan.punts.unwrap_or(0));
-        let errno =
-            fault.errno.or(is_punted.then_some(libc::EAGAIN)).or_else(|| self.failure(&job.raw));
+        let errno = fault.errno.or_else(|| self.failure(&job.raw));
         // A close closes the descriptor whatever its result, unless it did not start.
-        let closes = job.raw.opcode() == Opcode::Close
-            && !matches!(errno, Some(libc::EAGAIN | libc::ECANCELED));
+        let closes = job.raw.opcode() == Opcode::Close && errno != Some(libc::ECANCELED);
         if let Some(errno) = errno.filter(|_| !closes) {
             let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
             let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
@@ -327,7 +324,7 @@ impl Backend for Faulty {
             let raw = self.cut(job, &fault);
             // SAFETY: `raw` covers a part of what `job.raw` covers, and the caller keeps all of
             // that valid.
-            unsafe { self.inner.push(&Job { raw, nowait: false, ..*job }) }?;
+            unsafe { self.inner.push(&Job { raw, ..*job }) }?;
             self.in_inner += 1;
             let late = fault.late.or_else(|| self.random_delay());
             if late.is_some() || errno.is_some() {

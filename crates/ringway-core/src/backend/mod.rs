@@ -6,9 +6,6 @@ pub(crate) mod faulty;
 pub(crate) mod idle;
 #[cfg(ringway_linux)]
 pub(crate) mod kaio;
-#[cfg(not(ringway_linux))]
-#[path = "kaio/absent.rs"]
-pub(crate) mod kaio;
 #[cfg(feature = "testing")]
 pub(crate) mod null;
 pub(crate) mod threads;
@@ -36,6 +33,9 @@ pub(crate) struct Job {
     pub file: FileKind,
     /// True if the file is open for direct I/O.
     pub direct: bool,
+    /// A transfer that the kernel's queue is not known to make as the system call does: only
+    /// threads support it.
+    pub for_threads: bool,
     /// Index among the registered files.
     pub fixed_file: Option<u32>,
     /// Index among the registered buffers.
@@ -44,9 +44,10 @@ pub(crate) struct Job {
     pub socket: bool,
     /// The kernel starts the next job only if this one succeeds (uring only).
     pub link: bool,
-    /// A transfer that would wait fails with EAGAIN instead of being punted to an io-wq worker
-    /// (uring only).
-    pub nowait: bool,
+    /// Submitting the job may wait in the kernel, so a thread that may wait submits it.
+    pub may_wait: bool,
+    /// The thread first has the kernel read the list of the file's extents.
+    pub reads_extents: bool,
     /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
     /// backends).
     pub deadline: Option<Instant>,
@@ -60,11 +61,13 @@ impl Job {
             raw,
             file,
             direct,
+            for_threads: false,
             fixed_file: None,
             fixed_buffer: None,
             socket: false,
             link: false,
-            nowait: false,
+            may_wait: false,
+            reads_extents: false,
             deadline: None,
         }
     }
@@ -182,8 +185,9 @@ pub(crate) trait Backend: Send {
     /// The descriptor that is readable when there may be events, from this call on.
     fn poll_fd(&mut self) -> io::Result<RawFd>;
 
-    /// The eventfd of [`poll_fd`](Self::poll_fd), for the fallback pool to signal too; `None` if
-    /// the descriptor becomes readable with the watched eventfd by itself.
+    /// The eventfd of [`poll_fd`](Self::poll_fd), for the fallback pool to signal too and for
+    /// threads that poll it; `None` if the descriptor becomes readable with the watched eventfd by
+    /// itself.
     fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
         None
     }

@@ -153,10 +153,12 @@ fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, 
                 TryResult::Unsupported => Err(Route::Watcher { nowait: false }),
             }
         }
-        (raw @ (Raw::Read(_) | Raw::Readv(_)), FileKind::Storage) if !job.direct => {
+        (raw @ (Raw::Read(_) | Raw::Readv(_)), FileKind::Storage)
+            if !job.direct && !job.for_threads && !job.may_wait =>
+        {
             cached.try_nowait(raw, calls).ok_or(Route::Worker { blocks: true })
         }
-        (raw, _) => Err(Route::Worker { blocks: raw.is_sync() || job.direct }),
+        (raw, _) => Err(Route::Worker { blocks: raw.is_sync() || job.direct || job.reads_extents }),
     }
 }
 
@@ -277,6 +279,10 @@ impl Backend for Threads {
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
         self.eventfd()
+    }
+
+    fn poll_eventfd(&self) -> Option<Arc<EventFd>> {
+        self.shared.lock().signal_eventfd()
     }
 
     fn wake(&mut self) {

@@ -6,6 +6,8 @@
 mod commands;
 mod entries;
 mod exiting;
+mod memory;
+mod retry;
 mod workers;
 
 use super::{Backend, BackendFull, CANCEL_PAUSES, Event, EventKind, FileKind, Job, Wait};
@@ -17,7 +19,8 @@ use commands::Commands;
 pub(crate) use entries::{Big, Entries, Usual};
 use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
-use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, Probe, Submitter, cqueue, opcode, squeue, types};
+use retry::{Retry, TimerPoll, is_transient};
 use std::cell::UnsafeCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -40,7 +43,7 @@ pub(crate) struct Settings {
     pub single_issuer: bool,
     /// The descriptor to poll is an eventfd.
     pub eventfd: bool,
-    /// The most io-wq workers, for files and for everything else.
+    /// The most io-wq workers, for bounded and for unbounded work.
     pub io_wq_workers: Option<[u32; 2]>,
 }
 
@@ -56,10 +59,14 @@ const LINK_TIMEOUT: Token = Token::internal(3);
 const WAKE: Token = Token::internal(4);
 /// The timer for checking the io-wq workers.
 const TICK: Token = Token::internal(5);
-/// A NOP for a worker, which makes the kernel start one.
+/// An operation for a worker, which makes the kernel start one.
 const START_WORKER: Token = Token::internal(6);
 /// The pause before a cancel request, with the lower half of the job's token.
 const CANCEL_PAUSE: Token = Token::internal(8);
+/// The poll of the timer of [`Retry`].
+const RETRY: Token = Token::internal(9);
+/// A cancel request for [`RETRY`].
+const CANCEL_RETRY: Token = Token::internal(10);
 
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
@@ -125,6 +132,12 @@ pub(crate) struct Uring<R: Entries> {
     /// Hangs up when the kernel has released the ring, and so everything that was in flight on it:
     /// see [`register_release_pipe`].
     release_pipe: Option<OwnedFd>,
+    /// Submits again what the kernel did not take.
+    retry: Retry,
+    /// `poll_fd` was called.
+    polled: bool,
+    /// A push was refused, since the kernel did not take what is in the submission queue.
+    starved: bool,
     /// Enters of a ring that polls for completions, one after the other, that found none.
     fruitless: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
@@ -273,7 +286,7 @@ impl<R: Entries> Uring<R> {
         };
         let mut refusals = Vec::new();
         let mut ring = loop {
-            let error = match setup.build::<R>(settings) {
+            let error = match memory::wait_for(|| setup.build::<R>(settings)) {
                 Ok(ring) => break ring,
                 Err(error) => errno_of(&error),
             };
@@ -293,8 +306,11 @@ impl<R: Entries> Uring<R> {
         if settings.single_issuer && polled {
             refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
         }
+        let opcodes = opcodes(&ring).map_err(|errno| Refusal::new(Feature::Uring, errno))?;
+        // (A smaller ring than that is named in a refusal.)
+        setup.cq_size &= !refusals.iter().any(|refusal| refusal.feature == Feature::CqSize);
         let mut this = Self {
-            opcodes: opcodes(&ring),
+            opcodes,
             ring,
             sqe_data: Vec::new(),
             in_flight: 0,
@@ -308,7 +324,7 @@ impl<R: Entries> Uring<R> {
             cancelling: false,
             watch: None,
             watch_armed: false,
-            workers: Workers::new(None),
+            workers: Workers::new(None, false),
             commands: Commands::default(),
             ticking: false,
             ticked: false,
@@ -318,6 +334,9 @@ impl<R: Entries> Uring<R> {
             buffers: Buffers::default(),
             files: None,
             release_pipe: None,
+            retry: Retry::default(),
+            polled: false,
+            starved: false,
             fruitless: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
@@ -339,21 +358,36 @@ impl<R: Entries> Uring<R> {
         if self.release_pipe.is_some() {
             self.files = Some((1..=MAX_FIXED).rev().collect());
         }
-        if let Some(mut workers) = settings.io_wq_workers {
-            let done = self.ring.submitter().register_iowq_max_workers(&mut workers);
-            self.note(Feature::IoWqWorkers, done);
-        }
-        // A ring that polls for completions supports no timeouts.
-        if !settings.iopoll {
-            let mut limits = [0, 0];
-            let queried = self.ring.submitter().register_iowq_max_workers(&mut limits);
-            self.workers = Workers::new(queried.ok().map(|()| limits[0]));
-        }
+        self.limit_workers(settings);
         // Before kernel 5.18, which added SUBMIT_ALL, registering an eventfd waits until nothing is
         // in flight, and a poll may be in flight for ever. So it is not left to `poll_fd` there.
         if self.wants_eventfd && !settings.iopoll && !self.available.contains(&Feature::SubmitAll) {
             // (If it fails, `poll_fd` tries again and reports the error.)
             let _ = self.make_eventfd();
+        }
+    }
+
+    /// Sets the limits of the thread's workers, and learns what they are.
+    fn limit_workers(&mut self, settings: &Settings) {
+        // What is handed over to workers on purpose is unbounded work for the kernel, whose limit
+        // is that of the user's processes. A limit that another ring of the thread has set stays.
+        let current = worker_limits(&self.ring.submitter());
+        let is_unlimited = current.is_some_and(|[_, unbounded]| unbounded > workers::MAX_WORKERS);
+        let mut wanted = match settings.io_wq_workers.unwrap_or_default() {
+            [0, 0] if is_unlimited => [0, HANDED_OVER_WORKERS],
+            [bounded, 0] => [bounded, bounded],
+            both => both,
+        };
+        if wanted != [0, 0] {
+            let done = self.ring.submitter().register_iowq_max_workers(&mut wanted);
+            if settings.io_wq_workers.is_some() {
+                self.note(Feature::IoWqWorkers, done);
+            }
+        }
+        // A ring that polls for completions supports no timeouts.
+        if !settings.iopoll {
+            let all_are_bounded = !self.available.contains(&Feature::SubmitAll);
+            self.workers = Workers::new(worker_limits(&self.ring.submitter()), all_are_bounded);
         }
     }
 
@@ -388,13 +422,6 @@ impl<R: Entries> Uring<R> {
         self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
     }
 
-    /// True if the kernel is known to punt every direct read of pages that are in the page cache.
-    /// It no longer does from 5.13 on, which added this feature of rings. Older kernels that have
-    /// the feature too, since their io_uring is newer, are not known.
-    pub fn punts_cached_reads(&self) -> bool {
-        !self.ring.params().is_feature_resource_tagging()
-    }
-
     /// The ring's descriptor, for another ring that shares its kernel threads.
     pub fn ring_fd(&self) -> RawFd {
         self.ring.as_raw_fd()
@@ -424,11 +451,48 @@ impl<R: Entries> Uring<R> {
         self.prepare_submission(waiting);
         // An error occurs again at the next enter, which reports it.
         let _ = self.ring.submit();
+        self.note_taken();
         if free(&mut self.ring) < count && self.ring.params().is_setup_sqpoll() {
             self.system_calls += 1;
             let _ = self.ring.submitter().squeue_wait();
         }
-        free(&mut self.ring) >= count
+        let is_free = free(&mut self.ring) >= count;
+        self.starved |= !is_free;
+        is_free
+    }
+
+    /// Call it after a submission.
+    #[inline]
+    fn note_taken(&mut self) {
+        if self.ring.submission().is_empty() {
+            self.unsubmitted = (0, 0);
+            self.retry.all_taken();
+        }
+    }
+
+    /// Call it when the program may not enter the ring again before its descriptor is readable.
+    /// Makes it readable after a pause if there are entries, or refused jobs, to submit. Returns
+    /// false if that is not possible: then only the caller can submit again.
+    fn retry_later(&mut self) -> bool {
+        let is_done = !self.starved && self.ring.submission().is_empty();
+        is_done || self.ring.params().is_setup_sqpoll() || self.retry.pause()
+    }
+
+    /// Makes the ring poll the timer of [`Retry`], while the kernel takes entries.
+    fn arm_retry(&mut self) {
+        let params = self.ring.params();
+        // (The kernel's thread, which submits with SQPOLL, tries again by itself.)
+        let wants = self.polled && self.retry.may_poll();
+        if !wants || params.is_setup_sqpoll() || params.is_setup_iopoll() {
+            return;
+        }
+        // From 5.13 on, as the other feature, such a poll goes on after a completion.
+        let multi = params.is_feature_resource_tagging();
+        let Ok(timer) = self.retry.make_timer() else { return };
+        let poll = opcode::PollAdd::new(types::Fd(timer), libc::POLLIN as u32).multi(multi);
+        if self.push_internal(poll.build(), RETRY) {
+            self.retry.poll = TimerPoll::Queued;
+        }
     }
 
     /// Call it before a submission of so many entries.
@@ -477,7 +541,7 @@ impl<R: Entries> Uring<R> {
 
     /// Whether something that has completed leaves entries to add.
     fn must_arm(&self) -> bool {
-        self.ticked || self.pause_over
+        self.ticked || self.pause_over || self.polled && self.retry.wants_poll()
     }
 
     fn arm(&mut self) {
@@ -506,22 +570,39 @@ impl<R: Entries> Uring<R> {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
             self.watch_armed = self.push_internal(poll, WATCH);
         }
-        if std::mem::take(&mut self.ticked)
-            && let Some(limit) = self.workers.tick()
-        {
-            self.system_calls += 1;
-            match self.ring.submitter().register_iowq_max_workers(&mut [limit, 0]) {
-                // The kernel starts a worker only when new work arrives.
-                Ok(()) => {
-                    _ = self
-                        .push_internal(opcode::Nop::new().build().flags(Flags::ASYNC), START_WORKER)
-                }
-                Err(_) => self.workers.disable(),
-            }
+        self.arm_retry();
+        if std::mem::take(&mut self.ticked) {
+            self.change_worker_limits();
         }
         if !self.ticking && self.workers.may_be_exhausted() {
             self.ticking =
                 self.push_internal(opcode::Timeout::new(&raw const TICK_LENGTH).build(), TICK);
+        }
+    }
+
+    fn change_worker_limits(&mut self) {
+        let submitter = self.ring.submitter();
+        let changed = self.workers.tick(|| worker_limits(&submitter));
+        let Some(mut limits) = changed else { return };
+        self.system_calls += 2;
+        let changed = limits;
+        match self.ring.submitter().register_iowq_max_workers(&mut limits) {
+            Ok(()) => self.start_workers(changed),
+            Err(_) => self.workers.disable(),
+        }
+    }
+
+    /// Makes the kernel start workers of the kinds whose limits were raised: it does so only when
+    /// new work arrives.
+    fn start_workers(&mut self, [bounded, unbounded]: [u32; 2]) {
+        if bounded > 0 {
+            let nop = opcode::Nop::new().build().flags(Flags::ASYNC);
+            self.push_internal(nop, START_WORKER);
+        }
+        if unbounded > 0 {
+            // It fails, since there is no such descriptor, which a worker finds out.
+            let read = opcode::Read::new(types::Fd(-1), std::ptr::null_mut(), 0).build();
+            self.push_internal(read.flags(Flags::ASYNC), START_WORKER);
         }
     }
 
@@ -538,6 +619,8 @@ impl<R: Entries> Uring<R> {
             if token.is_internal() {
                 if token == WATCH {
                     woken = true;
+                } else if token == RETRY {
+                    self.retry.expired(entry.result(), cqueue::more(entry.flags()));
                 } else if token == TICK {
                     (self.ticking, self.ticked) = (false, true);
                 } else if token.without_number() == CANCEL_PAUSE {
@@ -567,7 +650,7 @@ impl<R: Entries> Uring<R> {
                 }
                 continue;
             }
-            self.workers.end(token.index());
+            self.workers.end(token);
             let kind = match R::PASSTHROUGH {
                 true => self.commands.end(token, entry.result()),
                 false => EventKind::Result(i64::from(entry.result())),
@@ -638,6 +721,34 @@ impl<R: Entries> Uring<R> {
         }
     }
 
+    /// Arms the timer of [`Retry`], and submits what the kernel has not taken before.
+    ///
+    /// Errors: those of the kernel, if it still does not take jobs. They stay for the next enter.
+    fn begin_polling(&mut self) -> io::Result<()> {
+        let has_jobs = !self.ring.submission().is_empty();
+        self.arm_retry();
+        let mut last = Ok(());
+        for _ in 0..MOST_BRIEF_PAUSES {
+            last = self.ring.submit().map(drop);
+            self.note_taken();
+            if !last.as_ref().is_err_and(is_transient) || self.retry.poll == TimerPoll::Armed {
+                break;
+            }
+            std::thread::sleep(BRIEF_PAUSE);
+        }
+        // (Without jobs, only the timer is missing, and the next enter that fails says so.)
+        if has_jobs && !self.retry_later() { last } else { Ok(()) }
+    }
+
+    /// Submits what there is. If the kernel does not take it, that stays for the next enter, and
+    /// the descriptor becomes readable for it.
+    fn submit_now(&mut self) {
+        self.system_calls += 1;
+        let _ = self.ring.submit();
+        self.note_taken();
+        self.retry_later();
+    }
+
     /// One `io_uring_enter`. Returns the number of submitted entries and how the wait ended.
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<(usize, Wait)> {
         self.system_calls += 1;
@@ -700,7 +811,6 @@ impl<R: Entries> Backend for Uring<R> {
                     && (!R::PASSTHROUGH || self.commands.take_fixed())
             }),
             socket: job.socket,
-            rw_flags: if job.nowait { libc::RWF_NOWAIT } else { 0 },
             data,
         };
         self.in_flight += 1;
@@ -719,9 +829,10 @@ impl<R: Entries> Backend for Uring<R> {
             },
         };
         // (A transfer on a pipe would occupy the worker.)
-        let by_worker = job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
+        let by_worker =
+            job.may_wait || job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
         self.unsubmitted.1 += 1;
-        self.workers.begin(job.token.index(), &job.raw, by_worker);
+        self.workers.begin(job.token, &job.raw, by_worker);
         entry.set_user_data(job.token.0);
         if job.link || job.deadline.is_some() {
             entry = R::with_flags(entry, Flags::IO_LINK);
@@ -770,11 +881,10 @@ impl<R: Entries> Backend for Uring<R> {
             let needs_enter = queue.cq_overflow() || queue.taskrun();
             let waiting = queue.len();
             drop(queue);
-            if waiting == 0 {
-                self.unsubmitted = (0, 0);
-            }
+            self.note_taken();
             let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
-            let missing = if self.fallback_ready || wait == Wait::Interrupted {
+            // (Refused jobs are to be pushed before the wait.)
+            let missing = if self.fallback_ready || self.starved || wait == Wait::Interrupted {
                 0
             } else {
                 want.saturating_sub(taken)
@@ -793,14 +903,24 @@ impl<R: Entries> Backend for Uring<R> {
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => wait = Wait::Interrupted,
+                    Some(libc::EINTR) if missing > 0 => wait = Wait::Interrupted,
                     Some(libc::ETIME) if self.must_arm() => {}
                     Some(libc::ETIME) => break,
                     // The kernel has no memory, or takes nothing before completions are reaped. The
-                    // submission queue stays as it is for the next enter.
-                    Some(libc::EAGAIN | libc::EBUSY) => {
-                        if taken == 0 {
-                            std::thread::sleep(Duration::from_micros(100));
+                    // submission queue stays as it is for the next enter. (Without a wait, no
+                    // signal matters.)
+                    _ if is_transient(&error) => {
+                        if reaped > 0 {
+                            continue;
+                        }
+                        if !self.retry_later() {
+                            std::thread::sleep(BRIEF_PAUSE);
+                            // Nobody else notices that there is something to submit.
+                            if self.polled && want == 0 {
+                                return Err(error);
+                            }
+                        } else if missing > 0 {
+                            std::thread::sleep(BRIEF_PAUSE);
                         }
                         break;
                     }
@@ -829,10 +949,10 @@ impl<R: Entries> Backend for Uring<R> {
             // when it is readable.
             drain(eventfd);
             self.arm();
-            self.system_calls += 1;
-            // If the kernel has no memory now, the entry stays for the next enter.
-            let _ = self.ring.submit();
+            self.submit_now();
         }
+        self.retry_later();
+        self.starved = false;
         if cfg!(debug_assertions) {
             self.check();
         }
@@ -859,6 +979,9 @@ impl<R: Entries> Backend for Uring<R> {
         if wanted && self.eventfd.is_none() {
             self.make_eventfd()?;
         }
+        if !std::mem::replace(&mut self.polled, true) {
+            self.begin_polling()?;
+        }
         Ok(self.eventfd.as_ref().map_or(self.ring.as_raw_fd(), AsRawFd::as_raw_fd))
     }
 
@@ -868,11 +991,8 @@ impl<R: Entries> Backend for Uring<R> {
             // nothing.
             return eventfd.signal();
         }
-        if self.push_internal(opcode::Nop::new().build(), WAKE) {
-            self.system_calls += 1;
-            // If the kernel has no memory now, the entry stays for the next enter.
-            let _ = self.ring.submit();
-        }
+        self.push_internal(opcode::Nop::new().build(), WAKE);
+        self.submit_now();
     }
 
     fn watch(&mut self, eventfd: RawFd, active: bool) {
@@ -889,6 +1009,9 @@ impl<R: Entries> Backend for Uring<R> {
         // when it completes asynchronously. A write to a terminal that takes a part of it blocks
         // the submitter for the rest. A buffered write may wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer();
+        if job.for_threads {
+            return false;
+        }
         (!self.ring.params().is_setup_iopoll() || is_polled)
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
@@ -907,7 +1030,6 @@ impl<R: Entries> Backend for Uring<R> {
             fixed_file: job.fixed_file,
             fixed_buffer: job.fixed_buffer,
             socket: job.socket,
-            rw_flags: 0,
             data: &raw mut data,
         };
         job.deadline.is_none()
@@ -1005,7 +1127,13 @@ impl<R: Entries> Backend for Uring<R> {
     fn descriptors(&self) -> Vec<RawFd> {
         let eventfd = self.eventfd.iter().map(AsRawFd::as_raw_fd);
         let release_pipe = self.release_pipe.iter().map(AsRawFd::as_raw_fd);
-        [self.ring.as_raw_fd()].into_iter().chain(eventfd).chain(release_pipe).collect()
+        let timer = self.retry.timer();
+        [self.ring.as_raw_fd()]
+            .into_iter()
+            .chain(eventfd)
+            .chain(release_pipe)
+            .chain(timer)
+            .collect()
     }
 
     fn system_calls(&self) -> u64 {
@@ -1107,7 +1235,10 @@ impl<R: Entries> Uring<R> {
         if self.watch_armed {
             self.push_internal(Cancel { user_data: WATCH.0 }.sqe(), CANCEL_WATCH);
         }
-        while self.watch_armed {
+        if self.retry.poll != TimerPoll::Missing {
+            self.push_internal(Cancel { user_data: RETRY.0 }.sqe(), CANCEL_RETRY);
+        }
+        while self.watch_armed || self.retry.poll != TimerPoll::Missing {
             self.system_calls += 1;
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.raw_os_error() != Some(libc::EINTR) => {
@@ -1140,6 +1271,13 @@ impl<R: Entries> Drop for Uring<R> {
         }
     }
 }
+
+/// The most workers for transfers that are handed over, unless the program says otherwise.
+const HANDED_OVER_WORKERS: u32 = 24;
+
+/// How long an enter that waits sleeps when the kernel takes nothing.
+const BRIEF_PAUSE: Duration = Duration::from_micros(100);
+const MOST_BRIEF_PAUSES: u32 = 100;
 
 /// How long [`Uring::back_off`] sleeps at first, and how often it doubles that.
 const SHORTEST_BACK_OFF: Duration = Duration::from_micros(20);
@@ -1192,15 +1330,32 @@ fn ends_chains(raw: &Raw) -> bool {
         || raw.is_transfer()
 }
 
+/// The thread's limits of bounded and of unbounded workers; `None` before 5.15.
+fn worker_limits(submitter: &Submitter<'_>) -> Option<[u32; 2]> {
+    let mut limits = [0, 0];
+    submitter.register_iowq_max_workers(&mut limits).ok().map(|()| limits)
+}
+
 /// Which opcodes the kernel supports. A kernel without the table (before 5.6) supports the first
-/// few.
-fn opcodes<S: EntryMarker, C: cqueue::EntryMarker>(ring: &IoUring<S, C>) -> Box<[bool]> {
+/// few. Errors: those of a filter that refuses `io_uring_register(2)`.
+fn opcodes<S: EntryMarker, C: cqueue::EntryMarker>(
+    ring: &IoUring<S, C>,
+) -> Result<Box<[bool]>, i32> {
     let mut probe = Probe::new();
-    match ring.submitter().register_probe(&mut probe) {
-        Ok(()) => (0..=u8::MAX).map(|code| probe.is_supported(code)).collect(),
-        Err(_) => (0..=u8::MAX)
+    let mut registered = ring.submitter().register_probe(&mut probe);
+    for _ in 0..MOST_BRIEF_PAUSES {
+        if !registered.as_ref().is_err_and(is_transient) {
+            break;
+        }
+        std::thread::sleep(BRIEF_PAUSE);
+        registered = ring.submitter().register_probe(&mut probe);
+    }
+    match registered.map_err(|error| errno_of(&error)) {
+        Ok(()) => Ok((0..=u8::MAX).map(|code| probe.is_supported(code)).collect()),
+        Err(errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => Err(errno),
+        Err(_) => Ok((0..=u8::MAX)
             .map(|code| code <= opcode::Writev::CODE.max(opcode::PollAdd::CODE))
-            .collect(),
+            .collect()),
     }
 }
 
@@ -1292,6 +1447,39 @@ mod tests {
         assert!(ring.paused.is_empty() && ring.pauses.is_empty() && ring.cancels.is_empty());
     }
 
+    /// Long transfers are unbounded work for the kernel, but work on files for the program.
+    #[test]
+    fn the_limit_of_workers_for_files_includes_long_transfers() {
+        for (wanted, registered) in [
+            (Some([2, 0]), [Some(2), Some(2)]),
+            (Some([2, 5]), [Some(2), Some(5)]),
+            (Some([0, 0]), [None, Some(HANDED_OVER_WORKERS)]),
+            (None, [None, Some(HANDED_OVER_WORKERS)]),
+        ] {
+            let settings = Settings {
+                entries: 4,
+                completion_entries: 8,
+                sqpoll: None,
+                attach: None,
+                iopoll: false,
+                single_issuer: false,
+                eventfd: false,
+                io_wq_workers: wanted,
+            };
+            let Ok(ring) = Uring::<Usual>::new(&settings) else {
+                return println!("skipped: no io_uring");
+            };
+            if wanted.is_some() && !ring.available().contains(&Feature::IoWqWorkers) {
+                return println!("skipped: a kernel before 5.15");
+            }
+            let mut limits = [0, 0];
+            ring.ring.submitter().register_iowq_max_workers(&mut limits).unwrap();
+            for (limit, registered) in limits.into_iter().zip(registered) {
+                assert_eq!(limit, registered.unwrap_or(limit));
+            }
+        }
+    }
+
     /// A program that polls the descriptor and never waits in `enter` gets there too.
     #[test]
     fn the_end_of_a_pause_makes_the_descriptor_readable() {
@@ -1308,6 +1496,22 @@ mod tests {
             }
         }
         assert_eq!(events[0].kind, EventKind::Result(-i64::from(libc::ECANCELED)));
+    }
+
+    /// A filter may forbid the poll of the timer: that is no reason to try for ever.
+    #[test]
+    fn a_poll_of_the_timer_that_is_refused_is_given_up() {
+        let Some(mut ring) = ring::<Usual>(false) else { return };
+        let timer = ring.retry.make_timer().unwrap();
+        let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/");
+        // SAFETY: the call takes numbers, and the timer's descriptor stays open, as another file.
+        // The kernel refuses every operation on it.
+        assert_eq!(unsafe { libc::dup2(path.unwrap().as_raw_fd(), timer) }, timer);
+        ring.poll_fd().unwrap();
+        for _ in 0..20 {
+            ring.enter(0, None, &mut Vec::new()).unwrap();
+        }
+        assert!(!ring.must_arm() && ring.retry.poll == TimerPoll::Missing);
     }
 
     /// A pause whose job has completed cancels nothing, not even the next job of the slot.

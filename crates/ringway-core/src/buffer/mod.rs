@@ -143,6 +143,13 @@ impl Buffer {
         self.len == 0
     }
 
+    /// True if it is a vector with capacity and without bytes. A read into it would read nothing,
+    /// which looks like the end of the file, so it is refused.
+    #[inline]
+    pub fn has_only_spare_capacity(&self) -> bool {
+        self.len == 0 && self.storage().is_empty() && self.memory_size() > 0
+    }
+
     /// The bytes of memory that the buffer owns, whether in use or not.
     pub fn memory_size(&self) -> usize {
         match &self.storage {

@@ -94,6 +94,11 @@ pub(super) fn io_poll(major: u32, minor: u32) -> Option<bool> {
     limit(major, minor, "io_poll").map(|flag| flag != 0)
 }
 
+/// Reads `nr_requests` only.
+pub(super) fn nr_requests(major: u32, minor: u32) -> Option<u32> {
+    limit(major, minor, "nr_requests")
+}
+
 /// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
 fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));

@@ -5,9 +5,14 @@
 mod alignment;
 
 use crate::sys::BorrowedFd;
+#[cfg(unix)]
+use crate::sys::{Number, libc};
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
+#[cfg(unix)]
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The requirements of direct I/O on `fd`: assumed. Windows has no direct I/O here.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
@@ -34,12 +39,79 @@ impl FileFacts {
     }
 }
 
+/// Who makes the transfers of a file: threads, which are all that there is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Placement(());
+
+impl Placement {
+    pub const ANY: Self = Self(());
+    pub const RING: Self = Self(());
+    pub const KAIO: Self = Self(());
+    pub const ALIGNED: Self = Self(());
+    pub const LOCAL: Self = Self(());
+
+    pub const fn bits(self) -> u8 {
+        0
+    }
+
+    pub const fn from_bits(_: u8) -> Self {
+        Self(())
+    }
+
+    pub const fn has(self, _: Self) -> bool {
+        false
+    }
+
+    pub fn of(_: BorrowedFd<'_>, _: bool) -> (Self, Option<Arc<Mount>>) {
+        (Self::default(), None)
+    }
+}
+
+/// The type bits and permissions of an open file. Errors: those of `fstat(2)`.
+#[cfg(unix)]
+pub(crate) fn mode(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: `struct stat` is plain numbers, for which all zeroes are valid.
+    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writes during the call, and the borrow keeps `fd` open.
+    match unsafe { libc::fstat64(fd.number(), &raw mut stat) } {
+        0 => Ok(stat.st_mode.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The size of an open file: not asked for, since direct I/O needs no alignment here.
+pub(crate) fn size(_: BorrowedFd<'_>) -> Option<u64> {
+    None
+}
+
+/// A mount; none is known.
+#[derive(Debug)]
+pub(crate) enum Mount {}
+
 /// A device; none is known.
 #[derive(Debug)]
 pub(crate) enum Device {}
 
 impl Device {
     pub(crate) fn largest_request(&self) -> Option<u32> {
+        match *self {}
+    }
+}
+
+/// The request queue of a file's device; none is known.
+#[derive(Debug)]
+pub(crate) enum RequestQueue {}
+
+impl RequestQueue {
+    pub(crate) fn of(_: crate::sys::RawFd) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        match *self {}
+    }
+
+    pub(crate) fn requests(&self) -> Option<u32> {
         match *self {}
     }
 }

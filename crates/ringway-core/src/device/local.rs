@@ -1,16 +1,10 @@
 //! Which paths are on local file systems, from the mounts of this process.
 
+use super::file_systems::by_name;
 use super::mounts::Mounts;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// File systems whose open and `statx(2)` need no other program and no other machine. (An overlay
-/// usually has local layers.)
-const LOCAL: &[&str] = &[
-    "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "ntfs3",
-    "overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
-];
 
 /// The mounts of this process at one moment, to tell a path on a local file system from one that a
 /// server or a FUSE program answers for.
@@ -35,7 +29,7 @@ impl LocalMounts {
 
     fn new(mounts: &Mounts) -> Self {
         let point = |mount: &super::mounts::Mount| {
-            let local = LOCAL.contains(&mount.file_system.as_str());
+            let local = by_name(&mount.file_system).is_some_and(|known| known.is_local);
             (mount.mount_point.as_bytes().into(), local.then_some(mount.id()))
         };
         // Of several mounts on one point the last one is on top.

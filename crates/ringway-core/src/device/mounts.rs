@@ -39,8 +39,13 @@ impl Mounts {
     /// The mount of a file: by the mount's id where the kernel reports it (5.8), otherwise by the
     /// file's device number.
     pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&Mount> {
-        id.and_then(|id| self.0.iter().find(|mount| mount.id == id))
+        id.and_then(|id| self.with_id(id))
             .or_else(|| self.0.iter().find(|mount| mount.device == device))
+    }
+
+    /// The mount with this number.
+    pub(super) fn with_id(&self, id: u64) -> Option<&Mount> {
+        self.0.iter().find(|mount| mount.id == id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Mount> {

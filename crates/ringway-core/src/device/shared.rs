@@ -7,7 +7,11 @@
 
 use super::block;
 use crate::lookup::Lookup;
+use crate::submit_waits::system::statx;
+use crate::sys::{RawFd, libc};
+use crate::thread;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// Major and minor number.
@@ -21,7 +25,17 @@ pub(crate) struct Device {
     block: Lookup<Option<DeviceNumber>>,
     largest_request: Lookup<Option<u32>>,
     block_size: Lookup<Option<u32>>,
+    /// Requests that its queue holds; or one of the values below.
+    requests: AtomicU32,
 }
+
+/// Values of `requests`: not read yet, being read, and not known.
+const UNREAD: u32 = 0;
+const READING: u32 = u32::MAX - 1;
+const NOT_KNOWN: u32 = u32::MAX;
+
+/// How many requests a queue surely holds.
+const FEW_REQUESTS: u32 = 32;
 
 impl Device {
     /// The device with this number, shared by all its users. `block` finds the number of the block
@@ -33,6 +47,39 @@ impl Device {
         let device = DEVICES.of(number);
         device.block.get_or_look_up(block);
         device
+    }
+
+    /// The device with this number, of which nothing is looked up.
+    pub(super) fn with_number(number: DeviceNumber) -> Arc<Self> {
+        DEVICES.of(number)
+    }
+
+    /// Requests that the queue of the device with this number holds before a submitter must wait;
+    /// `None` if there is no such limit. Does not wait: while a thread reads it, it is few.
+    pub(super) fn requests(self: &Arc<Self>, number: DeviceNumber) -> Option<u32> {
+        match self.requests.load(Ordering::Relaxed) {
+            UNREAD => {
+                self.start_reading(number);
+                Some(FEW_REQUESTS)
+            }
+            READING => Some(FEW_REQUESTS),
+            NOT_KNOWN => None,
+            requests => Some(requests),
+        }
+    }
+
+    /// Reads the size of the queue on a thread: sysfs takes a lock of the device.
+    fn start_reading(self: &Arc<Self>, (major, minor): DeviceNumber) {
+        if self.requests.swap(READING, Ordering::Relaxed) != UNREAD {
+            return;
+        }
+        let device = self.clone();
+        let read = move || {
+            let requests = block::nr_requests(major, minor).unwrap_or(NOT_KNOWN);
+            device.requests.store(requests.clamp(1, NOT_KNOWN), Ordering::Relaxed);
+        };
+        // Without a thread it stays few.
+        let _ = thread::start_thread(c"ringway-device", 64 << 10, read);
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
@@ -54,6 +101,38 @@ impl Device {
 
     fn number(&self) -> Option<DeviceNumber> {
         self.block.get().copied().flatten()
+    }
+}
+
+/// The request queue of a file's device.
+#[derive(Debug)]
+pub(crate) struct RequestQueue {
+    number: DeviceNumber,
+    device: Arc<Device>,
+}
+
+impl RequestQueue {
+    /// That of the device that holds a regular file, or that the file is. `None` for other files
+    /// and for file systems without a device of their own. One system call, which does not wait.
+    pub(crate) fn of(fd: RawFd) -> Option<Self> {
+        let inode = statx(fd, libc::STATX_TYPE)?;
+        let number = match u32::from(inode.stx_mode) & libc::S_IFMT {
+            libc::S_IFREG => (inode.stx_dev_major, inode.stx_dev_minor),
+            libc::S_IFBLK => (inode.stx_rdev_major, inode.stx_rdev_minor),
+            _ => return None,
+        };
+        (number.0 != 0).then(|| Self { number, device: Device::with_number(number) })
+    }
+
+    /// The device, as a number.
+    pub(crate) fn id(&self) -> u64 {
+        u64::from(self.number.0) << 32 | u64::from(self.number.1)
+    }
+
+    /// Requests that it holds before a submitter must wait; `None` if there is no such limit.
+    #[inline]
+    pub(crate) fn requests(&self) -> Option<u32> {
+        self.device.requests(self.number)
     }
 }
 

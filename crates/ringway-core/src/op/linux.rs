@@ -13,8 +13,6 @@ pub(crate) struct SqeContext {
     pub fixed_buffer: Option<u16>,
     /// The file is a socket.
     pub socket: bool,
-    /// The flags of a transfer (`RWF_NOWAIT`).
-    pub rw_flags: i32,
     /// Memory of this operation that the kernel reads.
     pub data: *mut SqeData,
 }

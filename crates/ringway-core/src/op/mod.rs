@@ -100,7 +100,7 @@ pub use link::{Link, link, link_at};
 pub use mkdir::{Mkdir, mkdir, mkdir_at};
 pub use nop::{Nop, nop};
 pub(crate) use open::DetachedOpen;
-pub use open::{NotOpened, Open, OpenOptions, open, open_at};
+pub use open::{NotOpened, Open, OpenOptions, metadata_now, open, open_at};
 pub use operation::{Operation, Vectored};
 pub use poll::{Poll, Readiness, poll};
 pub use read::{Read, read, read_spare};

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::path::Path;
 
-/// Why [`OpenOptions::open_now`] has not opened a file.
+/// Why [`OpenOptions::open_now`] has not opened a file, or [`metadata_now`] has no metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotOpened {
@@ -16,6 +16,38 @@ pub enum NotOpened {
     OtherMount,
     /// Anything else.
     Other,
+}
+
+/// The metadata of what an absolute path leads to on this mount, if the kernel has the whole path
+/// in its name cache: `openat2(2)` with `O_PATH` and `RESOLVE_CACHED` (5.12), and `statx(2)`. On a
+/// local file system ([`LocalMounts`](crate::device::LocalMounts)) neither waits. With `follow`,
+/// that of a symbolic link at the end of the path is not returned.
+///
+/// [`NotOpened`] says nothing about the path: push [`op::statx`](crate::op::statx()) as usual. It
+/// is the result for every error, and for a path with a symbolic link before its end.
+///
+/// ```
+/// # use ringway_core::device::LocalMounts;
+/// # use ringway_core::op::metadata_now;
+/// let path = "/etc/passwd";
+/// if let Some(mount) = LocalMounts::read().of_path(path)
+///     && let Ok(metadata) = metadata_now(path, mount, true)
+/// {
+///     println!("{} bytes", metadata.len());
+/// }
+/// ```
+pub fn metadata_now(
+    path: impl AsRef<Path>,
+    mount: u64,
+    follow: bool,
+) -> Result<Metadata, NotOpened> {
+    #[cfg(ringway_linux)]
+    return linux::metadata_now(path.as_ref(), mount, follow);
+    #[cfg(not(ringway_linux))]
+    {
+        let _ = (path, mount, follow);
+        Err(NotOpened::Other)
+    }
 }
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], and more.
@@ -303,7 +335,9 @@ impl Open {
         let fd = RawFd::try_from(result).ok().filter(|fd| *fd >= 0)?;
         // SAFETY: the kernel has just made this descriptor for this operation, and a result is
         // converted once: it has no other owner.
-        Some(File::from(unsafe { sys::owned(fd) }))
+        let file = File::from(unsafe { sys::owned(fd) });
+        file.allow_no_access_times();
+        Some(file)
     }
 
     /// True if the blocking call may wait forever: for the other end of a FIFO, or for a device (a
@@ -450,6 +484,42 @@ mod linux {
     /// The kernel or a filter refuses `openat2(2)` with `RESOLVE_CACHED`.
     static NO_OPEN_NOW: AtomicBool = AtomicBool::new(false);
 
+    /// As [`metadata_now`](super::metadata_now).
+    pub(super) fn metadata_now(
+        path: &Path,
+        mount: u64,
+        follow: bool,
+    ) -> Result<Metadata, NotOpened> {
+        if NO_OPEN_NOW.load(Ordering::Relaxed) || !path.is_absolute() {
+            return Err(NotOpened::Other);
+        }
+        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotOpened::Other)?;
+        place(&path, if follow { 0 } else { libc::O_NOFOLLOW }, mount)
+    }
+
+    fn open(path: &CStr, flags: i32) -> i64 {
+        let flags = u64::from(flags as u32);
+        let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS;
+        Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode: 0, resolve }.call()
+    }
+
+    /// The metadata of a place in the tree, which is opened with `O_PATH` only.
+    fn place(path: &CStr, flags: i32, mount: u64) -> Result<Metadata, NotOpened> {
+        let place = open(path, libc::O_PATH | libc::O_CLOEXEC | flags);
+        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
+            NO_OPEN_NOW.store(true, Ordering::Relaxed);
+        }
+        metadata_on(&Open::opened(place).ok_or(NotOpened::Other)?, mount)
+    }
+
+    fn metadata_on(file: &File, mount: u64) -> Result<Metadata, NotOpened> {
+        let metadata = Metadata::of_file_now(file).map_err(|_| NotOpened::Other)?;
+        match metadata.mount_id() == Some(mount) {
+            true => Ok(metadata),
+            false => Err(NotOpened::OtherMount),
+        }
+    }
+
     /// As [`OpenOptions::open_now`].
     pub(super) fn open_now(
         options: &OpenOptions,
@@ -463,30 +533,15 @@ mod linux {
             return Err(NotOpened::Other);
         }
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotOpened::Other)?;
-        let open = |flags: i32| {
-            let flags = u64::from(flags as u32);
-            let resolve = libc::RESOLVE_CACHED | libc::RESOLVE_NO_SYMLINKS;
-            Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode: 0, resolve }.call()
-        };
         let check = |metadata: &Metadata| {
-            if metadata.mount_id() != Some(mount) {
-                return Err(NotOpened::OtherMount);
-            }
             if metadata.is_file() { Ok(()) } else { Err(NotOpened::Other) }
         };
-
-        let place = open(libc::O_PATH | libc::O_CLOEXEC);
-        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
-            NO_OPEN_NOW.store(true, Ordering::Relaxed);
-        }
-        let place = Open::opened(place).ok_or(NotOpened::Other)?;
-        check(&Metadata::of_file_now(&place).map_err(|_| NotOpened::Other)?)?;
-        drop(place);
+        check(&place(&path, 0, mount)?)?;
 
         // An open with O_NONBLOCK does not wait for a lease.
-        let file = Open::opened(open(flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
+        let file = Open::opened(open(&path, flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
         // Something else may have taken its place.
-        let metadata = Metadata::of_file_now(&file).map_err(|_| NotOpened::Other)?;
+        let metadata = metadata_on(&file, mount)?;
         check(&metadata)?;
         if flags & libc::O_NONBLOCK == 0 {
             // On a regular file it has no meaning for `read(2)`, but some file systems and kernels
@@ -580,6 +635,39 @@ mod tests {
             assert!(options.open_now(&path, mount).is_err(), "{options:?}");
         }
         assert!(read.open_now(&path, mount).is_ok(), "no refusal was taken for the kernel's");
+    }
+
+    #[test]
+    fn metadata_in_place_is_that_of_the_system_call() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        fs::write(dir.join("file"), b"content").unwrap();
+        fs::create_dir(dir.join("dir")).unwrap();
+        make_fifo(&dir.join("fifo"));
+        std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+        std::os::unix::fs::symlink("dir", dir.join("dirs")).unwrap();
+        let mount = mount_of(&dir.join("file"));
+        if metadata_now(dir.join("file"), mount, true).is_err() {
+            println!("skipped: no openat2 with RESOLVE_CACHED");
+            return;
+        }
+        let facts = |one: &dyn MetadataExt| {
+            let times = [one.atime_nsec(), one.mtime_nsec(), one.ctime_nsec()];
+            (one.ino(), one.mode(), one.size(), one.nlink(), one.blocks(), times)
+        };
+        for (name, follow) in [("file", true), ("dir", true), ("fifo", true), ("link", false)] {
+            let found = metadata_now(dir.join(name), mount, follow).unwrap();
+            let std = fs::symlink_metadata(dir.join(name)).unwrap();
+            assert_eq!(facts(&found), facts(&std), "{name}");
+        }
+        for name in ["link", "missing", "file/x", "dirs/../file", "file\0"] {
+            let found = metadata_now(dir.join(name), mount, true).unwrap_err();
+            assert_eq!(found, NotOpened::Other, "{name:?}");
+        }
+        let elsewhere = metadata_now(dir.join("file"), mount + 1, true);
+        assert_eq!(elsewhere.unwrap_err(), NotOpened::OtherMount);
+        assert_eq!(metadata_now("file", mount, true).unwrap_err(), NotOpened::Other);
     }
 
     /// A writer that waits for a reader would begin to write, and get EPIPE, if a FIFO were opened

@@ -30,6 +30,8 @@ pub struct Operation {
     pub(crate) exact: bool,
     pub(crate) drain: bool,
     pub(crate) continue_on_error: bool,
+    /// Another thread than the one that enters the kernel submits it.
+    pub(crate) by_worker: bool,
     /// The file is said to be a socket, and no submission has shown otherwise.
     pub(crate) socket: bool,
     /// Why the operation is invalid. Detected when it is made, reported when it is pushed.
@@ -46,6 +48,7 @@ unsafe impl Send for Operation {}
 pub(crate) enum InvalidOperation {
     NulInPath,
     ReadOnlyBuffer,
+    OnlySpareCapacity,
     NoAccess,
     CreateWithoutWrite,
     TruncateAndAppend,
@@ -57,6 +60,11 @@ impl InvalidOperation {
         match self {
             Self::NulInPath => "the path contains a NUL byte",
             Self::ReadOnlyBuffer => "a read needs a writable buffer",
+            Self::OnlySpareCapacity => {
+                "a read fills the length of its buffer, which is 0: pass vec![0; n] instead of \
+                 Vec::with_capacity(n), or read into spare capacity (read_buf_at; in the core, \
+                 read_spare)"
+            }
             Self::NoAccess => "open needs read, write or append",
             Self::CreateWithoutWrite => "open with create or truncate needs write or append",
             Self::TruncateAndAppend => "open cannot both truncate and append",
@@ -150,6 +158,16 @@ impl Operation {
         buffered.then(|| if is_for_worker(&self.raw) { 0 } else { self.raw.bytes() })
     }
 
+    /// The device of a transfer, as a number, and how many requests its queue holds before the
+    /// thread that submits one more must wait (`nr_requests`). `None` for other operations, for a
+    /// file without a device of its own, and where there is no such limit. Does not wait: a thread
+    /// reads the size when a device is first used, and until then it is 32.
+    pub fn request_queue(&self) -> Option<(u64, u32)> {
+        let file = self.file.as_ref().filter(|_| self.raw.is_transfer())?;
+        let queue = file.request_queue()?;
+        Some((queue.id(), queue.requests()?))
+    }
+
     #[inline]
     pub(crate) fn make(
         raw: Raw,
@@ -166,6 +184,7 @@ impl Operation {
             exact: false,
             drain: false,
             continue_on_error: false,
+            by_worker: false,
             socket: false,
             invalid,
         }
@@ -356,6 +375,15 @@ unsafe impl Send for Iovec {}
 // SAFETY: as above; shared references only expose numbers.
 unsafe impl Sync for Iovec {}
 
+/// Why a read cannot use this buffer.
+#[inline]
+pub(super) fn refusal_to_read(buffer: &mut Buffer) -> Option<InvalidOperation> {
+    if buffer.as_mut_ptr().is_none() {
+        return Some(InvalidOperation::ReadOnlyBuffer);
+    }
+    buffer.has_only_spare_capacity().then_some(InvalidOperation::OnlySpareCapacity)
+}
+
 impl Vectored {
     /// Makes the array for any number of buffers.
     pub fn new<B: Into<Buffer>>(buffers: impl IntoIterator<Item = B>) -> Self {
@@ -391,8 +419,9 @@ impl Vectored {
         self.len() == 0
     }
 
-    pub(super) fn writable(&mut self) -> bool {
-        self.buffers.iter_mut().all(|buffer| buffer.as_mut_ptr().is_some())
+    /// Why a read cannot use these buffers.
+    pub(super) fn refusal_to_read(&mut self) -> Option<InvalidOperation> {
+        self.buffers.iter_mut().find_map(refusal_to_read)
     }
 
     pub(super) fn iov(&self) -> &[libc::iovec] {

@@ -1,8 +1,9 @@
 //! Reads into one buffer: `pread(2)`, `read(2)`.
 
+use super::operation::refusal_to_read;
 use super::{
-    CURRENT_POSITION, InvalidOperation, MIN_DEVICE_REQUEST, Operation, Position, Resources,
-    SubmissionForms, Transfer, call_at, syscall_result,
+    CURRENT_POSITION, MIN_DEVICE_REQUEST, Operation, Position, Resources, SubmissionForms,
+    Transfer, call_at, syscall_result,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -16,8 +17,9 @@ use crate::{Buffer, File, SpareCapacity};
 /// system calls.
 ///
 /// Errors: those of `pread(2)`; EINVAL, before anything is submitted, for an offset above
-/// `i64::MAX` or a read-only buffer. After a cancel the completion returns the buffer with
-/// unspecified contents.
+/// `i64::MAX`, for a read-only buffer, and for an empty one with capacity, such as
+/// `Vec::with_capacity(n)` (see [`read_spare`]). After a cancel the completion returns the buffer
+/// with unspecified contents.
 ///
 /// ```
 /// # use ringway_core::{op, File, Options};
@@ -35,10 +37,10 @@ use crate::{Buffer, File, SpareCapacity};
 #[inline]
 pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let mut buffer = buffer.into();
-    let invalid =
-        if buffer.as_mut_ptr().is_some() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
+    let invalid = refusal_to_read(&mut buffer);
     if buffer.len() as u64 > MIN_DEVICE_REQUEST && file.is_direct() {
         // Looked up here, so that a push makes no system call, whatever locks it is made under.
+        file.placement();
         file.largest_request();
     }
     let raw = Read {
@@ -122,6 +124,9 @@ impl File {
 
     /// Reads into memory that only the caller uses.
     fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
+        if self.cached_read_may_wait() {
+            return None;
+        }
         let mut read = 0;
         // A short result may mean the end of the file or of the cached part, and kernels before
         // 5.11 stop short without a reason. The next call decides: at the end of the file it
@@ -218,14 +223,9 @@ mod linux {
             let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
             Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
                 _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
-                Some(index) => opcode::ReadFixed::new(file, self.buf, len, index)
-                    .offset(self.offset)
-                    .rw_flags(context.rw_flags)
-                    .build(),
-                None => opcode::Read::new(file, self.buf, len)
-                    .offset(self.offset)
-                    .rw_flags(context.rw_flags)
-                    .build(),
+                Some(index) =>
+                    opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+                None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),
             }))
         }
 

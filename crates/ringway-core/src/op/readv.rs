@@ -2,8 +2,8 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, InvalidOperation, Operation, Position, Raw, Read, Resources, SubmissionForms,
-    Transfer, Vectored, call_at, syscall_result,
+    CURRENT_POSITION, Operation, Position, Raw, Read, Resources, SubmissionForms, Transfer,
+    Vectored, call_at, syscall_result,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -28,7 +28,7 @@ use crate::sys::{RawFd, libc};
 /// # Ok(()) }
 /// ```
 pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) -> Operation {
-    let invalid = if buffers.writable() { None } else { Some(InvalidOperation::ReadOnlyBuffer) };
+    let invalid = buffers.refusal_to_read();
     let raw = Readv {
         fd: file.fd(),
         iov: buffers.iov().as_ptr(),
@@ -112,7 +112,6 @@ mod linux {
             let (iov, count) = clamp_iovecs(self.iov, self.count);
             Some(on_file!(context, self.fd, |file| opcode::Readv::new(file, iov, count as u32)
                 .offset(self.offset)
-                .rw_flags(context.rw_flags)
                 .build()))
         }
 

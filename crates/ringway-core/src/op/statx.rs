@@ -86,10 +86,62 @@ impl SubmissionForms for Statx {
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string and
         // `buffer` valid for writes until the completion.
-        syscall_result(i64::from(unsafe {
+        let result = syscall_result(i64::from(unsafe {
             libc::statx(self.dir, self.path, self.flags, self.mask, self.buffer)
-        }))
+        }));
+        #[cfg(ringway_linux)]
+        if [libc::ENOSYS, libc::EPERM].map(|errno| -i64::from(errno)).contains(&result) {
+            return self.fstatat();
+        }
+        result
     }
+}
+
+#[cfg(ringway_linux)]
+impl Statx {
+    /// As `statx(2)`, where a filter refuses that (old profiles of containers do): without a
+    /// creation time.
+    fn fstatat(&self) -> i64 {
+        const KEPT: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
+        // SAFETY: `struct stat` is plain numbers, for which all zeroes are valid.
+        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+        // SAFETY: as in `call`; `stat` is live during the call.
+        let result = syscall_result(i64::from(unsafe {
+            libc::fstatat64(self.dir, self.path, &raw mut stat, self.flags & KEPT)
+        }));
+        if result == 0 {
+            // SAFETY: as in `call`.
+            unsafe { self.buffer.write(statx_of(&stat)) };
+        }
+        result
+    }
+}
+
+/// What `statx(2)` would return, as far as `stat` has it.
+#[cfg(ringway_linux)]
+fn statx_of(stat: &libc::stat64) -> libc::statx {
+    // SAFETY: `struct statx` is plain numbers, for which all zeroes are valid.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    let set = |time: &mut libc::statx_timestamp, seconds: i64, nanoseconds: i64| {
+        time.tv_sec = seconds;
+        time.tv_nsec = nanoseconds as u32;
+    };
+    set(&mut statx.stx_atime, stat.st_atime as _, stat.st_atime_nsec as _);
+    set(&mut statx.stx_mtime, stat.st_mtime as _, stat.st_mtime_nsec as _);
+    set(&mut statx.stx_ctime, stat.st_ctime as _, stat.st_ctime_nsec as _);
+    statx.stx_mask = libc::STATX_BASIC_STATS;
+    statx.stx_blksize = stat.st_blksize as _;
+    statx.stx_nlink = stat.st_nlink as _;
+    (statx.stx_uid, statx.stx_gid) = (stat.st_uid, stat.st_gid);
+    statx.stx_mode = stat.st_mode as _;
+    statx.stx_ino = stat.st_ino as _;
+    statx.stx_size = stat.st_size as _;
+    statx.stx_blocks = stat.st_blocks as _;
+    (statx.stx_dev_major, statx.stx_dev_minor) =
+        (libc::major(stat.st_dev), libc::minor(stat.st_dev));
+    (statx.stx_rdev_major, statx.stx_rdev_minor) =
+        (libc::major(stat.st_rdev), libc::minor(stat.st_rdev));
+    statx
 }
 
 /// Metadata of a file, as `statx(2)` reports it. The numbers ([`ino`](MetadataExt::ino),
@@ -116,14 +168,19 @@ impl Metadata {
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
             buffer: &raw mut metadata.0,
         };
-        match statx.call() {
-            0.. => Ok(metadata),
-            error => Err(io::Error::from_raw_os_error(-error as i32)),
+        // (Not `call`: what replaces a refused statx knows no mount.)
+        // SAFETY: the path is a C string, and the metadata is live during the call.
+        let found =
+            unsafe { libc::statx(statx.dir, statx.path, statx.flags, statx.mask, statx.buffer) };
+        match found {
+            0 => Ok(metadata),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
     /// The id of the file's mount (`/proc/self/mountinfo`), if this metadata is that of
-    /// [`OpenOptions::open_now`](crate::OpenOptions::open_now).
+    /// [`OpenOptions::open_now`](crate::OpenOptions::open_now) or
+    /// [`metadata_now`](crate::op::metadata_now).
     pub fn mount_id(&self) -> Option<u64> {
         (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)
     }

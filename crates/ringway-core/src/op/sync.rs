@@ -9,7 +9,9 @@ use crate::sys::{RawFd, libc};
 /// It covers writes that completed before it started: to make it wait for a write, chain it after
 /// the write ([`Queue::push_chain`](crate::Queue::push_chain)) or use a barrier
 /// ([`Operation::drain`]). Errors: those of `fsync(2)`. After EIO the data may be lost, and a retry
-/// that succeeds proves nothing.
+/// that succeeds proves nothing. Linux reports a lost write once for each open file, to the first
+/// sync, `sync_file_range(2)` or durable write that asks, so an error of one of them concerns all
+/// that were in flight with it, and the next sync.
 ///
 /// ```
 /// # use ringway_core::{op, Options, OpenOptions};

@@ -119,14 +119,9 @@ mod linux {
             Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
                 _ if context.socket =>
                     opcode::Send::new(file, self.buf, len).flags(libc::MSG_NOSIGNAL).build(),
-                Some(index) => opcode::WriteFixed::new(file, self.buf, len, index)
-                    .offset(self.offset)
-                    .rw_flags(context.rw_flags)
-                    .build(),
-                None => opcode::Write::new(file, self.buf, len)
-                    .offset(self.offset)
-                    .rw_flags(context.rw_flags)
-                    .build(),
+                Some(index) =>
+                    opcode::WriteFixed::new(file, self.buf, len, index).offset(self.offset).build(),
+                None => opcode::Write::new(file, self.buf, len).offset(self.offset).build(),
             }))
         }
 

@@ -1,7 +1,8 @@
 //! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
-    Operation, Position, Resources, SubmissionForms, Transfer, Write, call_at, syscall_result,
+    Fsync, Operation, Position, Resources, SubmissionForms, Transfer, Write, call_at,
+    syscall_result,
 };
 use crate::sys::libc;
 use crate::{Buffer, File};
@@ -14,6 +15,9 @@ use crate::{Buffer, File};
 /// device with "forced unit access". For a write over 1 GiB, and for each part that `exact`
 /// continues with, each request is made durable separately; there a sync after the whole write
 /// ([`Queue::push_chain`](crate::Queue::push_chain)) costs less.
+///
+/// On some file systems it costs more flushes than a write and a sync (btrfs):
+/// [`File::has_dsync`](crate::File::has_dsync) shows where it is known to be the better way.
 ///
 /// Errors: those of `pwritev2(2)`, that is those of a write and those of a sync (after EIO the data
 /// may be lost, and a retry that succeeds proves nothing); EOPNOTSUPP if `RWF_DSYNC` is not
@@ -69,7 +73,27 @@ impl SubmissionForms for WriteDsync {
                 unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64
             )
         };
-        call_at(offset, write, || write(-1))
+        let result = call_at(offset, write, || write(-1));
+        // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.)
+        let refused = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM];
+        if cfg!(ringway_linux) && refused.map(|errno| -i64::from(errno)).contains(&result) {
+            return self.write_and_sync();
+        }
+        result
+    }
+}
+
+impl WriteDsync {
+    /// The same in two calls.
+    fn write_and_sync(&self) -> i64 {
+        let written = self.0.call();
+        if written <= 0 {
+            return written;
+        }
+        match (Fsync { fd: self.0.fd, data_only: true }).call() {
+            0.. => written,
+            error => error,
+        }
     }
 }
 

@@ -109,7 +109,6 @@ mod linux {
             let (iov, count) = clamp_iovecs(self.iov, self.count);
             Some(on_file!(context, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
                 .offset(self.offset)
-                .rw_flags(context.rw_flags)
                 .build()))
         }
 

@@ -5,7 +5,7 @@ use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
 use crate::device::PathFacts;
 use crate::op::{self, NvmeCommand};
-use crate::refusal::limits::{Capability, Limits};
+use crate::refusal::limits::Limits;
 use crate::refusal::{Feature, Refusal};
 use crate::sys::eventfd::EventFd;
 use io_uring::cqueue::Entry32;
@@ -58,7 +58,8 @@ pub struct RingMemory {
     /// Bytes, in whole pages.
     pub bytes: u64,
     /// How many such rings the limit allows for all processes of this user together; `None` if the
-    /// limit does not apply (no limit, or CAP_IPC_LOCK, which root has).
+    /// limit does not apply (no limit, or CAP_IPC_LOCK, which root has, in the initial
+    /// user namespace).
     ///
     /// Kernels from 5.12 to about 6.13 do not charge rings to it, so there may be more.
     pub rings: Option<u64>,
@@ -76,7 +77,7 @@ pub fn ring_memory(entries: u32, page_size: u64, limits: &Limits) -> RingMemory 
     let indices = u64::from(entries) * 4;
     let bytes = submissions.next_multiple_of(page_size)
         + (completions + indices).next_multiple_of(page_size);
-    let bound = limits.has(Capability::IpcLock) != Some(true);
+    let bound = !limits.may_lock_all_memory();
     RingMemory {
         entries,
         bytes,
@@ -511,7 +512,7 @@ fn submit(submitter: &Submitter<'_>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::limits::Limit;
+    use crate::refusal::limits::{Capability, Limit};
 
     fn limits(memlock: Option<u64>, capabilities: u64) -> Limits {
         Limits {

@@ -3,25 +3,16 @@
 
 use super::fixed::Fixed;
 use super::options::ChosenBackend;
-use super::routing::{Route, Routing};
-use super::submit::submit_to_fallback;
 use super::{BackendKind, Explanation, Options, QueueStats};
 use crate::backend::idle::Idle;
-use crate::backend::kaio::Kaio;
 use crate::backend::threads::Threads;
-use crate::backend::{Backend, Event, Job, Wait};
+use crate::backend::{Backend, Event, Wait};
 use crate::fork::OwnerProcess;
-use crate::refusal::{Feature, Refusal};
-use crate::sys::{self, BorrowedFd, RawFd, libc};
+use crate::sys::{self, BorrowedFd, Number, RawFd, libc};
+use crate::wait::PollFd;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
-
-/// How long to wait for the main backend while KAIO has jobs that signal nothing.
-const SILENT_WAIT: Duration = Duration::from_micros(100);
-
-/// After a transfer had to be submitted again, this many waits are for one completion each.
-pub(super) const WARY_ENTERS: u32 = 64;
 
 /// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
 ///
@@ -32,17 +23,8 @@ pub struct Backends {
     /// Threads for the operations that the main backend does not support; started when first
     /// needed.
     pub(super) fallback: ManuallyDrop<Option<Threads>>,
-    /// KAIO for the transfers that the main backend would punt; made when first needed.
-    pub(super) kaio: ManuallyDrop<Option<Kaio>>,
-    /// Jobs of `kaio` that are not completed.
-    pub(super) kaio_in_flight: usize,
-    /// How direct transfers are submitted.
-    pub(super) routing: Routing,
-    /// Jobs were submitted again since the last enter.
-    pub(super) resubmitted: bool,
-    /// Waits for several completions at once are avoided this many times: some may be transfers
-    /// that have to be submitted again.
-    pub(super) wary: u32,
+    /// Events have led to cancels since the last enter.
+    pub(super) has_cancels: bool,
     /// Jobs of the main backend that are not completed.
     pub(super) main_in_flight: usize,
     pub(super) events: Vec<Event>,
@@ -63,25 +45,13 @@ pub struct Backends {
     pub(super) pair: u64,
 }
 
-/// Which backend has a transfer that was submitted again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resubmitted {
-    Main,
-    Kaio,
-    Fallback,
-}
-
 impl Backends {
     pub(super) fn new(chosen: ChosenBackend, options: &Options, pair: u64) -> Self {
-        let ChosenBackend { backend: main, ring_fd, routing, explanation } = chosen;
+        let ChosenBackend { backend: main, ring_fd, explanation } = chosen;
         Self {
             main: ManuallyDrop::new(main),
             fallback: ManuallyDrop::new(None),
-            kaio: ManuallyDrop::new(None),
-            kaio_in_flight: 0,
-            routing,
-            resubmitted: false,
-            wary: 0,
+            has_cancels: false,
             main_in_flight: 0,
             events: Vec::new(),
             fixed: Fixed::default(),
@@ -109,18 +79,21 @@ impl Backends {
         explanation
             .refusals
             .extend_from_slice(self.fallback.as_ref().map_or(&[], |fallback| fallback.refusals()));
-        explanation.refusals.extend(self.routing.refusal());
         explanation
+    }
+
+    /// The number of refusals that [`explain`](Self::explain) lists. Takes no memory.
+    pub fn refusals(&self) -> usize {
+        let in_fallback = self.fallback.as_ref().map_or(0, |fallback| fallback.refusals().len());
+        self.explanation.refusals.len() + self.main.refusals().len() + in_fallback
     }
 
     /// The statistics of the table, completed by those of the backends.
     pub fn complete_stats(&self, mut stats: QueueStats) -> QueueStats {
-        (stats.punted, stats.routed) = (self.routing.punted(), self.routing.routed());
         // In a forked child, a lock that a thread held during the fork is locked forever.
         if self.owner.is_current() {
-            stats.system_calls = self.main.system_calls()
-                + self.kaio.as_ref().map_or(0, Kaio::system_calls)
-                + self.fallback.as_ref().map_or(0, Threads::system_calls);
+            stats.system_calls =
+                self.main.system_calls() + self.fallback.as_ref().map_or(0, Threads::system_calls);
         }
         stats
     }
@@ -143,9 +116,21 @@ impl Backends {
         }
         self.polled = true;
         self.forward_fallback_signal();
-        self.wake_for_silent_jobs();
         // SAFETY: the backend owns the descriptor and lives at least as long as this borrow.
         Ok(unsafe { sys::borrowed(fd) })
+    }
+
+    /// As [`poll_fd`](Self::poll_fd), for threads that do not own the backends: the descriptor is
+    /// open for as long as the result lives. Takes no descriptor of its own if the backend has an
+    /// eventfd.
+    ///
+    /// Errors: those of [`poll_fd`](Self::poll_fd); EMFILE.
+    pub fn shared_poll_fd(&mut self) -> io::Result<PollFd> {
+        let number = self.poll_fd()?.number();
+        match self.main.poll_eventfd() {
+            Some(eventfd) if eventfd.number() == number => Ok(PollFd::shared(eventfd)),
+            _ => self.poll_fd()?.try_clone_to_owned().map(PollFd::copied),
+        }
     }
 
     pub(super) fn fallback(&mut self) -> Option<&mut Threads> {
@@ -166,79 +151,20 @@ impl Backends {
         }
     }
 
-    /// Passes a transfer to KAIO. Returns false if it does not take it.
-    pub(super) fn push_to_kaio(&mut self, job: &Job) -> bool {
-        let signals = self.polled || self.main_in_flight + self.fallback_in_flight() > 0;
-        let Some(kaio) = self.kaio() else { return false };
-        kaio.signal_all(signals);
-        // SAFETY: as for the main backend.
-        let pushed = unsafe { kaio.push(job) }.is_ok();
-        if pushed {
-            self.kaio_in_flight += 1;
-            self.routing.count_routed();
-        }
-        pushed
-    }
-
-    /// Submits a transfer again that the main backend would have punted.
-    pub(super) fn resubmit(&mut self, job: &Job, route: Route) -> Resubmitted {
-        self.resubmitted = true;
-        if route == Route::Kaio && self.push_to_kaio(job) {
-            return Resubmitted::Kaio;
-        }
-        // SAFETY: the table keeps the operation in its slot until the event of this job, as for
-        // its first submission.
-        if self.main.supports(job) && unsafe { self.main.push(job) }.is_ok() {
-            self.main_in_flight += 1;
-            return Resubmitted::Main;
-        }
-        let pushed = submit_to_fallback(job, self);
-        debug_assert!(pushed.is_ok(), "the pool takes every job");
-        Resubmitted::Fallback
-    }
-
-    /// The KAIO backend, if there is one. It signals the eventfd of the fallback pool, so that the
-    /// main backend waits for both.
-    fn kaio(&mut self) -> Option<&mut Kaio> {
-        if self.kaio.is_none() && self.routing.goes_to_kaio() {
-            let eventfd = self.fallback().and_then(|fallback| fallback.eventfd().ok());
-            let built = match eventfd {
-                Some(eventfd) => self.options.build_kaio_signalling(eventfd),
-                None => Err(libc::EMFILE),
-            };
-            match built {
-                Ok(kaio) => *self.kaio = Some(kaio),
-                Err(errno) => {
-                    self.routing.without_kaio();
-                    self.explanation.refusals.push(Refusal::new(Feature::Kaio, errno));
-                }
-            }
-        }
-        self.kaio.as_mut()
-    }
-
-    /// Keeps the polled descriptor readable while KAIO has jobs that do not signal: the program
-    /// then polls in a loop until they are done.
-    fn wake_for_silent_jobs(&mut self) {
-        if self.polled && self.kaio.as_ref().is_some_and(Kaio::has_silent_jobs) {
-            self.main.wake();
-        }
-    }
-
     /// Jobs of all backends that are not completed.
     pub(super) fn in_flight(&self) -> usize {
-        self.main_in_flight + self.kaio_in_flight + self.fallback_in_flight()
+        self.main_in_flight + self.fallback_in_flight()
     }
 
-    /// For a cancel of an event's making, which the kernel has not seen yet.
-    pub(super) fn note_resubmission(&mut self) {
-        self.resubmitted = true;
+    /// An event has led to a cancel, which the kernel has not seen yet.
+    pub(super) fn note_cancel(&mut self) {
+        self.has_cancels = true;
     }
 
-    /// True if jobs or cancels were submitted again that the kernel has not seen yet. Call
+    /// True if events have led to cancels that the kernel has not seen yet. Call
     /// [`submit`](Self::submit).
-    pub fn has_resubmitted(&self) -> bool {
-        self.resubmitted
+    pub fn has_unsubmitted_cancels(&self) -> bool {
+        self.has_cancels
     }
 
     /// Jobs of the fallback pool that are not completed.
@@ -267,58 +193,36 @@ impl Backends {
 
     /// Enters the backends. Their events are appended to `self.events`.
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
-        self.resubmitted = false;
+        self.has_cancels = false;
         let in_fallback = self.fallback_in_flight();
-        if in_fallback + self.kaio_in_flight == 0 && !self.fallback_has_timers() {
+        if in_fallback == 0 && !self.fallback_has_timers() {
             if std::mem::take(&mut self.watching) {
                 self.main.watch(-1, false);
             }
-            return self.enter_main(want.min(self.main_in_flight), until);
-        }
-        if in_fallback + self.main_in_flight == 0 && !self.polled && !self.fallback_has_timers() {
-            self.enter_main(0, None)?;
+            // What no thread could take has been called at once, and has ended.
             let want = want.saturating_sub(self.events.len());
-            return self.enter_kaio(want.min(self.kaio_in_flight), until);
+            return self.enter_main(want.min(self.main_in_flight), until);
         }
         let eventfd = self.fallback.as_mut().and_then(|fallback| fallback.poll_fd().ok());
         if let Some(eventfd) = eventfd {
             self.main.watch(eventfd, true);
             self.watching = true;
         }
-        if self.main_in_flight + self.kaio_in_flight == 0 && !self.polled {
+        if self.main_in_flight == 0 && !self.polled {
             self.enter_main(0, None)?;
-            return self.enter_fallback(want, until);
+            return self.enter_fallback(want.saturating_sub(self.events.len()), until);
         }
         self.enter_fallback(0, None)?;
-        self.enter_kaio(0, None)?;
         let want = if self.events.is_empty() { want.min(1) } else { 0 };
         // Without a descriptor there is no way to wait for both, so they are checked alternately.
         let until = match (eventfd, want) {
             (None, 1) => Some(Instant::now() + Duration::from_millis(1)),
-            (_, 1) if self.kaio.as_ref().is_some_and(Kaio::has_silent_jobs) => {
-                let soon = Instant::now() + SILENT_WAIT;
-                Some(until.map_or(soon, |until| until.min(soon)))
-            }
             _ => until,
         };
         // The threads are always checked last: the main backend may have drained the eventfd that
         // signalled their completions.
         let entered = self.enter_main(want, until);
         self.enter_fallback(0, None)?;
-        // KAIO last of all: the threads may have drained the eventfd that it signals too.
-        self.enter_kaio(0, None)?;
-        self.wake_for_silent_jobs();
-        entered
-    }
-
-    /// Enters KAIO, if it has jobs.
-    pub(super) fn enter_kaio(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
-        let Some(kaio) = self.kaio.as_mut().filter(|_| self.kaio_in_flight > 0) else {
-            return Ok(Wait::Ended);
-        };
-        let before = self.events.len();
-        let entered = kaio.enter(want, until, &mut self.events);
-        self.kaio_in_flight -= self.events.len() - before;
         entered
     }
 
@@ -349,10 +253,8 @@ impl Backends {
         let none: Box<dyn Backend> = Box::<Idle>::default();
         let main = ManuallyDrop::new(std::mem::replace(&mut *self.main, none));
         let fallback = ManuallyDrop::new(self.fallback.take());
-        let kaio = ManuallyDrop::new(self.kaio.take());
         let in_fallback = fallback.iter().flat_map(Backend::descriptors);
-        let in_kaio = kaio.iter().flat_map(Backend::descriptors);
-        for fd in main.descriptors().into_iter().chain(in_fallback).chain(in_kaio) {
+        for fd in main.descriptors().into_iter().chain(in_fallback) {
             // SAFETY: the descriptor is the child's copy. Its owner has just been leaked, so nobody
             // uses it or closes it again.
             unsafe { libc::close(fd) };
@@ -373,7 +275,6 @@ impl Drop for Backends {
             // their table leaks.
             unsafe {
                 ManuallyDrop::drop(&mut self.fallback);
-                ManuallyDrop::drop(&mut self.kaio);
                 ManuallyDrop::drop(&mut self.main);
             }
         }

@@ -65,6 +65,7 @@ impl<T: Default> Table<T> {
                 // An abandoned operation need not be cancelled if that would not end it sooner.
                 let is_storage = || flight.operation.file.as_ref().is_some_and(File::is_storage);
                 if flight.abandoned
+                    && !flight.use_fallback
                     && !self.closed
                     && !backends.main.ends_by_cancel(&flight.operation.raw, is_storage())
                 {
@@ -72,7 +73,6 @@ impl<T: Default> Table<T> {
                 }
                 let mixed = !flight.progress.is_single();
                 let use_fallback = flight.use_fallback;
-                let by_kaio = flight.by_kaio;
                 for number in flight.progress.in_flight_numbers() {
                     let token = Token::new(key, number);
                     let fallback = backends.fallback.as_mut().filter(|_| use_fallback);
@@ -80,9 +80,6 @@ impl<T: Default> Table<T> {
                     // main backend.
                     if fallback.is_none() || mixed {
                         backends.main.cancel(token);
-                    }
-                    if let Some(kaio) = backends.kaio.as_mut().filter(|_| by_kaio) {
-                        kaio.cancel(token);
                     }
                     if let Some(fallback) = fallback {
                         fallback.cancel(token);
@@ -110,7 +107,7 @@ impl<T: Default> Table<T> {
             && !backends.ended
             && backends.submit().is_ok()
             && self.process_events(backends)
-            && backends.has_resubmitted()
+            && backends.has_unsubmitted_cancels()
         {}
         Ok(self.unfinished())
     }
@@ -194,12 +191,6 @@ impl<T: Default> Table<T> {
         backends.ring_fd = None;
         backends.main_in_flight = 0;
         self.process_events(backends);
-        while backends.kaio_in_flight > 0
-            && Instant::now() < until
-            && backends.enter_kaio(1, Some(until)).is_ok()
-        {
-            self.process_events(backends);
-        }
         while backends.fallback_in_flight() > 0
             && Instant::now() < until
             && backends.enter_fallback(1, Some(until)).is_ok()
@@ -211,9 +202,8 @@ impl<T: Default> Table<T> {
         }
         for key in self.slots.keys().collect::<Vec<_>>() {
             let threads_have_it = backends.fallback_in_flight() > 0;
-            let kaio_has_it = backends.kaio_in_flight > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            let is_theirs = flight.use_fallback && threads_have_it || flight.by_kaio && kaio_has_it;
+            let is_theirs = flight.use_fallback && threads_have_it;
             if !matches!(state, State::New | State::Done) && !is_theirs {
                 // It is unknown whether a close took place: closing the number again might close
                 // another file.
@@ -251,8 +241,8 @@ impl<T: Default> Table<T> {
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
         self.is_shut_down = left == 0 && !self.has_leaked;
         // Destroying a KAIO context waits for its requests without a bound.
-        backends.is_shut_down = self.is_shut_down
-            || backends.explanation.backend != BackendKind::Kaio && backends.kaio_in_flight == 0;
+        backends.is_shut_down =
+            self.is_shut_down || backends.explanation.backend != BackendKind::Kaio;
         if self.is_shut_down {
             for key in self.slots.keys().collect::<Vec<_>>() {
                 match self.slots.state(key) {

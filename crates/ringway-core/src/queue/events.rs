@@ -9,10 +9,10 @@ use crate::error::ErrorDetail;
 use crate::file::File;
 #[cfg(ringway_linux)]
 use crate::file::FileKind;
-use crate::op::Transfer;
+use crate::op::{Raw, Transfer};
 use crate::slots::{Key, State};
 use crate::split::Attempt;
-use crate::sys::libc;
+use crate::sys::{OwnedFd, libc};
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
@@ -35,6 +35,15 @@ fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
 #[cfg(not(ringway_linux))]
 fn is_nvme_generic(_: &File, _: bool) -> bool {
     false
+}
+
+/// The file of an operation that has completed. Returns its descriptor if nobody else has it.
+#[inline]
+fn release(file: File, raw: &Raw) -> Option<OwnedFd> {
+    if raw.is_transfer() {
+        file.note_completed(raw.is_write());
+    }
+    file.into_last_fd()
 }
 
 impl<T: Default> Table<T> {
@@ -67,7 +76,9 @@ impl<T: Default> Table<T> {
                 flight.result = result;
                 // A completion does not keep the file open: after its last operation it may be
                 // closed.
-                if let Some(fd) = flight.operation.file.take().and_then(File::into_last_fd) {
+                if let Some(file) = flight.operation.file.take()
+                    && let Some(fd) = release(file, &flight.operation.raw)
+                {
                     self.fds_to_close.push(fd);
                 }
                 self.active -= 1;
@@ -79,12 +90,6 @@ impl<T: Default> Table<T> {
                 return;
             }
             flight.leave_fast_path(true);
-        }
-        if flight.was_asked(event.token.piece())
-            && event.kind.is_completion()
-            && self.note_nowait_result(key, event, backends)
-        {
-            return;
         }
         let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
@@ -118,7 +123,7 @@ impl<T: Default> Table<T> {
             }
             EventKind::TimerExpired => {
                 self.cancel_for(key, CancelCause::TimedOut, backends);
-                backends.note_resubmission();
+                backends.note_cancel();
                 return;
             }
             EventKind::CancelMissed => {
@@ -126,7 +131,6 @@ impl<T: Default> Table<T> {
                 // a device has.
                 if flight.cancel_cause != CancelCause::None
                     && !flight.use_fallback
-                    && !flight.by_kaio
                     && flight.progress.in_flight_piece(event.token.piece()).is_some()
                     && !ends_by_itself(&flight.operation)
                 {
@@ -138,7 +142,7 @@ impl<T: Default> Table<T> {
                         }
                     }
                     flight.retries = flight.retries.saturating_add(1);
-                    backends.note_resubmission();
+                    backends.note_cancel();
                 }
                 return;
             }
@@ -148,10 +152,14 @@ impl<T: Default> Table<T> {
             // retry.
             let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
             flight.progress.complete(0, 0);
-            if errno != 0 && flight.should_retry(errno) {
+            let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
+            if errno != 0 && flight.should_retry(errno, by_thread) {
                 return self.retry(key, Attempt { done: 0, gained: 0, errno });
             }
-            if self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno) {
+            let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+            if is_ring && flight.may_be_denied_by_ring(errno)
+                || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
+            {
                 flight.use_fallback = true;
                 self.to_threads += 1;
                 return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
@@ -180,7 +188,7 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let total = flight.progress.total();
         if attempt.errno == 0 {
-            // With `RWF_NOWAIT` a transfer may be shorter than without.
+            // What was submitted without some of its buffers is no short transfer.
             let exact = std::mem::take(&mut flight.progress.was_cut_short)
                 && flight.cancel_cause == CancelCause::None
                 || flight.operation.exact;
@@ -200,14 +208,21 @@ impl<T: Default> Table<T> {
             self.continued += 1;
             return self.retry(key, attempt);
         }
-        if flight.should_retry(attempt.errno) {
+        let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
+        if flight.should_retry(attempt.errno, by_thread) {
             return self.retry(key, attempt);
+        }
+        if flight.is_refused_beyond_end(attempt) {
+            return self.finish(key, i64::try_from(attempt.done).unwrap_or(i64::MAX));
         }
         if flight.was_not_a_socket(attempt.errno) && flight.cancel_cause == CancelCause::None {
             flight.forget_socket();
             return self.retry(key, attempt);
         }
-        if self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno) {
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        if is_ring && flight.may_be_denied_by_ring(attempt.errno)
+            || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
+        {
             flight.use_fallback = true;
             self.to_threads += 1;
             return self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
@@ -281,7 +296,7 @@ impl<T: Default> Table<T> {
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
         flight.result = flight.final_result(result);
-        self.fds_to_close.extend(flight.take_unclosed_fd());
+        self.fds_to_close.extend(flight.take_unclosed_fd(result));
         let complete = flight.succeeded();
         let next = flight.next.take();
         let drain = flight.operation.drain;
@@ -294,7 +309,8 @@ impl<T: Default> Table<T> {
         let counted_resubmittable = std::mem::take(&mut flight.counted_resubmittable);
         let abandoned = flight.abandoned;
         // A completion does not keep the file open: after its last operation it may be closed.
-        self.fds_to_close.extend(flight.operation.file.take().and_then(File::into_last_fd));
+        let file = flight.operation.file.take();
+        self.fds_to_close.extend(file.and_then(|file| release(file, &flight.operation.raw)));
         let from = self.slots.state(key).unwrap_or(State::Free);
         self.slots.set_state(key, from, State::Done);
         let broken = match next {

@@ -2,10 +2,10 @@
 //! except to close a descriptor that nobody else knows.
 
 use super::events::MAX_RETRIES;
-use super::routing::Route;
 use super::{Completion, OpId, Orphan};
+use crate::device::{AlignmentSource, Placement};
 use crate::error::{Error, ErrorDetail};
-use crate::file::File;
+use crate::file::{File, FileKind, Traits};
 use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
 use crate::slots::Key;
 use crate::split::{Attempt, Piece, Progress};
@@ -37,13 +37,6 @@ pub(super) struct InFlight<T = ()> {
     pub(super) cancel_cause: CancelCause,
     /// Runs on the fallback pool, since the main backend does not support it.
     pub(super) use_fallback: bool,
-    /// How it is submitted.
-    pub(super) route: Route,
-    /// KAIO has, or had, a piece of it.
-    pub(super) by_kaio: bool,
-    /// The pieces in flight that were submitted with `RWF_NOWAIT`: a bit for each, at its number
-    /// modulo 32, which no two pieces in flight have in common.
-    asked: u32,
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
@@ -82,9 +75,6 @@ impl<T: Default> Default for InFlight<T> {
             fast_path: false,
             cancel_cause: CancelCause::None,
             use_fallback: false,
-            route: Route::Undecided,
-            by_kaio: false,
-            asked: 0,
             abandoned: false,
             owns_descriptor: false,
             retries: 0,
@@ -112,9 +102,6 @@ impl<T: Default> InFlight<T> {
         self.counted_resubmittable = false;
         self.cancel_cause = CancelCause::None;
         self.use_fallback = false;
-        self.route = Route::Undecided;
-        self.by_kaio = false;
-        self.asked = 0;
         self.abandoned = false;
         self.owns_descriptor = false;
         self.retries = 0;
@@ -144,20 +131,7 @@ impl<T: Default> InFlight<T> {
     /// True if this result completes an operation on the fast path.
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
-        result >= 0
-            && (result as u64 == self.progress.total() || !self.operation.exact && self.asked == 0)
-    }
-
-    /// Records whether a piece is submitted with `RWF_NOWAIT`.
-    #[inline]
-    pub(super) fn set_asked(&mut self, piece: u8, asked: bool) {
-        let bit = 1 << (piece % 32);
-        self.asked = if asked { self.asked | bit } else { self.asked & !bit };
-    }
-
-    /// Whether a piece was submitted with `RWF_NOWAIT`.
-    pub(super) fn was_asked(&self, piece: u8) -> bool {
-        self.asked >> (piece % 32) & 1 != 0
+        result >= 0 && (result as u64 == self.progress.total() || !self.operation.exact)
     }
 
     /// The operation, or the part of it, that one piece covers.
@@ -167,21 +141,25 @@ impl<T: Default> InFlight<T> {
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported.
-    pub(super) fn should_retry(&self, errno: i32) -> bool {
+    /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported; but not EAGAIN that a
+    /// file system answers to a blocking call, which `by_thread` says was made.
+    pub(super) fn should_retry(&self, errno: i32, by_thread: bool) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;
         }
         match errno {
-            libc::EINTR if matches!(self.operation.raw, Raw::Close(_)) => false,
+            // The descriptor is closed, whatever the file system has answered.
+            libc::EINTR | libc::EAGAIN if matches!(self.operation.raw, Raw::Close(_)) => false,
+            libc::ECANCELED if by_thread && matches!(self.operation.raw, Raw::Close(_)) => false,
             // The threads return it when too many opens wait, and the system call when O_NONBLOCK
             // meets a lease.
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
-            // A multipath namespace has no path. It may never get one.
-            libc::EAGAIN if matches!(self.operation.raw, Raw::Fsync(_)) && self.use_fallback => {
-                self.retries <= MAX_RETRIES
+            // (A multipath namespace may have no path. It may never get one.)
+            // (The kernel's queues make a sync like a thread does.)
+            libc::EAGAIN if by_thread || self.operation.raw.is_sync() => {
+                self.is_stream() || self.is_well_known() && self.retries <= MAX_RETRIES
             }
             libc::EAGAIN => true,
             // The kernel also fails with it if the thread that submitted the operation has ended
@@ -196,17 +174,54 @@ impl<T: Default> InFlight<T> {
         }
     }
 
+    /// Whether the file is a pipe, a socket or a terminal, which the threads poll for.
+    fn is_stream(&self) -> bool {
+        let kind = match (&self.operation.file, self.operation.raw.fd()) {
+            (Some(file), _) => file.traits().kind,
+            (None, Some(fd)) => Traits::of(fd).kind,
+            (None, None) => return false,
+        };
+        matches!(kind, FileKind::Stream | FileKind::Device)
+    }
+
+    /// Whether the file is one of which a queue of the kernel makes the transfers. Such a file
+    /// answers EAGAIN only if its device is in trouble. (On systems other than Linux nothing is
+    /// known of a file system; there its EAGAIN is retried as often.)
+    fn is_well_known(&self) -> bool {
+        if cfg!(not(ringway_linux)) {
+            return true;
+        }
+        let file = self.operation.file.as_ref();
+        file.is_none_or(|file| file.placement().has(Placement::RING))
+    }
+
     /// True if a read has reached the end of the file: it read nothing, or it is a direct read that
-    /// stopped within a block, so that its rest would not be aligned.
+    /// stopped within a block, so that its rest would not be aligned. (Where the block is not
+    /// known, the rest is read: a file system may stop anywhere.)
     pub(super) fn is_end_of_file(&self, attempt: Attempt) -> bool {
         if self.operation.raw.is_write() {
             return false;
         }
-        let stopped_between_blocks = |file: &File| {
-            file.is_direct()
-                && !attempt.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+        let stopped_within_a_block = |file: &File| {
+            let is_known = || file.direct_io().source != AlignmentSource::Assumed;
+            file.placement().has(Placement::ALIGNED) && is_known() && is_within_block(file, attempt)
         };
-        attempt.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_between_blocks)
+        attempt.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_within_a_block)
+    }
+
+    /// Whether the rest of a direct read was refused because it is not aligned, and there is none:
+    /// what was read reaches the size of the file.
+    pub(super) fn is_refused_beyond_end(&self, attempt: Attempt) -> bool {
+        let Some(file) = self.operation.file.as_ref().filter(|_| !self.operation.raw.is_write())
+        else {
+            return false;
+        };
+        let end = self.operation.raw.offset().and_then(|at| at.checked_add(attempt.done));
+        attempt.errno == libc::EINVAL
+            && attempt.done > 0
+            && file.is_direct()
+            && is_within_block(file, attempt)
+            && end.zip(file.size()).is_some_and(|(end, size)| end >= size)
     }
 
     /// The result that the owner gets for the kernel's result.
@@ -215,8 +230,12 @@ impl<T: Default> InFlight<T> {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
-        let stopped = matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
-        let was_stopped = stopped || errno == libc::EFAULT || self.was_not_a_socket(errno);
+        // (Whatever else a close returns, it was made.)
+        let is_close = matches!(self.operation.raw, Raw::Close(_));
+        let stopped =
+            errno == libc::ECANCELED || !is_close && matches!(errno, libc::EINTR | libc::EAGAIN);
+        let was_stopped =
+            stopped || !is_close && (errno == libc::EFAULT || self.was_not_a_socket(errno));
         match (&self.operation.raw, self.cancel_cause) {
             // A timeout that expires has succeeded.
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
@@ -234,14 +253,15 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// The descriptor of a close that was cancelled or timed out before it started: it is still
-    /// open, and nobody else knows it.
-    pub(super) fn take_unclosed_fd(&mut self) -> Option<OwnedFd> {
+    /// The descriptor of a close that was stopped before it started, with the kernel's result: it
+    /// is still open, and nobody else knows it.
+    pub(super) fn take_unclosed_fd(&mut self, result: i64) -> Option<OwnedFd> {
         let Raw::Close(close) = self.operation.raw else { return None };
+        // (Without a cancel or a time limit, a server has answered that.)
+        let may_have_stopped = self.cancel_cause != CancelCause::None || self.deadline.is_some();
         let is_open = std::mem::take(&mut self.owns_descriptor)
-            && [libc::ECANCELED, libc::ETIMEDOUT]
-                .map(|errno| -i64::from(errno))
-                .contains(&self.result);
+            && may_have_stopped
+            && result == -i64::from(libc::ECANCELED);
         // SAFETY: `take_descriptor` took the descriptor from its only owner, and the kernel has not
         // closed it.
         is_open.then(|| unsafe { sys::owned(close.fd) })
@@ -268,6 +288,11 @@ impl<T: Default> InFlight<T> {
             && may_wait
             && !self.use_fallback
             && self.cancel_cause == CancelCause::None
+    }
+
+    /// A ring may have filters of its own, which deny operations that the system call may make.
+    pub(super) fn may_be_denied_by_ring(&self, errno: i32) -> bool {
+        errno == libc::EACCES && !self.use_fallback && self.cancel_cause == CancelCause::None
     }
 
     /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not
@@ -302,19 +327,27 @@ impl<T: Default> InFlight<T> {
         Orphan { completion: self.complete(key), attachment: std::mem::take(&mut self.attachment) }
     }
 
+    /// The error with which the operation ended, if it has ended with one.
+    #[inline]
+    pub(super) fn error(&self) -> Option<Error> {
+        if self.result >= 0 {
+            return None;
+        }
+        let errno = i32::try_from(-self.result).unwrap_or(libc::EIO);
+        Some(Error::new(errno, self.operation.opcode()).with_detail(self.detail))
+    }
+
     #[inline]
     pub(super) fn complete(&mut self, key: Key) -> Completion {
         op::commit_spare(&mut self.operation, self.result);
         let opcode = self.operation.opcode();
         let opened = if opcode == Opcode::Open { Open::opened(self.result) } else { None };
-        let result = match u64::try_from(self.result) {
-            Ok(_) if opcode == Opcode::Open => Ok(0),
-            Ok(done) => Ok(done),
-            Err(_) => {
-                let errno = i32::try_from(-self.result).unwrap_or(libc::EIO);
-                Err(Error::new(errno, opcode).with_detail(self.detail.take()))
-            }
+        let result = match self.error() {
+            Some(error) => Err(error),
+            None if opcode == Opcode::Open => Ok(0),
+            None => Ok(self.result.unsigned_abs()),
         };
+        self.detail = None;
         Completion {
             id: OpId(key),
             user_data: self.operation.user_data,
@@ -346,10 +379,17 @@ fn split(operation: &Operation) -> Progress {
     }
 }
 
-/// The longest piece of a read; for a direct read, the device's largest request.
+/// Whether a direct transfer stopped within a block.
+fn is_within_block(file: &File, attempt: Attempt) -> bool {
+    !attempt.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+}
+
+/// The longest piece of a read; for a direct read, the device's largest request, unless the file
+/// system is not known to read the pieces as it reads the whole.
 #[cold]
 fn piece_limit(file: Option<&File>) -> u64 {
-    let Some(file) = file.filter(|file| file.is_direct()) else { return MAX_PIECE };
+    let is_split = |file: &&File| file.is_direct() && file.placement().has(Placement::RING);
+    let Some(file) = file.filter(is_split) else { return MAX_PIECE };
     let align = u64::from(file.direct_io().offset_align.max(1));
     let largest = u64::from(file.largest_request().unwrap_or(0));
     match largest - largest % align {

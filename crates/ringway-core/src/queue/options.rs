@@ -1,10 +1,10 @@
 //! The options of a queue, and how they choose a backend.
 
-use super::routing::Routing;
 use super::{Backends, Queue, Table, build_parts};
 use crate::backend::Backend;
 #[cfg(feature = "testing")]
 use crate::backend::faulty::{FaultPlan, Faulty};
+#[cfg(ringway_linux)]
 use crate::backend::kaio::Kaio;
 #[cfg(feature = "testing")]
 use crate::backend::null::Null;
@@ -319,10 +319,15 @@ impl Options {
         self
     }
 
-    /// Limits the io-wq workers, the kernel threads for operations that would block: for files, and
-    /// for everything else (5.15). 0 keeps the kernel's own limit. Workers that hang in a file
-    /// system do not count: the limit for files is raised for them, up to 1024. Other backends have
-    /// no such workers, and keep to any limit.
+    /// Limits the io-wq workers, the kernel threads for operations that would block (5.15): those
+    /// that the kernel hands over itself on files, and all others. Each thread that submits has
+    /// its own workers, for all of its rings. The others include buffered transfers that are
+    /// durable or of 64 KiB and more, and transfers whose submission may wait, which ringway hands
+    /// over on purpose. 0 keeps the kernel's own
+    /// limit of the former, and means 24 of the others; if only `files` is set, it is also the
+    /// limit of the others, so that no more workers than that are busy with files. Workers that
+    /// hang in a file system do not count: the limits are raised for them, up to 1024. Other
+    /// backends have no such workers, and keep to any limit.
     pub fn io_wq_workers(mut self, files: u32, rest: u32) -> Self {
         self.io_wq_workers = Some([files, rest]);
         self
@@ -364,6 +369,15 @@ impl Options {
     pub fn strict(mut self, yes: bool) -> Self {
         self.strict = yes;
         self
+    }
+
+    /// Whether faults are injected.
+    #[inline]
+    pub(super) fn injects_faults(&self) -> bool {
+        #[cfg(feature = "testing")]
+        return self.faults.is_some();
+        #[cfg(not(feature = "testing"))]
+        false
     }
 
     /// Injects faults, to test programs that must handle them. With the feature `testing`.
@@ -415,13 +429,19 @@ impl Options {
         Ok(build_parts(built, self, MAX_SLOTS))
     }
 
+    /// The backend that the program or `RINGWAY_BACKEND` forces. Errors: as for
+    /// [`build`](Self::build).
+    pub fn forced_backend(&self) -> Result<Option<BackendKind>, BuildError> {
+        match self.backend {
+            Some(backend) => Ok(Some(backend)),
+            None => backend_of_environment(),
+        }
+    }
+
     /// Builds the best available backend.
     fn choose_backend(&self) -> Result<ChosenBackend, BuildError> {
         self.check()?;
-        let forced = match self.backend {
-            Some(backend) => Some(backend),
-            None => backend_of_environment()?,
-        };
+        let forced = self.forced_backend()?;
         let candidates = match &forced {
             Some(kind) => std::slice::from_ref(kind),
             None => &BackendKind::ALL[..],
@@ -447,12 +467,6 @@ impl Options {
                     return Ok(ChosenBackend {
                         backend: built.backend,
                         ring_fd: built.ring_fd,
-                        routing: self.routing(
-                            *kind,
-                            &explanation.available,
-                            forced.is_some(),
-                            built.punts_cached,
-                        ),
                         explanation,
                     });
                 }
@@ -508,39 +522,6 @@ impl Options {
     #[cfg(ringway_linux)]
     fn kaio_requests(&self) -> u32 {
         self.in_flight.min(self.entries.saturating_mul(4))
-    }
-
-    /// A KAIO backend next to another that watches this eventfd.
-    #[cfg(ringway_linux)]
-    pub(super) fn build_kaio_signalling(&self, eventfd: RawFd) -> Result<Kaio, i32> {
-        let mut kaio = Kaio::signalling(self.kaio_requests(), eventfd)?;
-        real_read(&mut kaio)?;
-        Ok(kaio)
-    }
-
-    #[cfg(not(ringway_linux))]
-    pub(super) fn build_kaio_signalling(&self, _eventfd: RawFd) -> Result<Kaio, i32> {
-        Err(libc::ENOSYS)
-    }
-
-    /// Whether direct transfers are submitted with `RWF_NOWAIT`, and punted reads go to KAIO.
-    fn routing(
-        &self,
-        kind: BackendKind,
-        available: &[Feature],
-        forced: bool,
-        punts_cached: bool,
-    ) -> Routing {
-        // A ring that polls for completions cannot wait for those of KAIO too. With SQPOLL, the
-        // kernel's thread submits, and a refusal may come long after.
-        let is_asked = |feature: &Feature| matches!(feature, Feature::IoPoll | Feature::SqPoll);
-        let knows_nowait = kind == BackendKind::Uring && !available.iter().any(is_asked);
-        #[cfg(feature = "testing")]
-        let (knows_nowait, punts_cached) = match &self.faults {
-            Some(plan) => (plan.has_punts(), false),
-            None => (knows_nowait, punts_cached),
-        };
-        Routing::new(knows_nowait, !forced, punts_cached)
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -708,7 +689,6 @@ impl Options {
 pub(super) struct ChosenBackend {
     pub(super) backend: Box<dyn Backend>,
     pub(super) ring_fd: Option<RawFd>,
-    pub(super) routing: Routing,
     pub(super) explanation: Explanation,
 }
 
@@ -717,8 +697,6 @@ struct BuiltBackend {
     ring_fd: Option<RawFd>,
     available: Vec<Feature>,
     refusals: Vec<Refusal>,
-    /// It punts direct reads of pages that are in the page cache.
-    punts_cached: bool,
 }
 
 /// A ring, and why it does not poll for completions, if that was requested.
@@ -736,7 +714,6 @@ impl<R: Entries> BuiltRing<R> {
             available: uring.available().to_vec(),
             refusals: refused.into_iter().chain(uring.refusals().iter().cloned()).collect(),
             ring_fd: Some(uring.ring_fd()),
-            punts_cached: uring.punts_cached_reads(),
             backend: Box::new(uring),
         }
     }
@@ -744,13 +721,7 @@ impl<R: Entries> BuiltRing<R> {
 
 impl BuiltBackend {
     fn new(backend: Box<dyn Backend>) -> Self {
-        Self {
-            backend,
-            ring_fd: None,
-            available: Vec::new(),
-            refusals: Vec::new(),
-            punts_cached: false,
-        }
+        Self { backend, ring_fd: None, available: Vec::new(), refusals: Vec::new() }
     }
 }
 

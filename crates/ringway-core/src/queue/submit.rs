@@ -1,26 +1,24 @@
 //! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
 //! pool.
 
-use super::backends::{Resubmitted, WARY_ENTERS};
 use super::fixed::Fixed;
 use super::in_flight::{CancelCause, InFlight};
-use super::routing::{Route, is_buffered, is_direct};
+use super::options::Options;
 use super::{BackendKind, Backends, Explanation, Table};
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
-use crate::file::{File, FileKind, Traits};
+use crate::device::Placement;
+use crate::file::{File, FileKind, Traits, placement_of};
 use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 #[cfg(ringway_linux)]
 use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
 use crate::refusal::Feature;
 use crate::slots::{Key, State, Token};
+use crate::submit_waits::Access;
 use crate::sys::{self, libc};
 use std::time::{Duration, Instant};
 
 /// The traits of a file that was not checked.
 const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
-
-/// The smallest block of direct I/O.
-const MIN_BLOCK: i64 = 512;
 
 /// Which files are checked before a job on them is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +65,30 @@ impl TraitLookup {
     }
 }
 
+/// Whether the threads make a transfer, since the backend is not known to make it as the system
+/// call would; or a sync that may wait for a server, since KAIO's are done by the kernel's general
+/// workqueue, where a thousand that hung held up a sync on another file system too.
+#[inline]
+fn is_for_threads(backend: BackendKind, file: Option<&File>, raw: &Raw, socket: bool) -> bool {
+    let needed = match backend {
+        BackendKind::Uring if raw.is_transfer() => Placement::RING,
+        BackendKind::Kaio if raw.is_transfer() => Placement::KAIO,
+        BackendKind::Kaio if raw.is_sync() => Placement::LOCAL,
+        _ => return false,
+    };
+    let placement = match (file, raw.fd()) {
+        _ if socket => return false,
+        (Some(file), _) => file.placement(),
+        (None, Some(fd)) => placement_of(fd, Traits::of(fd)),
+        (None, None) => return false,
+    };
+    !placement.has(needed)
+}
+
 /// Makes the job for one piece.
 #[inline]
 fn job<T>(
-    trait_lookup: TraitLookup,
+    (trait_lookup, backend): (TraitLookup, BackendKind),
     fixed: &Fixed,
     key: Key,
     flight: &InFlight<T>,
@@ -80,6 +98,11 @@ fn job<T>(
     let file = flight.operation.file.as_ref();
     let socket = flight.operation.socket;
     let traits = trait_lookup.traits(file, &raw, socket);
+    if is_for_threads(backend, file, &raw, socket) {
+        let direct = file.map_or(traits.direct, File::is_direct);
+        let job = Job::new(Token::new(key, piece), raw, FileKind::Storage, direct);
+        return Job { for_threads: true, deadline: flight.deadline, ..job };
+    }
     let (fixed_file, fixed_buffer) = fixed.find(file, &raw);
     Job {
         fixed_file,
@@ -87,6 +110,61 @@ fn job<T>(
         socket,
         deadline: flight.deadline,
         ..Job::new(Token::new(key, piece), raw, traits.kind, traits.direct)
+    }
+}
+
+/// Whether the kernel may keep the thread that submits an operation waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SubmissionWaits {
+    No,
+    Perhaps,
+    /// Perhaps, and so may later ones, unless a thread has the list of the file's extents read.
+    ForExtents,
+}
+
+impl SubmissionWaits {
+    /// Not where faults are injected: they would not reach what other threads submit.
+    #[inline]
+    fn of(backend: BackendKind, options: &Options, operation: &Operation) -> Self {
+        if options.injects_faults() {
+            return Self::No;
+        }
+        let Some(file) = operation.file.as_ref().filter(|_| operation.raw.is_transfer()) else {
+            return Self::No;
+        };
+        if operation.by_worker {
+            return Self::Perhaps;
+        }
+        let access = match operation.raw.is_write() {
+            false => Access::Read,
+            true if file.is_direct() => Access::DirectWrite,
+            true => Access::BufferedWrite,
+        };
+        if !file.submission_may_wait(access) {
+            Self::No
+        } else if file.has_extents_to_read() && backend != BackendKind::Threads {
+            Self::ForExtents
+        } else {
+            Self::Perhaps
+        }
+    }
+
+    /// The job, for the thread that may wait. The first of several reads the extents.
+    #[inline]
+    fn place(self, job: Job) -> Job {
+        match self {
+            Self::No => job,
+            Self::ForExtents if job.token.piece() == 0 => Job {
+                file: FileKind::Storage,
+                for_threads: true,
+                reads_extents: true,
+                may_wait: true,
+                fixed_file: None,
+                fixed_buffer: None,
+                ..job
+            },
+            Self::Perhaps | Self::ForExtents => Job { may_wait: true, ..job },
+        }
     }
 }
 
@@ -100,23 +178,19 @@ impl<T: Default> Table<T> {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
-            if flight.fast_path && backends.routing.is_on() {
-                if flight.route == Route::Undecided {
-                    flight.route = backends.routing.route(&flight.operation);
-                }
-                if matches!(flight.route, Route::Check | Route::Kaio) {
-                    flight.leave_fast_path(false);
-                }
-            }
             let pushed = if flight.fast_path {
-                let mut job =
-                    job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+                let job = job(
+                    (self.trait_lookup, self.backend),
+                    &backends.fixed,
+                    key,
+                    flight,
+                    flight.operation.raw,
+                    0,
+                );
+                let job = SubmissionWaits::of(self.backend, &backends.options, &flight.operation)
+                    .place(job);
                 let whole = !self.passthrough || is_one_command(&flight.operation, &job);
                 if whole && backends.main.supports(&job) {
-                    if flight.route == Route::Nowait {
-                        job.nowait = true;
-                        flight.set_asked(0, true);
-                    }
                     // SAFETY: the operation owns what the job points at, or its maker promised to
                     // keep it valid. It stays in its slot until the job has completed; if the queue
                     // goes first, slots are leaked, not freed.
@@ -163,20 +237,9 @@ impl<T: Default> Table<T> {
         {
             self.resubmittable += 1;
         }
-        if let Some(flight) = self.slots.get_mut(key)
-            && flight.route == Route::Undecided
-            && backends.routing.is_on()
-        {
-            flight.route = backends.routing.route(&flight.operation);
-        }
-        // A write that is submitted again may be what another operation waits for.
-        if let Some(flight) = self.slots.get_mut(key)
-            && flight.route == Route::Check
-            && flight.operation.raw.is_write()
-            && !std::mem::replace(&mut flight.counted_resubmittable, true)
-        {
-            self.resubmittable += 1;
-        }
+        let waits = self.slots.get(key).map_or(SubmissionWaits::No, |flight| {
+            SubmissionWaits::of(self.backend, &backends.options, &flight.operation)
+        });
         loop {
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             let Some(piece) = flight.progress.next_piece() else { break };
@@ -185,7 +248,15 @@ impl<T: Default> Table<T> {
             }
             let Some(flight) = self.slots.get(key) else { return Ok(()) };
             let raw = flight.piece(piece);
-            let mut job = job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number);
+            let job = job(
+                (self.trait_lookup, self.backend),
+                &backends.fixed,
+                key,
+                flight,
+                raw,
+                piece.number,
+            );
+            let mut job = waits.place(job);
             let use_fallback = flight.use_fallback || !backends.main.supports(&job);
             let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
             #[cfg(ringway_linux)]
@@ -210,15 +281,6 @@ impl<T: Default> Table<T> {
             }
             // (The rest of a buffer is submitted without the buffers after it.)
             flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
-            flight.set_asked(piece.number, false);
-            if !use_fallback && flight.route == Route::Kaio && backends.push_to_kaio(&job) {
-                flight.by_kaio = true;
-                continue;
-            }
-            // (That is also what KAIO does not take, since it is full or refused.)
-            job.nowait =
-                !use_fallback && matches!(flight.route, Route::Nowait | Route::Check | Route::Kaio);
-            flight.set_asked(piece.number, job.nowait);
             let pushed = if use_fallback {
                 let ring = self.backend == BackendKind::Uring;
                 if let (Some(at), Some(fallback), 0) =
@@ -250,61 +312,6 @@ impl<T: Default> Table<T> {
         Ok(())
     }
 
-    /// A piece that was submitted with `RWF_NOWAIT` has completed. If the kernel would have punted
-    /// it, submits it again and returns true: it is still in flight.
-    #[cold]
-    pub(super) fn note_nowait_result(
-        &mut self,
-        key: Key,
-        event: Event,
-        backends: &mut Backends,
-    ) -> bool {
-        let number = event.token.piece();
-        let Some(flight) = self.slots.get_mut(key) else { return false };
-        let Some(piece) = flight.progress.in_flight_piece(number) else { return false };
-        flight.set_asked(number, false);
-        let refused = |errno: i32| event.kind == EventKind::Result(-i64::from(errno));
-        let is_supported = !refused(libc::EOPNOTSUPP);
-        let short = match event.kind {
-            EventKind::Result(done) => (0..piece.len as i64).contains(&done).then_some(done),
-            _ => None,
-        };
-        // The descriptor may be that of a buffered file by now. Such a transfer stops where pages
-        // are not cached, and before kernel 5.11 it then returned 0 at times.
-        let is_buffered = short.is_some() && is_buffered(&flight.operation);
-        let is_refused = refused(libc::EAGAIN) || !is_supported || is_buffered && short == Some(0);
-        if flight.cancel_cause == CancelCause::None && is_refused {
-            let route = backends.routing.note_punted(&flight.operation, flight.route, is_supported);
-            if std::mem::replace(&mut flight.route, route) == Route::Nowait {
-                backends.wary = WARY_ENTERS;
-            }
-            let raw = flight.piece(piece);
-            let job = job(self.trait_lookup, &backends.fixed, key, flight, raw, number);
-            match backends.resubmit(&job, route) {
-                Resubmitted::Main => {}
-                Resubmitted::Kaio => flight.by_kaio = true,
-                Resubmitted::Fallback => {
-                    self.to_threads +=
-                        u64::from(!std::mem::replace(&mut flight.use_fallback, true));
-                }
-            }
-            return true;
-        }
-        if flight.route == Route::Check {
-            flight.route = Route::Plain;
-            match event.kind {
-                EventKind::Result(0..) => backends.routing.note_not_punted(&flight.operation.raw),
-                _ => backends.routing.note_check_failed(&flight.operation.raw),
-            }
-        }
-        // A direct transfer that stops within a block has reached the end of the file, and one on a
-        // pipe is what it is.
-        flight.progress.was_cut_short |= short.is_some_and(|done| {
-            done > 0 && (is_buffered || done % MIN_BLOCK == 0 && is_direct(&flight.operation))
-        });
-        false
-    }
-
     /// Submits a whole chain, linked. Returns false if its operations must be submitted one by one.
     fn submit_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
         let mut count = 0;
@@ -312,7 +319,14 @@ impl<T: Default> Table<T> {
         while let Some(key) = at {
             let Some(flight) = self.slots.get(key) else { return false };
             let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
-            let job = job(self.trait_lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+            let job = job(
+                (self.trait_lookup, self.backend),
+                &backends.fixed,
+                key,
+                flight,
+                flight.operation.raw,
+                0,
+            );
             let job = Job { link: flight.next.is_some(), ..job };
             let fits = waits
                 && flight.progress.is_single()
@@ -345,9 +359,18 @@ impl<T: Default> Table<T> {
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
             let raw = flight.piece(piece);
+            let waits = SubmissionWaits::of(self.backend, &backends.options, &flight.operation);
             let job = Job {
                 link: at.is_some(),
-                ..job(self.trait_lookup, &backends.fixed, key, flight, raw, piece.number)
+                may_wait: waits != SubmissionWaits::No,
+                ..job(
+                    (self.trait_lookup, self.backend),
+                    &backends.fixed,
+                    key,
+                    flight,
+                    raw,
+                    piece.number,
+                )
             };
             // SAFETY: as for a single job.
             let pushed = unsafe { backends.main.push(&job) };

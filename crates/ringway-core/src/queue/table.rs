@@ -8,7 +8,7 @@
 use super::in_flight::InFlight;
 use super::submit::TraitLookup;
 use super::{BackendKind, Backends, Completion, OpId};
-use crate::error::Reason;
+use crate::error::{Error, Reason};
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
 use crate::refusal::Feature;
@@ -253,6 +253,15 @@ impl<T: Default> Table<T> {
         self.slots.get(id.0).map(|flight| &*flight.operation)
     }
 
+    /// Makes another thread submit this transfer than the one that enters the kernel, which would
+    /// wait for the device if its queue is full: an io-wq worker, or a thread. For an operation
+    /// that was not started; nothing happens otherwise.
+    pub fn submit_by_worker(&mut self, id: OpId) {
+        if let Some((State::New, flight)) = self.slots.entry(id.0) {
+            flight.operation.by_worker = true;
+        }
+    }
+
     /// True if operations wait to be submitted, or for capacity in the backend.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -268,6 +277,14 @@ impl<T: Default> Table<T> {
                 return Some(OpId(key));
             }
         }
+    }
+
+    /// Whether an operation that is done has succeeded, or its error. `None` if it is not done.
+    pub fn result(&self, id: OpId) -> Option<Result<(), Error>> {
+        if self.slots.state(id.0)? != State::Done {
+            return None;
+        }
+        self.slots.get(id.0).map(|flight| flight.error().map_or(Ok(()), Err))
     }
 
     /// Takes the completion of an operation that is done.
@@ -350,8 +367,6 @@ impl<T: Default> Table<T> {
             continued: self.continued,
             to_threads: self.to_threads,
             late: self.late,
-            punted: 0,
-            routed: 0,
         }
     }
 }

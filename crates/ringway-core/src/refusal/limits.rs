@@ -59,7 +59,8 @@ impl fmt::Display for Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
-    /// `CAP_IPC_LOCK`: memory does not count against `RLIMIT_MEMLOCK`.
+    /// `CAP_IPC_LOCK`: memory does not count against `RLIMIT_MEMLOCK`, in the initial user
+    /// namespace only ([`Limits::may_lock_all_memory`]).
     IpcLock,
     /// `CAP_SYS_ADMIN`: overrides `kernel.io_uring_disabled=1`; allows SQPOLL before kernel 5.11.
     SysAdmin,
@@ -98,6 +99,9 @@ pub struct Limits {
     pub aio_nr: Option<u64>,
     /// The effective capabilities, as the bits of `CapEff`.
     pub capabilities: Option<u64>,
+    /// Whether the process is in the initial user namespace. In another one, as in a rootless
+    /// container, root's capabilities do not count for the machine's resources.
+    pub initial_user_namespace: Option<bool>,
     /// Seccomp: 0 off, 1 strict, 2 a filter.
     pub seccomp: Option<u32>,
     /// The number of stacked seccomp filters (kernel 5.9).
@@ -126,6 +130,9 @@ impl Limits {
             aio_max_nr: sysctl("fs/aio-max-nr"),
             aio_nr: sysctl("fs/aio-nr"),
             capabilities: field("CapEff").and_then(|bits| u64::from_str_radix(bits, 16).ok()),
+            initial_user_namespace: fs::read_link("/proc/self/ns/user")
+                .ok()
+                .map(|link| link.as_os_str() == INITIAL_USER_NAMESPACE),
             seccomp: field("Seccomp").and_then(|mode| mode.parse().ok()),
             seccomp_filters: field("Seccomp_filters").and_then(|count| count.parse().ok()),
             no_new_privs: field("NoNewPrivs").map(|flag| flag == "1"),
@@ -136,7 +143,15 @@ impl Limits {
     pub fn has(&self, capability: Capability) -> Option<bool> {
         self.capabilities.map(|bits| bits & capability.bit() != 0)
     }
+
+    /// Whether `RLIMIT_MEMLOCK` does not apply: with CAP_IPC_LOCK in the initial user namespace.
+    pub fn may_lock_all_memory(&self) -> bool {
+        self.has(Capability::IpcLock) == Some(true) && self.initial_user_namespace != Some(false)
+    }
 }
+
+/// The number is that of `PROC_USER_INIT_INO`, part of the kernel's interface.
+const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// A number below `/proc/sys`.
 fn sysctl<N: std::str::FromStr>(name: &str) -> Option<N> {
@@ -171,6 +186,18 @@ mod tests {
         assert!(limits.capabilities.is_some());
         assert!(limits.seccomp.is_some());
         assert_ne!(limits.nofile.soft, Some(0));
+    }
+
+    /// As root of a rootless container.
+    #[test]
+    fn a_capability_of_another_user_namespace_locks_no_memory() {
+        let root = |initial_user_namespace| Limits {
+            capabilities: Some(Capability::IpcLock.bit()),
+            initial_user_namespace,
+            ..Limits::of_this_process()
+        };
+        assert!(root(Some(true)).may_lock_all_memory() && root(None).may_lock_all_memory());
+        assert!(!root(Some(false)).may_lock_all_memory());
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) type Numbers = Arc<[AtomicIsize; 2]>;
 /// that guards it.
 #[derive(Debug)]
 pub(crate) struct LazyEventFd {
-    eventfd: Option<EventFd>,
+    eventfd: Option<Arc<EventFd>>,
     numbers: Numbers,
 }
 
@@ -47,20 +47,25 @@ impl LazyEventFd {
     /// The eventfd; `None` before it is made.
     #[inline]
     pub fn get(&self) -> Option<&EventFd> {
-        self.eventfd.as_ref()
+        self.eventfd.as_deref()
+    }
+
+    /// As [`get`](Self::get), for other owners.
+    pub fn share(&self) -> Option<Arc<EventFd>> {
+        self.eventfd.clone()
     }
 
     /// Errors: those of [`EventFd::new`].
     pub fn get_or_make(&mut self) -> io::Result<&EventFd> {
         let eventfd = match self.eventfd.take() {
             Some(eventfd) => eventfd,
-            None => EventFd::new()?,
+            None => Arc::new(EventFd::new()?),
         };
         self.publish(eventfd.descriptors());
         Ok(self.eventfd.insert(eventfd))
     }
 
-    /// Closes it.
+    /// Closes it, unless others share it.
     pub fn close(&mut self) {
         self.publish([-1; 2]);
         self.eventfd = None;

@@ -86,6 +86,14 @@ pub(crate) unsafe fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     }
 }
 
+/// Borrows from an owner.
+pub(crate) fn borrow(fd: &OwnedFd) -> BorrowedFd<'_> {
+    #[cfg(unix)]
+    return std::os::fd::AsFd::as_fd(fd);
+    #[cfg(windows)]
+    return std::os::windows::io::AsHandle::as_handle(fd);
+}
+
 /// The kernel's release, such as `6.1.0-18-amd64`.
 #[cfg(ringway_linux)]
 pub(crate) fn kernel_release() -> String {

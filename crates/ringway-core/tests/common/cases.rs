@@ -1204,6 +1204,12 @@ pub fn run(
     })
 }
 
+/// Whether the case injects faults.
+#[allow(dead_code, reason = "only the test on other file systems asks")]
+pub fn injects_faults(case: &Case) -> bool {
+    case.lines.iter().any(|(_, line)| line.contains("faults="))
+}
+
 /// Whether the case can run in a file system in memory.
 pub fn runs_in_memory(case: &Case) -> bool {
     ON_DISK.iter().all(|(name, _)| case.name != *name)

@@ -248,7 +248,9 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
         .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir])),
     };
     match made {
-        Ok(()) => Some(dir),
+        // A queue's threads have the working directory of the process's first thread, from where
+        // this thread's mounts are not seen.
+        Ok(()) => Some(std::path::absolute(dir).unwrap()),
         Err(error) => {
             skip(&format!("no file system on a loop device: {error}"));
             None

@@ -149,6 +149,7 @@ const CASES: &[Case] = cases! {
     EVERYWHERE_APART {
         process::fork,
         process::forked_child_drops,
+        process::fork_during_direct_reads,
         process::forked_children_keep_no_descriptors,
         waiting::signals_do_not_end_a_wait,
         waiting::signals_end_an_interruptible_wait,
@@ -210,6 +211,7 @@ const LINUX_ONLY: &[(&str, &str)] = &[
     ("paths::fallocate", "the modes of fallocate"),
     ("paths::link_of_an_unnamed_file", "O_TMPFILE"),
     ("process::without_openat2", "openat2"),
+    ("process::fork_during_direct_reads", "registered buffers"),
     ("process::fork_while_threads_start_and_end", "threads of its own"),
     ("large::direct_reads_over_the_largest_request", "facts about devices"),
     ("large::direct_writes_over_the_largest_request", "facts about devices"),

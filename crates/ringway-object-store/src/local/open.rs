@@ -58,6 +58,19 @@ async fn open_as(engine: &Engine, path: &Path, direct: bool) -> io::Result<(File
     }
 }
 
+/// Opens a file for blocking reads. Does not wait for the end of a FIFO; waits for another program
+/// to give up its lease on a file.
+pub(crate) fn open_std(path: &Path) -> io::Result<std::fs::File> {
+    match flags::std_options(flags::NONBLOCK).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => flags::std_options(0).open(path),
+        opened => {
+            let file = opened?;
+            flags::wait_for_data(&file, false)?;
+            Ok(file)
+        }
+    }
+}
+
 /// Makes a file of the standard library, for blocking reads without alignment.
 pub(crate) async fn into_std(file: File, path: &Path) -> Result<std::fs::File, Error> {
     let file = file.into_std().await.map_err(|error| Error::open(path, error))?;
@@ -76,8 +89,17 @@ pub(crate) async fn metadata(file: &File, path: &Path) -> Result<Metadata, Error
 #[cfg(unix)]
 mod flags {
     use rustix::fs::{OFlags, fcntl_setfl};
+    use std::fs::OpenOptions;
     use std::io;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    /// For reading. An open with `O_NONBLOCK` does not wait for a lease or the end of a FIFO.
+    pub(super) fn std_options(flags: i32) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags);
+        options
+    }
 
     pub(super) const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
@@ -95,9 +117,16 @@ mod flags {
 /// Windows has none: every read of a file waits for its data.
 #[cfg(windows)]
 mod flags {
+    use std::fs::OpenOptions;
     use std::io;
 
     pub(super) const NONBLOCK: i32 = 0;
+
+    pub(super) fn std_options(_: i32) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        options
+    }
 
     pub(super) fn wait_for_data<F>(_: &F, _: bool) -> io::Result<()> {
         Ok(())

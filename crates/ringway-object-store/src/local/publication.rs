@@ -1,10 +1,10 @@
 //! Publishing: a file that is completely written gets the name of its object.
 
 use super::dir_lock::DirLock;
-use super::staged_file::call;
+use super::staged_file::{Disk, call};
 use super::staging::StagedName;
+use super::turns::Ticket;
 use super::write_error::{Action, Result, WriteError};
-use ringway::Engine;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,17 +30,20 @@ pub(crate) enum Condition {
 ///
 /// `finish` and the first attempt are one call on a thread of the engine. An update that finds the
 /// directory locked tries again after a pause; no thread waits for the lock, and nothing holds it
-/// between two calls. If the future is dropped during a pause, the file is removed.
+/// between two calls. If the future is dropped, the file is removed, unless it is being given its
+/// name at that moment: then no later change of that name overtakes it.
 pub(crate) async fn publish(
-    engine: &Engine,
+    disk: &Disk,
     dest: &Path,
     finish: impl FnOnce() -> Result<(StagedName, Metadata)> + Send + 'static,
     condition: Condition,
 ) -> Result<Metadata> {
+    let engine = &disk.engine;
     let path = dest.to_owned();
+    let (_interest, ticket) = disk.turns.ticket();
     let first = move || {
         let (name, metadata) = finish()?;
-        Finished { name, metadata, dest: path, condition }.publish()
+        Finished { name, metadata, dest: path, condition, ticket }.publish()
     };
     let mut attempt = call(engine, Action::Rename, dest, first).await?;
     let (mut pause, longest) = PAUSES;
@@ -61,6 +64,7 @@ struct Finished {
     metadata: Metadata,
     dest: PathBuf,
     condition: Condition,
+    ticket: Ticket,
 }
 
 #[allow(clippy::large_enum_variant)] // (Where metadata is large.) It is returned once and matched.
@@ -71,8 +75,9 @@ enum Attempt {
 }
 
 impl Finished {
-    /// Blocks, but not for the lock.
+    /// Blocks, but not for the lock of the directory.
     fn publish(self) -> Result<Attempt> {
+        let turn = self.ticket.turn(&[&self.dest])?;
         match &self.condition {
             Condition::None => self.name.rename(&self.dest)?,
             Condition::Create => self.name.link(&self.dest)?,
@@ -81,6 +86,7 @@ impl Finished {
                 // Held until the new name is there.
                 let _lock = match DirLock::try_take(dir) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        drop(turn);
                         return Ok(Attempt::Busy(Box::new(self)));
                     }
                     lock => lock.map_err(Action::Lock.failed(dir))?,

@@ -1,7 +1,9 @@
 //! A file that is written before its object is visible, and then published.
 
+use super::durable_dirs::DurableDirs;
 use super::publication::{Condition, publish};
 use super::staging::{NewFile, StagedName};
+use super::turns::Turns;
 use super::write_error::{Action, Result};
 use bytes::Bytes;
 use ringway::Engine;
@@ -9,6 +11,7 @@ use ringway::fs::File;
 use std::fs::Metadata;
 use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The most buffers of one system call (`IOV_MAX`).
@@ -18,35 +21,61 @@ const MAX_BUFFERS: usize = 1024;
 /// for each step.
 const ONE_CALL: usize = 64 << 10;
 
+/// How a store writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    pub(crate) engine: Engine,
+    pub(crate) turns: Arc<Turns>,
+    /// What is written is made durable.
+    pub(crate) durable: Option<Arc<DurableDirs>>,
+}
+
+impl Disk {
+    /// Syncs the directories above a path whose names may not be durable yet.
+    pub(crate) async fn sync_above(&self, path: &Path) -> Result<()> {
+        let Some(durable) = self.durable.clone() else { return Ok(()) };
+        let above = path.to_owned();
+        let find = {
+            let durable = durable.clone();
+            move || Ok(durable.unknown_above(&above))
+        };
+        let unknown = call(&self.engine, Action::Sync, path, find).await?;
+        let parents: Vec<PathBuf> =
+            unknown.iter().filter_map(|(dir, _)| dir.parent().map(Path::to_owned)).collect();
+        sync_dirs(&self.engine, parents).await?;
+        durable.note(unknown);
+        Ok(())
+    }
+}
+
 /// A file that becomes an object when it is [published](Self::publish). Dropping it removes it; a
 /// write that is still in flight then reaches a file without a name.
 #[derive(Debug)]
 pub(crate) struct StagedFile {
-    engine: Engine,
-    /// Makes the object durable.
-    fsync: bool,
+    disk: Disk,
     dest: PathBuf,
     file: File,
     name: StagedName,
 }
 
 impl StagedFile {
-    /// Creates the file for an object, and missing directories, and writes the beginning of its
-    /// content. If the future is dropped, no file is left.
+    /// Creates the file for an object, and missing directories, and writes its beginning: `begin`
+    /// blocks, and runs on a thread. If the future is dropped, no file is left.
     pub(crate) async fn create(
-        engine: &Engine,
+        disk: &Disk,
         dest: PathBuf,
-        begin: Vec<Bytes>,
-        fsync: bool,
+        begin: impl FnOnce(&NewFile) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
         let path = dest.clone();
-        let new = call(engine, Action::CreateFile, &dest, move || create(&path, &begin)).await?;
-        let file = File::from_fd(new.file.into(), engine);
-        let staged = Self { engine: engine.clone(), fsync, dest, file, name: new.name };
-        match fsync {
-            true => staged.keep_if(sync_dirs(engine, new.changed_dirs).await).await,
-            false => Ok(staged),
-        }
+        let create = move || {
+            let new = NewFile::create(&path)?;
+            begin(&new).map(|()| new)
+        };
+        let new = call(&disk.engine, Action::CreateFile, &dest, create).await?;
+        let file = File::from_fd(new.file.into(), &disk.engine);
+        let staged = Self { disk: disk.clone(), dest, file, name: new.name };
+        let synced = disk.sync_above(&staged.dest).await;
+        staged.keep_if(synced).await
     }
 
     /// The file, to write to.
@@ -66,21 +95,24 @@ impl StagedFile {
     /// is either the old one or the new one.
     pub(crate) async fn publish(self, condition: Condition) -> Result<Metadata> {
         let ready = self.prepare().await;
-        let Self { engine, fsync, dest, file, name } = self.keep_if(ready).await?;
+        let Self { disk, dest, file, name } = self.keep_if(ready).await?;
         // Waits until no write is in flight.
         let file = file.into_std().await.map_err(Action::CopyData.failed(&dest));
         let path = dest.clone();
-        let finish = move || finish(file?, name, &path, !fsync);
-        let metadata = publish(&engine, &dest, finish, condition).await?;
-        if fsync && let Some(parent) = dest.parent() {
-            sync_dirs(&engine, [parent]).await?;
+        let touches = disk.durable.is_none();
+        let finish = move || finish(file?, name, &path, touches);
+        let metadata = publish(&disk, &dest, finish, condition).await?;
+        if disk.durable.is_some()
+            && let Some(parent) = dest.parent()
+        {
+            sync_dirs(&disk.engine, [parent]).await?;
         }
         Ok(metadata)
     }
 
     /// Makes the content durable, if wanted.
     async fn prepare(&self) -> Result<()> {
-        if self.fsync {
+        if self.disk.durable.is_some() {
             // Before the sync, which then covers it.
             let _ = self.file.set_modified(SystemTime::now()).await;
             self.file.sync_all().await.map_err(Action::Sync.failed(self.name.path()))?;
@@ -102,52 +134,52 @@ impl StagedFile {
 
     /// Removes the file.
     pub(crate) async fn remove(self) -> Result<()> {
-        let Self { engine, dest, file, name, .. } = self;
+        let Self { disk, dest, file, name } = self;
         drop(file);
-        call(&engine, Action::Delete, &dest, move || name.remove()).await
+        call(&disk.engine, Action::Delete, &dest, move || name.remove()).await
     }
 }
 
 /// Writes a whole object, and returns its metadata. Errors and dropping as
 /// [`StagedFile::publish`].
 pub(crate) async fn put(
-    engine: &Engine,
+    disk: &Disk,
     dest: PathBuf,
     content: Vec<Bytes>,
     condition: Condition,
-    fsync: bool,
 ) -> Result<Metadata> {
     let is_small = content.iter().map(Bytes::len).sum::<usize>() <= ONE_CALL;
-    if is_small && !fsync {
+    if is_small && disk.durable.is_none() {
         let path = dest.clone();
         let write = move || {
-            let NewFile { file, name, .. } = create(&path, &content)?;
-            finish(file, name, &path, true)
+            let new = NewFile::create(&path)?;
+            begin(&new, &path, &content)?;
+            finish(new.file, new.name, &path, true)
         };
-        return publish(engine, &dest, write, condition).await;
+        return publish(disk, &dest, write, condition).await;
     }
-    let (begin, rest) = if is_small { (content, Vec::new()) } else { (Vec::new(), content) };
-    let staged = StagedFile::create(engine, dest, begin, fsync).await?;
+    let (small, rest) = if is_small { (content, Vec::new()) } else { (Vec::new(), content) };
+    let path = dest.clone();
+    let staged = StagedFile::create(disk, dest, move |new| begin(new, &path, &small)).await?;
     let written = write(staged.file(), rest, 0).await;
     let written = written.map_err(Action::CopyData.failed(staged.dest()));
     staged.keep_if(written).await?.publish(condition).await
 }
 
 /// Writes these buffers, one after the other, at an offset.
-pub(crate) async fn write(file: &File, mut buffers: Vec<Bytes>, offset: u64) -> io::Result<()> {
-    buffers.retain(|buffer| !buffer.is_empty());
+pub(crate) async fn write(file: &File, buffers: Vec<Bytes>, offset: u64) -> io::Result<()> {
+    let mut buffers = buffers.into_iter().filter(|buffer| !buffer.is_empty());
     let mut offset = offset;
-    while !buffers.is_empty() {
-        let rest = buffers.split_off(buffers.len().min(MAX_BUFFERS));
-        let len: usize = buffers.iter().map(Bytes::len).sum();
-        match <[Bytes; 1]>::try_from(buffers) {
+    loop {
+        let next: Vec<Bytes> = buffers.by_ref().take(MAX_BUFFERS).collect();
+        let len: usize = next.iter().map(Bytes::len).sum();
+        match <[Bytes; 1]>::try_from(next) {
             Ok([single]) => file.write_all_at(single, offset).await.0?,
+            Err(none) if none.is_empty() => return Ok(()),
             Err(several) => file.write_all_vectored_at(several, offset).await.0?,
         }
         offset += len as u64;
-        buffers = rest;
     }
-    Ok(())
 }
 
 /// Syncs directories, so that names in them are durable. Instead of one that was removed since, it
@@ -181,12 +213,10 @@ pub(crate) async fn call<T: Send + 'static>(
     engine.call(move || Ok(work())).await.map_err(action.failed(path))?
 }
 
-/// Creates the file for an object, and writes the beginning of its content. Blocks.
-fn create(dest: &Path, begin: &[Bytes]) -> Result<NewFile> {
-    let new = NewFile::create(dest)?;
-    let mut slices: Vec<_> = begin.iter().map(|buffer| IoSlice::new(buffer)).collect();
-    write_all(&new.file, &mut slices).map_err(Action::CopyData.failed(dest))?;
-    Ok(new)
+/// Writes the beginning of an object's content. Blocks.
+fn begin(new: &NewFile, dest: &Path, content: &[Bytes]) -> Result<()> {
+    let mut slices: Vec<_> = content.iter().map(|buffer| IoSlice::new(buffer)).collect();
+    write_all(&new.file, &mut slices).map_err(Action::CopyData.failed(dest))
 }
 
 fn write_all(mut file: &std::fs::File, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {

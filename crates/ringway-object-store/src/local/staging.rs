@@ -16,26 +16,23 @@ const MAX_TRIES: usize = 100;
 pub(crate) struct NewFile {
     pub(crate) file: File,
     pub(crate) name: StagedName,
-    /// Directories whose entries changed, to be synced for a durable write.
-    pub(crate) changed_dirs: Vec<PathBuf>,
 }
 
 impl NewFile {
     /// Creates a file that is to become `dest`, and missing parents.
     pub(crate) fn create(dest: &Path) -> Result<Self> {
         let (mut number, mut tries) = (1u64, 0);
-        let mut changed_dirs = Vec::new();
         loop {
             let path = staged_path(dest, number);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     let name = StagedName(Some(Name { path, home: process::id() }));
-                    return Ok(Self { file, name, changed_dirs });
+                    return Ok(Self { file, name });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {
                     tries += 1;
-                    changed_dirs.extend(create_parents(dest, error)?);
+                    create_parents(dest, error)?;
                 }
                 Err(error) => return Err(Action::Open.failed(&path)(error)),
             }
@@ -49,24 +46,10 @@ fn staged_path(dest: &Path, number: u64) -> PathBuf {
     path.into()
 }
 
-/// Creates the missing parents of a file that could not be created because of `error`. Returns the
-/// directories whose entries changed, the innermost one first.
-fn create_parents(path: &Path, error: io::Error) -> Result<Vec<PathBuf>> {
+/// Creates the missing parents of a file that could not be created because of `error`.
+fn create_parents(path: &Path, error: io::Error) -> Result<()> {
     let Some(parent) = path.parent() else { return Err(Action::CreateFile.failed(path)(error)) };
-    let changed = changed_by_parents(path);
-    std::fs::create_dir_all(parent).map_err(Action::CreateDir.failed(parent))?;
-    Ok(changed)
-}
-
-/// The directories whose entries change when the missing parents of this path are created, the
-/// innermost one first. Blocks.
-pub(crate) fn changed_by_parents(path: &Path) -> Vec<PathBuf> {
-    let Some(parent) = path.parent() else { return Vec::new() };
-    match parent.ancestors().take_while(|dir| !dir.exists()).count() {
-        0 => Vec::new(),
-        // The new directories, and the one that the outermost of them is in.
-        missing => parent.ancestors().take(missing + 1).map(Path::to_owned).collect(),
-    }
+    std::fs::create_dir_all(parent).map_err(Action::CreateDir.failed(parent))
 }
 
 /// The name of a staged file. Dropping it removes the file: without blocking in a tokio runtime,
@@ -153,8 +136,6 @@ mod tests {
         let second = NewFile::create(&dest).unwrap();
         let names = [&first, &second].map(|new| new.name.path().file_name().unwrap().to_owned());
         assert_eq!(names, ["object#1", "object#2"]);
-        assert_eq!(first.changed_dirs, [dir.path().join("new"), dir.path().to_owned()]);
-        assert!(second.changed_dirs.is_empty());
         drop(first);
         second.name.rename(&dest).unwrap();
         let left: Vec<_> = std::fs::read_dir(dest.parent().unwrap()).unwrap().collect();

@@ -12,6 +12,10 @@ pub(crate) type Result<T> = std::result::Result<T, WriteError>;
 pub(crate) enum WriteError {
     /// A step of the write failed.
     Io { action: Action, path: PathBuf, source: io::Error },
+    /// The object to be copied does not exist.
+    NotFound { path: PathBuf, source: io::Error },
+    /// An object could not be copied.
+    Copy { from: PathBuf, to: PathBuf, source: io::Error },
     /// An object is to be created and exists.
     AlreadyExists { path: PathBuf, source: io::Error },
     /// An object is to be updated, and is not the expected one.
@@ -67,6 +71,11 @@ impl fmt::Display for WriteError {
             Self::Io { action, path, source } => {
                 write!(f, "Unable to {action} {}: {source}", path.display())
             }
+            Self::NotFound { .. } => f.write_str("NotFound"),
+            Self::Copy { from, to, source } => {
+                let (from, to) = (from.display(), to.display());
+                write!(f, "Unable to copy file from {from} to {to}: {source}")
+            }
             Self::AlreadyExists { .. } => f.write_str("AlreadyExists"),
             Self::Precondition { reason, .. } => f.write_str(reason),
             Self::MissingETag => f.write_str("ETag required for conditional update"),
@@ -81,7 +90,10 @@ impl fmt::Display for WriteError {
 impl std::error::Error for WriteError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } | Self::AlreadyExists { source, .. } => Some(source),
+            Self::Io { source, .. }
+            | Self::NotFound { source, .. }
+            | Self::Copy { source, .. }
+            | Self::AlreadyExists { source, .. } => Some(source),
             _ => None,
         }
     }

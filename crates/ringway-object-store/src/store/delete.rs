@@ -32,7 +32,10 @@ impl RingwayFileSystem {
     async fn delete_object(&self, location: Path) -> Result<Path> {
         let path = self.path_to_filesystem(&location)?;
         let (local, deleted) = (self.local.clone(), location.clone());
+        let (_interest, ticket) = self.turns.ticket();
+        let file = path.clone();
         let delete = move || {
+            let _turn = ticket.turn(&[&file])?;
             let deleted = local.delete_stream(stream::once(ready(Ok(deleted))).boxed());
             Ok(in_place(deleted.map_ok(drop).try_collect::<()>()))
         };

@@ -21,6 +21,9 @@ impl From<Error> for object_store::Error {
 impl From<WriteError> for object_store::Error {
     fn from(error: WriteError) -> Self {
         match error {
+            WriteError::NotFound { path, source } => {
+                Self::NotFound { path: path.to_string_lossy().into_owned(), source: source.into() }
+            }
             WriteError::AlreadyExists { path, source } => Self::AlreadyExists {
                 path: path.to_string_lossy().into_owned(),
                 source: source.into(),

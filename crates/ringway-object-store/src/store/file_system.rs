@@ -8,15 +8,17 @@ use super::object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
+use crate::local::durable_dirs::DurableDirs;
 use crate::local::read_ahead::ReadAhead;
+use crate::local::turns::Turns;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
-use futures_util::{StreamExt, TryStreamExt};
 use ringway::{Coalesce, Engine};
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// An `ObjectStore` of local files: a drop-in for `LocalFileSystem` whose I/O goes through ringway.
 ///
@@ -24,14 +26,15 @@ use std::path::PathBuf;
 /// it and back. The [crate's documentation](crate#differences) lists what differs. Clones share the
 /// engine; a store belongs to no runtime and needs none.
 ///
-/// Nothing blocks, and nothing is read before a stream is polled. Dropping a future or a stream
-/// cancels its reads; no descriptor is left open.
+/// Nothing blocks, in tokio or outside, and nothing is read before a stream is polled. Dropping a
+/// future or a stream cancels its reads; no descriptor is left open.
 ///
 /// **Memory.** The `Bytes` of a read are the buffer that the kernel filled, and return to the
 /// engine's pool with their last clone. `get_ranges` gives slices of the reads that it makes, so a
 /// slice that is kept for long keeps its whole read: at most [`Coalesce::max_read`] bytes (1 MiB),
-/// or its own range if that is longer, and an eighth more. A program that keeps small parts of what
-/// it reads together uses [`Coalesce::never`], or copies them.
+/// or its own range if that is longer, or four times the longest of ranges that overlap, and an
+/// eighth more. A program that keeps small parts of what it reads together uses
+/// [`Coalesce::never`], or copies them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,7 +55,8 @@ use std::path::PathBuf;
 /// An object is written to a staged file next to it, `PATH#N`, which then takes its name. Readers
 /// see the old object or the new one, never a part. After an error, or if the future is dropped,
 /// the staged file is removed and the old object is kept; a future that is dropped at the end of a
-/// write may still have replaced it. After a crash staged files may be left: listings hide them,
+/// write may still have replaced it, but replaces nothing that a call on this store, or on a clone
+/// of it, writes later. After a crash staged files may be left: listings hide them,
 /// and nothing removes them, as with `LocalFileSystem`.
 ///
 /// A multipart upload is completed only if all its parts are written. If a part failed, or its
@@ -75,7 +79,7 @@ use std::path::PathBuf;
 /// stores coarser times or does not let the file's owner set them.
 #[derive(Clone, Debug)]
 pub struct RingwayFileSystem {
-    /// Resolves paths, and does what is not I/O of files: it lists, copies, renames and deletes.
+    /// Resolves paths, and does what is not I/O of files: it lists, renames and deletes.
     pub(super) local: LocalFileSystem,
     pub(super) engine: Option<Engine>,
     pub(super) direct: bool,
@@ -83,22 +87,27 @@ pub struct RingwayFileSystem {
     pub(super) read_ahead: ReadAhead,
     pub(super) file_payload: bool,
     pub(super) fsync: bool,
+    pub(super) turns: Arc<Turns>,
+    pub(super) durable_dirs: Arc<DurableDirs>,
 }
 
 impl RingwayFileSystem {
     /// Creates a store of the whole file system: the path `etc/passwd` is the file `/etc/passwd`.
     pub fn new() -> Self {
-        Self::around(LocalFileSystem::new())
+        Self::around(LocalFileSystem::new(), PathBuf::from("/"))
     }
 
     /// Creates a store of the files below this directory. Blocks for some system calls.
     ///
     /// Errors: Generic if the directory does not exist.
     pub fn new_with_prefix(prefix: impl AsRef<std::path::Path>) -> Result<Self> {
-        LocalFileSystem::new_with_prefix(prefix).map(Self::around).map_err(renamed)
+        let local = LocalFileSystem::new_with_prefix(&prefix).map_err(renamed)?;
+        // As `LocalFileSystem` does, whose paths then begin with it.
+        let root = prefix.as_ref().canonicalize();
+        Ok(Self::around(local, root.unwrap_or_else(|_| prefix.as_ref().to_owned())))
     }
 
-    fn around(local: LocalFileSystem) -> Self {
+    fn around(local: LocalFileSystem, root: PathBuf) -> Self {
         Self {
             local,
             engine: None,
@@ -107,6 +116,8 @@ impl RingwayFileSystem {
             read_ahead: ReadAhead::default(),
             file_payload: false,
             fsync: false,
+            turns: Arc::default(),
+            durable_dirs: Arc::new(DurableDirs::new(root)),
         }
     }
 
@@ -117,8 +128,9 @@ impl RingwayFileSystem {
     }
 
     /// Makes what is written durable before a write returns: the contents of an object, its name,
-    /// and the names of new directories. This covers `put`, multipart uploads (when they are
-    /// completed), `copy` and `rename`, but not `delete`. Default: false.
+    /// and the names of the directories above it, up to the store's own, whoever made them. (Each
+    /// directory is synced once, then remembered.) This covers `put`, multipart uploads (when they
+    /// are completed), `copy` and `rename`, but not `delete`. Default: false.
     ///
     /// If a sync of the contents fails, the write fails and the object is not changed. If the sync
     /// of a directory fails afterwards, the write fails although the object is visible; whether it
@@ -234,7 +246,7 @@ impl ObjectStore for RingwayFileSystem {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list(prefix).map_err(renamed).boxed()
+        self.list_objects(prefix, None)
     }
 
     fn list_with_offset(
@@ -242,11 +254,11 @@ impl ObjectStore for RingwayFileSystem {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.local.list_with_offset(prefix, offset).map_err(renamed).boxed()
+        self.list_objects(prefix, Some(offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.local.list_with_delimiter(prefix).await.map_err(renamed)
+        self.list_one_level(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

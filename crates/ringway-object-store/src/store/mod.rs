@@ -4,6 +4,7 @@ mod delete;
 mod error;
 mod file_system;
 mod get;
+mod list;
 mod multipart;
 mod put;
 mod relocate;

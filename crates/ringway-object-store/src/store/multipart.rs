@@ -52,7 +52,7 @@ impl RingwayFileSystem {
     ) -> Result<Upload> {
         self.refuse_attributes("put_multipart_opts", &options.attributes)?;
         let path = self.path_to_filesystem(location)?;
-        let staged = StagedFile::create(self.used_engine()?, path, Vec::new(), self.fsync).await?;
+        let staged = StagedFile::create(&self.disk()?, path, |_| Ok(())).await?;
         Ok(Upload { state: State::Open(staged), parts: Arc::default(), offset: 0 })
     }
 }

@@ -8,7 +8,7 @@ use super::object_store::{
 use super::{e_tag, put_result};
 use crate::local::error::Error as ReadError;
 use crate::local::publication::Condition;
-use crate::local::staged_file::put;
+use crate::local::staged_file::{Disk, put};
 use crate::local::write_error::WriteError;
 use ringway::Engine;
 use std::path::Path as FilePath;
@@ -30,7 +30,7 @@ impl RingwayFileSystem {
             PutMode::Update(version) => update(&path, version)?,
         };
         let content = payload.into_iter().collect();
-        let metadata = put(self.used_engine()?, path, content, condition, self.fsync).await?;
+        let metadata = put(&self.disk()?, path, content, condition).await?;
         Ok(put_result(e_tag(&metadata)))
     }
 
@@ -41,6 +41,15 @@ impl RingwayFileSystem {
             Some(engine) => Ok(engine),
             None => Ok(Engine::global().map_err(|source| ReadError::Engine { source })?),
         }
+    }
+
+    /// How this store writes.
+    pub(super) fn disk(&self) -> Result<Disk> {
+        Ok(Disk {
+            engine: self.used_engine()?.clone(),
+            turns: self.turns.clone(),
+            durable: self.fsync.then(|| self.durable_dirs.clone()),
+        })
     }
 
     /// As `LocalFileSystem`: files have no place for attributes.

@@ -1,16 +1,21 @@
-//! Giving objects other names: `copy_opts` and `rename_opts`, which `LocalFileSystem` does.
+//! Giving objects other names: `copy_opts` and `rename_opts`. `LocalFileSystem` renames; its copies
+//! are hard links, so that a change of one object changes the other: here a copy has its own file.
 
 use super::error::{STORE, renamed};
 use super::file_system::RingwayFileSystem;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
-use super::object_store::{CopyOptions, Error, ObjectStore, RenameOptions, Result};
-use crate::local::staged_file::{call, sync_dirs};
-use crate::local::staging::changed_by_parents;
+use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
+use crate::local::copy::{copy, finish_rename, open};
+use crate::local::publication::Condition;
+use crate::local::staged_file::{StagedFile, call, sync_dirs};
+use crate::local::staging::NewFile;
 use crate::local::write_error::{Action, WriteError};
 use futures_util::FutureExt;
 use ringway::Engine;
 use ringway::fs::OpenOptions;
+use ringway_core::errno;
+use std::io;
 use std::path::{Path as FilePath, PathBuf};
 
 impl RingwayFileSystem {
@@ -20,56 +25,104 @@ impl RingwayFileSystem {
         to: &Path,
         options: CopyOptions,
     ) -> Result<()> {
-        let (old, new) = (from.clone(), to.clone());
-        let copy = move |local: LocalFileSystem| {
-            in_place(async { local.copy_opts(&old, &new, options).await })
-        };
-        self.relocate(from, to, false, copy).await
+        let (from, to) = (self.path_to_filesystem(from)?, self.path_to_filesystem(to)?);
+        let copied = self.copy_file(from.clone(), to.clone(), options.mode).await;
+        copied.map_err(|error| match error {
+            // As `LocalFileSystem` reports the steps of a copy.
+            Error::Generic { store, source } => match source.downcast::<WriteError>() {
+                Ok(error) => as_copy(*error, from, to).into(),
+                Err(source) => Error::Generic { store, source },
+            },
+            error => error,
+        })
     }
 
+    async fn copy_file(&self, from: PathBuf, to: PathBuf, mode: CopyMode) -> Result<()> {
+        let disk = self.disk()?;
+        let (source, target) = (from.clone(), to.clone());
+        // Before anything is created.
+        let check = move || {
+            let file = open(&source, &target)?;
+            if mode == CopyMode::Create && target.symlink_metadata().is_ok() {
+                let source = io::Error::from_raw_os_error(errno::EEXIST);
+                return Err(WriteError::AlreadyExists { path: target, source });
+            }
+            Ok(file)
+        };
+        let source = call(&disk.engine, Action::Open, &from, check).await?;
+        if from == to {
+            return Ok(());
+        }
+        let (_interest, ticket) = self.turns.ticket();
+        let (old, new) = (from, to.clone());
+        let begin = move |staged: &NewFile| {
+            copy(&source, &staged.file, &ticket).map_err(|source| WriteError::Copy {
+                from: old,
+                to: new,
+                source,
+            })
+        };
+        let staged = StagedFile::create(&disk, to, begin).await?;
+        let condition = match mode {
+            CopyMode::Create => Condition::Create,
+            CopyMode::Overwrite => Condition::None,
+        };
+        Ok(staged.publish(condition).await.map(drop)?)
+    }
+
+    /// Renames on a thread of the engine, and syncs the source and the directories that it changes.
     pub(super) async fn rename_object(
         &self,
         from: &Path,
         to: &Path,
         options: RenameOptions,
     ) -> Result<()> {
-        let (old, new) = (from.clone(), to.clone());
-        let rename = move |local: LocalFileSystem| {
-            in_place(async { local.rename_opts(&old, &new, options).await })
-        };
-        self.relocate(from, to, true, rename).await
-    }
-
-    /// Does `work` on a thread of the engine, and syncs the source and the directories that it
-    /// changes.
-    async fn relocate(
-        &self,
-        from: &Path,
-        to: &Path,
-        changes_source: bool,
-        work: impl FnOnce(LocalFileSystem) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let (from, to) = (self.path_to_filesystem(from)?, self.path_to_filesystem(to)?);
-        let (engine, fsync) = (self.used_engine()?, self.fsync);
-        if fsync {
+        let (old, new) = (self.path_to_filesystem(from)?, self.path_to_filesystem(to)?);
+        let disk = self.disk()?;
+        if self.fsync {
             // Whoever wrote the object may not have synced it.
-            sync_content(engine, &from).await?;
+            sync_content(&disk.engine, &old).await?;
         }
-        let (local, target) = (self.local.clone(), to.clone());
-        let change = move || {
-            let mut changed = if fsync { changed_by_parents(&to) } else { Vec::new() };
-            changed.extend(to.parent().map(FilePath::to_owned));
-            if changes_source && from.parent() != to.parent() {
-                changed.extend(from.parent().map(FilePath::to_owned));
+        let (_interest, ticket) = self.turns.ticket();
+        let rename = {
+            let (local, from, to) = (self.local.clone(), from.clone(), to.clone());
+            let (old, new) = (old.clone(), new.clone());
+            move || {
+                let _turn = ticket.turn(&[&old, &new])?;
+                let renamed = in_place(rename(local, &from, &to, options));
+                if renamed.is_ok() {
+                    finish_rename(&old, &new).map_err(Action::Delete.failed(&old))?;
+                }
+                Ok(renamed)
             }
-            Ok(work(local).map(|()| changed))
         };
-        let changed: Result<Vec<PathBuf>> = call(engine, Action::Rename, &target, change).await?;
-        let changed = changed.map_err(renamed)?;
-        if fsync {
-            sync_dirs(engine, changed).await?;
+        call(&disk.engine, Action::Rename, &new, rename).await?.map_err(renamed)?;
+        disk.sync_above(&new).await?;
+        if self.fsync {
+            let old_dir = old.parent().filter(|dir| Some(*dir) != new.parent());
+            let changed: Vec<_> = new.parent().into_iter().chain(old_dir).collect();
+            sync_dirs(&disk.engine, changed).await?;
         }
         Ok(())
+    }
+}
+
+async fn rename(
+    local: LocalFileSystem,
+    from: &Path,
+    to: &Path,
+    options: RenameOptions,
+) -> Result<()> {
+    local.rename_opts(from, to, options).await
+}
+
+/// A failed step of a copy.
+fn as_copy(error: WriteError, from: PathBuf, to: PathBuf) -> WriteError {
+    match error {
+        WriteError::Io { action: Action::Open | Action::Rename, source, .. } => {
+            WriteError::Copy { from, to, source }
+        }
+        error => error,
     }
 }
 
@@ -82,8 +135,8 @@ pub(super) fn in_place<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
-/// Syncs the content of an object. If it cannot be, because it does not exist, the copy fails, too,
-/// and reports that.
+/// Syncs the content of an object. If it cannot be, because it does not exist, the rename fails,
+/// too, and reports that.
 async fn sync_content(engine: &Engine, path: &FilePath) -> Result<(), WriteError> {
     match engine.fs().metadata(path).await {
         Ok(metadata) if metadata.is_file() => {}

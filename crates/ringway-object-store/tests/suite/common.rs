@@ -14,7 +14,7 @@ pub const BACKENDS: [BackendKind; 3] =
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Prints why something is not tested. Where `CI` is set, that is a failure.
-fn skip(why: &str) {
+pub fn skip(why: &str) {
     println!("skipped: {why}");
     assert!(std::env::var_os("CI").is_none(), "skipped with CI set: {why}");
 }

@@ -9,5 +9,7 @@ const RELEASE: &str = "object_store_0_13";
 
 #[path = "integration.rs"]
 mod integration;
+#[path = "names.rs"]
+mod names;
 #[path = "parity.rs"]
 mod parity;

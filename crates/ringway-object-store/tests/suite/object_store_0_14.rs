@@ -16,6 +16,8 @@ mod failures;
 mod integration;
 #[path = "multipart.rs"]
 mod multipart;
+#[path = "names.rs"]
+mod names;
 #[path = "parity.rs"]
 mod parity;
 #[path = "storm.rs"]

@@ -14,6 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
 
 #[derive(Clone, Debug)]
@@ -179,16 +180,15 @@ async fn same(calls: Vec<Call>, engine: &ringway::Engine, automatic_cleanup: boo
     let local = LocalFileSystem::new_with_prefix(theirs.path()).unwrap();
     let local = local.with_automatic_cleanup(automatic_cleanup);
     for call in calls {
+        if copies_as_link(&call, theirs.path()) {
+            continue;
+        }
         let our = make(&store, ours.path(), call.clone()).await;
         let their = make(&local, theirs.path(), call.clone()).await;
         let our = our.map_err(|error| described(&error, ours.path()));
         let their = their.map_err(|error| described(&error, theirs.path()));
         assert_eq!(our, their, "{call:?}");
-        if matches!(call, Call::Copy { .. }) {
-            // Both leave a link after a copy to another name of the same file.
-            assert_eq!(tree(ours.path()), tree(theirs.path()), "after {call:?}");
-            remove_staged(ours.path());
-        }
+        unlink(theirs.path());
         // `LocalFileSystem` leaves staged files after some failures. They would keep directories
         // from being removed.
         remove_staged(theirs.path());
@@ -196,6 +196,32 @@ async fn same(calls: Vec<Call>, engine: &ringway::Engine, automatic_cleanup: boo
         until_unstaged(ours.path()).await;
         let our = tree(ours.path());
         assert_eq!(our, their, "after {call:?}");
+    }
+}
+
+/// Whether the result of this copy shows that `LocalFileSystem` makes links: the error for a
+/// directory, and a target whose name is too long for a staged file.
+fn copies_as_link(call: &Call, dir: &FilePath) -> bool {
+    match call {
+        Call::Copy { from, to, create } => {
+            dir.join(from.as_ref()).is_dir()
+                || *create && to.filename().is_some_and(|name| name.len() == 254)
+        }
+        Call::Rename { from, create: true, .. } => dir.join(from.as_ref()).is_dir(),
+        _ => false,
+    }
+}
+
+/// Gives each of several names of one file, which copies of `LocalFileSystem` are, a file.
+fn unlink(dir: &FilePath) {
+    for name in names(dir) {
+        let path = dir.join(name);
+        let metadata = path.symlink_metadata().unwrap();
+        if metadata.is_file() && metadata.nlink() > 1 && !is_staged(path.to_str().unwrap()) {
+            let other = dir.join("#other");
+            std::fs::copy(&path, &other).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        }
     }
 }
 

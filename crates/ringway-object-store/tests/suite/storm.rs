@@ -58,8 +58,10 @@ async fn call(store: &RingwayFileSystem, which: u64, path: &Path, other: &Path, 
                 _ => _ = upload.complete().await,
             }
         }
-        // Copies that replace may leave links, as with `LocalFileSystem`.
-        4 => _ = store.copy_if_not_exists(other, path).await,
+        4 => match fill % 2 {
+            0 => _ = store.copy_if_not_exists(other, path).await,
+            _ => _ = store.copy(other, path).await,
+        },
         5 => _ = store.rename(other, path).await,
         6 => _ = store.delete(path).await,
         _ => {

@@ -3,7 +3,9 @@
 use super::object_store::path::Path;
 use super::object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
 use super::{RELEASE, RingwayFileSystem};
-use crate::common::{engines, is_staged, names, runtime, scratch, until, until_unstaged};
+use crate::common::{
+    engines, is_staged, names, runtime, scratch, until, until_idle, until_unstaged,
+};
 use crate::process::in_child;
 use futures::FutureExt;
 use std::collections::HashSet;
@@ -214,6 +216,8 @@ fn a_dropped_update_does_not_happen_later() {
                 futures::future::select(&mut updated, staged).await;
                 assert!(timeout(WHILE, &mut updated).await.is_err(), "the update did not wait");
                 drop(updated);
+                // An attempt that has begun still runs to its end.
+                until_idle(&engine).await;
                 drop(held);
                 until_unstaged(dir.path()).await;
                 assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"old");

@@ -3,12 +3,13 @@
 use super::reactor::manual::Readable;
 use super::reactor::notifier::Notifier;
 use super::reactor::thread::Reaper;
-use super::shard::{SYNCS, Shard};
+use super::shard::{SYNCS, Shard, is_out_of_descriptors};
 use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
-use ringway_core::{Arena, BackendKind, Options, OwnerProcess, SqPoll};
+use ringway_core::refusal::{Feature, Refusal};
+use ringway_core::{Arena, BackendKind, BuildError, Options, OwnerProcess, SqPoll};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,9 @@ use std::time::Duration;
 pub enum Reaping {
     /// In a tokio runtime, its I/O driver (feature `tokio`). A thread of the engine does it on
     /// other executors, in a runtime without I/O, and when a runtime is late; on Windows it does so
-    /// always, because tokio's driver cannot wait for an event object there.
+    /// always, because tokio's driver cannot wait for an event object there. It also does so always
+    /// in a process that was forked and has executed no program since, because such a process may
+    /// have inherited the runtime.
     ///
     /// Tokio panics when a runtime without I/O is asked for its I/O driver, and offers no way to
     /// check first. ringway catches that panic, once per runtime, and hides it from the panic hook.
@@ -151,8 +154,9 @@ impl EngineBuilder {
         self
     }
 
-    /// The most io-wq workers of each shard's ring, bounded (files) and unbounded (everything
-    /// else); 0 keeps the kernel's limit. Default 24 and 24.
+    /// The most io-wq workers of each thread that submits to a shard's ring, bounded (what the
+    /// kernel hands over itself on files) and unbounded (everything else). Default 24 and 24.
+    /// `bounded` 0 is the kernel's own limit; `unbounded` 0 is the same as `bounded`, or 24.
     pub fn io_wq_workers(mut self, bounded: u32, unbounded: u32) -> Self {
         self.options = self.options.io_wq_workers(bounded, unbounded);
         self
@@ -218,7 +222,8 @@ impl EngineBuilder {
     }
 
     /// How long closing the engine waits, in the background, for operations that cannot be
-    /// cancelled. Those still in flight after that are leaked. Default five seconds.
+    /// cancelled. Those still in flight after that are leaked, with their memory and descriptors.
+    /// Default five seconds.
     pub fn close_wait(mut self, wait: Duration) -> Self {
         self.close_wait = wait;
         self
@@ -299,11 +304,21 @@ impl EngineBuilder {
                 return invalid(&format!("{name} must be 1 to {MAX_IN_FLIGHT}, not {value}"));
             }
         }
-        let notifier = Notifier::new(self.reaping == Reaping::Manual)?;
-        let shards: io::Result<Arc<[Shard]>> = (0..count)
-            .map(|_| Shard::new(&self.options, in_flight, self.in_flight_pipes, notifier.clone()))
-            .collect();
-        let shards = shards?;
+        let notifier =
+            Notifier::new(self.reaping == Reaping::Manual).map_err(without_descriptor)?;
+        let make = |count: usize| -> io::Result<Arc<[Shard]>> {
+            let pipes = self.in_flight_pipes;
+            (0..count)
+                .map(|_| Shard::new(&self.options, count, in_flight, pipes, notifier.clone()))
+                .collect()
+        };
+        let shards = match make(count) {
+            // One shard does with the fewest.
+            Err(error) if is_out_of_descriptors(&error) && self.shards.is_none() => make(1),
+            made => made,
+        }
+        .map_err(without_descriptor)?;
+        let count = shards.len();
         let mut pool = Pool::new(pool);
         if let Some((size, count)) = self.fixed_buffers {
             let arena = match Arena::try_new(size, count) {
@@ -329,7 +344,10 @@ impl EngineBuilder {
         };
         let reaper = match self.reaping {
             Reaping::Manual => None,
-            _ => Some(Reaper::start(shards.clone(), notifier, self.close_wait)?),
+            _ => {
+                let reaper = Reaper::start(shards.clone(), notifier, self.close_wait);
+                Some(reaper.map_err(without_thread)?)
+            }
         };
         Ok(Engine {
             inner: Arc::new(Inner {
@@ -377,6 +395,24 @@ fn bytes(text: &str) -> Option<usize> {
         _ => (text, 1),
     };
     number.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// The error of a missing descriptor, with its reason and fix.
+fn without_descriptor(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) if is_out_of_descriptors(&error) => {
+            BuildError::Refused(Refusal::new(Feature::Threads, errno)).into()
+        }
+        _ => error,
+    }
+}
+
+/// The error of a thread that cannot be started, with its reason and fix.
+fn without_thread(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) => BuildError::Refused(Refusal::new(Feature::Threads, errno)).into(),
+        None => error,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 //! Code that copies data in a poll calls this module first. A task yields after about 256 KiB, or
 //! when tokio's cooperative budget is used up. Under tokio it yields as `yield_now` does: the
 //! runtime handles its timers and I/O before it runs the task again.
+//!
+//! None of this uses up tokio's budget. A biased `select!` polls its later branches only when the
+//! read yields, and tokio's timers and channels are never ready once the budget is used up: had the
+//! reads used it up, a timer in the same task would never fire.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
@@ -43,28 +47,26 @@ thread_local! {
 /// wakes the task soon, if the task must yield first.
 #[inline]
 pub(crate) fn poll_proceed(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
-    proceed(cx, bytes.max(CALL), true)
+    proceed(cx, bytes.max(CALL))
 }
 
-/// As [`poll_proceed`], before a copy within the program's memory. It does not charge tokio's
-/// budget, because callers may copy a few bytes at a time, but it yields when that budget is used
-/// up.
+/// As [`poll_proceed`], before a copy within the program's memory, which callers may do a few bytes
+/// at a time.
 #[inline]
 pub(crate) fn poll_proceed_in_memory(cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
-    proceed(cx, bytes.max(CHEAP), false)
+    proceed(cx, bytes.max(CHEAP))
 }
 
 /// Call this before an operation that may complete at once; then call [`charge_call`].
 #[inline]
 pub(crate) fn poll_may_proceed(cx: &mut Context<'_>) -> Poll<()> {
-    proceed(cx, 0, false)
+    proceed(cx, 0)
 }
 
 /// Charges a system call that did not wait.
 #[inline]
-pub(crate) fn charge_call(cx: &mut Context<'_>) {
+pub(crate) fn charge_call() {
     ALLOWANCE.with(|allowance| allowance.left.set(allowance.left.get().saturating_sub(CALL)));
-    let _ = budget(cx, true);
 }
 
 /// Polls a future whose waker wakes no task: its work is counted, but it does not yield.
@@ -79,7 +81,7 @@ pub(crate) fn without_yielding<R>(poll: impl FnOnce() -> R) -> R {
     poll()
 }
 
-fn proceed(cx: &mut Context<'_>, cost: usize, is_call: bool) -> Poll<()> {
+fn proceed(cx: &mut Context<'_>, cost: usize) -> Poll<()> {
     ALLOWANCE.with(|allowance| {
         let task = this_task();
         if allowance.task.replace(task) != task {
@@ -87,12 +89,14 @@ fn proceed(cx: &mut Context<'_>, cost: usize, is_call: bool) -> Poll<()> {
         }
         let left = allowance.left.get();
         if !allowance.only_counts.get() {
-            if left == 0 {
-                allowance.left.set(COPY_STEP);
+            let has_budget = has_budget();
+            if left == 0 || !has_budget {
+                // Others have used up tokio's budget. The task yields again soon, while there is
+                // some left, so that the other branches of its `select!` can be ready.
+                allowance.left.set(if has_budget { COPY_STEP } else { CHEAP });
                 yield_task(cx);
                 return Poll::Pending;
             }
-            std::task::ready!(budget(cx, is_call));
         }
         allowance.left.set(left.saturating_sub(cost));
         Poll::Ready(())
@@ -110,27 +114,27 @@ fn this_task() -> Task {
 }
 
 /// Yields. tokio wakes the task after it has run the other ready tasks and handled timers and I/O;
-/// without tokio the task is woken at once.
+/// without tokio the task is woken at once. So it is in a forked child, which may block on futures
+/// within a task of its parent's runtime: that runtime would never wake them.
 fn yield_task(cx: &mut Context<'_>) {
     #[cfg(feature = "tokio")]
-    let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
-    #[cfg(not(feature = "tokio"))]
+    if !ringway_core::is_fork() {
+        let _ = std::pin::pin!(tokio::task::yield_now()).poll(cx);
+        return;
+    }
     cx.waker().wake_by_ref();
 }
 
-/// Polls tokio's budget of the task. Only system calls are charged.
+/// Whether tokio's budget of the task allows more work. In a forked child it may be that of a task
+/// of the parent, which nobody restores.
 #[cfg(feature = "tokio")]
-fn budget(cx: &mut Context<'_>, is_call: bool) -> Poll<()> {
-    tokio::task::coop::poll_proceed(cx).map(|unit| {
-        if is_call {
-            unit.made_progress();
-        }
-    })
+fn has_budget() -> bool {
+    tokio::task::coop::has_budget_remaining() || ringway_core::is_fork()
 }
 
 #[cfg(not(feature = "tokio"))]
-fn budget(_: &mut Context<'_>, _: bool) -> Poll<()> {
-    Poll::Ready(())
+fn has_budget() -> bool {
+    true
 }
 
 #[cfg(test)]
@@ -167,21 +171,29 @@ mod tests {
         assert!(poll_proceed(&mut cx, 0).is_ready());
     }
 
+    /// The reads of a task leave tokio's budget to its timers and channels. When these have used it
+    /// up, the reads yield, and once more soon after, while there is some left.
     #[cfg(feature = "tokio")]
     #[tokio::test]
-    async fn tokios_budget_is_charged() {
-        let ready = std::future::poll_fn(|cx| {
-            ALLOWANCE.with(|allowance| {
-                allowance.task.set(this_task());
-                allowance.left.set(usize::MAX);
-            });
-            while tokio::task::coop::has_budget_remaining() {
-                assert!(poll_proceed_in_memory(cx, 1).is_ready());
-                assert!(poll_proceed(cx, 0).is_ready(), "there is budget left");
+    async fn tokios_budget_is_left_alone() {
+        use tokio::task::coop::{has_budget_remaining, poll_proceed as spend};
+        let mut polls = 0;
+        let yields = std::future::poll_fn(move |cx| {
+            polls += 1;
+            if polls == 1 {
+                assert_eq!(calls_before_yield(|_| poll_proceed(cx, 0)), 128);
+                assert!(has_budget_remaining());
+                while let Poll::Ready(unit) = spend(cx) {
+                    unit.made_progress();
+                }
+                assert!(
+                    poll_proceed(cx, 0).is_pending() && poll_proceed_in_memory(cx, 0).is_pending()
+                );
+                return Poll::Pending;
             }
-            let ready = (poll_proceed(cx, 0).is_ready(), poll_proceed_in_memory(cx, 0).is_ready());
-            Poll::Ready(ready)
+            assert!(has_budget_remaining() && poll_proceed(cx, 0).is_ready());
+            Poll::Ready(poll_proceed(cx, 0).is_pending() && has_budget_remaining())
         });
-        assert_eq!(tokio::spawn(ready).await.unwrap(), (false, false));
+        assert!(tokio::spawn(yields).await.unwrap());
     }
 }

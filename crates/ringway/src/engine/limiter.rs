@@ -5,6 +5,10 @@
 //! kind waiting. So an operation that has not completed for long counts as stuck and uses no
 //! capacity, up to a bound. A slow device completes operations roughly in order: an operation is
 //! stuck if others that started long after it have completed, or if none completes at all.
+//!
+//! Hundreds may hang, and an operation elsewhere may wait behind them. So a limiter may
+//! [grow](Limiter::growing): once some operations are stuck, it finds others sooner, and allows as
+//! many more as are stuck. The number that it has tried then doubles each time.
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +27,8 @@ pub(crate) struct Limiter {
     /// An operation is stuck if it is this much older than one that has completed, or if none has
     /// completed for this long.
     stuck_after: Duration,
+    /// The same, while some operations are stuck. If shorter, the limit grows too.
+    further_after: Duration,
     /// The operations that the queue has, by permit.
     permits: Vec<Option<Permit>>,
     /// Unused permits.
@@ -52,6 +58,7 @@ impl Limiter {
             stuck: 0,
             max_stuck: 0,
             stuck_after: Duration::ZERO,
+            further_after: Duration::ZERO,
             permits: Vec::new(),
             free: Vec::new(),
             completed: None,
@@ -63,12 +70,26 @@ impl Limiter {
     /// Excludes at most `most` stuck operations: those that are `stuck_after` older than one that
     /// has completed, or than now if none has completed for that long.
     pub(crate) fn exclude_stuck_after(self, stuck_after: Duration, most: usize) -> Self {
-        Self { stuck_after, max_stuck: most, ..self }
+        Self { stuck_after, further_after: stuck_after, max_stuck: most, ..self }
+    }
+
+    /// While some operations are stuck, excludes others after this shorter time, and allows as many
+    /// as are stuck: they probably hang for the same reason.
+    pub(crate) fn growing(self, further_after: Duration) -> Self {
+        Self { further_after: further_after.min(self.stuck_after), ..self }
     }
 
     /// How many more operations may start.
     pub(crate) fn available(&self) -> usize {
-        self.limit.saturating_sub(self.in_use)
+        self.current_limit().saturating_sub(self.in_use)
+    }
+
+    /// All operations together never exceed `limit` and `max_stuck`.
+    fn current_limit(&self) -> usize {
+        match self.further_after < self.stuck_after {
+            true => self.limit.max(self.stuck.min(self.max_stuck.saturating_sub(self.stuck))),
+            false => self.limit,
+        }
     }
 
     /// Operations that use capacity: those that the queue has, except the stuck ones.
@@ -76,9 +97,25 @@ impl Limiter {
         self.in_use
     }
 
-    /// Whether at least half of the capacity is in use.
-    pub(crate) fn is_half_used(&self) -> bool {
-        self.available() <= self.limit / 2
+    /// Allows this many operations from now on.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
+    /// Whether operations count as stuck.
+    pub(crate) fn has_stuck(&self) -> bool {
+        self.stuck > 0
+    }
+
+    /// Whether the queue has no operation, stuck or not.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.in_use + self.stuck == 0
+    }
+
+    /// Whether at least half of the capacity is in use, or will be once `pending` more operations
+    /// have started.
+    pub(crate) fn is_half_used(&self, pending: usize) -> bool {
+        self.available().saturating_sub(pending) <= self.limit / 2
     }
 
     /// Takes capacity for a chain of `members` operations, which use it together. Returns the
@@ -125,17 +162,17 @@ impl Limiter {
     /// Excludes operations that are stuck. Returns true if that frees capacity. Call it now and
     /// then while operations wait.
     pub(crate) fn exclude_stuck(&mut self, now: Instant) -> bool {
-        let check_interval = self.stuck_after / CHECKS;
+        let stuck_after = if self.stuck > 0 { self.further_after } else { self.stuck_after };
+        let check_interval = stuck_after / CHECKS;
         if !self.may_exclude()
             || self.checked_at.is_some_and(|checked_at| now < checked_at + check_interval)
         {
             return false;
         }
         self.checked_at = Some(now);
-        let is_stalled = self.completed.is_none_or(|completed| now >= completed + self.stuck_after);
+        let is_stalled = self.completed.is_none_or(|completed| now >= completed + stuck_after);
         let late = if is_stalled { Some(now) } else { self.overtaken };
-        let is_late =
-            |started: Instant| late.is_some_and(|late| late >= started + self.stuck_after);
+        let is_late = |started: Instant| late.is_some_and(|late| late >= started + stuck_after);
         let before = self.stuck;
         for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.stuck) {
             if self.stuck < self.max_stuck && is_late(entry.started) {
@@ -159,8 +196,9 @@ mod tests {
     fn stuck_operations_use_no_capacity() {
         let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 3);
         let start = Instant::now();
+        assert!(!limiter.is_half_used(0) && limiter.is_half_used(1));
         (0..2).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
-        assert_eq!((limiter.available(), limiter.is_half_used()), (0, true));
+        assert_eq!((limiter.available(), limiter.is_half_used(0)), (0, true));
         assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
         assert!(limiter.exclude_stuck(start + LONG));
         assert_eq!((limiter.available(), limiter.in_use()), (2, 0));
@@ -172,6 +210,29 @@ mod tests {
         // They complete after all.
         (0..4).for_each(|permit| limiter.release(permit, start + LONG * 100));
         assert_eq!((limiter.available(), limiter.stuck), (2, 0));
+    }
+
+    /// A thousand operations that hang, 16 at a time, delay the next one by less than a second.
+    #[test]
+    fn a_growing_limit_passes_many_stuck_operations() {
+        let new = || Limiter::new(16).exclude_stuck_after(LONG, 1024);
+        let time_to_start = |mut limiter: Limiter, operations: usize| {
+            let (start, mut started) = (Instant::now(), 0);
+            (0..100_000).map(Duration::from_millis).find(|time| {
+                limiter.exclude_stuck(start + *time);
+                let most = limiter.available().min(operations - started);
+                (0..most).for_each(|_| _ = limiter.acquire(1, start + *time));
+                started += most;
+                started == operations
+            })
+        };
+        let [grows, stays] =
+            [new().growing(LONG / 4), new()].map(|limiter| time_to_start(limiter, 1001));
+        assert!(grows < Some(LONG * 4), "{grows:?}");
+        assert!(stays > Some(LONG * 60), "{stays:?}");
+        // All have started, and there is room for 16 more. Then for none.
+        assert!(time_to_start(new().growing(LONG / 4), 1040).is_some());
+        assert_eq!(time_to_start(new().growing(LONG / 4), 1041), None);
     }
 
     #[test]

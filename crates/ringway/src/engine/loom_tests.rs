@@ -29,7 +29,7 @@ fn shard(hang: &[u64]) -> Arc<Shard> {
         .fold(FaultPlan::new(0), |plan, job| plan.late(FaultStep::Job(*job), Late::Forever));
     let options = Options::new().backend(BackendKind::Null);
     let options = if hang.is_empty() { options } else { options.faults(plan) };
-    Arc::new(Shard::new(&options, 4, 1, Notifier::new(false).unwrap()).unwrap())
+    Arc::new(Shard::new(&options, 1, 4, 1, Notifier::new(false).unwrap()).unwrap())
 }
 
 /// Counts how often a task is woken.

@@ -1,12 +1,14 @@
 //! The future of one or more operations: it pushes them when first polled and abandons them when
 //! dropped.
 
-use super::shard::{Group, OpResult, OpResults, Refused};
+use super::shard::{Group, OpResult, OpResults, Refused, wake_all};
 use super::submission::Schedule;
+use super::sync_ledger::Ticket;
 use super::trace::Trace;
 use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Operations that are pushed and awaited together: one, or any number of them.
@@ -83,6 +85,8 @@ pub(crate) struct OpFuture<'a, L: Operations> {
     /// Bytes that the submission may copy.
     copies: usize,
     stage: Stage<L>,
+    /// Learns how the last operation ends, even if the future is dropped.
+    ticket: Option<Arc<Ticket>>,
     trace: Trace,
 }
 
@@ -101,13 +105,19 @@ enum Stage<L> {
 impl<'a, L: Operations> OpFuture<'a, L> {
     pub(crate) fn new(engine: &'a Inner, schedule: Schedule, operations: L) -> Self {
         let trace = operations.trace();
-        Self { engine, schedule, copies: 0, stage: Stage::New(operations), trace }
+        Self { engine, schedule, copies: 0, stage: Stage::New(operations), ticket: None, trace }
     }
 
     /// Sets how many bytes the submission may copy, so that the task yields now and then.
     #[inline]
     pub(crate) fn copies(mut self, copies: usize) -> Self {
         self.copies = copies;
+        self
+    }
+
+    /// Sets the ticket that learns how the last operation ends.
+    pub(crate) fn observed(mut self, ticket: Arc<Ticket>) -> Self {
+        self.ticket = Some(ticket);
         self
     }
 
@@ -139,9 +149,16 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             let mut own = None;
             let (shard, pushed) =
                 self.engine.push(self.schedule, cx, operations.operations(), &mut own);
+            let ticket = self.ticket.take();
             if let Some(own) = own {
-                coop::charge_call(cx);
+                if let Some(ticket) = ticket {
+                    wake_all(&mut ticket.end(own.result.map(drop)));
+                }
+                coop::charge_call();
                 return Poll::Ready(L::one(Ok(own)));
+            }
+            if let (Some(ticket), Some(Ok(last))) = (ticket, pushed.group.last()) {
+                self.engine.shards[shard].observe(*last, ticket);
             }
             self.stage = Stage::Pushed { shard, group: pushed.group };
             if !pushed.may_be_done {
@@ -154,7 +171,7 @@ impl<'a, L: Operations> OpFuture<'a, L> {
         match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
             Some(results) => {
                 if is_new {
-                    coop::charge_call(cx);
+                    coop::charge_call();
                 }
                 self.stage = Stage::Done;
                 Poll::Ready(L::all(results))

@@ -8,6 +8,7 @@
 //! one that is in the kernel.
 
 use super::combiner::Combiner;
+use super::devices::Devices;
 use super::limiter::Limiter;
 use super::pacing::{CopyWork, Pacer};
 use super::reactor::driver::RuntimeId;
@@ -16,21 +17,25 @@ use super::reactor::{Executor, Reactors};
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
-use crate::descriptor;
+use super::sync_ledger::Ticket;
+use ringway_core::op::Opcode;
+use ringway_core::wait::PollFd;
 use ringway_core::{
     Abandoned, BackendKind, Backends, BorrowedFd, Completion, Counts, Explanation, OpId, Operation,
-    Options, Orphan, OwnedFd, Reason, Table, errno, wait,
+    Options, Orphan, OwnedFd, QueueStats, Reason, Table, errno, wait,
 };
 use smallvec::SmallVec;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Limits of the lanes whose operations normally end by themselves.
 const CALLS: u32 = 1024;
 const OPENS: u32 = 1024;
+/// A timer needs memory only.
+const TIMERS: u32 = 1 << 20;
 /// A few for each thread that runs closures.
 const CLOSURES: u32 = 64;
 /// On uring each waiting sync occupies a kernel thread, which opens need too. This is less than the
@@ -43,6 +48,8 @@ const MAX_STUCK: u32 = 1024;
 /// If no sync (or no closure) completes for this long, older ones count as stuck.
 const SYNCS_STUCK_AFTER: Duration = Duration::from_millis(250);
 const CLOSURES_STUCK_AFTER: Duration = Duration::from_millis(500);
+/// The same, while some are stuck. A thousand of them on a hung file system take six such steps.
+const FURTHER_STUCK_AFTER: Duration = Duration::from_millis(50);
 
 /// How long to wait in total for operations of a backend that has failed.
 const FAILED: Duration = Duration::from_secs(1);
@@ -51,6 +58,9 @@ const NO_MEMORY: Duration = Duration::from_secs(10);
 
 /// One of this many pushes is timed: reading the clock for each would cost measurable time.
 const SAMPLE: u64 = 8;
+
+/// Descriptors that a ring must leave to the program: two for a copy, and one for its runtime.
+const SPARE_DESCRIPTORS: usize = 3;
 
 /// The most operations that one round submits: the default size of a submission queue.
 const MAX_SUBMITTED: usize = 128;
@@ -61,7 +71,7 @@ pub(crate) struct Shard {
     ring: Mutex<Ring>,
     pub(super) combiner: Combiner,
     /// Readable when there may be completions to reap.
-    readable: OwnedFd,
+    readable: PollFd,
     /// The backend has failed for good.
     failed: AtomicBool,
     pub(super) notifier: Arc<Notifier>,
@@ -164,6 +174,8 @@ pub(crate) struct State {
     table: Table<Waiter>,
     /// Transfers that wait for a batch to fill or for free capacity.
     paced: Pending,
+    /// Transfers that wait for room in the queue of their device, and what each device has.
+    devices: Devices,
     /// Operations that are submitted at once, by [`Lane`].
     lanes: [LaneQueue; LANES.len()],
     /// Operations pending in all lanes.
@@ -187,6 +199,11 @@ pub(crate) struct State {
     rounds: u64,
     /// Rounds that picked up completions.
     pickups: u64,
+    recorder: Recorder,
+    /// The backends' part of the statistics, and the queue's explanation, as of the last round. The
+    /// combiner may be in the kernel for long, and nobody who asks for them waits for it.
+    backend_stats: QueueStats,
+    explanation: Explanation,
 }
 
 /// The pending operations of one lane, and their limit.
@@ -198,7 +215,6 @@ struct LaneQueue {
 /// The part of a shard that only the combiner uses.
 pub(super) struct Ring {
     backends: Backends,
-    recorder: Recorder,
     /// Since when the backend has been failing.
     failing: Option<Instant>,
 }
@@ -235,12 +251,13 @@ pub(crate) struct Pushed {
 }
 
 impl Shard {
-    /// Creates a shard with at most `paced` storage transfers and `waiting` operations of
-    /// [`Lane::Wait`] in flight. It notifies `notifier` when the reaper has to come.
+    /// Creates one of `shards` shards, with at most `paced` storage transfers and `waiting`
+    /// operations of [`Lane::Wait`] in flight. It notifies `notifier` when the reaper has to come.
     ///
     /// Blocks for several system calls, as [`Options::build`] does.
     pub(crate) fn new(
         options: &Options,
+        shards: usize,
         paced: u32,
         waiting: u32,
         notifier: Arc<Notifier>,
@@ -251,16 +268,19 @@ impl Shard {
             Lane::Sync => SYNCS,
             Lane::Wait => waiting,
             Lane::Closure => CLOSURES,
+            Lane::Timer => TIMERS,
         };
         let excludes_stuck = |lane| match lane {
             Lane::Sync => Some(SYNCS_STUCK_AFTER),
             Lane::Closure => Some(CLOSURES_STUCK_AFTER),
-            Lane::Call | Lane::Open | Lane::Wait => None,
+            Lane::Call | Lane::Open | Lane::Wait | Lane::Timer => None,
         };
         let lane = |lane| {
             let all = Limiter::new(limit(lane) as usize);
             let limiter = match excludes_stuck(lane) {
-                Some(after) => all.exclude_stuck_after(after, MAX_STUCK as usize),
+                Some(after) => {
+                    all.exclude_stuck_after(after, MAX_STUCK as usize).growing(FURTHER_STUCK_AFTER)
+                }
                 None => all,
             };
             LaneQueue { pending: Pending::default(), limiter }
@@ -271,18 +291,20 @@ impl Shard {
         let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
         // The engine closes its shards, and does the waiting.
         let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
-        let (mut table, mut backends) = options.build_parts()?;
-        let readable = match backends.poll_fd().and_then(|fd| fd.try_clone_to_owned()) {
-            Ok(readable) => readable,
-            Err(error) => {
-                table.shut_down(&mut backends, Duration::ZERO);
-                return Err(error);
-            }
+        let (table, backends, readable) = match options.forced_backend()? {
+            Some(_) => build_parts(&options)?,
+            None => build_with_spare_descriptors(options)?,
         };
         Ok(Self {
             state: Mutex::new(State {
                 table,
                 paced: Pending::default(),
+                devices: match backends.backend() {
+                    BackendKind::Uring | BackendKind::Kaio => {
+                        Devices::shared_by(shards, MAX_STUCK as usize)
+                    }
+                    _ => Devices::without_limits(),
+                },
                 lanes: LANES.map(lane),
                 in_lanes: 0,
                 cancels: Vec::new(),
@@ -294,8 +316,11 @@ impl Shard {
                 deferred_wakers: Vec::new(),
                 rounds: 0,
                 pickups: 0,
+                recorder: Recorder::new(),
+                backend_stats: QueueStats::default(),
+                explanation: backends.explain(),
             }),
-            ring: Mutex::new(Ring { backends, recorder: Recorder::new(), failing: None }),
+            ring: Mutex::new(Ring { backends, failing: None }),
             combiner: Combiner::new(),
             readable,
             failed: AtomicBool::new(false),
@@ -343,9 +368,12 @@ impl Shard {
         pushed
     }
 
-    /// Whether at least half of a lane's capacity is in use.
+    /// Whether at least half of a lane's capacity is in use, or will be when the operations that
+    /// are pending start.
     pub(crate) fn is_half_used(&self, lane: Lane) -> bool {
-        self.state().lanes[lane as usize].limiter.is_half_used()
+        let state = self.state();
+        let lane = &state.lanes[lane as usize];
+        lane.limiter.is_half_used(lane.pending.len())
     }
 
     /// Takes the results of a whole group, in order, if all are there; otherwise keeps the waker.
@@ -360,7 +388,7 @@ impl Shard {
         let (taken, before) = state.take(group, waker);
         let mut wakers = Vec::new();
         state.wake_if_last(&mut wakers);
-        let is_due = taken.is_some() && state.paced.len() > 0 && state.is_due(executor);
+        let is_due = taken.is_some() && state.waiting() > 0 && state.is_due(executor);
         drop(state);
         // Dropped without the lock, because a waker may own anything.
         drop(before);
@@ -383,11 +411,36 @@ impl Shard {
         };
         wake_all(&mut wakers);
         for one in abandoned {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(one)));
+            let _ = catch_unwind(AssertUnwindSafe(|| match one {
+                Abandoned::Done(completion, waiter) => {
+                    if let Some(ticket) = &waiter.ticket {
+                        wake_all(&mut ticket.end(completion.result.map(drop)));
+                    }
+                    drop_completion(completion);
+                    drop(waiter);
+                }
+                other => drop(other),
+            }));
         }
         if cancels {
             self.drive(Executor::Manual);
         }
+    }
+
+    /// The ticket learns how this operation ends, whether or not a future waits for it.
+    pub(crate) fn observe(&self, id: OpId, ticket: Arc<Ticket>) {
+        let mut state = self.state();
+        let mut wakers = match state.table.result(id) {
+            Some(result) => ticket.end(result),
+            None => {
+                state.table.attachment(id).into_iter().for_each(|waiter| {
+                    waiter.ticket = Some(Arc::clone(&ticket));
+                });
+                Vec::new()
+            }
+        };
+        drop(state);
+        wake_all(&mut wakers);
     }
 
     /// Makes combining rounds. If another thread is combining, it makes another round instead.
@@ -431,7 +484,7 @@ impl Shard {
         let (submitted, copied_enough) = state.submit(&mut ring.backends, executor, begun);
         output.submitted += submitted;
         output.hand_over = copied_enough;
-        ring.recorder.batch(submitted);
+        state.recorder.batch(submitted);
         let mut failing = false;
         let mut state = loop {
             drop(state);
@@ -441,8 +494,8 @@ impl Shard {
             match submitted {
                 Ok(()) => ring.failing = None,
                 Err(error) => {
+                    state.recorder.failures += 1;
                     drop(state);
-                    ring.recorder.failures += 1;
                     failing = !ring.is_fatal(&error);
                     if !failing {
                         self.fail(ring, &error);
@@ -450,9 +503,9 @@ impl Shard {
                     break self.state();
                 }
             }
-            // A retry, the next piece of a split, or the next of a chain is pending, or a transfer
-            // was submitted again.
-            if !moved || !(state.table.has_pending() || ring.backends.has_resubmitted()) {
+            // A retry, the next piece of a split, or the next of a chain is pending, or an event
+            // has led to a cancel.
+            if !moved || !(state.table.has_pending() || ring.backends.has_unsubmitted_cancels()) {
                 break state;
             }
             state.table.submit_pending(&mut ring.backends);
@@ -460,7 +513,8 @@ impl Shard {
         if self.has_failed() {
             output.wakers.extend(state.reactors.close());
         }
-        state.deliver(&mut ring.recorder, own, begun, output);
+        state.deliver(own, begun, output);
+        state.note(&ring.backends);
         if !by_task || state.woken.at(executor) == 0 {
             state.wake_deferred(&mut output.wakers);
         }
@@ -546,7 +600,7 @@ impl Shard {
 
     /// Readable when there may be completions to reap.
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
-        descriptor::borrow(&self.readable)
+        self.readable.fd()
     }
 
     /// Changes the reactors.
@@ -581,23 +635,36 @@ impl Shard {
     /// The operation counts, and how many of those in flight are still pending.
     pub(crate) fn counts(&self) -> (Counts, usize) {
         let state = self.state();
-        (state.table.counts(), state.paced.len() + state.in_lanes)
+        (state.table.counts(), state.paced.len() + state.devices.pending() + state.in_lanes)
     }
 
-    /// Calls `look` with the statistics of the queue and those of the recorder.
-    pub(crate) fn with_stats<R>(
-        &self,
-        look: impl FnOnce(ringway_core::QueueStats, &Recorder) -> R,
-    ) -> R {
+    /// Calls `look` with the statistics of the queue and those of the recorder. Does not wait for a
+    /// combiner in the kernel: the backends' part is then that of its last round.
+    pub(crate) fn with_stats<R>(&self, look: impl FnOnce(QueueStats, &Recorder) -> R) -> R {
         // One lock after the other, because a combiner locks the state while it holds the ring.
-        let stats = self.state().table.stats();
-        let ring = lock(&self.ring);
-        look(ring.backends.complete_stats(stats), &ring.recorder)
+        let now = self.try_ring(|ring| ring.backends.complete_stats(QueueStats::default()));
+        let mut state = self.state();
+        if let Some(now) = now {
+            state.backend_stats = now;
+        }
+        let (mut stats, backends) = (state.table.stats(), state.backend_stats);
+        stats.system_calls = backends.system_calls;
+        look(stats, &state.recorder)
     }
 
-    /// The queue's own explanation.
+    /// The queue's own explanation; that of the last round while a combiner is in the kernel.
     pub(crate) fn explain(&self) -> Explanation {
-        lock(&self.ring).backends.explain()
+        let now = self.try_ring(|ring| ring.backends.explain());
+        now.unwrap_or_else(|| self.state().explanation.clone())
+    }
+
+    /// Looks at the ring, unless a combiner has it.
+    fn try_ring<R>(&self, look: impl FnOnce(&Ring) -> R) -> Option<R> {
+        match self.ring.try_lock() {
+            Ok(ring) => Some(look(&ring)),
+            Err(TryLockError::Poisoned(ring)) => Some(look(&ring.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Registers an arena's memory with the ring. A refusal appears in the explanation.
@@ -684,10 +751,13 @@ impl State {
 
     /// A future was dropped. The caller drops the returned value without the lock.
     fn abandon(&mut self, id: OpId) -> Option<Abandoned<Waiter>> {
-        if let Some((true, schedule)) =
-            self.table.is_new(id).zip(self.table.attachment(id).map(|waiter| waiter.schedule))
+        if let Some((true, (schedule, waits_for_device))) = self
+            .table
+            .is_new(id)
+            .zip(self.table.attachment(id).map(|waiter| (waiter.schedule, waiter.waits_for_device)))
         {
             match schedule {
+                Schedule::Paced if waits_for_device => self.devices.remove(&mut self.table, id),
                 Schedule::Paced => self.paced.remove(&mut self.table, id),
                 Schedule::Immediate(lane) => {
                     self.lanes[lane as usize].pending.remove(&mut self.table, id);
@@ -697,15 +767,22 @@ impl State {
         }
         let abandoned = self.table.abandon(id)?;
         match &abandoned {
+            // A close goes on: cancelled, it would be left to the thread that finds out.
+            Abandoned::InFlight if self.is_close(id) => {}
             Abandoned::InFlight => self.cancels.push(id),
             Abandoned::Done(_, waiter) if waiter.released => self.woken.settle(waiter.wake_epoch),
             // The combiner has not handled this completion yet.
             Abandoned::Done(_, waiter) => {
-                release_capacity(&mut self.pacer, &mut self.lanes, waiter, Instant::now());
+                let (pacer, lanes) = (&mut self.pacer, &mut self.lanes);
+                release_capacity(pacer, &mut self.devices, lanes, waiter, Instant::now());
             }
             Abandoned::New(..) => {}
         }
         Some(abandoned)
+    }
+
+    fn is_close(&mut self, id: OpId) -> bool {
+        self.table.operation(id).is_some_and(|operation| operation.opcode() == Opcode::Close)
     }
 
     /// Moves the deferred wakers to `wakers`, to be called now.
@@ -721,31 +798,38 @@ impl State {
         }
     }
 
+    /// Transfers that wait, without those for which their device has no room.
+    fn waiting(&self) -> usize {
+        self.paced.len() + self.devices.ready()
+    }
+
     /// Whether a submission by this executor is due.
     fn is_due(&self, executor: Executor) -> bool {
-        self.reactors.closed && self.paced.len() > 0
+        self.reactors.closed && self.waiting() > 0
             || self.in_lanes > 0
                 && self
                     .lanes
                     .iter()
                     .any(|lane| lane.pending.len().min(lane.limiter.available()) > 0)
-            || self.pacer.is_due(self.paced.len(), self.woken.at(executor))
+            || self.pacer.is_due(self.waiting(), self.woken.at(executor))
     }
 
     /// What keeps pending operations or deferred wakers waiting, besides the kernel.
     fn waits_for(&self) -> Option<WaitsFor> {
-        let ready = self.paced.len().min(self.pacer.limiter.available());
-        let is_blocked = |pending: &Pending, limiter: &Limiter| {
-            pending.len() > 0 && limiter.available() == 0 && limiter.may_exclude()
+        let ready = self.waiting().min(self.pacer.limiter.available());
+        let is_blocked = |pending: usize, limiter: &Limiter| {
+            pending > 0 && limiter.available() == 0 && limiter.may_exclude()
         };
         match ready {
             _ if !self.deferred_wakers.is_empty() || self.woken.count > 0 && ready > 0 => {
                 Some(WaitsFor::Woken)
             }
             _ if ready > 0 => Some(WaitsFor::Batch),
-            _ if is_blocked(&self.paced, &self.pacer.limiter) => Some(WaitsFor::Capacity),
+            _ if is_blocked(self.waiting(), &self.pacer.limiter) || self.devices.is_blocked() => {
+                Some(WaitsFor::Capacity)
+            }
             _ if self.in_lanes > 0
-                && self.lanes.iter().any(|lane| is_blocked(&lane.pending, &lane.limiter)) =>
+                && self.lanes.iter().any(|lane| is_blocked(lane.pending.len(), &lane.limiter)) =>
             {
                 Some(WaitsFor::Capacity)
             }
@@ -765,10 +849,20 @@ impl State {
             && !self.table.has_pending()
     }
 
+    /// Keeps what others may ask about the backends while a combiner is in the kernel.
+    fn note(&mut self, backends: &Backends) {
+        self.backend_stats = backends.complete_stats(QueueStats::default());
+        // Making the text for each round would cost too much.
+        if backends.refusals() != self.explanation.refusals.len() {
+            self.explanation = backends.explain();
+        }
+    }
+
     /// Excludes stuck operations of the kinds that have operations waiting. Returns true if that
     /// frees capacity.
     fn exclude_stuck(&mut self, now: Instant) -> bool {
-        let mut freed = self.paced.len() > 0 && self.pacer.limiter.exclude_stuck(now);
+        let mut freed = self.waiting() > 0 && self.pacer.limiter.exclude_stuck(now);
+        freed |= self.devices.exclude_stuck(now);
         for lane in &mut self.lanes {
             freed |= lane.pending.len() > 0
                 && lane.limiter.available() == 0
@@ -791,7 +885,7 @@ impl State {
         let (mut submitted, mut copied_enough) = (0, false);
         // Many operations of one kind must leave capacity for others: the lanes take turns at being
         // first, and transfers get half of a round.
-        let most = if self.paced.len() > 0 { MAX_SUBMITTED / 2 } else { MAX_SUBMITTED };
+        let most = if self.waiting() > 0 { MAX_SUBMITTED / 2 } else { MAX_SUBMITTED };
         let (later, first) = self.lanes.split_at_mut(self.rounds as usize % LANES.len());
         for lane in first.iter_mut().chain(later).filter(|_| self.in_lanes > 0) {
             while lane.limiter.available() > 0
@@ -804,16 +898,16 @@ impl State {
         self.in_lanes -= submitted;
         if std::mem::take(&mut self.flush)
             || self.reactors.closed
-            || self.pacer.is_due(self.paced.len(), self.woken.at(executor))
+            || self.pacer.is_due(self.waiting(), self.woken.at(executor))
         {
             let mut work = CopyWork::default();
-            while self.pacer.limiter.available() > 0 && self.paced.len() > 0 {
+            while self.pacer.limiter.available() > 0 && self.waiting() > 0 {
                 copied_enough = work.is_enough();
                 if copied_enough || submitted >= MAX_SUBMITTED {
                     self.flush = true;
                     break;
                 }
-                let Some(id) = self.paced.pop(&mut self.table) else { break };
+                let Some(id) = self.next_paced(now) else { break };
                 if self.submitter_copies
                     && let Some(bytes) =
                         self.table.operation(id).and_then(Operation::submitter_copies)
@@ -830,10 +924,23 @@ impl State {
         (submitted, copied_enough)
     }
 
+    /// The next transfer to submit: one that waited for its device, or the next one of the list
+    /// whose device has room.
+    fn next_paced(&mut self, now: Instant) -> Option<OpId> {
+        if let Some(id) = self.devices.next(&mut self.table, now) {
+            return Some(id);
+        }
+        while let Some(id) = self.paced.pop(&mut self.table) {
+            if self.devices.admit(&mut self.table, id, now) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
     /// Delivers completions in a round that started at `begun`.
     fn deliver(
         &mut self,
-        recorder: &mut Recorder,
         own: &mut Option<OwnOperation<'_>>,
         begun: Instant,
         output: &mut RoundOutput,
@@ -843,7 +950,11 @@ impl State {
         let orphans = output.orphans.len();
         output.orphans.append(self.table.orphans());
         for orphan in &output.orphans[orphans..] {
-            release_capacity(&mut self.pacer, &mut self.lanes, &orphan.attachment, begun);
+            let (pacer, lanes) = (&mut self.pacer, &mut self.lanes);
+            release_capacity(pacer, &mut self.devices, lanes, &orphan.attachment, begun);
+            if let Some(ticket) = &orphan.attachment.ticket {
+                output.wakers.extend(ticket.end(orphan.completion.result.map(drop)));
+            }
         }
         let mut any = output.orphans.len() > orphans;
         let mut now = None;
@@ -851,13 +962,19 @@ impl State {
             any = true;
             let Some(waiter) = self.table.attachment(id) else { continue };
             if let Some(pushed) = waiter.pushed_at {
-                recorder.latency(
+                self.recorder.latency(
                     now.get_or_insert_with(Instant::now).saturating_duration_since(pushed),
                 );
             }
-            release_capacity(&mut self.pacer, &mut self.lanes, waiter, begun);
+            let (pacer, lanes) = (&mut self.pacer, &mut self.lanes);
+            release_capacity(pacer, &mut self.devices, lanes, waiter, begun);
             waiter.released = true;
             let lead = waiter.lead.unwrap_or(id);
+            if let Some(ticket) = waiter.ticket.take()
+                && let Some(result) = self.table.result(id)
+            {
+                output.wakers.extend(ticket.end(result));
+            }
             let Some(waiter) = self.table.attachment(lead) else { continue };
             waiter.remaining -= 1;
             if waiter.remaining == 0
@@ -874,6 +991,40 @@ impl State {
         }
         self.pickups += u64::from(any);
     }
+}
+
+/// The parts of a shard, and the descriptor to poll.
+fn build_parts(options: &Options) -> io::Result<(Table<Waiter>, Backends, PollFd)> {
+    let (mut table, mut backends) = options.build_parts()?;
+    match backends.shared_poll_fd() {
+        Ok(readable) => Ok((table, backends, readable)),
+        Err(error) => {
+            table.shut_down(&mut backends, Duration::ZERO);
+            Err(error)
+        }
+    }
+}
+
+/// As [`build_parts`], but threads, which need the fewest descriptors, where the best backend would
+/// leave none for files.
+fn build_with_spare_descriptors(options: Options) -> io::Result<(Table<Waiter>, Backends, PollFd)> {
+    match build_parts(&options) {
+        Ok((mut table, mut backends, readable)) => {
+            let spare: io::Result<Vec<_>> =
+                (0..SPARE_DESCRIPTORS).map(|_| readable.fd().try_clone_to_owned()).collect();
+            if spare.is_ok() || backends.backend() == BackendKind::Threads {
+                return Ok((table, backends, readable));
+            }
+            table.shut_down(&mut backends, Duration::ZERO);
+        }
+        Err(error) if is_out_of_descriptors(&error) => {}
+        Err(error) => return Err(error),
+    }
+    build_parts(&options.backend(BackendKind::Threads))
+}
+
+pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::EMFILE | errno::ENFILE))
 }
 
 impl Ring {
@@ -917,9 +1068,18 @@ fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Inst
 }
 
 /// Releases the capacity of an operation that is done.
-fn release_capacity(pacer: &mut Pacer, lanes: &mut [LaneQueue], waiter: &Waiter, now: Instant) {
+fn release_capacity(
+    pacer: &mut Pacer,
+    devices: &mut Devices,
+    lanes: &mut [LaneQueue],
+    waiter: &Waiter,
+    now: Instant,
+) {
     match waiter.schedule {
-        Schedule::Paced => pacer.completed(waiter.permit, now),
+        Schedule::Paced => {
+            pacer.completed(waiter.permit, now);
+            devices.release(waiter, now);
+        }
         Schedule::Immediate(lane) => lanes[lane as usize].limiter.release(waiter.permit, now),
     }
 }
@@ -929,13 +1089,26 @@ impl RoundOutput {
     pub(super) fn drop_orphans(&mut self) {
         self.closing.clear();
         for orphan in self.orphans.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(orphan)));
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let Orphan { attachment, completion } = orphan;
+                drop_completion(completion);
+                drop(attachment);
+            }));
         }
     }
 }
 
+/// Drops a result that nobody takes. A file that was opened is closed without waiting for it.
+fn drop_completion(completion: Completion) {
+    if completion.opcode == Opcode::Open
+        && let Ok(file) = completion.into_file()
+    {
+        file.close_in_background();
+    }
+}
+
 /// Wakes all of them, even if one panics: one task must not harm another.
-pub(super) fn wake_all(wakers: &mut Vec<Waker>) {
+pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     for waker in wakers.drain(..) {
         // The panic hook has already reported the panic.
         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
@@ -958,7 +1131,7 @@ mod tests {
     /// If a task submits and then computes, its shard is late, although a round has just been made.
     #[test]
     fn submitting_is_not_picking_up() -> io::Result<()> {
-        let shard = Shard::new(&Options::new(), 8, 8, Notifier::new(false)?)?;
+        let shard = Shard::new(&Options::new(), 1, 8, 8, Notifier::new(false)?)?;
         let (end, mut writer) = io::pipe()?;
         let end = File::from(OwnedFd::from(end));
         let before = shard.snapshot();
@@ -985,6 +1158,7 @@ mod tests {
     fn statistics_do_not_deadlock_with_submission() -> io::Result<()> {
         let shard = Arc::new(Shard::new(
             &Options::new().backend(BackendKind::Null),
+            1,
             8,
             8,
             Notifier::new(false)?,
@@ -1018,6 +1192,24 @@ mod tests {
         Ok(())
     }
 
+    /// Nobody who asks for statistics waits for a combiner that is in the kernel.
+    #[test]
+    fn statistics_do_not_wait_for_the_combiner() -> io::Result<()> {
+        let shard = Arc::new(null()?);
+        shard.abandon(&push(&shard, Schedule::Paced));
+        let in_the_kernel = lock(&shard.ring);
+        let (over, ends) = channel();
+        let asks = shard.clone();
+        std::thread::spawn(move || {
+            let pushed = asks.with_stats(|stats, _| stats.counts.pushed);
+            over.send((pushed, asks.explain().backend))
+        });
+        let answer = ends.recv_timeout(Duration::from_secs(20)).expect("it waits");
+        assert_eq!(answer, (1, BackendKind::Null));
+        drop(in_the_kernel);
+        Ok(())
+    }
+
     /// A future that is dropped instead of taking its result still wakes the others.
     #[test]
     fn the_last_woken_future_wakes_the_deferred_ones() -> io::Result<()> {
@@ -1030,6 +1222,7 @@ mod tests {
         for looks in [true, false] {
             let shard = Shard::new(
                 &Options::new().backend(BackendKind::Null),
+                1,
                 8,
                 8,
                 Notifier::new(false)?,
@@ -1059,7 +1252,7 @@ mod tests {
     }
 
     fn null() -> io::Result<Shard> {
-        Shard::new(&Options::new().backend(BackendKind::Null), 8, 8, Notifier::new(false)?)
+        Shard::new(&Options::new().backend(BackendKind::Null), 1, 8, 8, Notifier::new(false)?)
     }
 
     fn push(shard: &Shard, schedule: Schedule) -> Group {
@@ -1086,6 +1279,24 @@ mod tests {
             assert!(is_done(group), "number {number} waits for the full lane");
         }
         assert!(!many.iter_mut().all(is_done));
+        Ok(())
+    }
+
+    /// Operations that are pending will use capacity too: a burst of opens is pushed before the
+    /// first one starts.
+    #[test]
+    fn pending_operations_count_as_use() -> io::Result<()> {
+        let shard = null()?;
+        let guard = shard.combiner.try_lock();
+        let opens = Schedule::Immediate(Lane::Open);
+        let burst: Vec<Group> = (0..OPENS)
+            .take_while(|_| !shard.is_half_used(Lane::Open))
+            .map(|_| push(&shard, opens))
+            .collect();
+        assert_eq!(burst.len(), OPENS as usize / 2);
+        drop(guard);
+        burst.iter().for_each(|group| shard.abandon(group));
+        assert!(!shard.is_half_used(Lane::Open));
         Ok(())
     }
 

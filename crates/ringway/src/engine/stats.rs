@@ -30,12 +30,6 @@ pub struct Stats {
     pub continued: u64,
     /// Operations that fell back to ringway's threads because the backend does not support them.
     pub to_threads: u64,
-    /// Direct transfers that io_uring would have passed to an io-wq worker, because they could not
-    /// start without waiting. (Of writes, only some are checked.)
-    /// [`Engine::explain`](crate::Engine::explain) gives the cause and the fix.
-    pub punted: u64,
-    /// Direct reads that went to Linux AIO instead, with a backend that was not forced.
-    pub routed: u64,
     /// How often the kernel refused to submit or reap for the queue as a whole. The queue tries
     /// again, and nothing is lost.
     pub failures: u64,

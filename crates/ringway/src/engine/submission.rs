@@ -2,7 +2,9 @@
 //! the operations' slots. The shard decides when a pending operation is submitted.
 
 use super::reactor::Executor;
+use super::sync_ledger::Ticket;
 use ringway_core::{OpId, Table};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -31,9 +33,12 @@ pub(crate) enum Lane {
     Wait,
     /// Closures on threads, which take an unknown time.
     Closure,
+    /// Timers, which occupy nothing but their slot.
+    Timer,
 }
 
-pub(crate) const LANES: [Lane; 5] = [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait, Lane::Closure];
+pub(crate) const LANES: [Lane; 6] =
+    [Lane::Call, Lane::Open, Lane::Sync, Lane::Wait, Lane::Closure, Lane::Timer];
 
 /// What the engine attaches to an operation: the future that waits for it, and its links in the
 /// list of pending operations.
@@ -56,10 +61,17 @@ pub(crate) struct Waiter {
     pub(crate) wake_epoch: u32,
     /// The limiter's permit, which the members of a chain share.
     pub(crate) permit: u32,
+    /// The transfer's device in the shard's list, and the permit of its limiter.
+    pub(crate) device: Option<u16>,
+    pub(crate) device_permit: u32,
+    /// A pending transfer waits for its device, not in the shard's list of transfers.
+    pub(crate) waits_for_device: bool,
     /// The operation is done, and its permit is released.
     pub(crate) released: bool,
     /// When it was pushed, if its latency is sampled.
     pub(crate) pushed_at: Option<Instant>,
+    /// Learns how the operation ends, if that may concern syncs of the file.
+    pub(crate) ticket: Option<Arc<Ticket>>,
     prev: Option<OpId>,
     next: Option<OpId>,
 }

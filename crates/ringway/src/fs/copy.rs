@@ -19,8 +19,9 @@ const STEP: u64 = 1 << 20;
 ///
 /// On Linux the kernel copies the data (`copy_file_range(2)`, which shares it where the file system
 /// can). Where the kernel does not, the rest is read and written. The source is read up to its
-/// current end. As [`std::fs::copy`], but stricter: nothing is changed before it is clear that the
-/// source can be read and that the target is another file.
+/// current end, which is where a read finds it, whatever length a server states. As
+/// [`std::fs::copy`], but stricter: nothing is changed before it is clear that the source can be
+/// read and that the target is another file.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -70,13 +71,22 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
         if !target.is_empty() {
             to.set_len(0).await?;
         }
-        #[cfg(all(target_os = "linux", not(ringway_portable)))]
-        match kernel::copy(&from, &to).await? {
-            kernel::Copied::All(bytes) => return Ok(bytes),
-            kernel::Copied::Part(bytes) => return copy_rest(&from, &to, bytes).await,
-        }
     }
-    copy_rest(&from, &to, 0).await
+    let copied = copy_data(&from, &to, target.is_file()).await;
+    to.end().await;
+    copied
+}
+
+/// Copies the data, in the kernel if that works for these files.
+async fn copy_data(from: &File, to: &File, is_file: bool) -> io::Result<u64> {
+    #[cfg(all(target_os = "linux", not(ringway_portable)))]
+    if is_file {
+        let done = kernel::copy(from, to).await?;
+        // Whether that is all, only a read knows.
+        return copy_rest(from, to, done).await;
+    }
+    let _ = is_file;
+    copy_rest(from, to, 0).await
 }
 
 /// The permissions of the source.

@@ -15,13 +15,13 @@ fn refusal(reason: Reason) -> io::Error {
 
 /// The error of an operation that failed.
 #[cfg(all(target_os = "linux", not(ringway_portable)))]
-fn failure(error: Error) -> io::Error {
+pub(super) fn failure(error: Error) -> io::Error {
     error.into()
 }
 
 /// The error of an operation that failed. What the system does not have is named.
 #[cfg(any(not(target_os = "linux"), ringway_portable))]
-fn failure(error: Error) -> io::Error {
+pub(super) fn failure(error: Error) -> io::Error {
     match error.errno() {
         ringway_core::errno::ENOSYS => io::Error::new(
             io::ErrorKind::Unsupported,
@@ -29,6 +29,11 @@ fn failure(error: Error) -> io::Error {
         ),
         _ => error.into(),
     }
+}
+
+/// The error of every call in a forked child.
+pub(super) fn forked() -> io::Error {
+    io::Error::from_raw_os_error(Reason::Forked.errno())
 }
 
 /// The error for an invalid argument that is found before the kernel is called.

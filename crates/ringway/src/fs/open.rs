@@ -245,19 +245,10 @@ impl OpenOptions {
         engine: &Engine,
         path: &Path,
     ) -> Option<(ringway_core::File, Metadata)> {
-        if self.dir.is_some() || !engine.inner.try_cached || !engine.inner.is_current() {
+        if self.dir.is_some() {
             return None;
         }
-        let mount = local::mount_of(engine, path).await?;
-        poll_fn(|cx| poll_proceed(cx, 0)).await;
-        match self.inner.open_now(path, mount) {
-            Ok(opened) => Some(opened),
-            Err(NotOpened::OtherMount) => {
-                local::forget();
-                None
-            }
-            Err(_) => None,
-        }
+        in_place(engine, path, |mount| self.inner.open_now(path, mount)).await
     }
 
     /// Opens a file with an operation of the engine.
@@ -275,6 +266,7 @@ impl OpenOptions {
             Resolve(0) => error,
             _ => explain_resolve(error),
         })?;
+        learn_mounts(&engine, path);
         Ok(File::new(file, engine))
     }
 
@@ -288,6 +280,34 @@ impl OpenOptions {
             OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), look).await,
         );
         found.is_ok_and(|found| found.file_type().is_fifo())
+    }
+}
+
+/// After a path was not looked up in place: prepares that for the next one.
+pub(super) fn learn_mounts(engine: &Engine, path: &Path) {
+    if engine.inner.try_cached && path.is_absolute() {
+        local::learn();
+    }
+}
+
+/// Looks a path up in place, if it leads to a local mount.
+pub(super) async fn in_place<T>(
+    engine: &Engine,
+    path: &Path,
+    look: impl FnOnce(u64) -> Result<T, NotOpened>,
+) -> Option<T> {
+    if !engine.inner.try_cached || !engine.inner.is_current() {
+        return None;
+    }
+    let mount = local::mount_of(path)?;
+    poll_fn(|cx| poll_proceed(cx, 0)).await;
+    match look(mount) {
+        Ok(found) => Some(found),
+        Err(NotOpened::OtherMount) => {
+            local::forget();
+            None
+        }
+        Err(_) => None,
     }
 }
 

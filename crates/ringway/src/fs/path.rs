@@ -1,6 +1,7 @@
 //! Functions that take paths: those of [`std::fs`], on the global engine, and as methods of [`Fs`]
 //! on another one. Directories, copies and atomic writes have files of their own.
 
+use super::open::{in_place, learn_mounts};
 use super::{OpenOptions, op_result};
 use crate::Engine;
 use crate::buffer::IoBuffer;
@@ -45,8 +46,9 @@ impl Fs<'_> {
     /// [`read`](super::read()) on this engine.
     pub async fn read(self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let file = self.engine.open(path).await?;
-        let len = usize::try_from(file.metadata().await?.len())
-            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // As in the standard library, what a server does not say is found by reading.
+        let len = file.metadata().await.map_or(0, |found| found.len());
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         file.read_whole(len).await
     }
 
@@ -61,7 +63,9 @@ impl Fs<'_> {
         let mut options = OpenOptions::new();
         let file =
             options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;
-        file.write_all_at(content, 0).await.0
+        let written = file.write_all_at(content, 0).await.0;
+        file.end().await;
+        written
     }
 
     /// [`rename`] on this engine.
@@ -91,12 +95,24 @@ impl Fs<'_> {
 
     /// [`metadata`] on this engine.
     pub async fn metadata(self, path: impl AsRef<Path>) -> io::Result<Metadata> {
-        stat(self.engine, op::statx(path)).await
+        self.look_up(path.as_ref(), true).await
     }
 
     /// [`symlink_metadata`] on this engine.
     pub async fn symlink_metadata(self, path: impl AsRef<Path>) -> io::Result<Metadata> {
-        stat(self.engine, op::lstat(path)).await
+        self.look_up(path.as_ref(), false).await
+    }
+
+    async fn look_up(self, path: &Path, follow: bool) -> io::Result<Metadata> {
+        match in_place(self.engine, path, |mount| op::metadata_now(path, mount, follow)).await {
+            Some(found) => Ok(found),
+            None => {
+                let operation = if follow { op::statx(path) } else { op::lstat(path) };
+                let found = stat(self.engine, operation).await?;
+                learn_mounts(self.engine, path);
+                Ok(found)
+            }
+        }
     }
 
     /// [`exists`] on this engine.
@@ -203,7 +219,7 @@ pub async fn symlink(target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Re
 }
 
 /// Returns length, type, permissions and times of the file at a path, following symbolic links:
-/// `statx(2)`.
+/// `statx(2)`. What the kernel's name cache has of a local file system is found in place.
 ///
 /// Errors: those of `statx(2)`, such as NotFound, and PermissionDenied if a directory of the path
 /// cannot be searched.

@@ -14,7 +14,8 @@ impl File {
     /// Reads at an offset (or at the file's current position, [`Position::Current`]) into the spare
     /// capacity of `buffer`. Returns the number of bytes read, and the buffer, whose length has
     /// grown by that number. The number is less than the spare capacity at the end of the file, and
-    /// 0 beyond it. Capacity that was not read into is neither zeroed nor exposed.
+    /// 0 beyond it (or if there is no spare capacity). Capacity that was not read into is neither
+    /// zeroed nor exposed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

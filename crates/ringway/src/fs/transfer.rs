@@ -1,17 +1,17 @@
 //! Reads into and writes from buffers that the caller passes. Pooled reads are in `pooled.rs`.
 
 use super::File;
-use super::op_result::{invalid, nothing, number, transfer, vectored};
+use super::op_result::{forked, invalid, nothing, number, transfer, vectored};
+use super::sync::{SyncErrors, SyncKind};
 use crate::align::{check_write, in_memory};
 use crate::buffer::IoBuffer;
-use crate::engine::{
-    COPY_STEP, Lane, OpFuture, OpResult, Schedule, poll_proceed, poll_proceed_in_memory,
-};
+use crate::engine::{COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory};
 use ringway_core::op::{self, Position, Vectored};
-use ringway_core::{Buffer, Operation, Reason, SpareCapacity, errno};
+use ringway_core::{Buffer, Operation, SpareCapacity, errno};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes per read of a whole file: enough to keep a device busy for a while with sequential reads.
 const READ_STEP: usize = 1 << 20;
@@ -31,9 +31,11 @@ impl File {
     /// the enclosing range and copies. (A read at the current position must be aligned, otherwise
     /// it fails with EINVAL.)
     ///
-    /// Errors: those of `pread(2)`; InvalidInput for an offset above `i64::MAX` and for a read-only
-    /// buffer. If the future is dropped, the read is cancelled, and the buffer is freed once the
-    /// kernel no longer uses it.
+    /// Errors: those of `pread(2)`; InvalidInput for an offset above `i64::MAX`, for a read-only
+    /// buffer, and for an empty vector with capacity (`Vec::with_capacity(n)`), which
+    /// [`read_buf_at`](Self::read_buf_at) fills; a buffer without memory reads 0 bytes. If the
+    /// future is dropped, the read is cancelled, and the buffer is freed once the kernel no longer
+    /// uses it.
     pub async fn read_at<B: IoBuffer>(
         &self,
         buffer: B,
@@ -45,8 +47,8 @@ impl File {
 
     /// As [`read_at`](Self::read_at), but fills the whole buffer.
     ///
-    /// Errors: UnexpectedEof if the file ends before that; the buffer then holds the bytes up to
-    /// the end.
+    /// Errors: those of [`read_at`](Self::read_at); UnexpectedEof if the file ends before that; the
+    /// buffer then holds the bytes up to the end.
     pub async fn read_exact_at<B: IoBuffer>(
         &self,
         buffer: B,
@@ -98,14 +100,16 @@ impl File {
     /// opened with `O_DSYNC`. This does not cover earlier writes or other writes in flight: use
     /// [`sync_data`](Self::sync_data) for those.
     ///
-    /// A short direct write is one request (`RWF_DSYNC`). Any other is a write with a linked
-    /// `fdatasync(2)`, which starts when everything is written.
+    /// A direct write of at most 64 KiB is one request (`RWF_DSYNC`) on ext4, XFS and block
+    /// devices, where that is known to be durable. Any other is a write and then an `fdatasync(2)`,
+    /// which concurrent durable writes and syncs of the file share.
     ///
     /// Errors: those of `write(2)` and of `fdatasync(2)`; InvalidInput for files that cannot be
     /// synced (pipes, sockets), and, with the required alignment, for direct I/O that is not
     /// aligned. A part may have been written. After a failed sync the data may be lost even though
     /// it can be read. The sync is not retried, and the caller should not retry it either: a second
-    /// sync that succeeds proves nothing. If the future is dropped, the data may be written in
+    /// sync that succeeds proves nothing. Write the data again. The next sync of the file also
+    /// returns the error of this write's sync. If the future is dropped, the data may be written in
     /// full, in part or not at all, and may or may not be durable.
     pub async fn write_durable_at<B: IoBuffer>(
         &self,
@@ -124,9 +128,14 @@ impl File {
         if let Err(error) = self.check_aligned(&buffer, at) {
             return (Err(error), buffer);
         }
+        if !self.engine().inner.is_current() {
+            return (Err(forked()), buffer);
+        }
+        let ledger = &self.syncs().ledger;
         if self.is_direct() && len <= ONE_REQUEST && self.has_dsync() {
             let write = op::write_dsync(self.core(), buffer, at).exact();
-            let (result, back) = transfer(self.submit(write, len as usize).await);
+            let write = self.submit(write, len as usize).observed(ledger.begin());
+            let (result, back) = transfer(write.await);
             match result {
                 Err(error) if error.raw_os_error() == Some(errno::EOPNOTSUPP) => {
                     self.set_no_dsync()
@@ -135,45 +144,36 @@ impl File {
             }
             buffer = back;
         }
+        // From here on, another sync may write these bytes back and meet the error.
+        let errors = SyncErrors::Since(ledger.since_now());
         let write = op::write(self.core(), buffer, at).exact();
-        let (write, sync) = match self.submit_synced(write, self.copied(len as usize)).await {
-            Ok(results) => results,
-            Err(forked) => return (Err(forked), Buffer::from(Vec::new())),
+        let (written, buffer) = transfer(self.submit(write, len as usize).await);
+        let result = match whole(written, len, io::ErrorKind::WriteZero) {
+            Ok(()) => self.sync(SyncKind::Data, errors).await,
+            failed => failed,
         };
-        let (written, buffer) = transfer(write);
-        // If the write failed, the sync was cancelled and has nothing to add.
-        (whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync)), buffer)
+        (result, buffer)
     }
 
     /// Writes the records of a log one after the other and makes them durable. Cancelled if the
     /// future is dropped.
     pub(crate) async fn write_records(self, records: Vec<Buffer>, offset: u64) -> io::Result<()> {
+        if !self.engine().inner.is_current() {
+            return Err(forked());
+        }
+        let (since, ticket) = (self.syncs().ledger.since_now(), self.syncs().ledger.begin());
         let records = Vectored::new(records);
         let len = records.len();
         let write = op::writev(self.core(), records, offset).exact();
-        let (write, sync) = self.submit_synced(write, 0).await?;
-        let written = number(write).map(|written| written as usize);
-        whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))
-    }
-
-    /// A write that may copy `copied` bytes while it is submitted, with a linked fdatasync. Returns
-    /// the results of both.
-    ///
-    /// Errors: ECHILD in a forked child if the parent started it.
-    async fn submit_synced(
-        &self,
-        write: Operation,
-        copied: usize,
-    ) -> io::Result<(OpResult, OpResult)> {
         let chain = vec![write, op::fdatasync(self.core())];
-        let future = OpFuture::new(&self.engine().inner, Schedule::Immediate(Lane::Sync), chain)
-            .copies(copied);
-        let mut results = future.await.into_iter();
-        match (results.next(), results.next()) {
-            (Some(write), Some(sync)) => Ok((write, sync)),
-            // A forked child has no results: they belong to the parent.
-            _ => Err(io::Error::from_raw_os_error(Reason::Forked.errno())),
-        }
+        let schedule = Schedule::Immediate(Lane::Sync);
+        let chain = OpFuture::new(&self.engine().inner, schedule, chain);
+        let mut results = chain.observed(Arc::clone(&ticket)).await.into_iter();
+        // A forked child has no results: they belong to the parent.
+        let (write, sync) = results.next().zip(results.next()).ok_or_else(forked)?;
+        let written = number(write).map(|written| written as usize);
+        whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))?;
+        self.settle(&ticket, since).await
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at),
@@ -255,7 +255,10 @@ impl File {
         at: Position,
         exact: bool,
     ) -> (io::Result<usize>, Buffer) {
-        if let Position::Offset(offset) = at {
+        if let Position::Offset(offset) = at
+            // The queue refuses such a buffer, and gives the reason.
+            && !buffer.has_only_spare_capacity()
+        {
             if self.is_direct() && !self.is_aligned(&buffer, offset) {
                 // Boxed, so that it does not enlarge the future of every read.
                 return Box::pin(self.read_around(buffer, offset)).await;
@@ -287,7 +290,9 @@ impl File {
     fn check_aligned(&self, buffer: &Buffer, at: Position) -> io::Result<()> {
         match at {
             Position::Offset(offset) if self.is_direct() => {
-                Ok(check_write(&self.alignment(), offset, buffer.as_slice()).map(drop)?)
+                let bytes = buffer.as_slice();
+                let align = self.core().direct_io_of(offset, bytes.len() as u64);
+                Ok(check_write(&align, offset, bytes).map(drop)?)
             }
             _ => Ok(()),
         }

@@ -36,17 +36,20 @@ pub(super) struct WriteBehind {
 struct PendingWrite {
     end: u64,
     truncates: bool,
-    running: Eager<(io::Result<()>, WriteJob)>,
-    failed: Option<Failed>,
+    write: Write,
     /// This write's error was already reported, together with that of an earlier one.
     covered: bool,
 }
 
-/// A write that has failed.
-struct Failed {
-    job: WriteJob,
-    /// `None` once it is reported.
-    error: Option<io::Error>,
+/// How far a write is.
+enum Write {
+    Running(Eager<(io::Result<()>, WriteJob)>),
+    /// It has failed, and nobody knows the error.
+    Failed(WriteJob, io::Error),
+    /// To be started when it is the first: its error was reported, or it was deferred.
+    Waiting(WriteJob),
+    /// Between two of these.
+    Taken,
 }
 
 impl WriteJob {
@@ -102,16 +105,21 @@ impl WriteBehind {
         );
     }
 
+    /// As `begin`, but the write starts once all others are written: after an error, which other
+    /// writes may meet as well.
+    pub(super) fn defer(&mut self, start: u64, buffer: Buffer) {
+        let end = start + buffer.len() as u64;
+        self.push_write(end, Write::Waiting(WriteJob { start, buffer, truncation: None }), false);
+    }
+
     fn push(&mut self, end: u64, job: WriteJob) {
-        debug_assert!(!self.truncates(), "a write after a truncation");
         let truncates = job.truncation.is_some();
-        self.writes.push_back(PendingWrite {
-            end,
-            truncates,
-            running: start(&self.file, job),
-            failed: None,
-            covered: false,
-        });
+        self.push_write(end, Write::Running(start(&self.file, job)), truncates);
+    }
+
+    fn push_write(&mut self, end: u64, write: Write, truncates: bool) {
+        debug_assert!(!self.truncates(), "a write after a truncation");
+        self.writes.push_back(PendingWrite { end, truncates, write, covered: false });
     }
 
     /// Waits until at most `most` writes are in flight.
@@ -124,8 +132,13 @@ impl WriteBehind {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<io::Result<()>> {
-        self.retry();
-        self.reap(cx);
+        loop {
+            self.start_first();
+            self.reap(cx);
+            if !self.writes.front().is_some_and(|first| matches!(first.write, Write::Waiting(_))) {
+                break;
+            }
+        }
         if let Some(error) = self.take_error() {
             return Poll::Ready(Err(error));
         }
@@ -134,11 +147,10 @@ impl WriteBehind {
 
     /// Removes completed writes, up to the first one that is not.
     pub(super) fn reap(&mut self, cx: &mut Context<'_>) {
-        while let Some(first) = self.writes.front_mut() {
-            if first.failed.is_some() {
-                return;
-            }
-            let Poll::Ready((result, job)) = first.running.poll(cx) else { return };
+        while let Some(first) = self.writes.front_mut()
+            && let Write::Running(running) = &mut first.write
+        {
+            let Poll::Ready((result, job)) = running.poll(cx) else { return };
             match result {
                 Ok(()) => {
                     self.file.engine().inner.pool.put(job.buffer);
@@ -146,19 +158,19 @@ impl WriteBehind {
                     self.writes.pop_front();
                 }
                 Err(_) if std::mem::take(&mut first.covered) => {
-                    first.running = start(&self.file, job)
+                    first.write = Write::Running(start(&self.file, job));
                 }
                 Err(error) => {
                     self.zeroes = job.truncation.as_ref().map_or(0, |truncation| truncation.zeroes);
-                    first.failed = Some(Failed { job, error: Some(error) });
+                    first.write = Write::Failed(job, error);
                 }
             }
         }
     }
 
-    /// Whether the first write has failed.
+    /// Whether the first write has failed, or waits because another one has.
     pub(super) fn has_failed(&self) -> bool {
-        self.writes.front().is_some_and(|first| first.failed.is_some())
+        self.writes.front().is_some_and(|first| !matches!(first.write, Write::Running(_)))
     }
 
     /// Whether a write in flight truncates the file.
@@ -189,22 +201,33 @@ impl WriteBehind {
     /// The first write's error, once for all writes that were in flight with it.
     fn take_error(&mut self) -> Option<io::Error> {
         let first = self.writes.front_mut()?;
-        let error = first.failed.as_mut()?.error.take()?;
+        let error = match std::mem::replace(&mut first.write, Write::Taken) {
+            Write::Failed(job, error) => {
+                first.write = Write::Waiting(job);
+                error
+            }
+            other => {
+                first.write = other;
+                return None;
+            }
+        };
         if first.truncates {
             self.writes.clear(); // It was the last one.
         }
-        self.writes.iter_mut().skip(1).for_each(|other| other.covered = true);
+        for other in self.writes.iter_mut().skip(1) {
+            other.covered = matches!(other.write, Write::Running(_));
+        }
         self.reported = true;
         Some(error)
     }
 
-    /// Restarts the first write, if it has failed and the error was reported.
-    fn retry(&mut self) {
-        if let Some(first) = self.writes.front_mut()
-            && let Some(failed) = first.failed.take_if(|failed| failed.error.is_none())
-        {
-            first.running = start(&self.file, failed.job);
-        }
+    /// Starts the first write if it waits for that.
+    fn start_first(&mut self) {
+        let Some(first) = self.writes.front_mut() else { return };
+        first.write = match std::mem::replace(&mut first.write, Write::Taken) {
+            Write::Waiting(job) => Write::Running(start(&self.file, job)),
+            other => other,
+        };
     }
 }
 

@@ -47,10 +47,13 @@ use std::task::{Context, Poll, ready};
 /// **Errors** of a write are returned by the next call that submits a chunk, flushes or syncs.
 /// Nothing is discarded: the error is reported once for all writes in flight, and the next such
 /// call retries them. So the caller can free space on a full disk and continue. A call that fails
-/// has accepted none of its bytes. [`written`](Self::written) returns how much is written without a
-/// gap; after that there may be more. Other errors are ESPIPE for pipes, sockets and character
-/// devices, and InvalidInput for a file opened for appending, whose writes ignore offsets: open it
-/// for writing, and start [`at`](Self::at) its length.
+/// has accepted none of its bytes, so repeat it: a [`write_all`](Self::write_all) that meets an
+/// error when it has accepted a part accepts the rest, and the next call returns the error. (That
+/// of the traits' extensions makes several calls, any of which may fail.)
+/// [`written`](Self::written) returns how much is written without a gap; after that there may be
+/// more. Other errors are ESPIPE for pipes, sockets and character devices, and InvalidInput for a
+/// file opened for appending, whose writes ignore offsets: open it for writing, and start
+/// [`at`](Self::at) its length.
 ///
 /// **Direct I/O** writes whole blocks: `at` must be a multiple of the [alignment](File::alignment)
 /// (InvalidInput). A flush pads the last block with zeroes and then truncates the file to its
@@ -65,6 +68,9 @@ pub struct Writer {
     current: Option<Chunk>,
     write_behind: WriteBehind,
     seek: Option<Seek>,
+    /// An error that a call met after it had accepted a part of its bytes: the next call that
+    /// submits a chunk, flushes or syncs returns it.
+    held: Option<io::Error>,
     /// The file is known to support writes at offsets.
     file_checked: bool,
     /// Do not report unwritten bytes on drop.
@@ -104,6 +110,7 @@ impl File {
             current: None,
             write_behind: WriteBehind::new(self.clone(), 0),
             seek: None,
+            held: None,
             file_checked: false,
             silent: false,
         }
@@ -119,7 +126,8 @@ impl Writer {
     }
 
     /// Sets how many chunks may be in flight while the next one is collected, clamped to 1 to 256.
-    /// The writer uses at most `chunk` times (this + 1) bytes of memory. Default 4.
+    /// The writer uses at most `chunk` times (this + 1) bytes of memory, and after an error the
+    /// rest of the [`write_all`](Self::write_all) that met it. Default 4.
     pub fn write_behind(mut self, chunks: usize) -> Self {
         self.depth = chunks.clamp(1, MAX_DEPTH);
         self
@@ -139,12 +147,15 @@ impl Writer {
 
     /// Accepts all these bytes. Waits while the limit of chunks is in flight.
     ///
-    /// Errors: see [`Writer`]; the [`position`](Self::position) shows how many bytes were accepted.
-    /// If the future is dropped, a part of them may have been accepted.
+    /// Errors: see [`Writer`]; then no bytes were accepted. (Only if there is no memory for the
+    /// next chunk, a part may have been.) If the future is dropped, a part of them may have been
+    /// accepted; the [`position`](Self::position) shows how many.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut begun = false;
         while !bytes.is_empty() {
-            let taken = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
+            let taken = poll_fn(|cx| self.poll_accept(cx, bytes, begun)).await?;
             bytes = &bytes[taken..];
+            begun = true;
         }
         Ok(())
     }
@@ -260,12 +271,29 @@ impl Writer {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_accept(cx, bytes, false)
+    }
+
+    /// As [`poll_write`](Self::poll_write). With `begun`, the call has accepted bytes before these,
+    /// and keeps an error of a write for the next call.
+    fn poll_accept(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        begun: bool,
+    ) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
         ready!(self.poll_seek(cx))?;
+        if !begun {
+            ready!(self.poll_may_begin(cx, bytes.len()))?;
+        }
         if self.current.as_ref().is_some_and(Chunk::is_full) {
-            ready!(self.poll_submit(cx))?;
+            match begun {
+                true => ready!(self.poll_submit_or_defer(cx)),
+                false => ready!(self.poll_submit(cx))?,
+            }
         }
         let bytes = &bytes[..bytes.len().min(COPY_STEP)];
         ready!(poll_proceed_in_memory(cx, bytes.len()));
@@ -387,6 +415,9 @@ impl Writer {
 
     /// Waits until all accepted bytes are written.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.held.take() {
+            return Poll::Ready(Err(error));
+        }
         if self.position() > self.write_behind.end() {
             ready!(self.poll_submit(cx))?;
         }
@@ -395,8 +426,38 @@ impl Writer {
 
     /// Submits the collected bytes as soon as another write may be in flight.
     fn poll_submit(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.held.take() {
+            return Poll::Ready(Err(error));
+        }
         ready!(self.write_behind.poll_at_most(cx, self.max_others()))?;
         Poll::Ready(self.submit())
+    }
+
+    /// Whether a call may accept `len` bytes: not with an error that an earlier call has held, and
+    /// not while chunks that wait for a retry exceed the usual memory.
+    fn poll_may_begin(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<io::Result<()>> {
+        if let Some(error) = self.held.take() {
+            return Poll::Ready(Err(error));
+        }
+        if self.write_behind.len() > self.depth {
+            ready!(self.write_behind.poll_at_most(cx, self.depth))?;
+        }
+        Poll::Ready(self.check_end(len))
+    }
+
+    /// Submits a full chunk as soon as another write may be in flight. If a write has failed, the
+    /// error is held, and the chunk waits for the retry.
+    fn poll_submit_or_defer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.held.is_none() {
+            let room = ready!(self.write_behind.poll_at_most(cx, self.max_others()));
+            self.held = room.and_then(|()| self.submit()).err();
+        }
+        if self.held.is_some()
+            && let Some(full) = self.current.take()
+        {
+            self.write_behind.defer(full.start, full.buffer);
+        }
+        Poll::Ready(())
     }
 
     /// How many writes may be in flight besides one that starts.
@@ -470,6 +531,17 @@ impl Writer {
         Ok(())
     }
 
+    /// Checks that bytes after the position, and a chunk after those, have valid offsets.
+    fn check_end(&self, len: usize) -> io::Result<()> {
+        match self.position().checked_add(len as u64) {
+            Some(end) if end <= MAX_OFFSET => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "writer: the bytes would end above i64::MAX",
+            )),
+        }
+    }
+
     /// Checks that a chunk may begin at this offset.
     fn check_offset(&self, offset: u64) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -518,7 +590,7 @@ impl Drop for Writer {
         let unwritten = self.unwritten();
         if unwritten == 0
             || self.silent
-            || self.write_behind.error_reported()
+            || self.write_behind.error_reported() && self.held.is_none()
             || std::thread::panicking()
         {
             return;

@@ -4,6 +4,8 @@
 
 pub mod buffers;
 pub mod executor;
+#[path = "../../../ringway-core/tests/common/places.rs"]
+pub mod places;
 /// Changes of a whole process, in a process of its own.
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 pub mod process;
@@ -34,7 +36,7 @@ pub const PAGE: usize = 4096;
 pub const MS: Duration = Duration::from_millis(1);
 
 /// Skips that are allowed where `CI` is set. Any other skip fails there.
-const EXPECTED_SKIPS: &[&str] = &[];
+const EXPECTED_SKIPS: &[&str] = &["the kernel makes no user namespace in a chroot"];
 
 /// Prints why something is not tested.
 pub fn skip(why: &str) {
@@ -284,4 +286,18 @@ pub fn in_fork(body: impl FnOnce()) -> i32 {
     // SAFETY: `status` is valid for writes during the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
+}
+
+/// Runs a future on this thread, and returns the time that its longest poll took.
+pub fn block_on_timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let mut future = std::pin::pin!(future);
+    let mut longest = Duration::ZERO;
+    let timed = std::future::poll_fn(|cx| {
+        let started = Instant::now();
+        let polled = future.as_mut().poll(cx);
+        longest = longest.max(started.elapsed());
+        polled
+    });
+    let result = futures::executor::block_on(timed);
+    (result, longest)
 }

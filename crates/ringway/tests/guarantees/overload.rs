@@ -199,6 +199,33 @@ fn blocked_opens_do_not_delay_other_opens() {
     );
 }
 
+/// Any number of timers delay no metadata call, and a later timer none that ends sooner.
+#[test]
+fn timers_do_not_delay_other_operations() {
+    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
+        on_each_setup(
+            "timers_do_not_delay_other_operations",
+            executor,
+            |builder| builder.shards(1),
+            |setup| {
+                setup.run(|setup| async move {
+                    let engine = &setup.engine;
+                    let mut timers: Vec<_> =
+                        (0..5000).map(|_| Box::pin(engine.sleep(3_600_000 * MS))).collect();
+                    for timer in &mut timers {
+                        assert!(poll_immediate(timer).await.is_none());
+                    }
+                    assert!(engine.fs().metadata(setup.dir.path()).await.unwrap().is_dir());
+                    engine.fs().create_dir(setup.path("new")).await.unwrap();
+                    engine.sleep(MS).await.unwrap();
+                    drop(timers);
+                    setup.until_idle().await;
+                });
+            },
+        );
+    }
+}
+
 /// Syncs that never complete, as on a hung disk, delay no open, read or metadata call.
 #[test]
 fn hung_syncs_do_not_delay_other_operations() {

@@ -4,15 +4,16 @@ use crate::common::process::{KAIO, URING, become_ordinary, in_child, limit_memlo
 use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, available, counts, current_thread, descriptors_and_threads, direct, errno, in_fork,
-    is_cloexec, is_older_than, on_each_backend, pattern, pipe, poll_once, put, reap_until_idle,
-    scratch, skip, wait_for,
+    is_cloexec, is_older_than, multi_thread, on_each_backend, pattern, pipe, poll_once, put,
+    reap_until_idle, scratch, skip, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, BuildError, Engine, Position};
+use ringway::{AlignedBuffer, BackendKind, BuildError, Engine, Position, Reaping};
 use ringway_core::refusal::Feature;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -101,6 +102,79 @@ fn a_forked_child_gets_errors() {
     );
 }
 
+/// A child that was forked inside a runtime shares that runtime's epoll instance with its parent.
+/// Its engine registers nothing there, which would end the parent.
+#[test]
+fn a_child_forked_in_a_runtime_spares_it() {
+    in_child(
+        "process::a_child_forked_in_a_runtime_spares_it",
+        |_| {},
+        || {
+            on_each_backend("a_child_forked_in_a_runtime_spares_it", |kind| {
+                for reaping in [Reaping::Automatic, Reaping::Runtime] {
+                    multi_thread(2).block_on(async {
+                        for _ in 0..10 {
+                            let status = in_fork(|| {
+                                let engine =
+                                    Engine::builder().backend(kind).reaping(reaping).build();
+                                let engine = engine.unwrap();
+                                for _ in 0..3 {
+                                    block_on(engine.fs().canonicalize("/tmp")).unwrap();
+                                    block_on(engine.sleep(MS)).unwrap();
+                                }
+                                drop(engine);
+                            });
+                            assert_eq!(status, 0, "the child");
+                            tokio::time::sleep(5 * MS).await;
+                        }
+                    });
+                }
+            });
+        },
+    );
+}
+
+/// A thread with a working directory, a umask and a file-system user of its own is the first to use
+/// an engine. The engine's threads work for others all the same.
+#[test]
+fn the_first_callers_directory_is_its_own() {
+    in_child(
+        "process::the_first_callers_directory_is_its_own",
+        |_| {},
+        || {
+            on_each_backend("the_first_callers_directory_is_its_own", |kind| {
+                let (dir, elsewhere) = (scratch(), scratch());
+                std::env::set_current_dir(dir.path()).unwrap();
+                let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
+                // What a thread of the engine has: directory, mode of a new file, and its user.
+                let look = |name: &'static str| {
+                    block_on(engine.call(move || {
+                        let made = std::fs::File::create(name)?.metadata()?;
+                        Ok((std::env::current_dir()?, made.mode() & 0o777, made.uid()))
+                    }))
+                };
+                let own = std::fs::File::create("own").unwrap().metadata().unwrap();
+                let expected = (std::env::current_dir().unwrap(), own.mode() & 0o777, own.uid());
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        // SAFETY: these calls take numbers, and concern this thread only.
+                        unsafe {
+                            assert_eq!(libc::unshare(libc::CLONE_FS), 0);
+                            libc::umask(0o077);
+                        }
+                        std::env::set_current_dir(elsewhere.path()).unwrap();
+                        // SAFETY: as above. (It fails without privileges, and changes nothing.)
+                        unsafe { libc::setfsuid(65534) };
+                        assert_eq!(look("first").unwrap(), expected);
+                    });
+                });
+                assert_eq!(look("second").unwrap(), expected);
+                assert_eq!(std::env::current_dir().unwrap(), expected.0);
+            });
+        },
+    );
+}
+
 /// At the moment of the fork other threads hold locks of the engine, which nobody releases in the
 /// child.
 #[test]
@@ -164,8 +238,9 @@ fn descriptors_are_closed_on_exec() {
         "process::descriptors_are_closed_on_exec",
         |_| {},
         || {
+            // Not of each turn: descriptors of the last engine may still be closing.
+            let before = open();
             for kind in available() {
-                let before = open();
                 let engine = Engine::builder().backend(kind).build().unwrap();
                 let manual = Engine::builder()
                     .backend(kind)

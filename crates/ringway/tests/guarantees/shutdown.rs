@@ -13,6 +13,7 @@ use futures::future::poll_immediate;
 use ringway::fs::File;
 use ringway::{BackendKind, Block, Engine, Position, Reaping};
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// What a round makes and drops.
@@ -91,6 +92,31 @@ fn check_leaks(name: &'static str, round: impl Fn(BackendKind, Reaping, &Path) -
 fn an_unused_engine() {
     check_leaks("an_unused_engine", |kind, reaping, dir| {
         drop(Parts::new(kind, reaping, dir));
+        None
+    });
+}
+
+/// A call on one of the engine's threads drops the last handle: it does not wait for itself.
+#[test]
+fn in_a_call_of_the_engine() {
+    check_leaks("in_a_call_of_the_engine", |kind, reaping, _| {
+        let builder = Engine::builder().backend(kind).shards(1).reaping(reaping);
+        let engine = builder.close_wait(Duration::from_secs(3600)).build().unwrap();
+        let ((begun, has_begun), (release, released)) = (channel(), channel::<()>());
+        let (dropped, is_dropped) = channel();
+        let held = engine.clone();
+        let mut call = Box::pin(engine.call(move || {
+            begun.send(()).unwrap();
+            _ = released.recv();
+            drop(held);
+            dropped.send(()).unwrap();
+            Ok(())
+        }));
+        assert!(block_on(poll_immediate(&mut call)).is_none());
+        has_begun.recv().unwrap();
+        drop(call);
+        drop((engine, release));
+        is_dropped.recv_timeout(Duration::from_secs(20)).expect("the call waits for itself");
         None
     });
 }

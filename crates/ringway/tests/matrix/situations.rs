@@ -4,7 +4,9 @@
 
 use crate::common::process::{in_child, is_root};
 use crate::common::watchdog::Watchdog;
-use crate::common::{BACKENDS, in_fork, is_available, poll_once, put, reap_until_idle, skip};
+use crate::common::{
+    BACKENDS, in_fork, is_available, places, poll_once, put, reap_until_idle, skip,
+};
 use crate::rows::{self, Effects, Fixture, Row};
 use futures::executor::block_on;
 use ringway::{BackendKind, BuildError, Engine, fs};
@@ -13,6 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
@@ -53,14 +56,20 @@ impl Table {
     /// Runs `body` in a process of its own for each backend, which is also that of the global
     /// engine.
     fn each(situation: &'static str, body: impl Fn(&mut Table)) {
+        Self::each_in(situation, |_| {}, body);
+    }
+
+    /// As [`each`](Self::each). `prepare` changes the command of the process.
+    fn each_in(situation: &'static str, prepare: impl Fn(&mut Command), body: impl Fn(&mut Table)) {
         for kind in BACKENDS {
             if std::env::var("RINGWAY_BACKEND").is_ok_and(|chosen| chosen != kind.to_string())
                 || !is_available(kind)
             {
                 continue;
             }
-            let prepare = |command: &mut std::process::Command| {
-                _ = command.env("RINGWAY_BACKEND", kind.to_string())
+            let prepare = |command: &mut Command| {
+                prepare(command);
+                command.env("RINGWAY_BACKEND", kind.to_string());
             };
             in_child(&format!("situations::{situation}"), prepare, || {
                 let mut table = Table { situation, kind, results: 0, unexpected: Vec::new() };
@@ -137,10 +146,9 @@ impl Table {
 
 /// Whether the file system of a directory has direct I/O.
 fn has_direct_io(dir: &Path) -> bool {
-    let file = std::fs::File::options()
-        .write(true)
-        .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
-        .open(dir);
+    // (Not every file system has unnamed files.)
+    let named = tempfile::NamedTempFile::new_in(dir).unwrap();
+    let file = std::fs::File::options().write(true).custom_flags(libc::O_DIRECT).open(named.path());
     match file {
         Ok(_) => true,
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => false,
@@ -204,6 +212,31 @@ fn wait_for_both(engine: &Engine) {
 
 fn scratch_parent() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The directory of a child of [`other_file_systems`].
+const PLACE: &str = "RINGWAY_TEST_PLACE";
+
+/// Where the calls run, unless `RINGWAY_FILE_SYSTEMS=all`.
+const FEW: &[&str] = &["FUSE with short transfers", "overlayfs on disk"];
+
+#[test]
+fn other_file_systems() {
+    let run = |dir: &Path| {
+        let prepare = |command: &mut Command| _ = command.env(PLACE, dir);
+        Table::each_in("other_file_systems", prepare, |table| {
+            table.rows(dir, |table, row, fixture| {
+                table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
+            });
+        });
+    };
+    match std::env::var_os(PLACE) {
+        Some(dir) => run(Path::new(&dir)),
+        None => places::each(FEW, skip, |place| {
+            println!("{}", place.name);
+            run(&place.path());
+        }),
+    }
 }
 
 #[test]

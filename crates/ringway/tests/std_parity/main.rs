@@ -9,12 +9,13 @@
 mod common;
 mod comparison;
 mod files;
+mod hostile;
 mod names;
 mod trees;
 mod working_dir;
 
-use crate::common::available;
 use crate::common::watchdog::Watchdog;
+use crate::common::{available, places, skip};
 use comparison::{Comparison, Outcome, compared_metadata, shapes};
 use ringway::fs;
 use std::io;
@@ -41,6 +42,26 @@ fn wait<T>(work: impl Future<Output = T>) -> T {
     futures::executor::block_on(work)
 }
 
+/// Runs all tests on each backend, with temporary files in `dir`, and returns which failed.
+fn run_again(dir: &Path) -> Vec<String> {
+    let mut failed = Vec::new();
+    for kind in available() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        // (`hostile` mounts a file system of its own.)
+        let again = ["on_each_backend", "on_other_file_systems", "hostile::"];
+        let skipped = if dir == std::env::temp_dir() { &again[..2] } else { &again };
+        command.args(skipped.iter().flat_map(|name| ["--skip", name]));
+        command.env("RINGWAY_BACKEND", kind.to_string()).env("TMPDIR", dir);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("{kind}, {}: {text}", dir.display());
+        if !output.status.success() {
+            failed.push(format!("{kind}: {}: {text}", output.status));
+        }
+    }
+    failed
+}
+
 /// All tests here use the global engine. This runs them again on each backend.
 #[test]
 fn on_each_backend() {
@@ -48,18 +69,27 @@ fn on_each_backend() {
         println!("skipped: RINGWAY_BACKEND is set");
         return;
     }
-    for kind in available() {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--skip", "on_each_backend"]).env("RINGWAY_BACKEND", kind.to_string());
-        let output = command.output().unwrap();
-        println!("{}", String::from_utf8_lossy(&output.stdout));
-        assert!(
-            output.status.success(),
-            "{kind}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+    assert_eq!(run_again(&std::env::temp_dir()), [""; 0]);
+}
+
+#[test]
+fn on_other_file_systems() {
+    if std::env::var_os("RINGWAY_BACKEND").is_some() {
+        println!("skipped: RINGWAY_BACKEND is set");
+        return;
     }
+    // It takes minutes.
+    if std::env::var_os("RINGWAY_FILE_SYSTEMS").is_none() {
+        println!("skipped: RINGWAY_FILE_SYSTEMS is not set");
+        return;
+    }
+    let mut failed = Vec::new();
+    places::each(&[], skip, |place| {
+        let begin = std::time::Instant::now();
+        failed.extend(run_again(&place.path()).iter().map(|why| format!("{}: {why}", place.name)));
+        println!("{}: {:.1?}", place.name, begin.elapsed());
+    });
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]

@@ -112,6 +112,55 @@ async fn errors_lose_no_data() -> io::Result<()> {
     Ok(())
 }
 
+/// A `write_all` that fails has accepted nothing, however many chunks its bytes take: repeated
+/// until it succeeds, it writes no byte twice and loses none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_write_all_can_be_repeated() -> io::Result<()> {
+    let content = pattern(0, 400_001);
+    for direct in [false, true] {
+        for (behind, size) in [(1, 30_000), (2, 5_000), (4, 4096), (4, 100_000), (4, 400_001)] {
+            let (_dir, path) = sample(b"");
+            let engine = failing(300);
+            let mut writer = open(&engine, &path, direct).writer().chunk(4096).write_behind(behind);
+            let mut errors = 0;
+            for piece in content.chunks(size) {
+                let before = writer.position();
+                while writer.write_all(piece).await.is_err() {
+                    assert_eq!(writer.position(), before, "a failed call accepted bytes");
+                    errors += 1;
+                }
+                assert_eq!(writer.position(), before + piece.len() as u64);
+            }
+            let mut flushes = 0;
+            while AsyncWriteExt::shutdown(&mut writer).await.is_err() {
+                flushes += 1;
+            }
+            println!(
+                "direct {direct}, behind {behind}, size {size}: {errors} and {flushes} errors"
+            );
+            assert!(errors + flushes > 3, "{errors} and {flushes} errors");
+            assert!(std::fs::read(&path)? == content, "direct {direct}, behind {behind}");
+            drop(writer);
+            wait_until_idle(&engine);
+        }
+    }
+    Ok(())
+}
+
+/// However often calls are repeated while every write fails, memory is bounded.
+#[tokio::test]
+async fn repeated_calls_take_no_more_memory() {
+    let (_dir, path) = sample(b"");
+    let engine = failing(1000);
+    let mut writer = open(&engine, &path, false).writer().chunk(1000).write_behind(3);
+    for _ in 0..100 {
+        let _ = writer.write_all(&[7; 20_000]).await;
+    }
+    assert!(writer.position() <= 2 * 20_000 + 4 * 1000, "{}", writer.position());
+    writer.abandon();
+    wait_until_idle(&engine);
+}
+
 #[tokio::test]
 async fn a_direct_file_is_truncated_only_at_its_end() -> io::Result<()> {
     let old = vec![0xee; 8192];

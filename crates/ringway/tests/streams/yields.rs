@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KIB: usize = 1 << 10;
 const LEN: usize = 8 << 20;
@@ -64,6 +64,8 @@ fn a_read_that_yields_has_no_buffer() {
         // Another engine would count the buffers of other tests.
         let engine = Engine::builder().shards(1).backend(engine.backend()).build().unwrap();
         let file = open(&engine, &path, false);
+        // The first read changes the access time, so on ext4 it is an operation.
+        drop(futures::executor::block_on(file.read(0..content.len() as u64)).unwrap());
         let mut yielded = 0;
         for _ in 0..8 {
             let mut read = pin!(file.read(0..content.len() as u64));
@@ -364,5 +366,51 @@ fn a_long_range_yields_outside_of_workers() {
         };
         let _watch = Watchdog::new("a_long_range_yields_outside_of_workers");
         assert!(runtime.block_on(task) == content);
+    }
+}
+
+/// A read that is always ready comes first in a `select!`, and a timer second: the timer fires,
+/// whatever share of tokio's budget the rest of the loop uses.
+#[test]
+fn a_timer_fires_beside_cached_reads() {
+    async fn until_the_timer(mut read: impl AsyncFnMut(), spent: u32) {
+        let (begun, mut reads) = (Instant::now(), 0);
+        let mut timer = pin!(tokio::time::sleep(Duration::from_millis(2)));
+        loop {
+            tokio::select! {
+                biased;
+                () = read() => reads += 1,
+                () = &mut timer => return,
+            }
+            for _ in 0..spent {
+                tokio::task::consume_budget().await;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "no timer after {reads} reads");
+        }
+    }
+    let content = pattern(0, 64 * KIB);
+    let (_dir, path) = sample(&content);
+    let _cached = Cached::new(&path);
+    for engine in copying() {
+        for runtime in [current_thread(), multi_thread(1)] {
+            let file = open(engine, &path, false);
+            runtime.block_on(async {
+                for spent in [0, 1, 3] {
+                    let one = file.clone();
+                    let byte =
+                        async move || assert_eq!(one.read_at(vec![0], 0).await.0.unwrap(), 1);
+                    tokio::spawn(until_the_timer(byte, spent)).await.unwrap();
+                    let one = file.clone();
+                    let block = async move || assert_eq!(one.read(0..1).await.unwrap().len(), 1);
+                    until_the_timer(block, spent).await;
+                    let mut reader = file.reader();
+                    let next = async move || {
+                        reader.seek_to(0);
+                        reader.read(&mut [0]).await.unwrap();
+                    };
+                    until_the_timer(next, spent).await;
+                }
+            });
+        }
     }
 }

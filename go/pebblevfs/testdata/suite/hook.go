@@ -43,7 +43,9 @@ func init() {
 		if name == string(ringway.BackendKAIO) {
 			options = append(options, pebblevfs.DirectTables())
 		}
-		under.FS = pebblevfs.New(engine, options...)
+		// Without the checks for stalled disks, which vfs.Default does not have either.
+		checked := pebblevfs.New(engine, options...)
+		under.FS = checked.(interface{ Unwrap() vfs.FS }).Unwrap()
 	}
 	vfs.Default = under
 	below := os.Getenv("RINGWAY_SUITE_DIR")

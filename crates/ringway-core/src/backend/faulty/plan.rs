@@ -40,7 +40,6 @@ pub struct FaultPlan {
     pub(super) longest_delay: u32,
     pub(super) starve: u16,
     pub(super) reorder: u16,
-    pub(super) punts: Option<u16>,
     pub(super) enters: Option<u32>,
     /// Faults of single jobs.
     steps: Vec<(FaultStep, Fault)>,
@@ -139,18 +138,6 @@ impl FaultPlan {
     /// Shuffles events that come together.
     pub fn reorder(self, per_thousand: u16) -> Self {
         Self { reorder: per_thousand, ..self }
-    }
-
-    /// Makes direct transfers fail with EAGAIN that are submitted with `RWF_NOWAIT`, as if io_uring
-    /// had to punt them. With a plan of faults only a plan with this, of any rate, makes the queue
-    /// submit such transfers. A [`fail`](Self::fail) with EAGAIN then punts a single one.
-    pub fn punts(self, per_thousand: u16) -> Self {
-        Self { punts: Some(per_thousand), ..self }
-    }
-
-    /// True if the queue should submit transfers with `RWF_NOWAIT`.
-    pub(crate) fn has_punts(&self) -> bool {
-        self.punts.is_some()
     }
 
     /// Makes the backend fail: after it was entered this many times, it fails with EBADF, as a ring
@@ -287,7 +274,7 @@ impl FromStr for FaultPlan {
 
     /// Parses names with values, in any order, separated by spaces or commas:
     /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500`,
-    /// `missed_cancels=100`, `punts=100`, `enters=100`,
+    /// `missed_cancels=100`, `enters=100`,
     /// and for single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
     /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
@@ -315,7 +302,6 @@ impl FromStr for FaultPlan {
                 "missed_cancels" => plan.missed_cancels(rate()?),
                 "starve" => plan.starve(rate()?),
                 "reorder" => plan.reorder(rate()?),
-                "punts" => plan.punts(rate()?),
                 "enters" => plan.enters(value.parse().map_err(invalid)?),
                 "delay" => {
                     let (rate, longest) = pair("300/4")?;
@@ -346,7 +332,7 @@ impl FromStr for FaultPlan {
                 _ => {
                     return Err(format!(
                         "`{name}` is not a fault; use seed, short, errors, sync_errors, \
-                        retryable, missed_cancels, delay, starve, reorder, punts, enters, \
+                        retryable, missed_cancels, delay, starve, reorder, enters, \
                          fail, cut or late"
                     ));
                 }

@@ -24,7 +24,8 @@ pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
         match i32::try_from(-result) {
             Ok(libc::EINTR) => {}
             Ok(libc::EAGAIN) => return TryResult::NotReady,
-            Ok(libc::EOPNOTSUPP | libc::ENOSYS) => return TryResult::Unsupported,
+            // A filter may refuse the call. If the file does, the call that waits says so too.
+            Ok(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => return TryResult::Unsupported,
             _ => return TryResult::Done(result),
         }
     }

@@ -6,6 +6,8 @@
 use super::nowait::{self, TryResult};
 use super::watch::{self, Watch};
 use crate::backend::{Event, EventKind, FileKind, Job, Wait};
+#[cfg(ringway_linux)]
+use crate::extents;
 use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
@@ -49,11 +51,13 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 const STUCK: u32 = 40;
 
 /// If no call of a lane has ended for this many ticks, all its calls are stuck. Syncs get longer
-/// than other I/O.
-const STALLED: [u32; LANES.len()] = [2, 20, STUCK, STUCK];
+/// than other I/O, and closures longer still.
+const STALLED: [u32; LANES.len()] = [2, 5, STUCK, 10];
 
-/// The same, once some calls of the lane are stuck: others probably hang for the same reason.
-const STALLED_FURTHER: [u32; LANES.len()] = [2, 2, STUCK, STUCK];
+/// The same, once some calls of the lane are stuck: others probably hang for the same reason. The
+/// number of threads doubles each time, so that a thousand calls that hang delay another one by
+/// less than a second.
+const STALLED_FURTHER: [u32; LANES.len()] = [2, 1, STUCK, 1];
 
 /// The most stuck threads of a lane. Beyond that, tasks wait until one returns.
 const MAX_STUCK: usize = 1024;
@@ -443,6 +447,11 @@ impl State {
             fd.signal();
         }
         Ok(fd.number())
+    }
+
+    /// The eventfd of [`signal_fd`](Self::signal_fd), if that was called.
+    pub fn signal_eventfd(&self) -> Option<Arc<EventFd>> {
+        self.signal.fd.share()
     }
 
     /// Signals this eventfd too. Only its owner drains it.
@@ -870,6 +879,10 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
         }
         return TaskResult::Done(call_storage(&job.raw, calls));
     }
+    #[cfg(ringway_linux)]
+    if let (true, Some(fd)) = (job.reads_extents, job.raw.fd()) {
+        *calls += extents::load(fd);
+    }
     if !may_block(job) {
         return TaskResult::Done(call_storage(&job.raw, calls));
     }
@@ -889,10 +902,11 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
     }
 }
 
-/// Makes a call that ends by itself. EAGAIN from a device or file system is retried.
+/// Makes a call that ends by itself. What it answers is the answer, also if a file system answers
+/// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let mut pause = FIRST_PAUSE;
-    let mut retries = if raw.is_transfer() || raw.is_sync() { MAX_RETRIES } else { 0 };
+    let mut retries = if matches!(raw, Raw::Flush(_)) { MAX_RETRIES } else { 0 };
     loop {
         *calls += 1;
         let result = raw.call();

@@ -21,19 +21,6 @@ impl EventFd {
         Ok(Self(unsafe { owned(fd) }))
     }
 
-    /// A copy of the descriptor of an eventfd.
-    ///
-    /// Errors: those of `dup(2)`.
-    pub fn copy(eventfd: RawFd) -> io::Result<Self> {
-        // SAFETY: the call takes numbers only.
-        let fd = unsafe { libc::fcntl(eventfd, libc::F_DUPFD_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor.
-        Ok(Self(unsafe { owned(fd) }))
-    }
-
     /// Its descriptors; -1 stands for none.
     pub fn descriptors(&self) -> [RawFd; 2] {
         [self.number(), -1]

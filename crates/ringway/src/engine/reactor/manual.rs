@@ -3,7 +3,7 @@
 //! that the program must react to.
 
 use super::notifier::Notifier;
-use crate::descriptor;
+
 use crate::engine::shard::Shard;
 use ringway_core::{BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
@@ -11,6 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 /// A timer of the kernel, on the monotonic clock.
@@ -49,7 +50,7 @@ impl Readable {
     /// Errors: EMFILE, ENFILE, ENOMEM.
     pub(crate) fn new(shards: &[Shard], notifier: &Notifier) -> io::Result<Self> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = notifier.timer.as_ref().map(|timer| descriptor::borrow(&timer.0));
+        let timer = notifier.timer.as_ref().map(|timer| timer.0.as_fd());
         for fd in shards.iter().map(Shard::readable).chain([notifier.fd()]).chain(timer) {
             epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
@@ -57,6 +58,6 @@ impl Readable {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        descriptor::borrow(&self.0)
+        self.0.as_fd()
     }
 }

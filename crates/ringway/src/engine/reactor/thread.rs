@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The stack size, which has room for the program's wakers: that of the standard library's threads.
-const STACK: usize = 2 << 20;
+pub(crate) const STACK: usize = 2 << 20;
 /// How long a runtime has to pick up completions before the thread does.
 const FIRST_NAP: Duration = Duration::from_micros(100);
 /// While runtimes are in time, naps grow to this length: each nap costs two context switches.

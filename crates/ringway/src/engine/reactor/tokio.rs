@@ -16,7 +16,7 @@ use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 pub(crate) use ::tokio::runtime::Id as RuntimeId;
 use ::tokio::runtime::{Handle, Id};
-use ringway_core::OwnedFd;
+use ringway_core::{OwnedFd, is_fork};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
@@ -64,6 +64,10 @@ pub(crate) fn is_in(id: Id) -> bool {
 /// Lets the current runtime pick up completions. If it cannot (it has no I/O, or no descriptor is
 /// free), the thread does it. With `has_io` the program guarantees that the runtime has I/O, and a
 /// missing one panics.
+///
+/// A forked process registers nothing: it may have inherited the runtime, whose epoll instance its
+/// parent waits on. The parent's driver would be handed the address of memory that only the child
+/// has. Nothing shows whether a runtime was built before the fork or after it.
 pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
     let watch = || {
         let fd = shards[shard].readable().try_clone_to_owned()?;
@@ -72,7 +76,11 @@ pub(crate) fn start(shards: &Arc<[Shard]>, shard: usize, id: Id, has_io: bool) {
         #[allow(deprecated)]
         AsyncFd::with_interest(fd, Interest::READABLE)
     };
-    let watched = if has_io { Some(watch()) } else { catch_quietly(watch) };
+    let watched = match (is_fork(), has_io) {
+        (true, _) => None,
+        (false, true) => Some(watch()),
+        (false, false) => catch_quietly(watch),
+    };
     let fd = watched.and_then(io::Result::ok);
     let works = fd.is_some();
     let hook = Arc::new(WakeHook { shards: shards.clone(), shard, id, fd: Mutex::new(fd) });

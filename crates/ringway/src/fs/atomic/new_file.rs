@@ -8,7 +8,7 @@ use super::unnamed;
 #[cfg(windows)]
 use super::windows as names;
 use names::Directory;
-use ringway_core::{File as CoreFile, OwnerProcess};
+use ringway_core::{File as CoreFile, OwnerProcess, run_in_background};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -57,6 +57,7 @@ impl NewFile {
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
+        self.file.close_in_background();
         if mode.is_some() {
             // The umask may have removed permissions.
             names::set_permissions(&self.file, mode)?;
@@ -90,8 +91,13 @@ impl Drop for NewFile {
         if let Some(name) = &self.name
             && self.home.is_current()
         {
-            // No task waits for the removal, so remove the name here or leave it.
-            let _ = names::remove(&self.dir, name);
+            // No task waits for the removal. It may wait for a server, and then a thread makes it.
+            if self.file.is_local() {
+                let _ = names::remove(&self.dir, name);
+            } else {
+                let (dir, name) = (self.dir.clone(), name.clone());
+                run_in_background(move || drop(names::remove(&dir, &name)));
+            }
         }
     }
 }

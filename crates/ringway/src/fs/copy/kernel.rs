@@ -8,14 +8,10 @@ use std::io;
 /// Bytes that the kernel copies in one call. A dropped copy stops after the current call.
 const STEP: usize = 8 << 20;
 
-/// How much the kernel has copied.
-pub(super) enum Copied {
-    All(u64),
-    Part(u64),
-}
-
-/// Copies as much as the kernel copies by itself.
-pub(super) async fn copy(from: &File, to: &File) -> io::Result<Copied> {
+/// Copies as much as the kernel copies by itself, and returns how much. It copies nothing from
+/// files without a length, such as those in /proc, and only the first part of a file whose server
+/// states another length or answers a read in parts.
+pub(super) async fn copy(from: &File, to: &File) -> io::Result<u64> {
     let engine = from.engine();
     let mut done = 0;
     loop {
@@ -38,10 +34,7 @@ pub(super) async fn copy(from: &File, to: &File) -> io::Result<Copied> {
             }
         });
         match copied.await? {
-            // The kernel copies nothing from files without a length, such as those in /proc.
-            None => return Ok(Copied::Part(done)),
-            Some(0) if done == 0 => return Ok(Copied::Part(0)),
-            Some(0) => return Ok(Copied::All(done)),
+            None | Some(0) => return Ok(done),
             Some(copied) => done += copied as u64,
         }
     }

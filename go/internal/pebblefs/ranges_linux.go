@@ -1,11 +1,14 @@
-package pebblevfs
+package pebblefs
 
 // The operations on ranges of a file that only Linux has.
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // rangeSync is whether sync_file_range works for a file.
@@ -15,27 +18,26 @@ type rangeSync struct {
 }
 
 // Preallocate allocates blocks without changing the file's size: Pebble reads a log to its end.
-func (f *file) Preallocate(offset, length int64) error {
+func (f *File) Preallocate(offset, length int64) error {
 	const keepSize = 1
 	return f.call("preallocate",
 		func(fd int) error { return syscall.Fallocate(fd, keepSize, offset, length) })
 }
 
 // SyncTo starts to write the dirty pages of the first length bytes, and waits for writes started
-// before. It does not make them durable. Where sync_file_range does not work, it is SyncData.
-func (f *file) SyncTo(length int64) (fullSync bool, err error) {
+// before. It does not make them durable. An error is that of the next sync, too. Where
+// sync_file_range does not work, it is SyncData.
+func (f *File) SyncTo(length int64) (fullSync bool, err error) {
 	f.probe.Do(func() { f.ranges = f.syncsRanges() })
 	if !f.ranges {
 		err = f.Datasync()
 		return err == nil, err
 	}
-	const waitBefore, write = 1, 2
-	return false, f.call("sync",
-		func(fd int) error { return syscall.SyncFileRange(fd, 0, length, waitBefore|write) })
+	return false, f.SyncRange(0, length, ringway.RangeWaitBefore|ringway.RangeWrite)
 }
 
 // call makes a system call on the descriptor, which stays open until it returns.
-func (f *file) call(op string, do func(fd int) error) error {
+func (f *File) call(op string, do func(fd int) error) error {
 	conn, err := f.File.OSFile().SyscallConn()
 	if err == nil {
 		var inner error
@@ -56,13 +58,12 @@ func (f *file) call(op string, do func(fd int) error) error {
 
 // syncsRanges reports whether sync_file_range is known to work on this file system: ZFS accepts the
 // call and does nothing. vfs.Default uses the same list.
-func (f *file) syncsRanges() (known bool) {
+func (f *File) syncsRanges() (known bool) {
 	const ext = 0xef53
 	_ = f.call("sync", func(fd int) error {
 		var stat syscall.Statfs_t
-		known = syscall.Fstatfs(fd, &stat) == nil && stat.Type == ext &&
-			syscall.SyncFileRange(fd, 0, 0, 0) != syscall.ENOSYS
+		known = syscall.Fstatfs(fd, &stat) == nil && stat.Type == ext
 		return nil
 	})
-	return known
+	return known && !errors.Is(f.SyncRange(0, 0, 0), errors.ErrUnsupported)
 }

@@ -1,0 +1,245 @@
+//! Which mount, and with it which file system, a file is on. Finding it calls no server: `fstat(2)`
+//! and `fstatfs(2)` of a file on FUSE, NFS and the like would wait for one.
+
+use super::file_systems::{FileSystem, by_name};
+use super::mounts::Mounts;
+use super::shared::DeviceNumber;
+use super::{StatxMask, block, quick_statx};
+use crate::sys::libc;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+
+/// A mount, as far as it decides about its files.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    /// `None` if nothing is known of it.
+    pub(super) file_system: Option<&'static FileSystem>,
+    id: MountId,
+}
+
+/// What identifies a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum MountId {
+    /// No other mount ever has this number (kernel 6.8).
+    Unique(u64),
+    /// Another mount may have this number once no file of this one is open.
+    Reused(u64),
+}
+
+impl Mount {
+    /// The mount of an open file; `None` if it is not visible to this process: one of another
+    /// namespace, above the root directory, or of the kernel's own (memory of `memfd_create(2)`).
+    ///
+    /// It must be dropped before the file is closed: then its number may become another mount's.
+    pub(super) fn of(fd: BorrowedFd<'_>) -> Option<Arc<Self>> {
+        let id = MountId::of(fd)?;
+        MOUNTS.of(id, || {
+            let file_system = match id {
+                MountId::Unique(unique) => file_system_name(unique),
+                MountId::Reused(_) => None,
+            };
+            let name = match file_system {
+                Some(name) => name,
+                // (A filter or a kernel without `statmount(2)`.)
+                None => Mounts::of_this_process().with_id(reused_id(fd)?)?.file_system.clone(),
+            };
+            Some(Self { file_system: by_name(&name), id })
+        })
+    }
+
+    /// Whether the number of the mount may become another's, so that it is looked up again unless
+    /// somebody holds it.
+    pub(super) fn is_reused(&self) -> bool {
+        matches!(self.id, MountId::Reused(_))
+    }
+
+    /// The block device that the mount names; a file system on several devices has others too.
+    pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
+        let id = match self.id {
+            MountId::Reused(id) => id,
+            MountId::Unique(_) => reused_id(fd)?,
+        };
+        let mounts = Mounts::of_this_process();
+        block::number_of_path(Path::new(&mounts.with_id(id)?.source))
+    }
+}
+
+impl MountId {
+    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+        let statx = quick_statx(fd, StatxMask::UNIQUE_MOUNT);
+        match statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0) {
+            Some(statx) => Some(Self::Unique(statx.stx_mnt_id)),
+            None => reused_id(fd).map(Self::Reused),
+        }
+    }
+}
+
+/// The number of a file's mount in `/proc/self/mountinfo`: from `statx(2)` (5.8), otherwise from
+/// `/proc`.
+fn reused_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    let statx = quick_statx(fd, libc::STATX_MNT_ID);
+    match statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0) {
+        Some(statx) => Some(statx.stx_mnt_id),
+        None => {
+            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+            let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+            id.trim().parse().ok()
+        }
+    }
+}
+
+/// The type of the file system of the mount with this unique number: `statmount(2)` (6.8). `None`
+/// if the call is missing or refused, or the mount is not visible.
+fn file_system_name(unique: u64) -> Option<String> {
+    const SYS_STATMOUNT: libc::c_long = 457;
+    const STATMOUNT_FS_TYPE: u64 = 0x20;
+    const LEN: usize = 1024;
+    /// Bytes before the strings.
+    const STRINGS: usize = 512;
+    /// `struct mnt_id_req` of kernel 6.8.
+    #[repr(C)]
+    struct Request {
+        size: u32,
+        spare: u32,
+        mount: u64,
+        mask: u64,
+    }
+    let request = Request { size: 24, spare: 0, mount: unique, mask: STATMOUNT_FS_TYPE };
+    // Of 8 bytes each, since the kernel writes a structure with that alignment.
+    let mut answer = [0u64; LEN / 8];
+    // SAFETY: the kernel reads `size` bytes of `request`, and writes at most `LEN` bytes into
+    // `answer`.
+    let result =
+        unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, answer.as_mut_ptr(), LEN, 0) };
+    if result != 0 || answer[1] & STATMOUNT_FS_TYPE == 0 {
+        return None;
+    }
+    let bytes: Vec<u8> = answer.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let at = u32::from_ne_bytes(bytes[36..40].try_into().ok()?) as usize;
+    let text = bytes.get(STRINGS.checked_add(at)?..)?;
+    let text = &text[..text.iter().position(|byte| *byte == 0)?];
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+static MOUNTS: MountCache = MountCache(Mutex::new(BTreeMap::new()));
+
+/// How many mounts are kept that no open file uses.
+const KEPT: usize = 64;
+
+/// The mounts of open files. One whose number is never reused is kept longer.
+struct MountCache(Mutex<BTreeMap<MountId, Entry>>);
+
+enum Entry {
+    Kept(Arc<Mount>),
+    InUse(Weak<Mount>),
+}
+
+impl MountCache {
+    /// The mount with this number. Holds no lock during system calls, and waits for none, as in a
+    /// forked child it may be held by a thread that the child does not have.
+    fn of(&self, id: MountId, look_up: impl FnOnce() -> Option<Mount>) -> Option<Arc<Mount>> {
+        let known = self.with(|mounts| match mounts.get(&id) {
+            Some(Entry::Kept(mount)) => Some(mount.clone()),
+            Some(Entry::InUse(mount)) => mount.upgrade(),
+            None => None,
+        });
+        if let Some(known) = known.flatten() {
+            return Some(known);
+        }
+        let found = Arc::new(look_up()?);
+        self.with(|mounts| {
+            if mounts.len() >= KEPT {
+                mounts.retain(
+                    |_, entry| matches!(entry, Entry::InUse(mount) if mount.strong_count() > 0),
+                );
+            }
+            let entry = match id {
+                MountId::Unique(_) => Entry::Kept(found.clone()),
+                MountId::Reused(_) => Entry::InUse(Arc::downgrade(&found)),
+            };
+            mounts.insert(id, entry);
+        });
+        Some(found)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut BTreeMap<MountId, Entry>) -> R) -> Option<R> {
+        match self.0.try_lock() {
+            Ok(mut mounts) => Some(work(&mut mounts)),
+            Err(TryLockError::Poisoned(mounts)) => Some(work(&mut mounts.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::os::fd::AsFd;
+
+    fn mount(id: MountId) -> Option<Mount> {
+        Some(Mount { file_system: by_name("ext4"), id })
+    }
+
+    #[test]
+    fn a_number_that_is_reused_is_known_while_a_file_is_open() {
+        let mounts = MountCache(Mutex::default());
+        let asked = Cell::new(0);
+        let find = |id| {
+            let look_up = || {
+                asked.set(asked.get() + 1);
+                mount(id)
+            };
+            mounts.of(id, look_up).unwrap()
+        };
+        let file = find(MountId::Reused(7));
+        drop(find(MountId::Reused(7)));
+        assert_eq!(asked.get(), 1);
+        drop(file);
+        drop(find(MountId::Reused(7)));
+        assert_eq!(asked.get(), 2, "it may be another mount by now");
+        drop(find(MountId::Unique(7)));
+        drop(find(MountId::Unique(7)));
+        assert_eq!(asked.get(), 3, "it is the same mount for ever");
+    }
+
+    #[test]
+    fn unused_mounts_take_little_memory() {
+        let mounts = MountCache(Mutex::default());
+        let file = mounts.of(MountId::Reused(0), || mount(MountId::Reused(0)));
+        for id in 1..1000 {
+            mounts.of(MountId::Unique(id), || mount(MountId::Unique(id)));
+            mounts.of(MountId::Reused(id), || mount(MountId::Reused(id)));
+        }
+        assert!(mounts.0.lock().unwrap().len() <= 2 * KEPT);
+        let again = mounts.of(MountId::Reused(0), || panic!("it is in use"));
+        assert!(Arc::ptr_eq(&file.unwrap(), &again.unwrap()));
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_waited_for() {
+        let mounts = MountCache(Mutex::default());
+        let _held = mounts.0.lock();
+        assert!(mounts.of(MountId::Unique(1), || mount(MountId::Unique(1))).is_some());
+    }
+
+    /// Both ways to find the type of a file system agree.
+    #[test]
+    fn the_mount_of_a_file_is_found() {
+        let file = fs::File::open("/proc/self/status").unwrap();
+        let found = Mount::of(file.as_fd()).unwrap();
+        assert_eq!(found.file_system.map(|known| known.name), Some("proc"));
+        let mounts = Mounts::of_this_process();
+        let id = reused_id(file.as_fd()).unwrap();
+        assert_eq!(mounts.with_id(id).unwrap().file_system, "proc");
+        if let MountId::Unique(unique) = found.id {
+            assert_eq!(file_system_name(unique).as_deref(), Some("proc"));
+            assert_eq!(file_system_name(u64::MAX), None);
+        }
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(Mount::of(reader.as_fd()).is_none(), "a mount of the kernel's own");
+    }
+}

@@ -1,0 +1,118 @@
+//! A disk that hangs does not stop buffered reads of files on other disks, however many of its own
+//! wait.
+
+#![cfg(ringway_linux)]
+
+use ringway_core::{BackendKind, File, Options, Queue, op};
+use ringway_hostile::Hostile;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough on any machine; what takes longer hangs.
+const SOON: Duration = Duration::from_secs(20);
+const LEN: usize = 64 << 10;
+const HANGING: usize = 40;
+
+/// An ext4 file system on a loop device whose image is on a hostile file system.
+struct HangingDisk {
+    hostile: Hostile,
+    device: Option<String>,
+    mounted: bool,
+    dir: tempfile::TempDir,
+}
+
+fn run(command: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(command).args(arguments).stdin(Stdio::null()).output().ok()?;
+    if !output.status.success() {
+        println!("skipped: {command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+impl HangingDisk {
+    /// `None` where there is no FUSE, no loop device, no ext4, or no permission.
+    fn make() -> Option<Self> {
+        let hostile = Hostile::mount_or_skip(|why| println!("skipped: {why}"))?;
+        let dir = tempfile::tempdir().unwrap();
+        let image = hostile.path().join("image");
+        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let mut disk = Self { hostile, device: None, mounted: false, dir };
+        let image = image.to_str()?;
+        run("mkfs.ext4", &["-q", "-F", image])?;
+        // Direct, so that each read of the device reaches the server.
+        disk.device = Some(run("losetup", &["-f", "--show", "--direct-io=on", image])?);
+        run("mount", &[disk.device.as_deref()?, disk.dir.path().to_str()?])?;
+        disk.mounted = true;
+        Some(disk)
+    }
+
+    /// A file none of whose pages is cached.
+    fn file(&self) -> PathBuf {
+        let path = self.dir.path().join("file");
+        std::fs::write(&path, vec![1; HANGING * LEN]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: the call takes numbers only.
+        let dropped =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(dropped, 0);
+        path
+    }
+}
+
+impl Drop for HangingDisk {
+    fn drop(&mut self) {
+        let _ = self.hostile.set("clear");
+        if self.mounted {
+            run("umount", &["-l", self.dir.path().to_str().unwrap_or_default()]);
+        }
+        if let Some(device) = &self.device {
+            run("losetup", &["-d", device]);
+        }
+    }
+}
+
+fn read_all(queue: &mut Queue, path: &Path, count: usize, first: u64) {
+    let file = File::open(path).unwrap();
+    for (number, at) in (first..).zip(0..count) {
+        let read = op::read(&file, vec![0; LEN], (at * LEN) as u64).user_data(number);
+        queue.push(read).unwrap();
+    }
+    queue.submit().unwrap();
+}
+
+#[test]
+fn long_reads_of_a_hanging_disk_do_not_stop_others() {
+    for backend in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
+        // As few workers as an engine has, and fewer.
+        for workers in [24, 4] {
+            let options = Options::new().backend(backend).io_wq_workers(workers, workers);
+            let Ok(mut queue) = options.threads(workers).build() else {
+                println!("skipped: no {backend}");
+                continue;
+            };
+            let Some(disk) = HangingDisk::make() else { return };
+            let other = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let other = other.path().join("other");
+            std::fs::write(&other, vec![2; LEN]).unwrap();
+            let path = disk.file();
+            disk.hostile.set("image read freeze").unwrap();
+            read_all(&mut queue, &path, HANGING, 0);
+            let until = Instant::now() + SOON;
+            read_all(&mut queue, &other, 1, 1000);
+            let mut done = Vec::new();
+            while !done.contains(&1000) {
+                assert!(Instant::now() < until, "{backend}, {workers} workers: the read hangs");
+                let reaped = queue.reap_until(1, until).unwrap();
+                done.extend(reaped.map(|one| one.user_data));
+            }
+            assert!(done.len() < HANGING, "the disk did not hang");
+            disk.hostile.set("image read thaw").unwrap();
+            while done.len() <= HANGING {
+                done.extend(queue.reap(1).unwrap().map(|one| one.user_data));
+            }
+        }
+    }
+}

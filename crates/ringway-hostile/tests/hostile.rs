@@ -1,0 +1,138 @@
+//! What each rule does, seen by the standard library.
+#![cfg(target_os = "linux")]
+
+use ringway_hostile::Hostile;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const EIO: i32 = 5;
+const EAGAIN: i32 = 11;
+
+fn mount(options: &[&str]) -> Option<Hostile> {
+    let skip = |error: &std::io::Error| {
+        println!("skipped: {error}");
+        assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {error}");
+    };
+    Hostile::mount(options).inspect_err(skip).ok()
+}
+
+#[test]
+fn without_rules_it_is_an_ordinary_file_system() {
+    let Some(hostile) = mount(&[]) else { return };
+    let dir = hostile.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), b"content").unwrap();
+    fs::rename(&dir, hostile.path().join("other")).unwrap();
+    let file = hostile.path().join("other/file");
+    assert_eq!(fs::read(&file).unwrap(), b"content");
+    File::options().append(true).open(&file).unwrap().write_all(b" more").unwrap();
+    File::options().write(true).open(&file).unwrap().set_len(9).unwrap();
+    assert_eq!(fs::read(hostile.backing().join("other/file")).unwrap(), b"content m");
+    fs::hard_link(&file, hostile.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("link", hostile.path().join("symlink")).unwrap();
+    assert_eq!(fs::read(hostile.path().join("symlink")).unwrap(), b"content m");
+    let mut names: Vec<_> =
+        fs::read_dir(hostile.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["link", "other", "symlink"]);
+    fs::remove_file(hostile.path().join("link")).unwrap();
+    fs::remove_dir_all(hostile.path().join("other")).unwrap();
+    // A file without a name.
+    let path = hostile.path().join("unnamed");
+    let mut file = File::create_new(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(b"12345").unwrap();
+    file.set_len(3).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 3);
+}
+
+#[test]
+fn sizes_are_untrue() {
+    let Some(hostile) = mount(&[]) else { return };
+    let path = hostile.path().join("file");
+    fs::write(&path, [7; 10_000]).unwrap();
+    hostile.set("* direct on\nfile size 0").unwrap();
+    let file = File::open(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    let mut bytes = Vec::new();
+    (&file).read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, [7; 10_000]);
+    hostile.set("file size real\nfile grow 5").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 10_005);
+    assert_eq!(file.metadata().unwrap().len(), 10_010);
+}
+
+#[test]
+fn transfers_are_short() {
+    let Some(hostile) = mount(&[]) else { return };
+    let path = hostile.path().join("file");
+    fs::write(&path, [7; 10_000]).unwrap();
+    hostile.set("* direct on\n* read short 1000\n* write short 500").unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    assert_eq!(file.read_at(&mut [0; 10_000], 0).unwrap(), 1000);
+    assert_eq!(file.write_at(&[8; 10_000], 0).unwrap(), 500);
+}
+
+#[test]
+fn requests_fail_for_ever_or_some_times() {
+    let Some(hostile) = mount(&[]) else { return };
+    let path = hostile.path().join("file");
+    let file = File::create(&path).unwrap();
+    hostile.set("file fsync fail 5").unwrap();
+    for _ in 0..2 {
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(EIO));
+    }
+    hostile.set("clear\nfile fsync fail 11 1").unwrap();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(EAGAIN));
+    file.sync_all().unwrap();
+    assert_eq!(hostile.count("fsync").unwrap().requests, 4);
+    assert_eq!(hostile.set("no rule").unwrap_err().raw_os_error(), Some(22));
+}
+
+#[test]
+fn frozen_requests_hold_up_no_others() {
+    let Some(hostile) = mount(&[]) else { return };
+    fs::write(hostile.path().join("frozen"), b"a").unwrap();
+    fs::write(hostile.path().join("other"), b"b").unwrap();
+    hostile.set("* direct on\nfrozen read freeze\nother read delay 50").unwrap();
+    let (sender, receiver) = channel();
+    let path = hostile.path().join("frozen");
+    let reader = thread::spawn(move || sender.send(fs::read(path).unwrap()).unwrap());
+    while hostile.count("read").unwrap().inside == 0 {
+        thread::yield_now();
+    }
+    let began = Instant::now();
+    assert_eq!(fs::read(hostile.path().join("other")).unwrap(), b"b");
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    assert!(receiver.try_recv().is_err());
+    hostile.set("frozen read thaw").unwrap();
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)).unwrap(), b"a");
+    reader.join().unwrap();
+}
+
+#[test]
+fn dropping_it_ends_frozen_requests() {
+    let Some(hostile) = mount(&["no-async-dio", "max-background=4", "ttl=1000"]) else { return };
+    let path = hostile.path().join("file");
+    fs::write(&path, b"a").unwrap();
+    hostile.set("* direct on\n* read freeze").unwrap();
+    let reader = thread::spawn(move || fs::read(path));
+    while hostile.count("read").unwrap().inside == 0 {
+        thread::yield_now();
+    }
+    drop(hostile);
+    // It was answered, or the connection ended first.
+    let _ = reader.join().unwrap();
+}
+
+#[test]
+fn other_users_have_their_own_files() {
+    let Some(hostile) = mount(&[]) else { return };
+    let path = hostile.path().join("file");
+    let file = File::options().write(true).create_new(true).mode(0o640).open(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o640);
+}

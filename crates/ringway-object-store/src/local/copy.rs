@@ -1,0 +1,131 @@
+//! Copying a file's content into a new file. All functions block.
+
+use super::open::open_std;
+use super::turns::Ticket;
+use super::write_error::{Result, WriteError};
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Bytes that are copied before the next look at whether the copy is still wanted.
+const STEP: u64 = 8 << 20;
+
+/// Opens the source of a copy, a regular file. (To open a FIFO waits for a writer.)
+///
+/// # Errors
+///
+/// NotFound if there is none; IsADirectory; InvalidInput if it is no regular file.
+pub(crate) fn open(from: &Path, to: &Path) -> Result<File> {
+    let failed = |source| WriteError::Copy { from: from.to_owned(), to: to.to_owned(), source };
+    let metadata = std::fs::metadata(from).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => WriteError::NotFound { path: from.to_owned(), source },
+        _ => failed(source),
+    })?;
+    check(&metadata).map_err(failed)?;
+    let file = open_std(from).map_err(failed)?;
+    // Something else may have taken its place.
+    file.metadata().and_then(|metadata| check(&metadata)).map_err(failed)?;
+    Ok(file)
+}
+
+fn check(metadata: &Metadata) -> io::Result<()> {
+    match metadata {
+        metadata if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        metadata if metadata.is_file() => Ok(()),
+        _ => Err(io::Error::new(ErrorKind::InvalidInput, "only a regular file can be copied")),
+    }
+}
+
+/// Copies content and permissions. Linux shares the data where the file system can, and copies it
+/// in the kernel elsewhere (`copy_file_range(2)`).
+///
+/// # Errors
+///
+/// Those of reading and writing; Interrupted if nobody wants the copy any more.
+pub(crate) fn copy(from: &File, to: &File, ticket: &Ticket) -> io::Result<()> {
+    let (mut source, mut target) = (from, to);
+    while io::copy(&mut source.by_ref().take(STEP), &mut target)? > 0 {
+        ticket.check().map_err(|_| ErrorKind::Interrupted)?;
+    }
+    to.set_permissions(from.metadata()?.permissions())
+}
+
+/// What a rename leaves under the old name: it does nothing if both names are of one file
+/// (`rename(2)`). Then the old name is removed.
+pub(crate) fn finish_rename(from: &Path, to: &Path) -> io::Result<()> {
+    match is_other_name(from, to) {
+        Ok(true) => std::fs::remove_file(from),
+        Ok(false) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether both are names of one file, in different directories or with different last parts.
+#[cfg(unix)]
+fn is_other_name(from: &Path, to: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let (old, new) = (std::fs::symlink_metadata(from)?, std::fs::symlink_metadata(to)?);
+    let is_one_file = (old.dev(), old.ino()) == (new.dev(), new.ino());
+    // A file with one name has been reached by two spellings of it.
+    if !is_one_file || old.nlink() < 2 || old.is_dir() {
+        return Ok(false);
+    }
+    let place = |path: &Path| -> io::Result<_> {
+        let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
+        Ok(parent.join(path.file_name().unwrap_or_default()))
+    };
+    Ok(place(from)? != place(to)?)
+}
+
+#[cfg(windows)]
+fn is_other_name(_: &Path, _: &Path) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, to) = (dir.path().join("fifo"), dir.path().join("to"));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let refused = open(&fifo, &to).unwrap_err();
+        assert!(
+            matches!(&refused, WriteError::Copy { source, .. }
+                if source.kind() == ErrorKind::InvalidInput),
+            "{refused:?}"
+        );
+        assert!(open(dir.path(), &to).is_err());
+        fs::write(&to, b"content").unwrap();
+        assert_eq!(open(&to, &to).unwrap().metadata().unwrap().len(), 7);
+    }
+
+    #[test]
+    fn only_another_name_of_the_file_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        std::os::unix::fs::symlink("d", at("link")).unwrap();
+        fs::write(at("d/a"), b"a").unwrap();
+        fs::write(at("c"), b"c").unwrap();
+        fs::hard_link(at("d/a"), at("b")).unwrap();
+        finish_rename(&at("d/a"), &at("link/a")).unwrap();
+        finish_rename(&at("d/a"), &at("d/a")).unwrap();
+        finish_rename(&at("d/a"), &at("c")).unwrap();
+        finish_rename(&at("missing"), &at("c")).unwrap();
+        assert!(at("d/a").exists());
+        finish_rename(&at("d/a"), &at("b")).unwrap();
+        assert!(!at("d/a").exists() && at("b").exists() && at("c").exists());
+    }
+}

@@ -1,0 +1,328 @@
+//! Files on file systems of which the kernel's queues are not known to be right: the results are
+//! those of the standard library, on every backend, and nothing waits for a server in a poll.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{block_on_timed, build_or_skip, on_each_backend, skip};
+use futures::executor::block_on;
+use futures::future::join_all;
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, BackendKind, Engine};
+use ringway_hostile::Hostile;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+const LEN: usize = 10_000;
+
+fn content() -> Vec<u8> {
+    (0..LEN).map(|at| (at / 7) as u8).collect()
+}
+
+/// A hostile file system with a file `file`.
+fn mounted(options: &[&str]) -> Option<Hostile> {
+    let hostile = Hostile::mount(options).inspect_err(|error| skip(&error.to_string())).ok()?;
+    fs::write(hostile.backing().join("file"), content()).unwrap();
+    Some(hostile)
+}
+
+/// Runs a test on each backend, each with a file system of its own.
+fn on_each(name: &str, options: &[&str], test: impl Fn(&Engine, &Hostile)) {
+    on_each_backend(name, |kind: BackendKind| {
+        let Some(hostile) = mounted(options) else { return };
+        let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
+        test(&engine, &hostile);
+    });
+}
+
+async fn open(engine: &Engine, hostile: &Hostile, direct: bool) -> File {
+    let path = hostile.path().join("file");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).direct(direct).engine(engine).open(path).await.unwrap()
+}
+
+fn page(byte: u8) -> AlignedBuffer {
+    let mut page = AlignedBuffer::new(PAGE, PAGE);
+    page.fill(byte);
+    page
+}
+
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+/// With `RWF_DSYNC` the kernel would write asynchronously, and never sync.
+#[test]
+fn a_durable_write_is_synced() {
+    on_each("durable", &[], |engine, hostile| {
+        block_on(async {
+            for direct in [true, false] {
+                let file = open(engine, hostile, direct).await;
+                hostile.set("clear").unwrap();
+                let synced = hostile.count("fsync").unwrap().requests;
+                file.write_durable_at(page(1), 0).await.0.unwrap();
+                assert_eq!(hostile.count("fsync").unwrap().requests, synced + 1);
+                hostile.set("file fsync fail 5").unwrap();
+                let (failed, _) = file.write_durable_at(page(2), 0).await;
+                assert_eq!(errno(failed), Some(libc::EIO), "direct: {direct}");
+            }
+        });
+    });
+}
+
+/// The kernel would limit an asynchronous read to the size that the server states.
+#[test]
+fn a_size_that_is_not_true_limits_nothing() {
+    on_each("size", &[], |engine, hostile| {
+        for size in [0, 100, 4096, 1_000_000] {
+            hostile.set(&format!("clear\nfile direct on\nfile size {size}")).unwrap();
+            block_on(async {
+                let path = hostile.path().join("file");
+                assert!(fs::read(&path).unwrap() == content(), "the standard library");
+                let read = engine.fs().read(&path).await.unwrap();
+                assert_eq!(read.len(), LEN, "st_size {size}");
+                assert!(read == content());
+                let file = open(engine, hostile, false).await;
+                file.write_all_at(content(), 0).await.0.unwrap();
+                let (read, bytes) = file.read_exact_at(vec![0; LEN], 0).await;
+                read.unwrap();
+                assert!(bytes == content());
+            });
+        }
+    });
+}
+
+/// A server may answer with less than it was asked for, anywhere in a file.
+#[test]
+fn a_short_read_is_not_the_end_of_a_file() {
+    on_each("short reads", &[], |engine, hostile| {
+        // (Where the kernel caches the file, a short read is its end, for everybody: it reads the
+        // rest of a direct read through the page cache, which has zeroes there.)
+        hostile.set("file direct on\nfile read short 1000").unwrap();
+        for direct in [true, false] {
+            block_on(async {
+                let file = open(engine, hostile, direct).await;
+                let (read, bytes) = file.read_exact_at(vec![0; LEN], 0).await;
+                read.unwrap();
+                assert!(bytes == content(), "direct: {direct}");
+                let mut read = Vec::new();
+                let mut reader = file.reader();
+                while let Some(block) = reader.next_block().await.unwrap() {
+                    read.extend_from_slice(&block);
+                }
+                assert!(read == content(), "direct: {direct}: {} bytes", read.len());
+                let path = hostile.path().join("file");
+                assert!(engine.fs().read(&path).await.unwrap() == content());
+            });
+        }
+    });
+}
+
+/// The descriptor is closed, whatever the server answers to the flush. Closed again, its number
+/// would be another file's.
+#[test]
+fn a_close_is_made_once() {
+    on_each("close", &[], |engine, hostile| {
+        for errno in [libc::EAGAIN, libc::ETIMEDOUT, libc::EIO] {
+            hostile.set(&format!("clear\nfile flush fail {errno}")).unwrap();
+            block_on(async {
+                let file = open(engine, hostile, false).await;
+                let before = hostile.count("flush").unwrap().requests;
+                let closed = file.close().await;
+                assert_eq!(closed.unwrap_err().raw_os_error(), Some(errno));
+                assert_eq!(hostile.count("flush").unwrap().requests, before + 1, "{errno}");
+                // A thread that closed it again would close this one.
+                let other = fs::File::open("/dev/null").unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                other.metadata().unwrap();
+            });
+        }
+    });
+}
+
+/// What a blocking call answers is the answer: EAGAIN too.
+#[test]
+fn eagain_is_an_answer() {
+    const EAGAIN: i32 = libc::EAGAIN;
+    on_each("EAGAIN", &[], |engine, hostile| {
+        block_on(async {
+            for direct in [true, false] {
+                hostile.set("clear\nfile direct on").unwrap();
+                let file = open(engine, hostile, direct).await;
+                for times in ["", "1"] {
+                    let rule = |operation| format!("file {operation} fail {EAGAIN} {times}");
+                    hostile.set(&rule("read")).unwrap();
+                    assert_eq!(errno(file.read_at(page(0), 0).await.0), Some(EAGAIN));
+                    hostile.set(&rule("write")).unwrap();
+                    assert_eq!(errno(file.write_at(page(0), 0).await.0), Some(EAGAIN));
+                    hostile.set(&rule("write")).unwrap();
+                    assert_eq!(errno(file.write_all_at(page(0), 0).await.0), Some(EAGAIN));
+                    hostile.set(&rule("fsync")).unwrap();
+                    assert_eq!(errno(file.sync_data().await), Some(EAGAIN));
+                    hostile.set("clear\nfile direct on").unwrap();
+                    file.read_at(page(0), 0).await.0.unwrap();
+                }
+            }
+        });
+    });
+}
+
+/// More reads than the server is given at one time, each of which takes long: none keeps the task
+/// in a poll, and neither does an attribute that the server does not tell.
+#[test]
+fn no_poll_waits_for_a_server() {
+    on_each("polls", &["max-background=4"], |engine, hostile| {
+        for direct in [true, false] {
+            hostile.set("clear").unwrap();
+            let file = block_on(open(engine, hostile, direct));
+            hostile.set("file read delay 500\nfile getattr delay 3000").unwrap();
+            // A server that caches nothing is asked for each of them.
+            let reads = (0..16).map(|_| file.read_at(page(0), 0));
+            let (results, longest) = block_on_timed(join_all(reads));
+            for (read, _) in results {
+                assert_eq!(read.unwrap(), PAGE);
+            }
+            assert!(longest < Duration::from_millis(400), "one poll took {longest:?}");
+        }
+    });
+}
+
+/// A loop device, which is detached when it is dropped.
+struct Loop(String);
+
+impl Loop {
+    /// `None` where it cannot be made.
+    fn new(image: &Path) -> Option<Self> {
+        fs::File::create(image).unwrap().set_len(1 << 20).unwrap();
+        let made = Command::new("losetup").args(["-f", "--show"]).arg(image).output();
+        let made = made.inspect_err(|error| skip(&format!("losetup: {error}"))).ok()?;
+        let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        if !made.status.success() {
+            skip(&String::from_utf8_lossy(&made.stderr));
+        }
+        made.status.success().then_some(Self(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).output();
+    }
+}
+
+/// The file system of a server may be on a block device (NTFS-3G): it looks like that of a disk,
+/// but whoever asks for its type asks the server.
+#[test]
+fn no_poll_asks_a_server_for_the_type_of_its_file_system() {
+    let dir = common::scratch();
+    let Some(device) = Loop::new(&dir.path().join("image")) else { return };
+    let option = format!("fuseblk={}", device.0);
+    on_each("fuseblk", &[&option], |engine, hostile| {
+        let asked = hostile.count("statfs").unwrap().requests;
+        hostile.set("* statfs delay 3000").unwrap();
+        let file = block_on(open(engine, hostile, false));
+        let (result, longest) = block_on_timed(async {
+            file.write_at(vec![1; PAGE], 0).await.0.unwrap();
+            file.read_at(vec![0; PAGE], 0).await.0
+        });
+        assert_eq!(result.unwrap(), PAGE);
+        assert!(longest < Duration::from_millis(1500), "one poll took {longest:?}");
+        assert_eq!(hostile.count("statfs").unwrap().requests, asked);
+    });
+}
+
+/// A file system of its own on a loop device, which is unmounted when it is dropped.
+struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// `None` where it cannot be made or mounted.
+    fn new(make: &[&str]) -> Option<Self> {
+        let dir = common::scratch();
+        let image = dir.path().join("image");
+        fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+        let mounted = Self { dir };
+        fs::create_dir(mounted.path()).unwrap();
+        let run = |command: &mut Command| match command.output() {
+            Ok(output) if output.status.success() => true,
+            Ok(output) => {
+                skip(&String::from_utf8_lossy(&output.stderr));
+                false
+            }
+            Err(error) => {
+                skip(&format!("{make:?}: {error}"));
+                false
+            }
+        };
+        let is_mounted = run(Command::new(make[0]).args(&make[1..]).arg(&image))
+            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(mounted.path()));
+        is_mounted.then_some(mounted)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("mount")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.path()).output();
+    }
+}
+
+/// Writes at an offset, from memory with any alignment.
+async fn write(file: &File, len: usize) -> io::Result<()> {
+    let mut buffer = AlignedBuffer::new(len, PAGE);
+    buffer.fill(7);
+    file.write_all_at(buffer, 0).await.0
+}
+
+/// On XFS the kernel needs a larger alignment once blocks are shared, and puts a direct write
+/// without it into the page cache.
+#[test]
+fn a_write_without_an_alignment_that_has_grown_is_refused() {
+    let Some(xfs) = Mounted::new(&["mkfs.xfs", "-q", "-m", "reflink=1"]) else { return };
+    on_each_backend("reflink", |kind| {
+        let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
+        let path = xfs.path().join(format!("{kind}"));
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        block_on(async {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).direct(true).engine(&engine);
+            let file = options.open(&path).await.unwrap();
+            if file.alignment().offset_align != 512 {
+                return skip("the alignment of this device is not 512 bytes");
+            }
+            write(&file, 512).await.unwrap();
+            let copied = Command::new("cp")
+                .arg("--reflink=always")
+                .args([&path, &path.with_extension("copy")])
+                .status();
+            assert!(copied.unwrap().success());
+            let refused = write(&file, 512).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
+            assert!(refused.to_string().contains("4096"), "{refused}");
+            write(&file, 4096).await.unwrap();
+            assert_eq!(file.alignment().offset_align, 4096);
+        });
+    });
+}
+
+/// btrfs gives each subvolume a device number that is not the mount's.
+#[test]
+fn the_device_of_a_file_on_btrfs_is_found() {
+    let Some(btrfs) = Mounted::new(&["mkfs.btrfs", "-q"]) else { return };
+    let path = btrfs.path().join("file");
+    fs::write(&path, b"content").unwrap();
+    let facts = ringway_core::device::PathFacts::of_path(&path).unwrap();
+    assert_eq!(facts.file_system, "btrfs");
+    assert!(facts.device.is_some(), "{facts:?}");
+    let file = ringway_core::File::open(&path).unwrap();
+    assert!(file.largest_request().is_some());
+}

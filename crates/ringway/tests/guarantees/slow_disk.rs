@@ -1,0 +1,217 @@
+//! No poll waits for a disk with slow writes while another thread syncs all the time: a commit of
+//! ext4's journal keeps whoever changes an inode waiting, also with `RWF_NOWAIT`.
+
+use crate::common::skip;
+use ringway::fs::{File, OpenOptions};
+use ringway::{AlignedBuffer, BackendKind, Engine};
+use ringway_hostile::Hostile;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long each write of the disk takes.
+const SLOW: Duration = Duration::from_millis(600);
+/// A poll that takes as long has waited for one.
+const WAITED: Duration = Duration::from_millis(300);
+
+/// An ext4 file system on a loop device, whose image is in a hostile file system.
+struct SlowDisk {
+    hostile: Hostile,
+    mount: TempDir,
+    device: PathBuf,
+}
+
+/// Runs a command. Errors: what it printed.
+fn run(program: &str, arguments: &[&Path]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+impl SlowDisk {
+    /// Errors: why there is none here.
+    fn new() -> Result<Self, String> {
+        let hostile = Hostile::mount(&[]).map_err(|error| error.to_string())?;
+        let (mount, backing) = (TempDir::new().unwrap(), hostile.backing().join("image"));
+        std::fs::File::create(&backing).and_then(|image| image.set_len(256 << 20)).unwrap();
+        run("mkfs.ext4", &[Path::new("-q"), Path::new("-F"), &backing])?;
+        let image = hostile.path().join("image");
+        let device = run("losetup", &[Path::new("--find"), Path::new("--show"), &image])?;
+        let disk = Self { hostile, mount, device: PathBuf::from(device) };
+        run("mount", &[&disk.device, disk.mount.path()])?;
+        Ok(disk)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.mount.path().join(name)
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        let _ = self.hostile.set("clear");
+        // (An engine that was dropped may still close files.)
+        let is_unmounted = || run("umount", &[self.mount.path()]).is_ok();
+        if !(0..50).any(|_| {
+            is_unmounted() || {
+                std::thread::sleep(Duration::from_millis(100));
+                false
+            }
+        }) {
+            let _ = run("umount", &[Path::new("-l"), self.mount.path()]);
+        }
+        let _ = run("losetup", &[Path::new("-d"), &self.device]);
+    }
+}
+
+/// An overlay of directories of a disk.
+struct Overlay {
+    mount: TempDir,
+}
+
+impl Overlay {
+    /// Errors: why there is none here.
+    fn on(disk: &SlowDisk) -> Result<Self, String> {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| disk.path(name));
+        for dir in [&lower, &upper, &work] {
+            std::fs::create_dir(dir).map_err(|error| error.to_string())?;
+        }
+        let [lower, upper, work] = [&lower, &upper, &work].map(|dir| dir.display());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let mount = TempDir::new().unwrap();
+        let arguments = ["-t", "overlay", "overlay", "-o", &options].map(Path::new);
+        run("mount", &[&arguments[..], &[mount.path()]].concat())?;
+        Ok(Self { mount })
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        // (An engine that was dropped may still close files.)
+        let is_unmounted = || run("umount", &[self.mount.path()]).is_ok();
+        if !(0..50).any(|_| {
+            is_unmounted() || {
+                std::thread::sleep(Duration::from_millis(100));
+                false
+            }
+        }) {
+            let _ = run("umount", &[Path::new("-l"), self.mount.path()]);
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Awaits a future on this thread. Returns its longest poll too.
+fn longest_poll<F: Future>(future: F) -> (F::Output, Duration) {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut longest = Duration::ZERO;
+    loop {
+        let begun = Instant::now();
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        longest = longest.max(begun.elapsed());
+        match polled {
+            Poll::Ready(output) => return (output, longest),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// The longest poll of each kind of transfer, next to the syncs.
+fn polls(engine: &Engine, path: &Path) -> [(&'static str, Duration); 3] {
+    let open = |direct, write| -> File {
+        let mut options = OpenOptions::new();
+        options.read(true).write(write).direct(direct).engine(engine);
+        longest_poll(options.open(path)).0.unwrap()
+    };
+    let (buffered, direct) = (open(false, false), open(true, true));
+    let plain = std::fs::File::options().write(true).open(path).unwrap();
+    let mut longest = [Duration::ZERO; 3];
+    for round in 0..4u64 {
+        // The next read has to change the access time.
+        std::os::unix::fs::FileExt::write_all_at(&plain, &[1; 16], 0).unwrap();
+        std::thread::sleep(Duration::from_millis(40 + 130 * round));
+        let block = || AlignedBuffer::new(4096, 4096);
+        let ((read, _), first) = longest_poll(buffered.read_at(vec![0; 4096], 0));
+        let ((written, _), second) = longest_poll(direct.write_at(block(), 8192));
+        let ((again, _), third) = longest_poll(direct.read_at(block(), 16384));
+        assert_eq!([read, written, again].map(Result::unwrap), [4096; 3]);
+        for (longest, poll) in longest.iter_mut().zip([first, second, third]) {
+            *longest = poll.max(*longest);
+        }
+    }
+    let [first, second, third] = longest;
+    [("cached read", first), ("direct overwrite", second), ("direct read", third)]
+}
+
+/// Changes the size of a file and syncs it.
+fn sync_forever(path: &Path, over: &AtomicBool) {
+    for size in (1..8).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
+        let _ = file.and_then(|file| file.set_len(size * 4096).and_then(|()| file.sync_all()));
+    }
+}
+
+#[test]
+fn no_poll_waits_for_a_commit_of_the_journal() {
+    match SlowDisk::new() {
+        Ok(disk) => check_polls(&disk, disk.mount.path()),
+        Err(why) => skip(&why),
+    }
+}
+
+/// An overlay, as in a container, does not show what it is on.
+#[test]
+fn no_poll_waits_for_the_journal_below_an_overlay() {
+    let overlaid = SlowDisk::new().and_then(|disk| Ok((Overlay::on(&disk)?, disk)));
+    match overlaid {
+        Ok((overlay, disk)) => check_polls(&disk, overlay.mount.path()),
+        Err(why) => skip(&why),
+    }
+}
+
+/// Files in `dir`, which is on the disk.
+fn check_polls(disk: &SlowDisk, dir: &Path) {
+    let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+    for backend in backends {
+        let path = dir.join(format!("{backend:?}"));
+        std::fs::write(&path, vec![1; 1 << 16]).unwrap();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        std::fs::read(&path).unwrap();
+    }
+    disk.hostile.set(&format!("image write delay {}", SLOW.as_millis())).unwrap();
+    let (over, synced) = (AtomicBool::new(false), disk.path("synced"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| sync_forever(&synced, &over));
+        let measured = backends.map(|backend| {
+            let path = dir.join(format!("{backend:?}"));
+            scope.spawn(move || {
+                let engine = Engine::builder().backend(backend).shards(1).build().ok()?;
+                Some((backend, polls(&engine, &path)))
+            })
+        });
+        let measured: Vec<_> = measured.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        for (backend, polls) in measured.into_iter().flat_map(Result::unwrap) {
+            for (what, longest) in polls {
+                assert!(longest < WAITED, "{backend:?}, {what}: a poll of {longest:?}");
+            }
+        }
+    });
+}

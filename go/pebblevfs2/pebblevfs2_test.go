@@ -1,0 +1,214 @@
+//go:build linux
+
+package pebblevfs2_test
+
+// Databases on this file system and on vfs.Default: they return the same data, and each opens what
+// the other wrote. And a disk that stalls.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/ringway-io/ringway/go/internal/pebblefs/stall"
+	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/pebblevfs2"
+	"github.com/ringway-io/ringway/go/ringway"
+)
+
+// each runs a test on every backend, with buffered and direct table reads.
+func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
+	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO,
+		ringway.BackendThreads} {
+		for _, direct := range []bool{false, true} {
+			t.Run(fmt.Sprint(backend, " direct ", direct), func(t *testing.T) {
+				engine, err := ringway.New(ringway.Options{Backend: backend})
+				if err != nil {
+					skip.Test(t, err)
+				}
+				var options []pebblevfs2.Option
+				if direct {
+					options = append(options, pebblevfs2.DirectTables())
+				}
+				test(t, pebblevfs2.New(engine, options...))
+				if err := engine.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+type silent struct{}
+
+func (silent) Infof(string, ...any)           {}
+func (silent) Errorf(string, ...any)          {}
+func (silent) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// open opens a database with small tables, so that it flushes and compacts often.
+func open(t *testing.T, dir string, fs vfs.FS) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open(dir, &pebble.Options{FS: fs, MemTableSize: 64 << 10,
+		L0CompactionThreshold: 2, BytesPerSync: 16 << 10, WALBytesPerSync: 16 << 10,
+		FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func value(i, round int) []byte { return bytes.Repeat([]byte(fmt.Sprint(i, "-", round, " ")), 20) }
+
+const keys = 3000
+
+func write(t *testing.T, db *pebble.DB, round int) {
+	t.Helper()
+	for i := round; i < keys; i += 3 {
+		options := pebble.NoSync
+		if i%100 == 0 {
+			options = pebble.Sync
+		}
+		if err := db.Set(fmt.Appendf(nil, "key%05d", i), value(i, round), options); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func check(t *testing.T, db *pebble.DB, rounds int) {
+	t.Helper()
+	for i := range keys {
+		got, closer, err := db.Get(fmt.Appendf(nil, "key%05d", i))
+		if i%3 >= rounds {
+			if !errors.Is(err, pebble.ErrNotFound) {
+				t.Fatal(i, err)
+			}
+			continue
+		}
+		if err != nil || !bytes.Equal(got, value(i, i%3)) {
+			t.Fatal(i, err)
+		}
+		closer.Close()
+	}
+}
+
+func TestSameDataAsDefault(t *testing.T) {
+	each(t, func(t *testing.T, fs vfs.FS) {
+		dir := filepath.Join(t.TempDir(), "data")
+		for round, under := range []vfs.FS{fs, vfs.Default, fs} {
+			db := open(t, dir, under)
+			check(t, db, round)
+			write(t, db, round)
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			check(t, db, round+1)
+			if err := errors.Join(db.CheckLevels(nil), db.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What only Pebble 2 asks of a file: its device. And what a method of the shared part could lose on
+// its way through the adapter.
+func TestFilesMatchDefault(t *testing.T) {
+	each(t, func(t *testing.T, under vfs.FS) {
+		name := filepath.Join(t.TempDir(), "a.sst")
+		f, err := under.Create(name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write(make([]byte, 10_000))
+		err = errors.Join(err, f.Preallocate(0, 1<<20), f.SyncData(), f.Sync(), f.Close())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := vfs.Default.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, open := range map[string]func() (vfs.File, error){
+			"Open": func() (vfs.File, error) { return under.Open(name, vfs.RandomReadsOption) },
+			"OpenReadWrite": func() (vfs.File, error) {
+				return under.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+			},
+			"ReuseForWrite": func() (vfs.File, error) {
+				return under.ReuseForWrite(name, name, vfs.WriteCategoryUnspecified)
+			},
+		} {
+			f, err := open()
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			info, err := f.Stat()
+			if err != nil || info.Name() != want.Name() || info.Size() != want.Size() ||
+				info.DeviceID() != want.DeviceID() {
+				t.Error(what, info, err)
+			}
+			if n, err := f.ReadAt(make([]byte, 100), 9950); n != 50 || err == nil {
+				t.Error(what, n, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(what, err)
+			}
+		}
+		d, err := under.OpenDir(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := d.Stat()
+		if err != nil || !info.IsDir() || info.DeviceID() != want.DeviceID() {
+			t.Error(info, err)
+		}
+		if err := errors.Join(d.Sync(), d.SyncData(), d.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := under.Open(name + ".none"); !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		if vfs.Root(under) != vfs.Default {
+			t.Error("vfs.Root does not return vfs.Default")
+		}
+	})
+}
+
+// A write that the disk does not take is reported to the listener of the database, as with Pebble's
+// default file system.
+func TestStalledDiskIsReported(t *testing.T) {
+	engine, err := ringway.New(ringway.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reports := make(chan vfs.DiskSlowInfo, 100)
+	listener := pebble.EventListener{DiskSlow: func(info vfs.DiskSlowInfo) { reports <- info }}
+	stats := vfs.NewDiskWriteStatsCollector()
+	fs := pebblevfs2.New(engine, pebblevfs2.WriteStats(stats),
+		pebblevfs2.DiskSlow(100*time.Millisecond, listener.DiskSlow))
+	name := filepath.Join(t.TempDir(), "file")
+	if err := syscall.Mkfifo(name+".old", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.ReuseForWrite(name+".old", name, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := stall.Write(t, name, f, reports)
+	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
+		t.Error(info)
+	}
+	written := stats.GetStats()
+	if len(written) != 1 || written[0].Category != "log" || written[0].BytesWritten != 1<<20 {
+		t.Error(written)
+	}
+	if err := engine.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,47 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// After the first transfer of a file on ext4, its whole list of extents is in memory.
+func TestFirstTransferReadsExtents(t *testing.T) {
+	// EXT4_IOC_CLEAR_ES_CACHE and EXT4_IOC_GET_ES_CACHE: the kernel forgets what it knows of the
+	// extents, and counts what it knows.
+	const forget, known = 0x6628, 0xc020662a
+	const extents = 1200 // In three blocks of the list, and a half.
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		e := newOrSkip(t, Options{Backend: backend})
+		defer closeAll(t, e)
+		f := openIn(t, e, nil, os.O_RDWR|Direct)
+		writer, err := os.OpenFile(f.Name(), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = writer.Close() }()
+		for i := range int64(extents) {
+			if _, err := writer.WriteAt(make([]byte, pageSize), 2*i*pageSize); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := writer.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), forget, 0); errno != 0 {
+			t.Skip("skipped: no ext4 of Linux 5.4: ", errno)
+		}
+		if n, err := f.ReadAt(make([]byte, pageSize), 0); n != pageSize || err != nil {
+			t.Fatal(n, err)
+		}
+		m := fiemap{length: 1<<64 - 1} // Without room for extents, they are counted.
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), known,
+			uintptr(unsafe.Pointer(&m))); errno != 0 || m.mapped < extents {
+			t.Error(backend, ": ", m.mapped, " extents known, ", errno)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Files on a FUSE file system that misbehaves (crates/ringway-hostile): the results are those of
+// package os.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// hostileServer returns the path of the server, which it builds if necessary.
+var hostileServer = sync.OnceValues(func() (string, error) {
+	target := os.Getenv("CARGO_TARGET_DIR")
+	if target == "" {
+		target = "../../target"
+	}
+	for _, profile := range []string{"debug", "release"} {
+		if path := filepath.Join(target, profile, "hostile-fs"); isFile(path) {
+			return path, nil
+		}
+	}
+	cargo := exec.Command("cargo", "build", "--quiet", "--package", "ringway-hostile")
+	cargo.Dir = "../.."
+	if out, err := cargo.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("hostile-fs is not built: %w: %s", err, out)
+	}
+	return filepath.Join(target, "debug", "hostile-fs"), nil
+})
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// hostile is a mounted file system. Its files are those of a directory below.
+type hostile struct {
+	t          *testing.T
+	dir, below string
+}
+
+// mountHostile mounts the file system until the test ends, or skips the test.
+func mountHostile(t *testing.T) *hostile {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root mounts")
+	}
+	server, err := hostileServer()
+	if err != nil {
+		t.Skip("skipped: ", err)
+	}
+	h := &hostile{t, t.TempDir(), t.TempDir()}
+	command := exec.Command(server, h.below, h.dir)
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = command.Wait()
+		_ = syscall.Unmount(h.dir, syscall.MNT_DETACH)
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Skip("skipped: FUSE is not available: ", line, err)
+	}
+	return h
+}
+
+// set gives the server a rule.
+func (h *hostile) set(rule string) {
+	h.t.Helper()
+	f, err := os.OpenFile(filepath.Join(h.dir, ".hostile"), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(rule + "\n")
+		_ = f.Close()
+	}
+	if err != nil {
+		h.t.Fatal(rule, ": ", err)
+	}
+}
+
+// count returns how often an operation was requested.
+func (h *hostile) count(operation string) (n int) {
+	h.t.Helper()
+	text, err := os.ReadFile(filepath.Join(h.dir, ".hostile"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, operation+" "); ok {
+			_, _ = fmt.Sscan(rest, &n)
+		}
+	}
+	return n
+}
+
+// onHostile runs a test on every backend, with and without direct I/O, with a file of this content.
+func onHostile(t *testing.T, content []byte, rules []string,
+	test func(t *testing.T, h *hostile, f *File)) {
+	h := mountHostile(t)
+	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+		h.t = t
+		h.set("clear")
+		if err := os.WriteFile(filepath.Join(h.below, "file"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range rules {
+			h.set(rule)
+		}
+		f, err := e.OpenFile(filepath.Join(h.dir, "file"), os.O_RDWR|direct, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		test(t, h, f)
+	})
+}
+
+// Reads that are short in the middle of a file go on, and an unknown size limits nothing.
+func TestHostileReads(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789"), 300_000)
+	for _, rules := range [][]string{
+		{"file read short 1000"},
+		{"file direct on", "file size 0"},
+		{"file direct on", "file size 5000", "file read short 70000"},
+	} {
+		t.Run(strings.Join(rules, ", "), func(t *testing.T) {
+			onHostile(t, content, rules, func(t *testing.T, h *hostile, f *File) {
+				if len(rules) == 1 && !f.direct {
+					return // The kernel takes a short read through the page cache for the end.
+				}
+				for _, off := range []int{0, 1, 4096, 99_999} {
+					p := make([]byte, 50_000)
+					n, err := f.ReadAt(p, int64(off))
+					if n != len(p) || err != nil || !bytes.Equal(p, content[off:][:n]) {
+						t.Error("ReadAt: ", off, n, err)
+					}
+				}
+				p := make([]byte, 10)
+				if n, err := f.ReadAt(p, int64(len(content)-4)); n != 4 || err != io.EOF {
+					t.Error("at the end: ", n, err)
+				}
+				buffer, err := f.ReadBuf(t.Context(), 0, len(content)+10)
+				if err != io.EOF || !bytes.Equal(buffer.Bytes(), content) {
+					t.Error("ReadBuf: ", err)
+				}
+				if buffer != nil {
+					buffer.Release()
+				}
+				if got, err := f.readWhole(); err != nil || !bytes.Equal(got, content) {
+					t.Error("from the beginning: ", len(got), err)
+				}
+			})
+		})
+	}
+}
+
+// A batch with a sync sends a sync to the server, and returns its error.
+func TestHostileSync(t *testing.T) {
+	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
+		batch := []Transfer{{P: alignedSlice(pageSize, pageSize)},
+			{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
+		before := h.count("fsync")
+		if err := f.WriteBatch(batch, DataSync); err != nil || h.count("fsync") == before {
+			t.Error(err, h.count("fsync"))
+		}
+		h.set("file fsync fail 5")
+		if err := f.WriteBatch(batch, DataSync); !errors.Is(err, syscall.EIO) {
+			t.Error("the error is lost: ", err)
+		}
+		h.set("clear")
+	})
+}
+
+// A server that never stops to answer EAGAIN has that answer shown, as a blocking call does.
+func TestHostileTryAgain(t *testing.T) {
+	rules := []string{"file read fail 11", "file write fail 11", "file direct on"}
+	onHostile(t, make([]byte, 4*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
+		p := alignedSlice(pageSize, pageSize)
+		returns(t, "ReadAt", func() {
+			if _, err := f.ReadAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
+				t.Error(err)
+			}
+		})
+		returns(t, "WriteAt", func() {
+			if _, err := f.WriteAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
+				t.Error(err)
+			}
+		})
+		returns(t, "WriteBatch", func() {
+			if err := f.WriteBatch([]Transfer{{P: p}}, DataSync); !errors.Is(err, syscall.EAGAIN) {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// A context ends although the server does not answer whatever ringway asks it first.
+func TestHostileContext(t *testing.T) {
+	var rules []string
+	for _, op := range []string{"getattr", "statfs", "read", "write", "fsync"} {
+		rules = append(rules, "file "+op+" delay 3000", "* "+op+" delay 3000")
+	}
+	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
+		for _, rule := range rules {
+			h.set(rule)
+		}
+		for what, do := range contextMethods(f, alignedSlice(2*pageSize, pageSize)) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			start := time.Now()
+			if err := do(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(what, ": ", err)
+			}
+			if took := time.Since(start); took > 2*time.Second {
+				t.Error(what, " returned after ", took)
+			}
+			cancel()
+		}
+		h.set("clear")
+	})
+}
+
+// Transfers that hang at the server hold up neither those of other files nor other goroutines.
+func TestHostileQueueIsFull(t *testing.T) {
+	onHostile(t, make([]byte, 64*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
+		fine := openIn(t, f.engine, make([]byte, pageSize), os.O_RDONLY|Direct)
+		h.set("file read freeze")
+		var all sync.WaitGroup
+		for i := range 40 { // More than the server's max_background.
+			all.Go(func() {
+				n, err := f.ReadAt(alignedSlice(pageSize, pageSize), int64(i)*pageSize)
+				if n != pageSize || err != nil {
+					t.Error(n, err)
+				}
+			})
+		}
+		// All of them are in their system calls by then, also on a busy machine. (The kernel
+		// completes a request in the thread that submitted it. If that thread entered a call
+		// that hangs right after that, the read below would wait for it.)
+		time.Sleep(time.Second)
+		returns(t, "a read of another file", func() {
+			if n, err := fine.ReadAt(alignedSlice(pageSize, pageSize), 0); n != pageSize {
+				t.Error(n, err)
+			}
+		})
+		h.set("clear")
+		returns(t, "the reads that hung", all.Wait)
+	})
+}

@@ -1,0 +1,134 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Which files go to the queues.
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// The Rust core has the same table.
+func TestFileSystemTableIsThatOfTheCore(t *testing.T) {
+	core, err := os.ReadFile("../../crates/ringway-core/src/device/file_systems.txt")
+	if err != nil {
+		t.Skip("skipped: the core is not here: ", err)
+	}
+	if string(core) != fileSystemTable {
+		t.Error("file_systems.txt differs from that in crates/ringway-core/src/device")
+	}
+}
+
+func TestFileSystemTableIsUnderstood(t *testing.T) {
+	for line := range strings.Lines(fileSystemTable) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		system, ok := parseFileSystem(line)
+		if !ok || !strings.Contains("all reported -", system.ring) ||
+			!strings.Contains("direct nocow reported -", system.kaio) ||
+			!strings.Contains("known grows -", system.alignment) {
+			t.Errorf("%q is %+v, %v", line, system, ok)
+		}
+	}
+	for _, line := range []string{"", "# a 0x1 yes all direct yes known",
+		"a 0x1 yes all direct yes", "a one yes all direct yes known"} {
+		if system, ok := parseFileSystem(line); ok {
+			t.Errorf("%q is %+v", line, system)
+		}
+	}
+}
+
+func TestPlacement(t *testing.T) {
+	const ext4, btrfs, overlay, fuse = 0xef53, 0x9123683e, 0x794c7630, 0x65735546
+	for _, c := range []struct {
+		magic                   int64
+		direct, reported, nocow bool
+		want                    placement
+	}{
+		{ext4, true, true, false, placement{ring: true, kaio: true}},
+		{ext4, true, false, false, placement{ring: true, kaio: true}},
+		{ext4, false, false, false, placement{ring: true}},
+		{bdevMagic, true, true, false, placement{ring: true, kaio: true}},
+		{btrfs, true, false, false, placement{ring: true}},
+		{btrfs, true, false, true, placement{ring: true, kaio: true}},
+		{overlay, true, true, false, placement{ring: true}},
+		{overlay, true, false, false, placement{}},
+		{overlay, false, false, false, placement{}},
+		{fuse, true, true, true, placement{}},
+		{0, true, true, true, placement{}},
+	} {
+		got := fileSystems()[c.magic].place(c.direct, c.reported, func() bool { return c.nocow })
+		if got != c.want {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// engineThatCounts makes an engine whose operations on the queue are counted.
+func engineThatCounts(t *testing.T, backend Backend) (e *Engine, queued func() uint64) {
+	e = newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
+	t.Cleanup(func() { closeAll(t, e) })
+	return e, func() uint64 { return e.Stats().Pushed }
+}
+
+// Transfers, batches and syncs of a file in a file system that is not known are plain calls, with
+// the results of os.File; those of other files are not.
+func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
+	dir := t.TempDir()
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root mounts")
+	}
+	if err := syscall.Mount("none", dir, "ramfs", 0, ""); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		e, queued := engineThatCounts(t, backend)
+		for _, in := range []string{dir, t.TempDir()} {
+			name := filepath.Join(in, "file")
+			if err := os.WriteFile(name, make([]byte, 3*pageSize), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			flag := os.O_RDWR
+			if in != dir {
+				flag |= Direct
+			}
+			f, err := e.OpenFile(name, flag, 0)
+			if err != nil {
+				skip.Test(t, err)
+			}
+			defer f.Close()
+			known := f.lookUp().allows(backend)
+			if known == (in == dir) {
+				t.Errorf("%s: %s: %+v", backend, in, f.lookUp())
+			}
+			before := queued()
+			p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
+			n, err := f.ReadAt(p, 2*pageSize)
+			if n != pageSize || err != nil {
+				t.Error(n, err)
+			}
+			batch := []Transfer{{P: p}, {P: q, Off: pageSize}}
+			if err := f.ReadBatch(batch); err != nil {
+				t.Error(err)
+			}
+			if err := f.WriteBatch(batch, DataSync); err != nil {
+				t.Error(err)
+			}
+			if err := f.Sync(); err != nil {
+				t.Error(err)
+			}
+			if (queued() != before) != known {
+				t.Errorf("%s: %s: %d operations in the queue", backend, in, queued()-before)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Read at the current position: as much as os.File.Read returns, wherever the data comes from.
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ringway-io/ringway/go/internal/skip"
+)
+
+// readOptions are engines that read in different ways.
+func readOptions() (all []Options) {
+	for _, backend := range testBackends {
+		for _, always := range []bool{false, true} {
+			all = append(all, Options{Backend: backend, AlwaysRing: always})
+		}
+	}
+	return all
+}
+
+// evict drops a file from the page cache, except for its first bytes.
+func evict(t *testing.T, f *File, cached int) {
+	t.Helper()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := f.engine.Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	page, beyond := make([]byte, pageSize), int64(cached)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
+			if err := plain.Advise(0, 0, advice); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for at := 0; at < cached; at += pageSize {
+			if _, err := plain.file.ReadAt(page, int64(at)); err != nil && err != io.EOF {
+				t.Fatal(err)
+			}
+		}
+		if beyond >= info.Size() {
+			return
+		}
+		if _, more := readCached(plain.fd, page, beyond); !more {
+			return
+		}
+		if time.Now().After(end) {
+			skip.Test(t, "this file system keeps everything in the page cache")
+		}
+	}
+}
+
+// A part of the file is cached, or all of it, or nothing: Read fills the buffer.
+func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
+	content := make([]byte, 5<<19+100)
+	for i := range content {
+		content[i] = byte(i >> 10)
+	}
+	for _, o := range readOptions() {
+		for _, direct := range []int{0, Direct} {
+			e := newOrSkip(t, o)
+			for _, cached := range []int{0, 128 << 10, len(content)} {
+				if direct != 0 && cached != 0 {
+					continue
+				}
+				f := openIn(t, e, content, os.O_RDWR|direct)
+				for _, size := range []int{256 << 10, 2<<20 + 1} {
+					evict(t, f, cached)
+					if _, err := f.Seek(0, io.SeekStart); err != nil {
+						t.Fatal(err)
+					}
+					for at := 0; at < len(content); at += size {
+						p := make([]byte, size)
+						n, err := f.Read(p)
+						want := content[at:min(at+size, len(content))]
+						if err != nil || !bytes.Equal(p[:n], want) {
+							t.Fatalf("%+v, direct %v, %d cached: read of %d at %d: %d, %v",
+								o, direct != 0, cached, size, at, n, err)
+						}
+					}
+					if n, err := f.Read(make([]byte, size)); n != 0 || err != io.EOF {
+						t.Error("at the end:", n, err)
+					}
+				}
+				f.Close()
+			}
+			closeAll(t, e)
+		}
+	}
+}
+
+// A queue may answer a part of a read. The caller of Read does not see that either.
+func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
+	for _, direct := range []int{0, Direct} {
+		e, faults, err := faultyEngine(Options{Backend: BackendURing}, faultRates{short: 2}, 7)
+		if err != nil {
+			skip.Test(t, err)
+		}
+		content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+		f := openIn(t, e, content, os.O_RDWR|direct)
+		for at := 0; at < len(content); {
+			p := make([]byte, 64<<10)
+			n, err := f.Read(p)
+			if n != len(p) || err != nil || !bytes.Equal(p, content[at:at+n]) {
+				t.Fatal(direct != 0, at, n, err)
+			}
+			at += n
+		}
+		if faults.short.Load() == 0 {
+			t.Error("no read was short")
+		}
+		closeAll(t, e, f)
+	}
+}
+
+// A file whose system call returns a page at a time is read as with package os: one that has no
+// more data for now must not be asked again.
+func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
+	for _, o := range readOptions() {
+		e := newOrSkip(t, o)
+		const name = "/proc/kallsyms"
+		f, err := e.Open(name)
+		if err != nil {
+			skip.Test(t, err)
+		}
+		plain, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := false
+		for i := range 10 {
+			p, q := make([]byte, 1<<16), make([]byte, 1<<16)
+			n, err := f.Read(p)
+			want, wantErr := plain.Read(q)
+			if n != want || err != wantErr {
+				t.Errorf("%s: read %d: %d, %v; package os: %d, %v", e.backend, i, n, err, want,
+					wantErr)
+			}
+			short = short || want < len(q)
+		}
+		if !short {
+			skip.Test(t, "this kernel fills the buffer from "+name)
+		}
+		plain.Close()
+		closeAll(t, e, f)
+	}
+}
+
+// Copies from a file meet no short read either.
+func TestCopiesWhateverIsCached(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	for _, o := range readOptions() {
+		e := newOrSkip(t, o)
+		for _, cached := range []int{0, 64 << 10, len(content)} {
+			f := openIn(t, e, content, os.O_RDWR)
+			evict(t, f, cached)
+			sizes := map[string]int{}
+			var got bytes.Buffer
+			w := writerFunc(func(p []byte) (int, error) {
+				sizes[fmt.Sprint(len(p))]++
+				return got.Write(p)
+			})
+			if n, err := f.WriteTo(w); n != int64(len(content)) || err != nil ||
+				!bytes.Equal(got.Bytes(), content) {
+				t.Error(n, err)
+			}
+			if len(sizes) != 1 {
+				t.Errorf("%s, %d cached: pieces of several sizes: %v", e.backend, cached, sizes)
+			}
+			if _, err := f.Seek(0, io.SeekStart); err != nil {
+				t.Fatal(err)
+			}
+			evict(t, f, cached)
+			to, err := e.OpenFile(filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := to.ReadFrom(f); n != int64(len(content)) || err != nil {
+				t.Error(n, err)
+			}
+			if copied, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(copied, content) {
+				t.Error("the copy differs:", err)
+			}
+			to.Close()
+			f.Close()
+		}
+		closeAll(t, e)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }

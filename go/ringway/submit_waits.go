@@ -1,0 +1,130 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+// Transfers whose submission may wait in the kernel, although their file system is asynchronous. A
+// ring gives them to a kernel thread (IOSQE_ASYNC); instead of KAIO, plain calls do them.
+//
+// While a thread waits in io_uring_enter, every thread that has submitted to the same ring before
+// waits for it in its next system call, as soon as something of its own completes. Whatever
+// goroutines run there stand still, and so does the garbage collector. So it does not suffice that
+// Go's scheduler knows of the call: such transfers must not be started in it.
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// waits is why submissions of a file's transfers may wait.
+type waits struct {
+	// The blocks of the file system that tell where the data is are read by the first transfer.
+	first bool
+	// ext2, ext3, ext4: a change of the inode waits while the journal is committed. A direct write
+	// changes its times.
+	journal bool
+	// Reads may change the access time.
+	atime bool
+}
+
+// waitsOf returns the waits of a file on a file system.
+func (f *File) waitsOf(system fileSystem, stat *syscall.Statfs_t) (w waits) {
+	const xfs = 0x58465342
+	const readOnly, noAtime, noAtimeFile = 1, 1024, 0o1000000
+	switch system.magic {
+	case ext4Magic:
+		flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), syscall.F_GETFL, 0)
+		w.first, w.journal = true, true
+		w.atime = stat.Flags&(readOnly|noAtime) == 0 && flags&noAtimeFile == 0
+	case xfs:
+		w.first = true
+	}
+	return w
+}
+
+// submissionMayWait reports whether the submission of a transfer may wait.
+func (f *File) submissionMayWait(op opcode) bool {
+	if f.engine.options.AlwaysRing || op > opWritev {
+		return false
+	}
+	w := &f.lookUp().waits
+	return w.first && !f.warm.Load() || w.journal && op != opRead ||
+		w.journal && w.atime && f.accessTime.isDue(f.fd)
+}
+
+// noteDone records that a transfer is complete. After a write, the next read asks for the access
+// time.
+func (f *File) noteDone(op opcode) {
+	if !f.warm.Load() {
+		f.warm.Store(true)
+	}
+	if op != opRead {
+		f.accessTime.asked.Store(0)
+	}
+}
+
+// accessTime predicts whether the next read of a file changes its access time (relatime): the first
+// one after a write does, and one a day.
+type accessTime struct {
+	mu     sync.Mutex
+	due    atomic.Bool
+	asked  atomic.Int64 // When the kernel was asked, in nanoseconds since started.
+	wasDue int64        // When it was due, at last.
+	since  int64        // Since when it has been due with these times.
+	times  [3]syscall.Timespec
+}
+
+const (
+	// Reads ask the kernel no more often than this, unless a read was due lately.
+	accessTick   = int64(4 * time.Millisecond)
+	accessLately = int64(time.Second)
+	// accessNever: a time that is due for so long is not changed by reads (chattr +A).
+	accessNever = int64(10 * time.Second)
+)
+
+var started = time.Now()
+
+// isDue asks the kernel, or returns what it has said a moment ago.
+func (a *accessTime) isDue(fd int) bool {
+	now := int64(time.Since(started))
+	if !a.due.Load() && now-a.asked.Load() < accessTick && a.asked.Load() != 0 || !a.mu.TryLock() {
+		return a.due.Load()
+	}
+	defer a.mu.Unlock()
+	var stat syscall.Stat_t
+	if syscall.Fstat(fd, &stat) != nil {
+		return false
+	}
+	due := a.judge([3]syscall.Timespec{stat.Atim, stat.Mtim, stat.Ctim}, now, time.Now().Unix())
+	if due {
+		a.wasDue = now
+	}
+	// During a second after a read that was due, every read asks.
+	if a.asked.Store(now); a.wasDue != 0 && now-a.wasDue < accessLately {
+		a.asked.Store(0)
+	}
+	a.due.Store(due)
+	return due
+}
+
+// judge reports whether the access time is due, given a file's times of access, modification and
+// change. today is the time of day in seconds.
+func (a *accessTime) judge(times [3]syscall.Timespec, now, today int64) bool {
+	const day = 24 * 60 * 60
+	atime := times[0]
+	due := !isAfter(atime, times[1]) || !isAfter(atime, times[2]) || today-int64(atime.Sec) >= day
+	switch {
+	case !due:
+		a.since = 0
+	case a.since == 0 || a.times != times:
+		a.since = max(now, 1)
+	}
+	a.times = times
+	return due && now-a.since < accessNever
+}
+
+// isAfter reports whether a time is later than another one.
+func isAfter(a, b syscall.Timespec) bool {
+	return a.Sec > b.Sec || a.Sec == b.Sec && a.Nsec > b.Nsec
+}
