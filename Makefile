@@ -82,7 +82,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
-.PHONY: test-portable-quick
+.PHONY: test-portable-quick test-in-turn
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
 .PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
@@ -172,7 +172,11 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 # same time: some tests change limits of the system.
 test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
+	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
+
+test-in-turn:
 	$(MAKE) check-crates
+	scripts/tests/repeat_failures.sh
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Tests scripts/repeat-failures.sh on commands that fail and succeed.
+set -eu
+cd "$(dirname "$0")/../.."
+repeat=$PWD/scripts/repeat-failures.sh
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "repeat-failures: $1" >&2
+    cat "$work/out" >&2
+    exit 1
+}
+
+# A command that succeeds prints what it prints.
+"$repeat" "$work/log" sh -c 'echo one; echo two >&2' >"$work/out"
+[ "$(cat "$work/out")" = "$(printf 'one\ntwo')" ] || fail "the output of a success is changed"
+
+# One that fails keeps its status, and its failures come last.
+cat >"$work/failing" <<'END'
+cat <<'TEXT'
+test a::passes ... ok
+test a::fails ... FAILED
+failures:
+---- a::fails stdout ----
+assertion failed: 1 == 2
+   3: a::backtrace
+             at ./src/lib.rs:1:1
+test result: FAILED. 1 passed; 1 failed
+Compiling something for long
+TEXT
+exit 3
+END
+status=0
+"$repeat" "$work/log" sh "$work/failing" >"$work/out" || status=$?
+[ "$status" -eq 3 ] || fail "the exit status is $status, not 3"
+[ "$(tail -n 1 "$work/out")" = "test a::fails ... FAILED" ] || fail "the failed test is not last"
+[ "$(grep -c "assertion failed: 1 == 2" "$work/out")" -eq 2 ] || fail "the details are not repeated"
+[ "$(grep -c "a::backtrace" "$work/out")" -eq 1 ] || fail "the backtrace is repeated"
+grep -q "Compiling something for long" "$work/log" || fail "the log is not whole"
