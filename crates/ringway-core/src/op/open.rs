@@ -414,6 +414,10 @@ impl DetachedOpen {
 }
 
 impl SubmissionForms for Open {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: `open_how` is plain numbers, for which all zeroes are valid.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
