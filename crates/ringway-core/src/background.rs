@@ -46,10 +46,7 @@ pub fn run_in_background(call: impl FnOnce() + Send + 'static) {
     let start = state.needs_thread();
     state.threads += usize::from(start);
     drop(state);
-    match start {
-        true => pool.start(),
-        false => pool.work.notify_one(),
-    }
+    if start { pool.start() } else { pool.work.notify_one() }
 }
 
 struct Pool {

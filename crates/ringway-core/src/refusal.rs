@@ -192,9 +192,10 @@ impl Refusal {
 
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, fix) = match cfg!(ringway_linux) {
-            true => explain(feature, errno, limits),
-            false => explain_elsewhere(feature),
+        let (meaning, fix) = if cfg!(ringway_linux) {
+            explain(feature, errno, limits)
+        } else {
+            explain_elsewhere(feature)
         };
         Self { feature, errno, meaning, fix }
     }
@@ -377,9 +378,10 @@ fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
                 explain_no_memory("ring memory counts", "create fewer or smaller rings", limits);
             // (A queue has waited for that.)
             let has_limit = limits.memlock.soft.is_some_and(|soft| soft > 0);
-            let note = match has_limit && !limits.may_lock_all_memory() {
-                true => "; that of a closed ring counts for some milliseconds",
-                false => "",
+            let note = if has_limit && !limits.may_lock_all_memory() {
+                "; that of a closed ring counts for some milliseconds"
+            } else {
+                ""
             };
             (meaning + note, fix)
         }

@@ -32,10 +32,7 @@ fn code(path: &Path) -> Vec<String> {
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
-        .flat_map(|path| match path.is_dir() {
-            true => sources(&path),
-            false => vec![path],
-        })
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect()
 }

@@ -115,9 +115,10 @@ mod tests {
 
     /// What a forked child gets instead of a buffer of type `B`.
     fn in_forked_child<B: Returned<Buffer> + AsRef<[u8]>>() -> usize {
-        let other = match std::any::type_name::<B>() == std::any::type_name::<Vec<u8>>() {
-            true => Buffer::from(vec![7u8; 3].into_boxed_slice()),
-            false => Buffer::from(vec![7u8; 3]),
+        let other = if std::any::type_name::<B>() == std::any::type_name::<Vec<u8>>() {
+            Buffer::from(vec![7u8; 3].into_boxed_slice())
+        } else {
+            Buffer::from(vec![7u8; 3])
         };
         B::returned(other).as_ref().len()
     }

@@ -290,7 +290,9 @@ impl Inner {
     }
 
     fn close_shards(&self, wait: Duration) {
-        self.shards.iter().for_each(|shard| shard.close(wait));
+        for shard in self.shards.iter() {
+            shard.close(wait);
+        }
     }
 
     /// A thread waits for operations in flight. If none can be started, nobody waits.

@@ -651,9 +651,10 @@ impl<R: Entries> Uring<R> {
                 continue;
             }
             self.workers.end(token);
-            let kind = match R::PASSTHROUGH {
-                true => self.commands.end(token, entry.result()),
-                false => EventKind::Result(i64::from(entry.result())),
+            let kind = if R::PASSTHROUGH {
+                self.commands.end(token, entry.result())
+            } else {
+                EventKind::Result(i64::from(entry.result()))
             };
             let kind = match kind {
                 // A direct file on a device or file system that cannot be polled.
@@ -1192,7 +1193,9 @@ impl<R: Entries> Uring<R> {
         while let Some(memory) = self.buffers.memory.get(added) {
             if let Err(error) = update(added, *memory) {
                 let free = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-                (first..added).for_each(|index| _ = update(index, free));
+                for index in first..added {
+                    _ = update(index, free);
+                }
                 return Err(errno_of(&error));
             }
             added += 1;

@@ -518,10 +518,7 @@ mod linux {
 
     fn metadata_on(file: &File, mount: u64) -> Result<Metadata, NotOpened> {
         let metadata = Metadata::of_file_now(file).map_err(|_| NotOpened::Other)?;
-        match metadata.mount_id() == Some(mount) {
-            true => Ok(metadata),
-            false => Err(NotOpened::OtherMount),
-        }
+        if metadata.mount_id() == Some(mount) { Ok(metadata) } else { Err(NotOpened::OtherMount) }
     }
 
     /// As [`OpenOptions::open_now`].

@@ -319,9 +319,10 @@ impl Operation {
     /// ```
     pub fn socket(self) -> Self {
         let transfers = matches!(self.raw, Raw::Read(_) | Raw::Write(_));
-        match transfers && self.raw.offset() == Some(CURRENT_POSITION) {
-            true => Self { socket: true, ..self },
-            false => self.mark_invalid(InvalidOperation::NotASocketTransfer),
+        if transfers && self.raw.offset() == Some(CURRENT_POSITION) {
+            Self { socket: true, ..self }
+        } else {
+            self.mark_invalid(InvalidOperation::NotASocketTransfer)
         }
     }
 }

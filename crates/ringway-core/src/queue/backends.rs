@@ -177,17 +177,19 @@ impl Backends {
     ///
     /// Errors: those of the whole backend; no operation is lost by them.
     pub fn submit(&mut self) -> io::Result<()> {
-        match self.owner.is_current() {
-            true => self.enter(0, None).map(drop),
-            false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+        if self.owner.is_current() {
+            self.enter(0, None).map(drop)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD))
         }
     }
 
     /// As [`submit`](Self::submit), and waits until something completes or `until` has come.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
-        match self.owner.is_current() {
-            true => self.enter(1, Some(until)).map(drop),
-            false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+        if self.owner.is_current() {
+            self.enter(1, Some(until)).map(drop)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD))
         }
     }
 

@@ -31,7 +31,9 @@ impl<T: Default> Table<T> {
             |key: &Key| !matches!(self.slots.state(*key), Some(State::New | State::Done));
         let keys: Vec<Key> = self.slots.keys().filter(unfinished).collect();
         // Cancelling one may end the rest of its chain too.
-        keys.iter().for_each(|key| _ = self.cancel(backends, OpId(*key)));
+        for key in &keys {
+            _ = self.cancel(backends, OpId(*key))
+        }
         if self.owner.is_current() { keys.len() } else { 0 }
     }
 

@@ -135,10 +135,10 @@ impl SubmissionWaits {
         if operation.by_worker {
             return Self::Perhaps;
         }
-        let access = match operation.raw.is_write() {
-            false => Access::Read,
-            true if file.is_direct() => Access::DirectWrite,
-            true => Access::BufferedWrite,
+        let access = match (operation.raw.is_write(), file.is_direct()) {
+            (false, _) => Access::Read,
+            (true, true) => Access::DirectWrite,
+            (true, false) => Access::BufferedWrite,
         };
         if !file.submission_may_wait(access) {
             Self::No

@@ -236,9 +236,10 @@ impl<T: Default> Table<T> {
         }
         let Some(flight) = self.slots.get_mut(first) else { return };
         flight.operation.drain = drain;
-        match self.closed {
-            true => self.finish(first, -i64::from(libc::ESHUTDOWN)),
-            false => self.stage(first),
+        if self.closed {
+            self.finish(first, -i64::from(libc::ESHUTDOWN))
+        } else {
+            self.stage(first)
         }
     }
 

@@ -183,7 +183,9 @@ pub fn of_transfers_with_the_device(world: &World) {
         .map(|number| queue.push(op::read(&file, buffer_for(&file, 65536), number << 16)).unwrap())
         .collect();
     queue.submit().unwrap();
-    ids.iter().for_each(|id| _ = queue.cancel(*id));
+    for id in &ids {
+        _ = queue.cancel(*id)
+    }
     while queue.in_flight() > 0 {
         queue.reap(1).unwrap().for_each(drop);
     }

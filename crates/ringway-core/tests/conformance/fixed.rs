@@ -242,7 +242,9 @@ pub fn sixty_four_files(world: &World) {
     }
     let mut queue = world.queue();
     let files: Vec<File> = (0..65u8).map(|number| world.file(&[number; 8])).collect();
-    files[..64].iter().for_each(|file| queue.register_file(file).unwrap());
+    for file in files[..64].iter() {
+        queue.register_file(file).unwrap();
+    }
     let refusal = queue.register_file(&files[64]).unwrap_err();
     assert_eq!((refusal.feature, refusal.errno), (Feature::FixedFiles, libc::ENOSPC));
     let check = |queue: &mut crate::world::Checked| {

@@ -319,10 +319,8 @@ impl Leg {
                 }
                 count += 1;
                 let begin = Instant::now();
-                let passed = match case.apart {
-                    true => self.apart(&name),
-                    false => passes(case, &world, &name),
-                };
+                let passed =
+                    if case.apart { self.apart(&name) } else { passes(case, &world, &name) };
                 let took = begin.elapsed();
                 if took > Duration::from_millis(300) {
                     println!("{name}: {took:.1?}");

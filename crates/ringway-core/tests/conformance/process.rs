@@ -392,7 +392,9 @@ pub fn fork_during_direct_reads(world: &World) {
             }
             queue.submit().unwrap();
             let _child = WaitingChild::new();
-            others.iter_mut().for_each(|other| other.fill(round));
+            for other in &mut others {
+                other.fill(round);
+            }
             for (number, done) in queue.completions() {
                 assert_eq!(done.result, Ok(block as u64));
                 let buffer = done.into_buffer().unwrap();
@@ -646,7 +648,9 @@ pub fn signals_without_threads(world: &World) {
         // Each wait looks at the pipe, however short the signals make it.
         let before = SIGNALS.load(Ordering::Relaxed);
         while queue.in_flight() > 0 {
-            queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(1)));
+            for done in queue.reap(1).unwrap() {
+                assert_eq!(done.result, Ok(1));
+            }
             assert!(SIGNALS.load(Ordering::Relaxed) < before + 500);
         }
     });
@@ -691,7 +695,9 @@ pub fn no_kaio_requests_left(world: &World) {
     // On ext4 a thread makes the first transfer of a file.
     assert_eq!(queue.result(read(0)), Ok(4096));
     let before = queue.stats().to_threads;
-    (0..1000).for_each(|number| _ = queue.push(read(number)).unwrap());
+    for number in 0..1000 {
+        _ = queue.push(read(number)).unwrap();
+    }
     for (number, done) in queue.completions() {
         assert_eq!(bytes(done), pattern(number % 16 * 4096, 4096));
     }

@@ -127,7 +127,9 @@ pub fn an_eventfd_to_poll(world: &World) {
 pub fn readable_for_undelivered_completions(world: &World) {
     for eventfd in [false, true] {
         let mut queue = world.build(&world.options().eventfd(eventfd));
-        (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
+        for _ in 0..5 {
+            _ = queue.push(op::nop()).unwrap();
+        }
         while queue.submit().unwrap() < 5 {
             std::thread::sleep(MS);
         }

@@ -53,9 +53,8 @@ impl File {
         let spare = buffer.into();
         let len = spare.len();
         let (result, spare) = self.read_spare(spare, at.into(), true).await;
-        let result = result.and_then(|read| match read == len {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        let result = result.and_then(|read| {
+            if read == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
         });
         (result, B::returned(spare))
     }

@@ -159,9 +159,10 @@ impl Round {
 
     /// Pushes its operation.
     fn start(&self, file: &File, ticket: &Arc<Ticket>) {
-        let operation = match self.all.load(Ordering::Relaxed) {
-            true => op::fsync(file.core()),
-            false => op::fdatasync(file.core()),
+        let operation = if self.all.load(Ordering::Relaxed) {
+            op::fsync(file.core())
+        } else {
+            op::fdatasync(file.core())
         };
         let (engine, observer) = (file.engine().clone(), Arc::clone(ticket));
         let mut operation: SyncOperation = Box::pin(async move {

@@ -427,8 +427,5 @@ impl File {
 
 /// Turns a transfer that is not complete into an error.
 fn whole(result: io::Result<usize>, len: u64, short: io::ErrorKind) -> io::Result<()> {
-    match result? as u64 == len {
-        true => Ok(()),
-        false => Err(short.into()),
-    }
+    if result? as u64 == len { Ok(()) } else { Err(short.into()) }
 }

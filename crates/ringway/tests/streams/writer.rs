@@ -90,9 +90,10 @@ async fn errors_lose_no_data() -> io::Result<()> {
             let mut errors = 0;
             loop {
                 let at = writer.position() as usize;
-                let result = match at < content.len() {
-                    true => writer.write_all(&content[at..content.len().min(at + 10_000)]).await,
-                    false => writer.flush().await,
+                let result = if at < content.len() {
+                    writer.write_all(&content[at..content.len().min(at + 10_000)]).await
+                } else {
+                    writer.flush().await
                 };
                 let written = writer.written() as usize;
                 assert!(written <= writer.position() as usize);

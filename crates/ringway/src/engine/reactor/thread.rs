@@ -86,7 +86,9 @@ impl Reaper {
                 }
             }
         }
-        shards.iter().for_each(|shard| shard.close(self.close_wait));
+        for shard in shards {
+            shard.close(self.close_wait);
+        }
     }
 
     /// Sleeps until a shard is readable or holds something back.
