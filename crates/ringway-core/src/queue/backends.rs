@@ -2,8 +2,8 @@
 //! and buffers. The operations are in the other part, [`Table`](super::Table).
 
 use super::fixed::Fixed;
-use super::options::ChosenBackend;
-use super::{BackendKind, Explanation, Options, QueueStats};
+use super::options::{BackendKind, Explanation, Options};
+use super::stats::QueueStats;
 use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event, Wait};
@@ -13,6 +13,13 @@ use crate::wait::PollFd;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
+
+/// The chosen backend, and the explanation of the choice.
+pub(super) struct ChosenBackend {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) ring_fd: Option<RawFd>,
+    pub(super) explanation: Explanation,
+}
 
 /// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
 ///

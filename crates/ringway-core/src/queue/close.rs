@@ -1,7 +1,10 @@
 //! Cancelling operations, and closing, failing and shutting down the queue.
 
+use super::backends::Backends;
+use super::id::OpId;
 use super::in_flight::{CancelCause, InFlight};
-use super::{BackendKind, Backends, OpId, Table};
+use super::options::BackendKind;
+use super::table::Table;
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
 use crate::file::File;

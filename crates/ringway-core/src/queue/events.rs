@@ -1,9 +1,10 @@
 //! Processing of backend events: a result completes an operation, continues it or retries it.
 //! Cancelling and closing are in `close`.
 
-use super::in_flight::CancelCause;
-use super::submit::ends_by_itself;
-use super::{BackendKind, Backends, Table};
+use super::backends::Backends;
+use super::in_flight::{CancelCause, MAX_RETRIES, ends_by_itself};
+use super::options::BackendKind;
+use super::table::Table;
 use crate::backend::{CANCEL_PAUSES, Event, EventKind};
 use crate::error::ErrorDetail;
 use crate::file::File;
@@ -13,9 +14,6 @@ use crate::op::{Raw, Transfer};
 use crate::slots::{Key, State};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
-
-/// After this many retries an operation falls back to the threads, where it may block.
-pub(super) const MAX_RETRIES: u8 = 8;
 
 /// A cancel that found nothing is repeated as often at once. A worker has nearly always taken the
 /// operation long before that; after it, the worker gets time, up to some eighth of a second for

@@ -1,8 +1,8 @@
 //! An operation in its slot: its state, and what a result means for it. It makes no system calls,
 //! except to close a descriptor that nobody else knows.
 
-use super::events::MAX_RETRIES;
-use super::{Completion, OpId, Orphan};
+use super::completion::Completion;
+use super::id::OpId;
 use crate::device::{AlignmentSource, Placement};
 use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
@@ -12,6 +12,9 @@ use crate::split::{Attempt, Piece, Progress};
 use crate::sys::{self, OwnedFd, libc};
 use std::mem::ManuallyDrop;
 use std::time::Instant;
+
+/// After this many retries an operation falls back to the threads, where it may block.
+pub(super) const MAX_RETRIES: u8 = 8;
 
 /// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
 const MAX_PIECE: u64 = 1 << 30;
@@ -396,6 +399,33 @@ fn piece_limit(file: Option<&File>) -> u64 {
         0 => MAX_PIECE,
         limit => limit.min(MAX_PIECE),
     }
+}
+
+/// An abandoned operation that has ended, with its resources.
+#[derive(Debug)]
+pub struct Orphan<T> {
+    /// What was attached to it.
+    pub attachment: T,
+    /// Its completion. Dropping it closes a file that the operation opened.
+    pub completion: Completion,
+}
+
+/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
+/// nor a transfer on anything but storage.
+pub(super) fn ends_by_itself(operation: &Operation) -> bool {
+    let raw = &operation.raw;
+    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
+        return false;
+    }
+    !raw.is_transfer()
+        || !operation.socket
+            && match (&operation.file, raw.fd()) {
+                (Some(file), _) => file.is_storage(),
+                (None, Some(fd)) => {
+                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
+                }
+                (None, None) => true,
+            }
 }
 
 #[cfg(test)]

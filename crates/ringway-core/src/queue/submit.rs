@@ -1,69 +1,22 @@
 //! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
 //! pool.
 
+use super::backends::Backends;
 use super::fixed::Fixed;
-use super::in_flight::{CancelCause, InFlight};
-use super::options::Options;
-use super::{BackendKind, Backends, Explanation, Table};
+use super::in_flight::{CancelCause, InFlight, ends_by_itself};
+use super::options::{BackendKind, Options};
+use super::table::Table;
+use super::trait_lookup::TraitLookup;
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
-use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 #[cfg(ringway_linux)]
 use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
-use crate::refusal::Feature;
+use crate::op::{Opcode, Operation, Raw};
 use crate::slots::{Key, State, Token};
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
 use std::time::{Duration, Instant};
-
-/// The traits of a file that was not checked.
-const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
-
-/// Which files are checked before a job on them is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TraitLookup {
-    /// None: a ring accepts every file. Exceptions are direct transfers at the current position,
-    /// unless they are said to be those of sockets, and long or durable buffered transfers.
-    None,
-    /// Files of safe operations. The threads check bare descriptors themselves.
-    Files,
-    /// Files and bare descriptors: whether they are open for direct I/O.
-    Descriptors,
-}
-
-impl TraitLookup {
-    pub(super) fn for_backend(explanation: &Explanation) -> Self {
-        match explanation.backend {
-            BackendKind::Uring
-                if !explanation
-                    .available
-                    .iter()
-                    .any(|one| matches!(one, Feature::IoPoll | Feature::Passthrough)) =>
-            {
-                Self::None
-            }
-            #[cfg(feature = "testing")]
-            BackendKind::Null => Self::None,
-            BackendKind::Threads => Self::Files,
-            BackendKind::Uring | BackendKind::Kaio => Self::Descriptors,
-        }
-    }
-
-    #[inline]
-    fn traits(self, file: Option<&File>, raw: &Raw, socket: bool) -> Traits {
-        match (self, file) {
-            // The ring refuses it if the file is not a socket, so no facts are needed.
-            _ if socket => UNKNOWN,
-            (Self::None, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
-                UNKNOWN
-            }
-            (Self::Files, None) => UNKNOWN,
-            (_, Some(file)) => file.traits(),
-            (Self::None | Self::Descriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
-        }
-    }
-}
 
 /// Whether the threads make a transfer, since the backend is not known to make it as the system
 /// call would; or a sync that may wait for a server, since KAIO's are done by the kernel's general
@@ -480,22 +433,4 @@ fn may_be_linked(operation: &Operation) -> bool {
     let file = operation.file.as_ref();
     let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);
     (is_plain || !operation.raw.is_transfer()) && ends_by_itself(operation)
-}
-
-/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
-/// nor a transfer on anything but storage.
-pub(super) fn ends_by_itself(operation: &Operation) -> bool {
-    let raw = &operation.raw;
-    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
-        return false;
-    }
-    !raw.is_transfer()
-        || !operation.socket
-            && match (&operation.file, raw.fd()) {
-                (Some(file), _) => file.is_storage(),
-                (None, Some(fd)) => {
-                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
-                }
-                (None, None) => true,
-            }
 }

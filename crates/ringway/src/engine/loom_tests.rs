@@ -6,8 +6,8 @@
 //! cancelled. So when all threads are done, each operation is either done or in a state that the
 //! notifier reports.
 
-use super::reactor::Executor;
-use super::reactor::notifier::Notifier;
+use super::executor::Executor;
+use super::notifier::Notifier;
 use super::shard::{Group, Shard};
 use super::submission::{Lane, Schedule};
 use super::sync::Ordering;

@@ -1,10 +1,11 @@
 //! The future of one or more operations: it pushes them when first polled and abandons them when
 //! dropped.
 
-use super::shard::{Group, OpResult, OpResults, Refused, wake_all};
+use super::shard::{Group, OpResult, OpResults, Refused};
 use super::submission::Schedule;
 use super::sync_ledger::Ticket;
 use super::trace::Trace;
+use super::wake::wake_all;
 use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;

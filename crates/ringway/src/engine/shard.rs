@@ -9,15 +9,16 @@
 
 use super::combiner::Combiner;
 use super::devices::Devices;
+use super::executor::{Executor, RuntimeId};
 use super::limiter::Limiter;
+use super::notifier::Notifier;
 use super::pacing::{CopyWork, Pacer};
-use super::reactor::driver::RuntimeId;
-use super::reactor::notifier::Notifier;
-use super::reactor::{Executor, Reactors};
+use super::registry::Reactors;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
-use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use super::sync_ledger::Ticket;
+use super::wake::wake_all;
 use ringway_core::op::Opcode;
 use ringway_core::wait::PollFd;
 use ringway_core::{
@@ -1113,19 +1114,6 @@ fn drop_completion(completion: Completion) {
     {
         file.close_in_background();
     }
-}
-
-/// Wakes all of them, even if one panics: one task must not harm another.
-pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
-    for waker in wakers.drain(..) {
-        // The panic hook has already reported the panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    }
-}
-
-/// Locks a mutex and ignores poisoning: its data is consistent whenever a holder may panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(ringway_loom)))]

@@ -1,10 +1,11 @@
 //! An open file: opening, metadata, locks, syncs and closing. Reads and writes are in
 //! `transfer.rs`, `pooled.rs` and `spare.rs`.
 
-use super::op_result::{forked, invalid, metadata, nothing};
 use super::sync::{SyncErrors, SyncKind, Syncs};
-use super::{OpenOptions, TryLockError, op_result};
+use super::{OpenOptions, TryLockError};
 use crate::Engine;
+use crate::engine::op_result;
+use crate::engine::op_result::{forked, invalid, metadata, nothing};
 use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 #[cfg(unix)]
 use ringway_core::RawFd;

@@ -1,8 +1,9 @@
 //! Options for opening a file.
 
-use super::op_result::opened;
-use super::{File, Metadata, local, op_result};
+use super::{File, Metadata, local};
 use crate::Engine;
+use crate::engine::op_result;
+use crate::engine::op_result::opened;
 use crate::engine::{Lane, OpFuture, Schedule, poll_proceed};
 use ringway_core::{NotOpened, op};
 use std::future::poll_fn;

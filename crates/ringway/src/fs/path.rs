@@ -1,10 +1,11 @@
 //! Functions that take paths: those of [`std::fs`], on the global engine, and as methods of [`Fs`]
 //! on another one. Directories, copies and atomic writes have files of their own.
 
+use super::OpenOptions;
 use super::open::{in_place, learn_mounts};
-use super::{OpenOptions, op_result};
 use crate::Engine;
 use crate::buffer::IoBuffer;
+use crate::engine::op_result;
 use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};

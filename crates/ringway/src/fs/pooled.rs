@@ -2,9 +2,9 @@
 //! pool.
 
 use super::File;
-use super::op_result::transfer;
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
+use crate::engine::op_result::transfer;
 use crate::engine::{COPY_STEP, OpFuture, poll_proceed};
 use crate::ranges::{Coalesce, Plan, PlannedRead};
 use crate::stream::RangeStream;

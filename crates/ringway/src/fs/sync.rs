@@ -6,8 +6,8 @@
 //! yields once before that, so that all that are ready to run share the sync, and its error.
 
 use super::File;
-use super::op_result::{failure, forked, nothing};
 use super::pooled::clone_error;
+use crate::engine::op_result::{failure, forked, nothing};
 use crate::engine::{
     Lane, OpFuture, OpResult, Outcome, Schedule, Since, SyncLedger, Ticket, TicketWait,
     poll_proceed, wake_all, without_yielding,

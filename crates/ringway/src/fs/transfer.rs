@@ -1,10 +1,10 @@
 //! Reads into and writes from buffers that the caller passes. Pooled reads are in `pooled.rs`.
 
 use super::File;
-use super::op_result::{forked, invalid, nothing, number, transfer, vectored};
 use super::sync::{SyncErrors, SyncKind};
 use crate::align::{check_write, in_memory};
 use crate::buffer::IoBuffer;
+use crate::engine::op_result::{forked, invalid, nothing, number, transfer, vectored};
 use crate::engine::{COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory};
 use ringway_core::op::{self, Position, Vectored};
 use ringway_core::{Buffer, Operation, SpareCapacity, errno};
