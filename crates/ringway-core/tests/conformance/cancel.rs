@@ -1,8 +1,8 @@
 //! Cancelling and abandoning operations in each state: exactly one result, and no descriptor left
 //! open. Cases that data can express are in `conformance/queue.case`.
 
-use crate::waiting::by_descriptor;
-use crate::world::{MS, World, buffer_for, descriptors, pattern, pipe, wait_for, write_all};
+use super::waiting::by_descriptor;
+use super::world::{MS, World, buffer_for, descriptors, pattern, pipe, wait_for, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};

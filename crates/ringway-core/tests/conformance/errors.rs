@@ -1,8 +1,8 @@
 //! Failures: every backend reports the errno of the system call. Cases that data can express are in
 //! `conformance/errors.case`.
 
-use crate::common::is_root;
-use crate::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
+use super::common::is_root;
+use super::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
 use std::os::fd::AsRawFd;

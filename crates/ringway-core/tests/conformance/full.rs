@@ -1,7 +1,7 @@
 //! Back-pressure: a push to a full queue returns the operation, waiting always ends, and more
 //! operations than the kernel queues hold are neither lost nor doubled.
 
-use crate::world::{MS, World, buffer_for, bytes, pattern, pipe, write_all};
+use super::world::{MS, World, buffer_for, bytes, pattern, pipe, write_all};
 use ringway_core::op::{self, Position, Raw, Readiness};
 use ringway_core::{File, Operation, Reason};
 use std::os::fd::AsRawFd;
@@ -151,7 +151,7 @@ pub fn completion_queue_overflow(world: &World) {
     let mut queue = world.build(&options);
     let files = world.files("overflow", &pattern(0, 64 * 4096));
     let (reader, writer) = pipe();
-    let push = |queue: &mut crate::world::Checked, number: u64| {
+    let push = |queue: &mut super::world::Checked, number: u64| {
         let file = &files[number as usize % files.len()];
         let operation = match number % 4 {
             0 => op::nop(),

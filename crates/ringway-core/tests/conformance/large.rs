@@ -1,8 +1,8 @@
 //! Transfers longer than a device, a system call or 32 bits take at once: every byte is in its
 //! place.
 
-use crate::errors::small_file_system;
-use crate::world::{World, buffer_for, bytes, filled, pattern, skip};
+use super::errors::small_file_system;
+use super::world::{World, buffer_for, bytes, filled, pattern, skip};
 use ringway_core::op::{self, Vectored};
 use ringway_core::{
     BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,

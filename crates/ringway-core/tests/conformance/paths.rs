@@ -1,7 +1,7 @@
 //! Operations on paths, where descriptors, `Metadata` or file content show the result. Cases that
 //! data can express are in `conformance/paths.case`.
 
-use crate::world::{Checked, World, bytes, descriptors, pattern, wait_for};
+use super::world::{Checked, World, bytes, descriptors, pattern, wait_for};
 use ringway_core::op;
 use ringway_core::{File, OpenOptions};
 use std::fs;
@@ -92,7 +92,7 @@ pub fn close(world: &World) {
     let open = || File::open(&path).unwrap();
     let mut queue = world.queue();
     assert_eq!(queue.result(op::close(open())), Ok(0));
-    assert_eq!(queue.result(op::timeout(crate::world::MS)), Ok(0));
+    assert_eq!(queue.result(op::timeout(super::world::MS)), Ok(0));
     // By now the queue has opened its own descriptors.
     let idle = descriptors();
     let file = open();
@@ -107,7 +107,7 @@ pub fn close(world: &World) {
     assert_eq!(queue.result(op::close(other)), Ok(0));
     assert_eq!(descriptors(), idle);
     // An operation in flight owns the file too.
-    let (reader, writer) = crate::world::pipe();
+    let (reader, writer) = super::world::pipe();
     queue.push(op::read(&reader, vec![0; 5], op::Position::Current).user_data(1)).unwrap();
     queue.submit().unwrap();
     queue.push(op::close(reader).user_data(2)).unwrap();
@@ -117,7 +117,7 @@ pub fn close(world: &World) {
         .map(|done| (done.user_data, done.result.map_err(|error| error.errno())))
         .collect();
     assert_eq!(done, [(2, Err(libc::EBUSY))]);
-    crate::world::write_all(&writer, b"late");
+    super::world::write_all(&writer, b"late");
     assert_eq!(queue.rest()[&1], Ok(4));
     drop(writer);
     assert_eq!(descriptors(), idle);

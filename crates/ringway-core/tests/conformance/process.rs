@@ -1,8 +1,8 @@
 //! A queue in its process: threads, forks, limits and environment.
 
-use crate::common::{become_ordinary, is_root, refuse};
-use crate::waiting::{SIGNALS, handle_signals, with_signals};
-use crate::world::{
+use super::common::{become_ordinary, is_root, refuse};
+use super::waiting::{SIGNALS, handle_signals, with_signals};
+use super::world::{
     Checked, MS, World, buffer_for, bytes, pattern, pipe, read_number, skip, wait_for, write_all,
 };
 use ringway_core::op::{self, Position, Readiness};

@@ -1,8 +1,8 @@
 //! Operations that never complete, or take very long, do not delay others: opens of FIFOs, reads of
 //! idle pipes, and calls blocked on a file system.
 
-use crate::errors::small_file_system;
-use crate::world::{
+use super::errors::small_file_system;
+use super::world::{
     Checked, MS, World, descriptors, pattern, pipe, skip, thread_names, threads, wait_for,
     write_all,
 };
@@ -38,7 +38,7 @@ fn other_operations_complete(world: &World, queue: &mut Checked) {
     let operations = [
         op::open(&path, &options),
         op::read(&buffered, vec![0; 4096], 0).exact(),
-        op::read(&direct, crate::world::buffer_for(&direct, 4096), 0).exact(),
+        op::read(&direct, super::world::buffer_for(&direct, 4096), 0).exact(),
         op::write(&buffered, vec![1; 4096], 4096).exact(),
         op::fdatasync(&buffered),
         op::fsync(&direct),

@@ -1,7 +1,7 @@
 //! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals end a wait
 //! only in an interruptible queue.
 
-use crate::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
+use super::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{Completion, File, Operation, Options};
 use std::os::fd::{AsRawFd, FromRawFd};
