@@ -57,6 +57,7 @@ needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services gu
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
+needs.quick := $(needs.check)
 needs.storm := $(BUILD_NEEDS)
 needs.test-file-systems := $(BUILD_NEEDS)
 needs.loom := $(BUILD_NEEDS)
@@ -174,6 +175,15 @@ test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
 
+# What a contributor runs while working: lints, the unit tests and the everyday cases.
+quick: ## formatting, lints and the quick tests of the crates, in two minutes
+	@$(NEED) $(needs.quick)
+	scripts/check-columns.py
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy -p ringway-core -p ringway --all-features --all-targets -- -D warnings
+	$(CARGO) test -p ringway-core --all-features --lib --test cases --test layers
+	$(CARGO) test -p ringway --all-features --test basics --test hung_operations
+
 test-in-turn:
 	$(MAKE) check-crates
 	scripts/tests/repeat_failures.sh
@@ -207,8 +217,8 @@ test-crates:
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces. The
 # tests among PORTABLE_QUICK take seconds and are part of `make test`.
-PORTABLE_QUICK := --lib --test cases --test elsewhere --test model --test found --test give_up \
-	--test blocking
+PORTABLE_QUICK := --lib --test cases --test other_systems --test model --test regressions \
+	--test failed_backend --test blocking
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
 	$(ALONE) $(CARGO)
 test-portable-quick:

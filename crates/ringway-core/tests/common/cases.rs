@@ -1249,7 +1249,7 @@ fn run_in(
 }
 
 /// What systems other than Linux lack, so that cases with these words or names do not run there.
-/// `tests/elsewhere.rs` tests the results of the operations among them.
+/// `tests/other_systems.rs` tests the results of the operations among them.
 const ABSENT: &[&str] = if cfg!(ringway_linux) {
     &[]
 } else if cfg!(windows) {
