@@ -187,6 +187,7 @@ quick: ## formatting, lints and the quick tests of the crates, in two minutes
 test-in-turn:
 	$(MAKE) check-crates
 	scripts/tests/repeat_failures.sh
+	scripts/tests/map.sh
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh

@@ -128,6 +128,11 @@ impl OpenOptions {
         self.flag(libc::O_DIRECT, yes)
     }
 
+    /// Whether files are opened for direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.flags & libc::O_DIRECT != 0
+    }
+
     /// Fails with ELOOP if the path ends in a symbolic link.
     pub fn nofollow(&mut self, yes: bool) -> &mut Self {
         self.flag(libc::O_NOFOLLOW, yes)
