@@ -201,7 +201,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
 }
 
 /// The names of some measurements: `kaio at depth 1 and 32; threads`.
-fn names(report: &Report, of: &[&Measurement]) -> String {
+pub(super) fn names(report: &Report, of: &[&Measurement]) -> String {
     let varying: Vec<Setting> = Setting::ALL.into_iter().filter(|s| s.varies(report)).collect();
     let others: Vec<Setting> = varying.iter().copied().filter(|s| *s != Setting::Depth).collect();
     // Measurements with the same key differ in depth alone.

@@ -3,9 +3,9 @@
 
 use super::configuration::{self, Setting};
 use super::figures::{Figures, Group, groups};
-use crate::bench::result::Report;
+use crate::bench::result::{Measurement, Report};
 use crate::bench::workload::Backend;
-use ringway_measure::stats::Spread;
+use ringway_measure::stats::{Comparison, Spread};
 use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant};
 
 /// The width of the text.
@@ -59,10 +59,13 @@ pub fn render(report: &Report) -> String {
     out
 }
 
+/// A configuration's name and figures.
+type Entry<'a> = (&'a str, Figures<'a>);
+
 /// The configurations at one depth, the fastest first.
 struct Round<'a> {
     depth: u32,
-    entries: Vec<(&'a str, Figures<'a>)>,
+    entries: Vec<Entry<'a>>,
 }
 
 impl<'a> Round<'a> {
@@ -70,75 +73,111 @@ impl<'a> Round<'a> {
         &self.entries[0].1
     }
 
-    /// The fastest and its equals; with a fixed rate, those that kept it.
-    fn fastest(&self, fixed_rate: Option<f64>) -> Vec<&(&'a str, Figures<'a>)> {
-        let kept = |figures: &Figures| match fixed_rate {
-            Some(rate) => figures.ops.median >= rate * KEPT,
-            None => false,
-        };
-        let any_kept = self.entries.iter().any(|(_, figures)| kept(figures));
-        let is_fastest = |figures: &Figures| match any_kept {
-            true => kept(figures),
-            false => figures.ops.equals(&self.first().ops),
-        };
-        self.entries.iter().filter(|(_, figures)| is_fastest(figures)).collect()
+    /// The fastest.
+    fn fastest(&self) -> Best<'a> {
+        let entries: Vec<&Entry> = self.entries.iter().collect();
+        Best::of(&entries, |figures| figures.ops, Comparison::Smaller)
+    }
+
+    /// Those that kept a fixed rate.
+    fn kept(&self, rate: f64) -> Vec<&Entry<'a>> {
+        self.entries.iter().filter(|(_, figures)| figures.ops.median >= rate * KEPT).collect()
     }
 }
 
-/// The names of those with the least CPU time an operation.
-fn cheapest<'a>(of: &[&(&'a str, Figures)]) -> Vec<&'a str> {
-    let cost = |(_, figures): &&(&str, Figures)| figures.cpu_us;
-    let least = of.iter().map(cost).min_by(|a, b| a.median.total_cmp(&b.median));
-    let is_least =
-        |entry: &&&(&str, Figures)| least.is_some_and(|least| cost(entry).equals(&least));
-    of.iter().filter(is_least).map(|(name, _)| *name).collect()
+/// The best configuration by one figure, or several that the runs do not order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Best<'a> {
+    names: Vec<&'a str>,
+    is_undecided: bool,
+}
+
+impl<'a> Best<'a> {
+    /// Of entries in the order of the table. An entry whose comparison with the best is `worse` is
+    /// left out.
+    fn of(entries: &[&Entry<'a>], figure: fn(&Figures) -> Spread, worse: Comparison) -> Self {
+        let (mut names, mut is_undecided) = (Vec::new(), false);
+        let medians = entries.iter().map(|(_, figures)| figure(figures));
+        let best = match worse {
+            Comparison::Smaller => medians.max_by(|a, b| a.median.total_cmp(&b.median)),
+            _ => medians.min_by(|a, b| a.median.total_cmp(&b.median)),
+        };
+        for (name, figures) in entries {
+            let comparison = best.map(|best| figure(figures).compare(&best));
+            if comparison != Some(worse) {
+                names.push(*name);
+                is_undecided |= comparison == Some(Comparison::Undecided);
+            }
+        }
+        // Without a rival there is nothing to decide.
+        Self { is_undecided: is_undecided && names.len() > 1, names }
+    }
+
+    /// The one with the least CPU time an operation.
+    fn cheapest(entries: &[&Entry<'a>]) -> Self {
+        Self::of(entries, |figures| figures.cpu_us, Comparison::Greater)
+    }
+
+    /// `uring`, `uring and kaio (equal)` or `undecided between uring and kaio`.
+    fn text(&self) -> String {
+        match (self.names.len(), self.is_undecided) {
+            (_, true) => format!("undecided between {}", list(&self.names)),
+            (2.., false) => format!("{} (equal)", list(&self.names)),
+            _ => list(&self.names),
+        }
+    }
 }
 
 impl Summary {
     pub(super) fn new(report: &Report) -> Self {
         let groups = groups(report, Setting::Depth);
-        // In how many comparisons each configuration was the fastest or equal to it.
-        let mut wins: Vec<(&str, u64)> = Vec::new();
-        let mut comparisons = 0;
+        let mut fastest: Vec<Best> = Vec::new();
         let mut conclusions = Vec::new();
         for group in &groups {
             let rounds = rounds(group);
-            for round in rounds.iter().filter(|round| round.entries.len() > 1) {
-                comparisons += 1;
-                for (name, _) in round.fastest(None) {
-                    match wins.iter_mut().find(|(known, _)| known == name) {
-                        Some((_, count)) => *count += 1,
-                        None => wins.push((name, 1)),
-                    }
-                }
-            }
+            let compared = rounds.iter().filter(|round| round.entries.len() > 1);
+            fastest.extend(compared.map(Round::fastest));
             conclusions.extend(conclude(report, group, &rounds));
         }
-        wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let headline = match &conclusions[..] {
             [] if report.measurements.iter().any(|of| Figures::new(of).is_some()) => {
                 "No backend was measured, only the harness.".to_owned()
             }
             [] => "Nothing was measured: no configuration completed an operation.".to_owned(),
             [only] => only.choice.clone(),
-            _ if comparisons == 0 => "Only one configuration was measured.".to_owned(),
-            _ => {
-                let wins: Vec<String> =
-                    wins.iter().map(|(name, wins)| format!("{name} in {}", count(*wins))).collect();
-                format!(
-                    "Of {comparisons} comparisons (one for each workload and depth), the fastest \
-                     or equal to it: {}.",
-                    list(&wins)
-                )
-            }
+            _ if fastest.is_empty() => "Only one configuration was measured.".to_owned(),
+            _ => wins(&fastest),
         };
         Self {
             headline,
             groups: conclusions,
             warnings: warnings(report),
-            reading: reading(report, comparisons > 0),
+            reading: reading(report, !fastest.is_empty()),
         }
     }
+}
+
+/// In how many comparisons each configuration was the fastest.
+fn wins(fastest: &[Best]) -> String {
+    let mut wins: Vec<(&str, usize)> = Vec::new();
+    for best in fastest.iter().filter(|best| best.names.len() == 1) {
+        match wins.iter_mut().find(|(known, _)| *known == best.names[0]) {
+            Some((_, count)) => *count += 1,
+            None => wins.push((best.names[0], 1)),
+        }
+    }
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let undecided = fastest.iter().filter(|best| best.is_undecided).count();
+    let decided: usize = wins.iter().map(|(_, count)| count).sum();
+    let others = [("equal", fastest.len() - decided - undecided), ("undecided", undecided)];
+    let all = wins.into_iter().chain(others).filter(|(_, count)| *count > 0);
+    let parts: Vec<String> =
+        all.map(|(name, comparisons)| format!("{name} in {}", count(comparisons as u64))).collect();
+    format!(
+        "The fastest of {} (one for each workload and depth): {}.",
+        plural(fastest.len() as u64, "comparison"),
+        list(&parts)
+    )
 }
 
 /// The depths at which something other than the harness was measured, in ascending order.
@@ -201,11 +240,13 @@ fn conclude(report: &Report, group: &Group, rounds: &[Round]) -> Option<Conclusi
 
 /// The figures of one configuration, with their ratios to the fastest.
 fn entry(figures: &Figures, first: &Figures) -> String {
-    let compared = |own: &Spread, to: &Spread| match (std::ptr::eq(figures, first), own.equals(to))
-    {
-        (true, _) => String::new(),
-        (_, true) => " (equal)".to_owned(),
-        _ => format!(" ({})", ratio(own.median, to.median)),
+    let compared = |own: &Spread, to: &Spread| match own.compare(to) {
+        _ if std::ptr::eq(figures, first) => String::new(),
+        Comparison::Equal => " (equal)".to_owned(),
+        Comparison::Undecided => " (undecided)".to_owned(),
+        Comparison::Smaller | Comparison::Greater => {
+            format!(" ({})", ratio(own.median, to.median))
+        }
     };
     let spread = figures.ops.percent().map(|percent| format!(" {percent}")).unwrap_or_default();
     let p99 = figures.percentile(99.0).map(|p99| format!(", p99 {}", nanoseconds(p99)));
@@ -227,57 +268,75 @@ fn choice(rounds: &[Round], fixed_rate: Option<f64>) -> String {
         names.dedup();
         return format!("Only {} was measured, so there is nothing to compare.", list(&names));
     }
-    let fast: Vec<(u32, Vec<&str>)> =
-        compared.iter().map(|round| (round.depth, cheapest(&round.fastest(fixed_rate)))).collect();
-    if let Some(asked) = fixed_rate {
-        let behind = |(_, figures): &&(&str, Figures)| figures.ops.median < asked * KEPT;
-        let all = rounds.iter().flat_map(|round| &round.entries);
-        let mut slow: Vec<&str> = all.filter(behind).map(|(name, _)| *name).collect();
-        slow.dedup();
-        let slow = match slow.is_empty() {
-            true => String::new(),
-            false => format!(" {} fell behind the rate.", list(&slow)),
-        };
-        return format!(
-            "Keeps the rate of {} requests a second at the least CPU time an operation: {}.{slow}",
-            rate(asked),
-            places(&fast)
-        );
+    if let Some(rate) = fixed_rate {
+        return keeps_rate(&compared, rate);
     }
-    let cheap: Vec<(u32, Vec<&str>)> = compared
+    let fastest: Vec<(u32, Best)> =
+        compared.iter().map(|round| (round.depth, round.fastest())).collect();
+    let cheapest: Vec<(u32, Best)> = compared
         .iter()
-        .map(|round| (round.depth, cheapest(&round.entries.iter().collect::<Vec<_>>())))
+        .map(|round| {
+            let entries: Vec<&Entry> = round.entries.iter().collect();
+            (round.depth, Best::cheapest(&entries))
+        })
         .collect();
-    let mut pairs = fast.iter().zip(&cheap);
-    let all_equal =
-        fast.iter().zip(&compared).all(|((_, names), round)| names.len() == round.entries.len());
-    if all_equal {
-        format!("The runs show no difference: {}.", places(&fast))
-    } else if pairs.all(|((_, fast), (_, cheap))| fast.iter().all(|name| cheap.contains(name))) {
-        format!("Fastest and least CPU time an operation: {}.", places(&fast))
+    // A fastest configuration that costs no more than another one has no rival.
+    let same = |((_, fastest), (_, cheapest)): (&(u32, Best), &(u32, Best))| {
+        let is_one_of = |name: &[&str]| name.len() == 1 && cheapest.names.contains(&name[0]);
+        fastest == cheapest || (!cheapest.is_undecided && is_one_of(&fastest.names))
+    };
+    let is_equal = |((_, best), round): (&(u32, Best), &&Round)| {
+        !best.is_undecided && best.names.len() == round.entries.len()
+    };
+    if !fastest.iter().zip(&cheapest).all(same) {
+        let (fastest, cheapest) = (places(&fastest), places(&cheapest));
+        format!("Fastest: {fastest}. Least CPU time an operation: {cheapest}.")
+    } else if fastest.iter().zip(&compared).all(is_equal) {
+        format!("The runs show no difference: {}.", places(&fastest))
     } else {
-        format!("Fastest: {}. Least CPU time an operation: {}.", places(&fast), places(&cheap))
+        format!("Fastest and least CPU time an operation: {}.", places(&fastest))
     }
 }
 
-/// `kaio at depth 1; uring at depth 32 and 128`.
-fn places(picks: &[(u32, Vec<&str>)]) -> String {
-    let equal = |names: &[&str]| if names.len() > 1 { " (equal)" } else { "" };
-    let mut everywhere = picks[0].1.clone();
-    everywhere.retain(|name| picks.iter().all(|(_, pick)| pick.contains(name)));
-    if !everywhere.is_empty() {
-        let all = if picks.len() > 1 { " at every depth measured" } else { "" };
-        return format!("{}{}{all}", list(&everywhere), equal(&everywhere));
+/// The cheapest of those that keep a fixed rate, and those that do not keep it.
+fn keeps_rate(rounds: &[&Round], asked: f64) -> String {
+    let all = rounds.iter().flat_map(|round| &round.entries);
+    let mut slow: Vec<&str> = all
+        .filter(|(_, figures)| figures.ops.median < asked * KEPT)
+        .map(|(name, _)| *name)
+        .collect();
+    slow.dedup();
+    let slow = match slow.is_empty() {
+        true => String::new(),
+        false => format!(" {} fell behind the rate.", list(&slow)),
+    };
+    let kept: Vec<(u32, Best)> = rounds
+        .iter()
+        .map(|round| (round.depth, Best::cheapest(&round.kept(asked))))
+        .filter(|(_, best)| !best.names.is_empty())
+        .collect();
+    let asked = format!("the rate of {} requests a second", rate(asked));
+    if kept.is_empty() {
+        return format!("Nothing keeps {asked}.{slow}");
     }
-    let mut depths_of: Vec<(&Vec<&str>, Vec<String>)> = Vec::new();
+    format!("Keeps {asked} at the least CPU time an operation: {}.{slow}", places(&kept))
+}
+
+/// `kaio at depth 1; uring at depth 32 and 128`.
+fn places(picks: &[(u32, Best)]) -> String {
+    let mut depths_of: Vec<(&Best, Vec<String>)> = Vec::new();
     for (depth, pick) in picks {
         match depths_of.iter_mut().find(|(known, _)| *known == pick) {
             Some((_, depths)) => depths.push(depth.to_string()),
             None => depths_of.push((pick, vec![depth.to_string()])),
         }
     }
-    let place = |(pick, depths): &(&Vec<&str>, Vec<String>)| {
-        format!("{}{} at depth {}", list(pick), equal(pick), list(depths))
+    if let [(pick, depths)] = &depths_of[..] {
+        let all = if depths.len() > 1 { " at every depth measured" } else { "" };
+        return pick.text() + all;
+    }
+    let place = |(pick, depths): &(&Best, Vec<String>)| {
+        format!("{} at depth {}", pick.text(), list(depths))
     };
     depths_of.iter().map(place).collect::<Vec<_>>().join("; ")
 }
@@ -292,7 +351,11 @@ fn enough_depth(rounds: &[Round]) -> Option<String> {
         .filter_map(|round| Some((round.depth, &round.entries[same(round)?].1)))
         .collect();
     let [.., (before, shallower), (deepest, _)] = &points[..] else { return None };
-    let (enough, _) = points.iter().find(|(_, figures)| figures.ops.equals(&top.ops))?;
+    let is_less = |figures: &Figures| figures.ops.compare(&top.ops) == Comparison::Smaller;
+    let (enough, figures) = points.iter().find(|(_, figures)| !is_less(figures))?;
+    // Where the runs do not show which depth is faster, nothing is said.
+    (std::ptr::eq(*figures, top) || figures.ops.compare(&top.ops) == Comparison::Equal)
+        .then_some(())?;
     Some(match enough == deepest {
         true => format!(
             "{name} still gains at depth {deepest}, the deepest measured: {} the ops/s of depth \
@@ -308,8 +371,9 @@ fn reading(report: &Report, compared: bool) -> Vec<String> {
     let figures: Vec<Figures> = report.measurements.iter().filter_map(Figures::new).collect();
     if compared {
         lines.push(
-            "Ratios are to the fastest. Equal: the runs overlap, or the medians differ by less \
-             than half the range of the runs or than 2 %."
+            "Ratios are to the fastest. Equal: the medians differ by less than 2 %. Undecided: the \
+             runs overlap, the medians are closer than half the range of the runs, or half the \
+             range is more than a fifth of the median."
                 .to_owned(),
         );
         if figures.iter().any(|figures| figures.ops.runs > 1) {
@@ -317,7 +381,7 @@ fn reading(report: &Report, compared: bool) -> Vec<String> {
         }
         if figures.iter().any(|figures| figures.ops.runs == 1) {
             lines.push(
-                "A single run shows no spread: differences below 10 % count as equal. More runs \
+                "A single run shows no spread: differences below 10 % are undecided. More runs \
                  show smaller differences."
                     .to_owned(),
             );
@@ -370,6 +434,16 @@ fn warnings(report: &Report) -> Vec<String> {
         }
     };
 
+    let unsteady = |f: &&Figures| !f.is_null() && !f.ops.is_steady();
+    let unsteady: Vec<&Measurement> = ran.iter().filter(unsteady).map(|f| f.measurement).collect();
+    warn(
+        !unsteady.is_empty(),
+        format!(
+            "{}: the runs lie further than a fifth from their median, so that comparisons are \
+             undecided.",
+            configuration::names(report, &unsteady)
+        ),
+    );
     warn(
         any(&|f| {
             let of = &f.measurement.workload;
@@ -463,7 +537,6 @@ fn wrap(out: &mut String, lead: &str, text: &str) {
 mod tests {
     use super::*;
     use crate::bench::report::samples::{self, measurement, workload};
-    use crate::bench::result::Measurement;
     use proptest::prelude::*;
 
     /// Measurements at one depth with these operations a second and costs.
@@ -481,9 +554,9 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_within_the_spread_is_a_tie() {
+    fn a_small_difference_is_a_tie() {
         let text =
-            flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.1)], 0.02));
+            flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 101_000.0, 5.0)], 0.02));
         assert!(text.starts_with("The runs show no difference: kaio and uring (equal)."), "{text}");
         assert!(text.contains("uring 100 k ops/s ±2.0 % (equal)"), "{text}");
         assert!(!text.contains("Fastest"), "{text}");
@@ -502,10 +575,58 @@ mod tests {
     }
 
     #[test]
-    fn of_equally_fast_ones_the_cheaper_is_chosen() {
+    fn runs_that_overlap_are_undecided() {
+        let text =
+            flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.0)], 0.02));
+        let headline = "Fastest: undecided between kaio and uring. Least CPU time an operation: kaio and \
+             uring (equal).";
+        assert!(text.starts_with(headline), "{text}");
+        assert!(text.contains("uring 100 k ops/s ±2.0 % (undecided)"), "{text}");
+    }
+
+    #[test]
+    fn runs_that_spread_by_more_than_a_fifth_are_undecided() {
+        let of = |uring| duel(&[(Backend::Uring, uring, 4.0), (Backend::Kaio, 1e5, 4.0)], 0.25);
+        let text = flat(&of(180_000.0));
+        assert!(text.starts_with("Fastest: undecided between uring and kaio."), "{text}");
+        assert!(text.contains("kaio 100 k ops/s ±25.0 % (undecided)"), "{text}");
+        assert!(text.contains("uring; kaio: the runs lie further than a fifth"), "{text}");
+        // Not even the runs of ten times as much.
+        assert!(flat(&of(1e6)).contains("least CPU time an operation: uring."));
+    }
+
+    /// Whatever the table shows, the configuration that the headline calls the fastest is in its
+    /// first place, and no other is equal.
+    #[test]
+    fn the_fastest_is_the_first_of_the_table() {
+        for (uring, kaio) in [(100.0, 99.0), (99.0, 100.0), (100.0, 80.0), (80.0, 100.0)] {
+            for spread in [0.0, 0.02, 0.3] {
+                let report =
+                    duel(&[(Backend::Uring, uring, 8.0), (Backend::Kaio, kaio, 4.0)], spread);
+                let summary = Summary::new(&report);
+                let fastest = if uring > kaio { "uring" } else { "kaio" };
+                let other = if uring > kaio { "kaio" } else { "uring" };
+                let headline = &summary.headline;
+                let names = |name: &str| {
+                    let both = "Fastest and least CPU time an operation";
+                    headline.contains(&format!("Fastest: {name}."))
+                        || headline.contains(&format!("{both}: {name}."))
+                };
+                assert!(!names(other), "{headline}");
+                let is_decided = names(fastest);
+                let others = summary.groups[0].reasons[0].split_once("; ").unwrap().1;
+                let has_ratio = others.split_once(" at ").unwrap().0.contains('×');
+                assert_eq!(is_decided, has_ratio, "{headline} {others}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_equally_fast_ones_the_cheaper_is_named() {
         let text =
             flat(&duel(&[(Backend::Uring, 100_000.0, 8.0), (Backend::Kaio, 100_100.0, 4.0)], 0.02));
-        assert!(text.starts_with("Fastest and least CPU time an operation: kaio."), "{text}");
+        let headline = "Fastest: kaio and uring (equal). Least CPU time an operation: kaio.";
+        assert!(text.starts_with(headline), "{text}");
         assert!(
             text.contains("uring 100 k ops/s ±2.0 % (equal) at 8.00 CPU µs/op (2.00×)"),
             "{text}"
@@ -531,8 +652,8 @@ mod tests {
             measured.runs.truncate(1);
         }
         let text = flat(&report);
-        assert!(text.contains("no difference"), "{text}");
-        assert!(text.contains("differences below 10 %"), "{text}");
+        assert!(text.contains("undecided between kaio and uring"), "{text}");
+        assert!(text.contains("differences below 10 % are undecided"), "{text}");
         assert!(!text.contains('±'), "{text}");
     }
 
@@ -559,7 +680,7 @@ mod tests {
     #[test]
     fn several_workloads_are_counted() {
         let text = flat(&samples::block_sizes());
-        assert!(text.starts_with("Of 6 comparisons"), "{text}");
+        assert!(text.starts_with("The fastest of 6 comparisons (one for each"), "{text}");
         assert!(text.contains("randread, 64 KiB, direct, 1 job, depth 32 "), "{text}");
     }
 
