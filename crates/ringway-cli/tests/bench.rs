@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -372,6 +373,27 @@ fn a_file_that_becomes_shorter_is_an_error() {
         assert_eq!(output.status.code(), Some(4), "{backend}: {}", text(&seen));
         assert!(text(&output.stdout).contains("the end of the file"), "{}", text(&output.stdout));
     }
+}
+
+#[test]
+fn a_busy_machine_is_warned_about() {
+    let folder = folder();
+    let ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| while !ended.load(Ordering::Relaxed) {});
+        }
+        let args = ["--size", "1m", "--backend", "threads", "--depth", "1", "--repeat", "1"];
+        let output =
+            bench(folder.path(), &[&args[..], &["--runtime", "300ms", "--json", "-"]].concat());
+        ended.store(true, Ordering::Relaxed);
+        output
+    });
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let others = &jobs(&report)[0]["ringway"]["other_processors"];
+    assert!(others.as_f64().is_some_and(|processors| processors > 0.0), "{others}");
+    let warnings = report["ringway"]["summary"]["warnings"].to_string();
+    assert!(warnings.contains("The machine was busy: other programs used"), "{warnings}");
 }
 
 #[test]

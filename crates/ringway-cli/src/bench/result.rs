@@ -30,6 +30,9 @@ pub struct Run {
     pub sync: Direction,
     /// What it cost.
     pub usage: Usage,
+    /// Processors that other programs kept busy meanwhile, on average; `None` if the run was too
+    /// short to tell.
+    pub other_processors: Option<f64>,
     /// System calls for I/O.
     pub system_calls: u64,
     /// Requests that failed: errno and how many.

@@ -10,7 +10,7 @@ use anyhow::Context;
 use ringway_core::refusal::errno_text;
 use ringway_measure::clock::now;
 use ringway_measure::random::mix;
-use ringway_measure::usage::{Helpers, Window};
+use ringway_measure::usage::{Helpers, Others, Window};
 use ringway_measure::{pattern, scratch};
 use rustix::fs::fadvise;
 use std::io;
@@ -90,6 +90,7 @@ pub fn run(
             }
         }
     }
+    let others = Others::start();
     let (window, helpers, results, refusals) =
         match run_jobs(workload, &files, seed, write_seed, tick)? {
             Ok(ran) => ran,
@@ -97,6 +98,7 @@ pub fn run(
         };
     notes.extend(refusals);
     let mut run = combine(workload, &window, &helpers, &results, &mut notes);
+    run.other_processors = others.processors();
     if workload.access.writes() && !workload.is_null() {
         // Writeback would slow the next run down.
         for source in &sources {
@@ -381,7 +383,7 @@ fn job_run(result: &JobResult, verified: bool) -> Run {
         errors: result.errors.clone(),
         not_started: result.not_started,
         verified: verified.then_some(result.verified),
-        jobs: Vec::new(),
+        ..Run::default()
     }
 }
 

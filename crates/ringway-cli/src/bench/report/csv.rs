@@ -94,6 +94,7 @@ fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
         ("largest_request_bytes", workload.largest_request().to_string()),
         ("rate_bytes_per_job_per_second", text(rate_bytes)),
         ("not_started_requests", text(run_only.map(|run| run.not_started))),
+        ("other_processors", text(run_only.and_then(|run| run.other_processors))),
     ]));
     fields
 }
@@ -239,6 +240,7 @@ mod tests {
         "largest_request_bytes",
         "rate_bytes_per_job_per_second",
         "not_started_requests",
+        "other_processors",
     ];
 
     fn read(text: &str) -> Vec<Vec<String>> {

@@ -169,6 +169,9 @@ fn figures(run: &Run) -> Value {
         out["schedule_lat_ns"] = latency(&run.latency(), true);
         out["not_started"] = run.not_started.into();
     }
+    if let Some(processors) = run.other_processors {
+        out["other_processors"] = rounded(processors);
+    }
     if let Some((blocks, wrong)) = run.verified {
         out["verify"] = json!({ "blocks": blocks, "wrong": wrong });
     }

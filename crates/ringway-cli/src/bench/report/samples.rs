@@ -376,7 +376,7 @@ fn any_run() -> impl Strategy<Value = Run> {
             errors,
             not_started,
             verified,
-            jobs: Vec::new(),
+            ..Run::default()
         };
         let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
         Run { jobs, ..run }

@@ -14,6 +14,9 @@ const COLUMNS: usize = 100;
 /// A fixed rate is kept from this share of it on.
 const KEPT: f64 = 0.98;
 
+/// From this share of the processors on, other programs distort the figures.
+const BUSY: f64 = 0.1;
+
 /// From this share of the cheapest backend's cost on, the harness distorts the ratios.
 const HARNESS_PERCENT: f64 = 5.0;
 
@@ -423,11 +426,36 @@ fn same_settings(a: &Figures, b: &Figures) -> bool {
     Setting::ALL.iter().filter(matters).all(|setting| value(a, setting) == value(b, setting))
 }
 
+/// The rows during which other programs kept a considerable share of the processors busy.
+fn busy(report: &Report, ran: &[Figures]) -> Option<String> {
+    let cpus = report.machine.cpus as f64;
+    let others = |figures: &Figures| {
+        let runs = figures.measurement.runs.iter();
+        Spread::of(runs.filter_map(|run| run.other_processors)).map(|others| others.median)
+    };
+    let is_disturbed = |figures: &&Figures| others(figures).is_some_and(|n| n > BUSY * cpus);
+    let disturbed: Vec<&Figures> = ran.iter().filter(is_disturbed).collect();
+    let most = disturbed.iter().filter_map(|figures| others(figures)).max_by(f64::total_cmp)?;
+    let measurements: Vec<&Measurement> =
+        disturbed.iter().map(|figures| figures.measurement).collect();
+    let rows = match disturbed.len() == ran.len() {
+        true => "all rows".to_owned(),
+        false => configuration::names(report, &measurements),
+    };
+    Some(format!(
+        "The machine was busy: other programs used up to {} of {} during {rows}. Measure again \
+         without them.",
+        significant(most),
+        plural(report.machine.cpus as u64, "processor")
+    ))
+}
+
 fn warnings(report: &Report) -> Vec<String> {
     let machine = &report.machine;
     let mut lines: Vec<String> = configuration::notes(report);
     let ran: Vec<Figures> = report.measurements.iter().filter_map(Figures::new).collect();
     let any = |is: &dyn Fn(&Figures) -> bool| ran.iter().any(is);
+    lines.extend(busy(report, &ran));
     let mut warn = |is: bool, text: String| {
         if is {
             lines.push(text)
@@ -771,6 +799,23 @@ mod tests {
         }
         let plain = flat(&samples::depths());
         assert!(!plain.contains("scheduler") && !plain.contains("Warnings"), "{plain}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_warned_about() {
+        let mut report = samples::depths();
+        let set = |measured: &mut Measurement, processors| {
+            measured.runs.iter_mut().for_each(|run| run.other_processors = Some(processors));
+        };
+        report.measurements.iter_mut().for_each(|measured| set(measured, 0.75));
+        assert!(!flat(&report).contains("busy"), "less than a tenth of 8 processors");
+        set(&mut report.measurements[4], 1.5);
+        let text = flat(&report);
+        let warning = "The machine was busy: other programs used up to 1.50 of 8 processors during \
+                       kaio at depth 32.";
+        assert!(text.contains(warning), "{text}");
+        report.measurements.iter_mut().for_each(|measured| set(measured, 1.0));
+        assert!(flat(&report).contains("1.00 of 8 processors during all rows."));
     }
 
     #[test]
