@@ -101,6 +101,15 @@ pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
 }
 
+/// A percentile of the samples; `None` if they are too few to show it. At least one sample must be
+/// expected on either side: p50 needs 2 samples, p99 and p1 need 100, p99.9 needs 1,000.
+pub fn percentile(samples: &Histogram<u64>, percent: f64) -> Option<u64> {
+    let rarer_side = percent.min(100.0 - percent) / 100.0;
+    // 100 - 99.9 is a little less than 0.1.
+    let needed = (1.0 / rarer_side - 1e-6).ceil();
+    (samples.len() as f64 >= needed).then(|| samples.value_at_percentile(percent))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +161,31 @@ mod tests {
 
     fn compared(a: &[f64], b: &[f64]) -> Comparison {
         spread(a).compare(&spread(b))
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        let of = |samples: u64, percent| {
+            let mut histogram = latency_histogram();
+            histogram.record_n(7, samples).unwrap();
+            percentile(&histogram, percent)
+        };
+        for (percent, needed) in [
+            (1.0, 100),
+            (5.0, 20),
+            (50.0, 2),
+            (75.0, 4),
+            (90.0, 10),
+            (95.0, 20),
+            (99.0, 100),
+            (99.5, 200),
+            (99.9, 1_000),
+            (99.95, 2_000),
+            (99.99, 10_000),
+        ] {
+            assert_eq!(of(needed, percent), Some(7), "p{percent}");
+            assert_eq!(of(needed - 1, percent), None, "p{percent}");
+        }
+        assert_eq!(of(1_000_000, 100.0), None, "the maximum is not a percentile");
     }
 }

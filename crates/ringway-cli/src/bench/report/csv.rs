@@ -3,6 +3,7 @@
 
 use crate::bench::result::{Direction, Measurement, Report, Run};
 use crate::bench::workload::{Rate, Stop, Sync, Target};
+use ringway_measure::stats;
 
 /// One row for each run. A measurement that did not run has one row without figures, whose notes
 /// contain the reason.
@@ -133,7 +134,7 @@ fn figures(run: Option<&Run>) -> Vec<Field> {
 
 fn direction(name: &str, of: Option<&Direction>) -> Vec<Field> {
     let latency = of.map(|of| &of.latency).filter(|latency| !latency.is_empty());
-    let percentile = |percent| text(latency.map(|of| of.value_at_percentile(percent)));
+    let percentile = |percent| text(latency.and_then(|of| stats::percentile(of, percent)));
     let values = [
         ("min", text(latency.map(|of| of.min()))),
         ("mean", text(latency.map(|of| of.mean()))),
@@ -265,6 +266,20 @@ mod tests {
         assert_eq!(rows[2][column("failed_requests")], "0");
         let medians = rows.iter().filter(|row| row[column("is_median")] == "true").count();
         assert_eq!(medians, 8, "one of each measurement");
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        let mut report = samples::one_measurement();
+        let latency = &mut report.measurements[0].runs[0].read.latency;
+        latency.reset();
+        latency.record_n(1000, 999).unwrap();
+        let rows = read(&render(&report));
+        let value =
+            |name: &str| &rows[1][HEADINGS.iter().position(|&heading| heading == name).unwrap()];
+        assert_eq!(value("read_latency_p99_ns"), value("read_latency_p50_ns"));
+        assert_eq!(value("read_latency_p99.9_ns"), "");
+        assert_eq!(value("read_latency_p99.99_ns"), "");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::configuration::{Setting, configuration, describe};
 use crate::bench::result::{Measurement, Report, Run};
 use hdrhistogram::Histogram;
-use ringway_measure::stats::Spread;
+use ringway_measure::stats::{Spread, percentile};
 use ringway_measure::text::clean;
 
 /// The figures of a measurement that completed at least one operation.
@@ -43,9 +43,9 @@ impl<'a> Figures<'a> {
         self.measurement.workload.is_null()
     }
 
-    /// A percentile of latency in nanoseconds; `None` without samples.
+    /// A percentile of latency in nanoseconds; `None` without enough samples.
     pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
-        (!self.latency.is_empty()).then(|| self.latency.value_at_percentile(percent) as f64)
+        percentile(&self.latency, percent).map(|ns| ns as f64)
     }
 }
 

@@ -220,11 +220,8 @@ fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option
 
 /// The percentiles for which there are enough samples.
 fn latency_points(of: &Figures) -> Vec<(f64, f64)> {
-    let samples = of.latency.len() as f64;
-    // A percentile beyond the last sample would repeat the maximum.
-    let is_known = |percent: &f64| *percent == 50.0 || samples * (100.0 - percent) / 100.0 >= 1.0;
     let point = |percent: f64| Some((rareness(percent), of.percentile(percent)?));
-    PERCENTILES.into_iter().filter(is_known).filter_map(point).collect()
+    PERCENTILES.into_iter().filter_map(point).collect()
 }
 
 /// The place of a percentile: each step is ten times as rare.

@@ -10,6 +10,7 @@ use crate::bench::result::{Direction, Measurement, Report, Run, add};
 use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
+use ringway_measure::stats::percentile;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -210,9 +211,9 @@ fn latency(of: &Histogram<u64>, percentiles: bool) -> Value {
         "N": of.len(),
     });
     if percentiles {
-        let value =
-            |percent: f64| (format!("{percent:.6}"), of.value_at_percentile(percent).into());
-        out["percentile"] = PERCENTILES.map(value).into_iter().collect::<Map<_, _>>().into();
+        let value = |percent: f64| Some((format!("{percent:.6}"), percentile(of, percent)?.into()));
+        let known = PERCENTILES.into_iter().filter_map(value).collect::<Map<_, _>>();
+        out["percentile"] = known.into();
     }
     out
 }
@@ -529,6 +530,18 @@ mod tests {
             (&job["ringway"]["schedule_lat_ns"]["N"], &job["ringway"]["not_started"]),
             (&2.into(), &1.into())
         );
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        let mut report = samples::one_measurement();
+        let latency = &mut report.measurements[0].runs[0].read.latency;
+        latency.reset();
+        latency.record_n(1000, 999).unwrap();
+        let whole = parse(&report);
+        let percentiles = whole["jobs"][0]["read"]["clat_ns"]["percentile"].as_object().unwrap();
+        assert_eq!(percentiles.keys().next_back().unwrap(), "99.500000");
+        assert_eq!(percentiles.len(), 14);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::configuration::{self, Setting, configuration, describe};
 use super::figures::Figures;
 use crate::bench::result::{Direction, Measurement, Report};
 use hdrhistogram::Histogram;
+use ringway_measure::stats::percentile;
 use ringway_measure::table::Table;
 use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, significant};
 use std::time::Duration;
@@ -145,16 +146,13 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
             bytes => significant(f.run.per_second(bytes) / 1e6),
         })
     });
-    for (heading, percent) in
-        [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99), ("max", 100.0)]
-    {
-        add(heading, &|row| {
-            row.any(|_, _, _, latency| match latency.is_empty() {
-                true => ABSENT.to_owned(),
-                false => nanoseconds(latency.value_at_percentile(percent) as f64),
-            })
-        });
+    let latency = |ns: Option<u64>| ns.map_or(ABSENT.to_owned(), |ns| nanoseconds(ns as f64));
+    for (heading, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)] {
+        add(heading, &|row| row.any(|_, _, _, samples| latency(percentile(samples, percent))));
     }
+    add("max", &|row| {
+        row.any(|_, _, _, samples| latency((!samples.is_empty()).then(|| samples.max())))
+    });
     add("calls/op", &|row| row.whole(|f| per_op(f, f.run.system_calls)));
     add("ctx/op", &|row| row.whole(|f| per_op(f, f.run.usage.context_switches())));
     add("SQPOLL", &|row| row.whole(|f| some(f.run.usage.sqpoll)));
@@ -282,6 +280,26 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("name"), "{text}");
         assert!(text.contains("second\u{fffd}[2J") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        let mut report = samples::one_measurement();
+        let latency = &mut report.measurements[0].runs[0].read.latency;
+        latency.reset();
+        latency.record_n(1000, 999).unwrap();
+        let text = render(&report);
+        let headings = text.lines().find(|line| line.contains("p99")).unwrap();
+        assert!(headings.contains(" p99 "), "{text}");
+        assert!(!headings.contains("p99.9"), "999 samples show no p99.9\n{text}");
+        let mut report = samples::along_depths(&[32], |_| {});
+        let latency = &mut report.measurements[0].runs[0].read.latency;
+        latency.reset();
+        latency.record_n(1000, 99).unwrap();
+        let text = render(&report);
+        let row = text.lines().find(|line| line.starts_with("uring")).unwrap();
+        assert_eq!(row.matches(ABSENT).count(), 3, "{text}");
+        assert!(row.contains("1.00 µs"), "p50 and the maximum\n{text}");
     }
 
     #[test]
