@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 use std::process;
-use std::time::Duration;
 
 /// What a child process measures.
 #[derive(Debug, Deserialize, Serialize)]

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringway_core::device::PathFacts;
 use ringway_core::refusal::bytes_text;
 use ringway_measure::scratch;
+use ringway_measure::text::wrap;
 use std::cell::RefCell;
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
@@ -94,14 +95,15 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
 fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
     let mut text = String::new();
     for workload in &plan.workloads {
-        text += &format!("{}: {}\n", workload.name, configuration::describe_all(workload));
+        text += &wrap(&format!("{}: ", workload.name), &configuration::describe_all(workload));
     }
     if is_job_file && plan.differences.is_empty() {
         text += "\nAll keys have the meaning of fio.\n";
     }
     for (title, lines) in [("Differences from fio", &plan.differences), ("Notes", &plan.notes)] {
         if !lines.is_empty() {
-            text += &format!("\n{title}\n  - {}\n", lines.join("\n  - "));
+            text += &format!("\n{title}\n");
+            text.extend(lines.iter().map(|line| wrap("  - ", line)));
         }
     }
     std::io::stdout().write_all(text.as_bytes())?;

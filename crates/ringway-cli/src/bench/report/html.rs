@@ -4,7 +4,7 @@
 use super::configuration::{self, Setting};
 use super::figures::{Figures, Group, groups};
 use super::summary::Summary;
-use super::table;
+use super::table::{Rows, rows};
 use crate::bench::result::Report;
 use anyhow::Context;
 use jiff::Zoned;
@@ -60,7 +60,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         sections.extend(charts(group, axis, &names).context("the charts")?);
     }
     if !report.measurements.is_empty() {
-        let (captions, table) = table::table(report);
+        let Rows { captions, table, .. } = rows(report);
         sections.push(Section {
             title: "Every figure".into(),
             paragraphs: captions,

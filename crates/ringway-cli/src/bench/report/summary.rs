@@ -6,10 +6,7 @@ use super::figures::{Figures, Group, groups};
 use crate::bench::result::{Measurement, Report};
 use crate::bench::workload::Backend;
 use ringway_measure::stats::{Comparison, Spread};
-use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant};
-
-/// The width of the text.
-const COLUMNS: usize = 100;
+use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant, wrap};
 
 /// A fixed rate is kept from this share of it on.
 const KEPT: f64 = 0.98;
@@ -42,21 +39,20 @@ pub(super) struct Conclusion {
 /// The summary as text.
 pub fn render(report: &Report) -> String {
     let summary = Summary::new(report);
-    let mut out = String::new();
-    wrap(&mut out, "", &summary.headline);
+    let mut out = wrap("", &summary.headline);
     for group in &summary.groups {
         out.push('\n');
-        wrap(&mut out, "", &group.title);
+        out += &wrap("", &group.title);
         if group.choice != summary.headline {
-            wrap(&mut out, "  ", &group.choice);
+            out += &wrap("  ", &group.choice);
         }
-        group.reasons.iter().for_each(|reason| wrap(&mut out, "  - ", reason));
+        out.extend(group.reasons.iter().map(|reason| wrap("  - ", reason)));
     }
     for (title, lines) in [("Warnings", &summary.warnings), ("How to read this", &summary.reading)]
     {
         if !lines.is_empty() {
             out += &format!("\n{title}\n");
-            lines.iter().for_each(|line| wrap(&mut out, "  - ", line));
+            out.extend(lines.iter().map(|line| wrap("  - ", line)));
         }
     }
     out
@@ -542,25 +538,6 @@ fn warnings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Appends a paragraph, broken between words, with later lines indented like the first.
-fn wrap(out: &mut String, lead: &str, text: &str) {
-    let indent = lead.chars().count();
-    let (mut line, mut used) = (lead.to_owned(), indent);
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if used > indent && used + 1 + width > COLUMNS {
-            *out += &(line + "\n");
-            (line, used) = (" ".repeat(indent), indent);
-        } else if used > indent {
-            line.push(' ');
-            used += 1;
-        }
-        line += word;
-        used += width;
-    }
-    *out += &(line + "\n");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -816,15 +793,6 @@ mod tests {
         assert!(text.contains(warning), "{text}");
         report.measurements.iter_mut().for_each(|measured| set(measured, 1.0));
         assert!(flat(&report).contains("1.00 of 8 processors during all rows."));
-    }
-
-    #[test]
-    fn lines_fit_100_columns() {
-        for report in [samples::depths(), samples::everything()] {
-            let text = render(&report);
-            let wide = text.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(wide <= COLUMNS, "{wide}\n{text}");
-        }
     }
 
     proptest! {
