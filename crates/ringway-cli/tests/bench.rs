@@ -776,7 +776,11 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
 fn errors_in_job_files_have_line_and_key() {
     let folder = folder();
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\niodpeth=32\n").unwrap();
-    failed(&bench(folder.path(), &["job.fio"]), 1, &["job.fio", "line 3", "`iodpeth`"]);
+    failed(
+        &bench(folder.path(), &["job.fio"]),
+        1,
+        &["job.fio", "line 3", "`iodpeth`", "did you mean `iodepth`?"],
+    );
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\n").unwrap();
     failed(
         &bench(folder.path(), &["job.fio", "--depth", "4"]),

@@ -371,18 +371,14 @@ impl<'a, 'n> Entry<'a, 'n> {
             return Ok(*choice);
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let accepted = match &names[..] {
-            [first, second] => format!("give {first} or {second}"),
-            names => format!("give one of {}", names.join(", ")),
-        };
-        Err(self.refuse(text, &accepted))
+        Err(self.refuse(text, &one_of(text, &names)))
     }
 
     fn access(&self) -> Result<Access, JobFileError> {
         let text = self.text()?;
         Access::from_str(text, false).map_err(|_| {
             let names: Vec<&str> = Access::value_variants().iter().map(|of| of.name()).collect();
-            self.refuse(text, &format!("give one of {}", names.join(", ")))
+            self.refuse(text, &one_of(text, &names))
         })
     }
 
@@ -407,6 +403,29 @@ impl<'a, 'n> Entry<'a, 'n> {
         }
         Ok(names)
     }
+}
+
+/// What is accepted instead of a value.
+fn one_of(value: &str, accepted: &[&str]) -> String {
+    let list = match accepted {
+        [first, second] => format!("give {first} or {second}"),
+        _ => format!("give one of {}", accepted.join(", ")),
+    };
+    match similar(value, accepted.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`? {list}"),
+        None => list,
+    }
+}
+
+/// The name that a misspelt one probably stands for.
+fn similar<'a>(misspelt: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // `include` has no `=`.
+    let word = misspelt.split_whitespace().next()?;
+    let misspelt = word.to_lowercase().replace('-', "_");
+    let distance = |name: &str| strsim::osa_distance(&misspelt, name);
+    let nearest = names.min_by_key(|name| distance(name))?;
+    // A third of the letters may be wrong.
+    (distance(nearest) * 3 <= nearest.len()).then_some(nearest)
 }
 
 /// The values of all keys so far. Most are in `workload`; the others need more than one key.
@@ -510,10 +529,14 @@ impl Settings {
     /// Sets one key. The last line of a repeated key counts, as in fio.
     fn set(&mut self, entry: &mut Entry<'_, '_>) -> Result<(), JobFileError> {
         let Some(key) = main_name(entry.key) else {
-            return Err(entry.error(format!(
-                "this key is not supported; fio's supported keys are: {}, include",
-                KEYS.join(", ")
-            )));
+            let known = KEYS.iter().copied().chain(["include"]);
+            return Err(entry.error(match similar(entry.key, known) {
+                Some(key) => format!("this key is not supported; did you mean `{key}`?"),
+                None => format!(
+                    "this key is not supported; fio's supported keys are: {}, include",
+                    KEYS.join(", ")
+                ),
+            }));
         };
         let workload = &mut self.workload;
         match key {
@@ -1293,7 +1316,11 @@ iodepth=128
     #[test]
     fn errors_of_keys() {
         fails("[job]\nsize=1m\nverify=crc32c\n", 3, Some("verify"), "iodepth");
-        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "supported keys");
+        fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "did you mean `size`?");
+        fails("[job]\niodpeth=32\n", 2, Some("iodpeth"), "did you mean `iodepth`?");
+        fails("[job]\ngroup-reporting\n", 2, Some("group-reporting"), "`group_reporting`?");
+        fails("[job]\nfilname=x\n", 2, Some("filname"), "did you mean `filename`?");
+        fails("[job]\nincldue x.fio\n", 2, Some("incldue x.fio"), "`include`?");
         fails("[job]\n\nzonesize=2\n", 3, Some("zonesize"), "supported keys");
         fails("[job]\ninclude x.fio\n", 2, Some("include"), "not there");
         fails("[job]\n=5\n", 2, Some(""), "supported keys");
@@ -1307,7 +1334,9 @@ iodepth=128
             fails(&format!("[job]\n{key}={value}\n"), 2, Some(key), part);
         };
         line("ioengine", "posixaio", "io_uring");
+        line("ioengine", "io_urign", "did you mean `io_uring`? give one of");
         line("rw", "trim", "randread");
+        line("rw", "randraed", "did you mean `randread`? give one of");
         line("rw", "randread:8", "randread");
         line("rwmixread", "101", "from 0 to 100");
         line("rwmixwrite", "-1", "from 0 to 100");
