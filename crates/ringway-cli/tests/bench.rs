@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -636,11 +637,107 @@ fn nothing_is_left_behind_after_a_signal() {
             let mut command = ringway(folder.path());
             command.args(["bench", "--size", size, "--depth", "2", "--runtime", "30s"]);
             command.stdout(Stdio::null()).stderr(Stdio::piped());
-            let output = stop(start_interruptible(command), when, signal);
-            assert_eq!(output.status.signal(), Some(signal), "{when}");
+            let status = stop(start_interruptible(command), when, signal).status;
+            let is_reported = when == "runs:" && signal == libc::SIGINT;
+            let expected = if is_reported { (Some(130), None) } else { (None, Some(signal)) };
+            assert_eq!((status.code(), status.signal()), expected, "{when}");
             assert_eq!(entries(folder.path()), Vec::<PathBuf>::new());
         }
     }
+}
+
+/// A bench that would take minutes.
+fn start_long_bench(folder: &Path, more: &[&str], stdout: Stdio) -> Child {
+    let mut command = ringway(folder);
+    command.args(["bench", "--size", "1m", "--backend", "threads,null", "--depth", "1"]);
+    command.args(["--ramp", "0", "--repeat", "1000"]).args(more);
+    command.stdout(stdout).stderr(Stdio::piped());
+    start_interruptible(command)
+}
+
+#[test]
+fn the_finished_runs_of_an_interrupted_bench_are_reported() {
+    let folder = folder();
+    let outputs = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
+    let args = [&outputs[..], &["--runtime", "100ms"]].concat();
+    let mut child = start_long_bench(folder.path(), &args, Stdio::piped());
+    let stderr = child.stderr.take().unwrap();
+    // Some runs finish.
+    std::thread::sleep(Duration::from_secs(2));
+    // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let output = finish(child);
+    let stderr = std::io::read_to_string(stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+
+    let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
+    let report: Value = serde_json::from_str(&read("out.json")).unwrap();
+    let interrupted = &report["ringway"]["interrupted"];
+    let finished = number(&interrupted["finished"]);
+    assert!((1..2000).contains(&finished) && interrupted["planned"] == 2000, "{interrupted}");
+    let runs = |job: &Value| job["ringway"]["runs"].as_array().unwrap().len() as u64;
+    assert_eq!(jobs(&report).iter().map(runs).sum::<u64>(), finished);
+    let stdout = text(&output.stdout);
+    let sentence = format!("interrupted: {finished} of 2000 runs finished");
+    assert!(stderr.contains(&sentence), "{stderr}");
+    let stdout_words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(stdout_words.contains(&sentence.replace("int", "Int")), "{stdout}");
+    let missing = format!("interrupted: {} of 1,000 runs finished", runs(&jobs(&report)[0]));
+    for output in [stdout_words, read("out.csv"), read("out.html"), read("out.json")] {
+        assert!(output.contains(&missing), "{missing}: {output}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_long_runs_and_pauses() {
+    let folder = folder();
+    let job = "[job]\nrw=read\nsize=1m\nthinktime=1h\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    for args in [&["job.fio"][..], &["--size", "1m", "--runtime", "1h", "--verify"]] {
+        let mut command = ringway(folder.path());
+        command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = stop(start_interruptible(command), "runs:", libc::SIGINT);
+        assert_eq!(output.status.code(), Some(130), "{args:?}");
+        assert!(text(&output.stdout).contains("Interrupted: 0 of"), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_the_bench_at_once() {
+    let folder = folder();
+    // The report cannot be written, because the pipe is full.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let set_flags = |flags: i32| {
+        // SAFETY: the call takes numbers and changes the flags of a live pipe.
+        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
+    };
+    set_flags(libc::O_NONBLOCK);
+    while std::io::Write::write(&mut &writer, &[0; 4096]).is_ok() {}
+    set_flags(0);
+    let args = ["--runtime", "100ms", "--json", "out.json"];
+    let mut child = start_long_bench(folder.path(), &args, writer.into());
+    let mut stderr = child.stderr.take().unwrap();
+    let kill = |child: &Child| {
+        // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    };
+    let mut seen = Vec::new();
+    while !text(&seen).contains("runs:") {
+        let mut byte = [0];
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
+        seen.push(byte[0]);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    kill(&child);
+    let until = Instant::now() + TIMEOUT;
+    while fs::read(folder.path().join("out.json")).unwrap().is_empty() {
+        assert!(Instant::now() < until, "the other report is written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(child.try_wait().unwrap(), None, "it waits for the pipe");
+    kill(&child);
+    assert_eq!(finish(child).status.signal(), Some(libc::SIGINT));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! one clock reading for each group that is pushed and one for each group that is reaped. Buffers
 //! move from a completion to the next push unchanged.
 
+use super::interrupt::is_interrupted;
 use super::result::Direction;
 use super::schedule::Schedule;
 use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
@@ -273,6 +274,8 @@ impl<'a> Job<'a> {
                 self.count_not_started(times.end);
                 self.over = true;
             }
+            // An interrupted run does not count.
+            self.over |= is_interrupted();
             time = self.fill(time, times.end)?;
             if self.in_flight() > 0 {
                 time = self.reap()?;
@@ -753,6 +756,14 @@ fn disable_timer_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
+/// Sleeps until then, or until the bench is interrupted.
 fn sleep_until(time: u64) {
-    std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
+    const STEP: Duration = Duration::from_millis(100);
+    loop {
+        let left = Duration::from_nanos(time.saturating_sub(now()));
+        if left.is_zero() || is_interrupted() {
+            return;
+        }
+        std::thread::sleep(left.min(STEP));
+    }
 }

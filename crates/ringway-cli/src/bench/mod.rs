@@ -1,5 +1,6 @@
 //! `ringway bench`: compares backends and their options on this machine.
 
+mod interrupt;
 mod job;
 pub mod job_file;
 mod memory;

@@ -36,7 +36,8 @@ Sizes have the units k, m, g and t (powers of 1024), times us, ms, s and m.
 
 Exit status: 0 on success; 1 if nothing, or not every job of a job file, could
 run, or a file could not be written; 2 for an error on the command line; 3 if
---verify found wrong bytes; 4 if a request failed.";
+--verify found wrong bytes; 4 if a request failed; 130 after Ctrl-C, with a
+report of the runs that had finished.";
 
 fn after_help() -> String {
     let keys = wrap("  ", &KEYS.join(" "));

@@ -84,6 +84,17 @@ pub struct Report {
     pub measurements: Vec<Measurement>,
     /// The command line.
     pub command: String,
+    /// How far the bench came before it was interrupted, if it was.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// How far an interrupted bench came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Interrupted {
+    /// Runs that finished.
+    pub finished: u64,
+    /// Runs that the bench would have made.
+    pub planned: u64,
 }
 
 impl Direction {

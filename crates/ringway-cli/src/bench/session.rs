@@ -1,10 +1,11 @@
 //! `ringway bench` from its options to its reports.
 
+use super::interrupt::{Catch, is_interrupted};
 use super::memory::available_memory;
 use super::options::BenchArgs;
 use super::plan::{self, Plan};
 use super::report::{self, configuration};
-use super::result::{Machine, Measurement, Report, Run, add_note};
+use super::result::{Interrupted, Machine, Measurement, Report, Run, add_note};
 use super::run::{self, Outcome};
 use super::target::{JobFiles, Targets};
 use super::workload::{Backend, Cache, Target, Workload};
@@ -14,8 +15,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringway_core::device::PathFacts;
 use ringway_core::refusal::bytes_text;
 use ringway_measure::scratch;
-use ringway_measure::text::wrap;
-use std::cell::RefCell;
+use ringway_measure::text::{plural, wrap};
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -26,6 +27,8 @@ use std::process::ExitCode;
 const WRONG_BYTES: u8 = 3;
 /// The exit status if requests failed.
 const FAILED_REQUESTS: u8 = 4;
+/// The exit status after Ctrl-C, as shells report it: 128 and the signal's number.
+const INTERRUPTED: u8 = 130;
 /// The maximum size of a job file.
 const MAX_JOB_FILE: u64 = 1 << 20;
 /// The size of the file that the null backend pretends to read.
@@ -59,22 +62,30 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
         .into_iter()
         .map(|workload| Measurement { workload, runs: Vec::new(), notes: Vec::new() })
         .collect();
+    let catch = Catch::new();
     show.start_runs(&measurements, repeat);
     let mut refused = Vec::new();
-    for number in 0..repeat {
-        for (measurement, files) in measurements.iter_mut().zip(&files) {
-            // A configuration that was refused once is refused again.
-            if measurement.runs.len() < number as usize {
+    // A configuration that was refused once is refused again.
+    let mut is_refused = vec![false; measurements.len()];
+    'runs: for number in 0..repeat {
+        for (at, (measurement, files)) in measurements.iter_mut().zip(&files).enumerate() {
+            if is_refused[at] {
                 show.run_ended();
                 continue;
             }
             show.run_starts(&measurement.workload);
-            match run::run(&measurement.workload, files, cache, number, &mut || show.tick())? {
+            let outcome =
+                run::run(&measurement.workload, files, cache, number, &mut || show.tick())?;
+            if is_interrupted() {
+                break 'runs;
+            }
+            match outcome {
                 Outcome::Ran(run, notes) => {
                     measurement.runs.push(*run);
                     notes.into_iter().for_each(|note| add_note(&mut measurement.notes, note));
                 }
                 Outcome::Refused(reason) => {
+                    is_refused[at] = true;
                     let backend = measurement.workload.backend.name();
                     add_note(&mut refused, format!("{backend}: {reason}"));
                     add_note(&mut measurement.notes, reason);
@@ -83,12 +94,35 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
             show.run_ended();
         }
     }
+    drop(catch);
     show.end();
+    let interrupted =
+        is_interrupted().then(|| note_missing_runs(&mut measurements, &is_refused, repeat));
 
     let machine = machine(&measurements, &files, &scratch_folder, remarks, refused)?;
-    let report = Report { machine, measurements, command };
+    let report = Report { machine, measurements, command, interrupted };
     outputs.write(&report)?;
     Ok(status(&report, is_job_file))
+}
+
+/// Adds a note to each configuration that an interrupted bench has not finished.
+fn note_missing_runs(
+    measurements: &mut [Measurement],
+    is_refused: &[bool],
+    repeat: u32,
+) -> Interrupted {
+    let mut interrupted = Interrupted { finished: 0, planned: 0 };
+    for (measurement, is_refused) in measurements.iter_mut().zip(is_refused) {
+        let finished = measurement.runs.len() as u64;
+        interrupted.finished += finished;
+        interrupted.planned += if *is_refused { finished } else { u64::from(repeat) };
+        if !is_refused && finished < u64::from(repeat) {
+            let note =
+                format!("interrupted: {finished} of {} finished", plural(repeat.into(), "run"));
+            measurement.notes.push(note);
+        }
+    }
+    interrupted
 }
 
 /// Prints what would run, and for job files how that differs from fio.
@@ -110,7 +144,7 @@ fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
+/// 130 after Ctrl-C, otherwise 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
 /// run, otherwise 0.
 fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let measurements = &report.measurements;
@@ -119,7 +153,9 @@ fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let (ran, refused): (Vec<_>, Vec<_>) = measurements.iter().partition(|of| !of.runs.is_empty());
     // Null rows measure the harness. They count only if nothing else was requested.
     let harness_only = measurements.iter().all(|of| of.workload.is_null());
-    if !ran.iter().any(|of| harness_only || !of.workload.is_null()) {
+    if report.interrupted.is_some() {
+        // What has not run is in the report.
+    } else if !ran.iter().any(|of| harness_only || !of.workload.is_null()) {
         eprintln!("ringway: no configuration can run here");
         status = 1;
     } else if is_job_file && !refused.is_empty() {
@@ -140,6 +176,10 @@ fn status(report: &Report, is_job_file: bool) -> ExitCode {
     if wrong > 0 {
         eprintln!("ringway: {wrong} blocks of 512 bytes had wrong bytes");
         status = WRONG_BYTES;
+    }
+    if let Some(Interrupted { finished, planned }) = report.interrupted {
+        eprintln!("ringway: interrupted: {finished} of {planned} runs finished");
+        status = INTERRUPTED;
     }
     ExitCode::from(status)
 }
@@ -430,24 +470,26 @@ impl Outputs {
     }
 
     fn write(self, report: &Report) -> anyhow::Result<()> {
-        let mut stdout = std::io::stdout();
-        if !self.use_stdout() {
-            let (table, summary) = (report::table::render(report), report::summary::render(report));
-            stdout.write_all(format!("{table}\n{summary}").as_bytes())?;
-        }
-        for (render, output) in self.0 {
+        let mut printed = None;
+        for (render, output) in &self.0 {
             let text = render(report)?;
             match output {
-                Output::Stdout => stdout.write_all(text.as_bytes())?,
-                Output::File(path, mut file) => {
+                Output::Stdout => printed = Some(text),
+                Output::File(path, file) => {
                     // A pipe or a terminal cannot be truncated.
                     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
                     let truncated = if is_file { file.set_len(0) } else { Ok(()) };
-                    let written = truncated.and_then(|()| file.write_all(text.as_bytes()));
+                    let written = truncated.and_then(|()| (&*file).write_all(text.as_bytes()));
                     written.with_context(|| path.display().to_string())?;
                 }
             }
         }
+        // Last: after Ctrl-C nobody may read standard output any more.
+        let printed = printed.unwrap_or_else(|| {
+            let (table, summary) = (report::table::render(report), report::summary::render(report));
+            format!("{table}\n{summary}")
+        });
+        std::io::stdout().write_all(printed.as_bytes())?;
         Ok(())
     }
 }
@@ -457,11 +499,12 @@ impl Outputs {
 struct Show {
     quiet: bool,
     bar: RefCell<ProgressBar>,
+    has_announced: Cell<bool>,
 }
 
 impl Show {
     fn new(quiet: bool) -> Self {
-        Self { quiet, bar: RefCell::new(ProgressBar::hidden()) }
+        Self { quiet, bar: RefCell::new(ProgressBar::hidden()), has_announced: Cell::new(false) }
     }
 
     fn start(&self, length: u64, template: &str) {
@@ -501,8 +544,13 @@ impl Show {
         self.bar.borrow().set_message(message);
     }
 
+    /// A run goes on, perhaps for a while after an interrupt: until its requests have completed.
     fn tick(&self) {
         self.bar.borrow().tick();
+        if is_interrupted() && !self.quiet && !self.has_announced.replace(true) {
+            self.end();
+            eprintln!("ringway: interrupted; press Ctrl-C again to end without a report");
+        }
     }
 
     fn run_ended(&self) {

@@ -47,7 +47,7 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
         let Conclusion { title, choice, reasons } = of;
         json!({ "title": title, "choice": choice, "reasons": reasons })
     };
-    let whole = json!({
+    let mut whole = json!({
         "ringway version": env!("CARGO_PKG_VERSION"),
         "timestamp": at.timestamp().as_second(),
         "timestamp_ms": at.timestamp().as_millisecond(),
@@ -65,6 +65,9 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
             },
         },
     });
+    if let Some(interrupted) = report.interrupted {
+        whole["ringway"]["interrupted"] = json!(interrupted);
+    }
     format!("{whole:#}\n")
 }
 

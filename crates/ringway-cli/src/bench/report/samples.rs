@@ -1,7 +1,7 @@
 //! Synthetic reports for the tests; nothing here was measured. Latencies have a log-normal
 //! distribution from a generator with a fixed seed, so every test run sees the same figures.
 
-use crate::bench::result::{Direction, Machine, Measurement, Report, Run};
+use crate::bench::result::{Direction, Interrupted, Machine, Measurement, Report, Run};
 use crate::bench::workload::{Access, Backend, Rate, Sizes, Stop, Sync, Target, Workload};
 use proptest::prelude::*;
 use ringway_measure::usage::Usage;
@@ -132,6 +132,7 @@ pub(crate) fn report(measurements: Vec<Measurement>) -> Report {
         },
         measurements,
         command: "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3".into(),
+        interrupted: None,
     }
 }
 
@@ -244,8 +245,12 @@ pub(crate) fn odd() -> Vec<Report> {
         measured.runs.clear();
         measured.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
     }
-    let bare =
-        Report { machine: Machine::default(), measurements: Vec::new(), command: String::new() };
+    let bare = Report {
+        machine: Machine::default(),
+        measurements: Vec::new(),
+        command: String::new(),
+        interrupted: Some(Interrupted { finished: 0, planned: 3 }),
+    };
     vec![none_ran, no_time, nothing_done, refused, bare, one_measurement(), report(Vec::new())]
 }
 
@@ -263,8 +268,14 @@ pub(crate) fn anything() -> impl Strategy<Value = Report> {
             remarks: lines.clone(),
             refused: lines,
         });
-    (machine, prop::collection::vec(any_measurement(), 0..8), text)
-        .prop_map(|(machine, measurements, command)| Report { machine, measurements, command })
+    (machine, prop::collection::vec(any_measurement(), 0..8), text).prop_map(
+        |(machine, measurements, command)| Report {
+            machine,
+            measurements,
+            command,
+            interrupted: None,
+        },
+    )
 }
 
 fn any_measurement() -> impl Strategy<Value = Measurement> {

@@ -3,7 +3,7 @@
 
 use super::configuration::{self, Setting};
 use super::figures::{Figures, Group, groups};
-use crate::bench::result::{Measurement, Report};
+use crate::bench::result::{Interrupted, Measurement, Report};
 use crate::bench::workload::Backend;
 use ringway_measure::stats::{Comparison, Spread};
 use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant, wrap};
@@ -146,6 +146,12 @@ impl Summary {
             [only] => only.choice.clone(),
             _ if fastest.is_empty() => "Only one configuration was measured.".to_owned(),
             _ => wins(&fastest),
+        };
+        let headline = match report.interrupted {
+            Some(Interrupted { finished, planned }) => {
+                format!("Interrupted: {finished} of {planned} runs finished. {headline}")
+            }
+            None => headline,
         };
         Self {
             headline,
@@ -776,6 +782,14 @@ mod tests {
         }
         let plain = flat(&samples::depths());
         assert!(!plain.contains("scheduler") && !plain.contains("Warnings"), "{plain}");
+    }
+
+    #[test]
+    fn an_interrupted_bench_says_how_far_it_came() {
+        let mut report = samples::depths();
+        report.interrupted = Some(Interrupted { finished: 35, planned: 36 });
+        let text = flat(&report);
+        assert!(text.starts_with("Interrupted: 35 of 36 runs finished. Fastest: "), "{text}");
     }
 
     #[test]
