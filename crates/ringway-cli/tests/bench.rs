@@ -382,7 +382,11 @@ fn a_busy_machine_is_warned_about() {
     let ended = AtomicBool::new(false);
     let output = std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| while !ended.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let args = ["--size", "1m", "--backend", "threads", "--depth", "1", "--repeat", "1"];
         let output =

@@ -144,8 +144,8 @@ fn dry_run(plan: &Plan, is_job_file: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// 130 after Ctrl-C, otherwise 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every job of a job file, could
-/// run, otherwise 0.
+/// 130 after Ctrl-C, otherwise 3 for wrong bytes, 4 for failed requests, 1 if nothing, or not every
+/// job of a job file, could run, otherwise 0.
 fn status(report: &Report, is_job_file: bool) -> ExitCode {
     let measurements = &report.measurements;
     let runs = || measurements.iter().flat_map(|measurement| &measurement.runs);

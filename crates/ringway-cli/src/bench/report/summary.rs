@@ -589,8 +589,8 @@ mod tests {
     fn runs_that_overlap_are_undecided() {
         let text =
             flat(&duel(&[(Backend::Uring, 100_000.0, 5.0), (Backend::Kaio, 103_000.0, 5.0)], 0.02));
-        let headline = "Fastest: undecided between kaio and uring. Least CPU time an operation: kaio and \
-             uring (equal).";
+        let headline = "Fastest: undecided between kaio and uring. Least CPU time an operation: \
+                        kaio and uring (equal).";
         assert!(text.starts_with(headline), "{text}");
         assert!(text.contains("uring 100 k ops/s ±2.0 % (undecided)"), "{text}");
     }
