@@ -119,6 +119,17 @@ pub fn wrap(lead: &str, text: &str) -> String {
     out + line.trim_end() + "\n"
 }
 
+/// A list below a title, after an empty line; nothing without items.
+pub fn section(title: &str, items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        items => {
+            let list: String = items.iter().map(|item| wrap("  - ", item)).collect();
+            format!("\n{title}\n{list}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,6 +54,8 @@ pub struct Measurement {
     pub runs: Vec<Run>,
     /// Why it did not run, or not exactly as requested.
     pub notes: Vec<String>,
+    /// The last run was refused.
+    pub is_refused: bool,
 }
 
 /// The machine and the files that a report is about.
@@ -189,6 +191,11 @@ impl Run {
 }
 
 impl Measurement {
+    /// Of a workload that has not run yet.
+    pub fn new(workload: Workload) -> Self {
+        Self { workload, runs: Vec::new(), notes: Vec::new(), is_refused: false }
+    }
+
     /// The run with the median of operations a second; `None` without runs.
     pub fn median(&self) -> Option<&Run> {
         let mut order: Vec<&Run> = self.runs.iter().collect();

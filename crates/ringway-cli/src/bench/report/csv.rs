@@ -2,7 +2,7 @@
 //! headings name. Statistics are left to the reader.
 
 use crate::bench::result::{Direction, Measurement, Report, Run};
-use crate::bench::workload::{Rate, Stop, Sync, Target};
+use crate::bench::workload::{Rate, Stop, Sync, Target, Workload};
 use ringway_measure::stats;
 
 /// One row for each run. A measurement that did not run has one row without figures, whose notes
@@ -14,8 +14,7 @@ pub fn render(report: &Report) -> String {
         writer.write_record(texts).expect("rows in memory have the same length");
     };
     // A run of nothing has every column.
-    let none = Measurement { workload: Default::default(), runs: Vec::new(), notes: Vec::new() };
-    write(&row(&none, None), true);
+    write(&row(&Measurement::new(Workload::default()), None), true);
     for measurement in &report.measurements {
         let median = measurement.median();
         for (number, run) in (1..).zip(&measurement.runs) {

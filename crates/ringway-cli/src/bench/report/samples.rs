@@ -103,7 +103,7 @@ pub(crate) fn measurement(
             run(&of, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
         })
         .collect();
-    Measurement { workload: of, runs, notes: Vec::new() }
+    Measurement { runs, ..Measurement::new(of) }
 }
 
 /// Operations a second and CPU µs an operation of a backend at a depth.
@@ -332,8 +332,9 @@ fn any_measurement() -> impl Strategy<Value = Measurement> {
                 ..self::workload(BACKENDS[backend], depth)
             }
         });
-    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3))
-        .prop_map(|(workload, runs, notes)| Measurement { workload, runs, notes })
+    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3)).prop_map(
+        |(workload, runs, notes)| Measurement { runs, notes, ..Measurement::new(workload) },
+    )
 }
 
 fn any_direction() -> impl Strategy<Value = Direction> {

@@ -6,7 +6,9 @@ use super::figures::{Figures, Group, groups};
 use crate::bench::result::{Interrupted, Measurement, Report};
 use crate::bench::workload::Backend;
 use ringway_measure::stats::{Comparison, Spread};
-use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant, wrap};
+use ringway_measure::text::{
+    count, list, nanoseconds, plural, rate, ratio, section, significant, wrap,
+};
 
 /// A fixed rate is kept from this share of it on.
 const KEPT: f64 = 0.98;
@@ -48,14 +50,7 @@ pub fn render(report: &Report) -> String {
         }
         out.extend(group.reasons.iter().map(|reason| wrap("  - ", reason)));
     }
-    for (title, lines) in [("Warnings", &summary.warnings), ("How to read this", &summary.reading)]
-    {
-        if !lines.is_empty() {
-            out += &format!("\n{title}\n");
-            out.extend(lines.iter().map(|line| wrap("  - ", line)));
-        }
-    }
-    out
+    out + &section("Warnings", &summary.warnings) + &section("How to read this", &summary.reading)
 }
 
 /// A configuration's name and figures.
