@@ -1,7 +1,7 @@
 //! The reports to write, and where to.
 
 use super::options::BenchArgs;
-use super::report;
+use super::report::{self, Model};
 use super::result::Report;
 use super::target;
 use super::workload::Workload;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// lose the results.
 pub struct Outputs(Vec<(Render, Output)>);
 
-type Render = fn(&Report) -> anyhow::Result<String>;
+type Render = fn(&Model) -> anyhow::Result<String>;
 
 enum Output {
     Stdout,
@@ -25,8 +25,8 @@ enum Output {
 impl Outputs {
     pub fn open(args: &BenchArgs) -> anyhow::Result<Self> {
         let formats: [(&Option<PathBuf>, Render); 3] = [
-            (&args.json, |report| Ok(report::json::render(report))),
-            (&args.csv, |report| Ok(report::csv::render(report))),
+            (&args.json, |model| Ok(report::json::render(model))),
+            (&args.csv, |model| Ok(report::csv::render(model))),
             (&args.html, report::html::render),
         ];
         let mut outputs = Self(Vec::new());
@@ -82,9 +82,10 @@ impl Outputs {
     }
 
     pub fn write(self, report: &Report) -> anyhow::Result<()> {
+        let model = Model::new(report);
         let mut printed = None;
         for (render, output) in &self.0 {
-            let text = render(report)?;
+            let text = render(&model)?;
             match output {
                 Output::Stdout => printed = Some(text),
                 Output::File(path, file) => {
@@ -98,7 +99,7 @@ impl Outputs {
         }
         // Last: after Ctrl-C nobody may read standard output any more.
         let printed = printed.unwrap_or_else(|| {
-            let (table, summary) = (report::table::render(report), report::summary::render(report));
+            let (table, summary) = (report::table::render(&model), report::summary::render(&model));
             format!("{table}\n{summary}")
         });
         std::io::stdout().write_all(printed.as_bytes())?;

@@ -1,13 +1,14 @@
 //! The report for spreadsheets and data frames: one row for each run, in raw units that the
 //! headings name. Statistics are left to the reader.
 
-use crate::bench::result::{Direction, Measurement, Report, Run};
+use super::model::Model;
+use crate::bench::result::{Direction, Measurement, Run};
 use crate::bench::workload::{Rate, Stop, Sync, Target, Workload};
 use ringway_measure::stats;
 
 /// One row for each run. A measurement that did not run has one row without figures, whose notes
 /// contain the reason.
-pub fn render(report: &Report) -> String {
+pub fn render(model: &Model) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut write = |fields: &[Field], is_heading: bool| {
         let texts = fields.iter().map(|(name, text)| if is_heading { name } else { text });
@@ -15,7 +16,7 @@ pub fn render(report: &Report) -> String {
     };
     // A run of nothing has every column.
     write(&row(&Measurement::new(Workload::default()), None), true);
-    for measurement in &report.measurements {
+    for measurement in &model.report.measurements {
         let median = measurement.median();
         for (number, run) in (1..).zip(&measurement.runs) {
             let is_median = median.is_some_and(|median| std::ptr::eq(median, run));
@@ -163,6 +164,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
 mod tests {
     use super::*;
     use crate::bench::report::samples;
+    use crate::bench::result::Report;
     use proptest::prelude::*;
 
     /// The headings are an interface: existing ones keep their name and place.
@@ -242,6 +244,10 @@ mod tests {
         "not_started_requests",
         "other_processors",
     ];
+
+    fn render(report: &Report) -> String {
+        super::render(&Model::new(report))
+    }
 
     fn read(text: &str) -> Vec<Vec<String>> {
         let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());

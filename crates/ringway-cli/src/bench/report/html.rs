@@ -2,10 +2,8 @@
 //! the summary first, then charts, then every figure.
 
 use super::configuration::{self, Setting};
-use super::figures::{Figures, Group, groups};
-use super::summary::Summary;
+use super::model::{Figures, Group, Model};
 use super::table::{Rows, rows};
-use crate::bench::result::Report;
 use anyhow::Context;
 use jiff::Zoned;
 use ringway_measure::page::{Figure, Page, Section};
@@ -23,36 +21,37 @@ const LATENCY_CHARTS: usize = 6;
 /// # Errors
 ///
 /// Those of drawing charts and of the template.
-pub fn render(report: &Report) -> anyhow::Result<String> {
-    let summary = Summary::new(report);
+pub fn render(model: &Model) -> anyhow::Result<String> {
+    let (report, summary) = (model.report, &model.summary);
     let mut sections = vec![Section {
         title: "Summary".into(),
         class: "summary",
         paragraphs: vec![summary.headline.clone()],
         ..Section::default()
     }];
-    sections.extend(summary.groups.into_iter().map(|group| Section {
-        title: group.title,
+    sections.extend(summary.groups.iter().map(|group| Section {
+        title: group.title.clone(),
         class: "summary",
-        paragraphs: vec![group.choice],
-        items: group.reasons,
+        paragraphs: vec![group.choice.clone()],
+        items: group.reasons.clone(),
         ..Section::default()
     }));
     for (title, class, items) in
-        [("Warnings", "warnings", summary.warnings), ("How to read this", "", summary.reading)]
+        [("Warnings", "warnings", &summary.warnings), ("How to read this", "", &summary.reading)]
     {
         if !items.is_empty() {
+            let items = items.clone();
             sections.push(Section { title: title.into(), class, items, ..Section::default() });
         }
     }
     // The horizontal axis is the first setting that varies.
     let axes = [Setting::Depth, Setting::BlockSize, Setting::Jobs];
     let axis = axes.into_iter().find(|axis| axis.varies(report)).unwrap_or(Setting::Depth);
-    let groups = groups(report, axis);
+    let groups = model.groups(axis);
     // A configuration has the same colour on the whole page.
     let mut names: Vec<&str> = Vec::new();
-    for (name, measurement) in groups.iter().flat_map(|group| &group.measurements) {
-        if !measurement.workload.is_null() && !names.contains(&name.as_str()) {
+    for (name, entry) in groups.iter().flat_map(|group| &group.entries) {
+        if !entry.measurement.workload.is_null() && !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
@@ -60,7 +59,7 @@ pub fn render(report: &Report) -> anyhow::Result<String> {
         sections.extend(charts(group, axis, &names).context("the charts")?);
     }
     if !report.measurements.is_empty() {
-        let Rows { captions, table, .. } = rows(report);
+        let Rows { captions, table, .. } = rows(model);
         sections.push(Section {
             title: "Every figure".into(),
             paragraphs: captions,
@@ -97,14 +96,14 @@ fn place(axis: Setting, figures: &Figures) -> (f64, String) {
 struct Series<'a> {
     name: &'a str,
     colour: Option<usize>,
-    figures: Vec<Figures<'a>>,
+    figures: Vec<&'a Figures<'a>>,
 }
 
 /// The charts of one group; `None` where only the harness has figures.
 fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option<Section>> {
     let mut all: Vec<Series> = Vec::new();
-    for (name, measurement) in &group.measurements {
-        let Some(figures) = Figures::new(measurement) else { continue };
+    for (name, entry) in &group.entries {
+        let Some(figures) = &entry.figures else { continue };
         match all.iter_mut().find(|series| series.name == name) {
             Some(series) => series.figures.push(figures),
             None => {
@@ -161,7 +160,7 @@ fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option
         section.figures.push(Figure { class: "wide", svg, ..Figure::default() });
     } else {
         let lines = |of: &[&Series], value: fn(&Figures) -> f64, unit: fn(f64) -> String| {
-            let point = |of: &Figures| (place(axis, of).0, value(of));
+            let point = |figures: &&Figures| (place(axis, figures).0, value(figures));
             let line = |series: &&Series| Line {
                 label: series.name.to_owned(),
                 colour: series.colour,
@@ -240,9 +239,14 @@ fn spread_out(places: &[(f64, String)]) -> Vec<(f64, String)> {
 mod tests {
     use super::*;
     use crate::bench::report::samples;
+    use crate::bench::result::Report;
     use crate::bench::workload::{Backend, Target};
     use proptest::prelude::*;
     use roxmltree::{Document, ParsingOptions};
+
+    fn render(report: &Report) -> anyhow::Result<String> {
+        super::render(&Model::new(report))
+    }
 
     /// The page as a tree. It is well-formed XML, so a strict parser can read it.
     fn parse(page: &str) -> Document<'_> {
@@ -328,8 +332,9 @@ mod tests {
         let latency = &mut report.measurements[0].runs[0].read.latency;
         latency.reset();
         latency.record_n(1000, 500).unwrap();
-        let figures = Figures::new(&report.measurements[0]).unwrap();
-        assert_eq!(latency_points(&figures).last(), Some(&(rareness(99.0), 1000.0)));
+        let model = Model::new(&report);
+        let figures = model.figures().next().unwrap();
+        assert_eq!(latency_points(figures).last(), Some(&(rareness(99.0), 1000.0)));
     }
 
     #[test]

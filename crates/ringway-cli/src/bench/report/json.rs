@@ -4,7 +4,7 @@
 //! `docs/command-line.md` documents the keys; they are stable.
 
 use super::configuration::configuration;
-use super::summary::{Conclusion, Summary};
+use super::model::Model;
 use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
 use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
@@ -22,12 +22,13 @@ const PERCENTILES: [f64; 17] = [
 ];
 
 /// The report, dated now.
-pub fn render(report: &Report) -> String {
-    render_at(report, &Zoned::now())
+pub fn render(model: &Model) -> String {
+    render_at(model, &Zoned::now())
 }
 
 /// The report with the given date.
-pub fn render_at(report: &Report, at: &Zoned) -> String {
+pub fn render_at(model: &Model, at: &Zoned) -> String {
+    let (report, summary) = (model.report, &model.summary);
     let (ran, not_run): (Vec<_>, Vec<_>) =
         report.measurements.iter().partition(|of| !of.runs.is_empty());
     let jobs: Vec<Value> = ran.iter().enumerate().flat_map(|(group, of)| jobs(group, of)).collect();
@@ -42,11 +43,6 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
             })
         })
         .collect();
-    let summary = Summary::new(report);
-    let conclusion = |of: &Conclusion| {
-        let Conclusion { title, choice, reasons } = of;
-        json!({ "title": title, "choice": choice, "reasons": reasons })
-    };
     let mut whole = json!({
         "ringway version": env!("CARGO_PKG_VERSION"),
         "timestamp": at.timestamp().as_second(),
@@ -60,7 +56,7 @@ pub fn render_at(report: &Report, at: &Zoned) -> String {
             "not_run": not_run,
             "summary": {
                 "headline": summary.headline,
-                "workloads": summary.groups.iter().map(conclusion).collect::<Vec<_>>(),
+                "workloads": summary.groups,
                 "warnings": summary.warnings,
             },
         },
@@ -417,7 +413,7 @@ mod tests {
     ];
 
     fn parse(report: &Report) -> Value {
-        serde_json::from_str(&render(report)).unwrap()
+        serde_json::from_str(&render(&Model::new(report))).unwrap()
     }
 
     #[test]
@@ -465,7 +461,7 @@ mod tests {
         let report = samples::depths();
         let at =
             jiff::Timestamp::from_second(1_770_091_506).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
-        let whole: Value = serde_json::from_str(&render_at(&report, &at)).unwrap();
+        let whole: Value = serde_json::from_str(&render_at(&Model::new(&report), &at)).unwrap();
         assert_eq!(whole["time"], "Tue Feb  3 04:05:06 2026");
         assert_eq!(whole["timestamp"], 1_770_091_506);
         assert_eq!(whole["jobs"].as_array().unwrap().len(), 12);
@@ -599,7 +595,7 @@ mod tests {
     #[test]
     fn odd_reports_are_valid() {
         for report in samples::odd() {
-            assert!(!has_null(&parse(&report)), "{}", render(&report));
+            assert!(!has_null(&parse(&report)), "{:#}", parse(&report));
         }
     }
 

@@ -2,7 +2,7 @@
 //! in common.
 
 use super::configuration::{self, Setting, configuration, describe};
-use super::figures::Figures;
+use super::model::{Entry, Figures, Model};
 use crate::bench::result::{Direction, Measurement, Report};
 use hdrhistogram::Histogram;
 use ringway_measure::stats::percentile;
@@ -11,13 +11,13 @@ use ringway_measure::text::{ABSENT, clean, count, nanoseconds, plural, significa
 use std::time::Duration;
 
 /// The machine and the table. Notes on single rows are in the summary.
-pub fn render(report: &Report) -> String {
-    let machine = configuration::machine(&report.machine);
+pub fn render(model: &Model) -> String {
+    let machine = configuration::machine(&model.report.machine);
     let machine: String = machine.iter().map(|line| wrap("", line)).collect();
-    if report.measurements.is_empty() {
+    if model.entries.is_empty() {
         return machine + "Nothing was measured.\n";
     }
-    let Rows { captions, names, table } = rows(report);
+    let Rows { captions, names, table } = rows(model);
     let captions: String = captions.iter().map(|line| wrap("", line)).collect();
     format!("{machine}\n{captions}\n{}", table.text(names))
 }
@@ -58,10 +58,10 @@ impl Row<'_> {
 }
 
 /// A row for each measurement, and for each direction of a mixed one.
-pub(super) fn rows(report: &Report) -> Rows {
-    let figures: Vec<Option<Figures>> = report.measurements.iter().map(Figures::new).collect();
+pub(super) fn rows(model: &Model) -> Rows {
+    let report = model.report;
     let mut rows = Vec::new();
-    for (measurement, figures) in report.measurements.iter().zip(&figures) {
+    for Entry { measurement, figures } in &model.entries {
         let figures = figures.as_ref();
         rows.push(Row { measurement, figures, direction: None });
         let directions = figures.map_or(Vec::new(), |figures| directions(figures));
@@ -235,8 +235,13 @@ mod tests {
         }
     }
 
+    fn render(report: &Report) -> String {
+        super::render(&Model::new(report))
+    }
+
     fn all_lines(report: &Report) -> String {
-        render(report) + &crate::bench::report::summary::render(report)
+        let model = Model::new(report);
+        super::render(&model) + &crate::bench::report::summary::render(&model)
     }
 
     /// All that the terminal shows, on one line.
