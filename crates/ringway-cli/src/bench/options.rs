@@ -1,6 +1,6 @@
 //! The options of `ringway bench`.
 
-use super::job_file::KEYS;
+use super::job_file::keys;
 use super::workload::{Access, Backend, Cache, MAX_FILE, MAX_REQUEST};
 use ringway_measure::text::wrap;
 use ringway_measure::units::{parse_duration, parse_size};
@@ -40,7 +40,7 @@ run, or a file could not be written; 2 for an error on the command line; 3 if
 report of the runs that had finished.";
 
 fn after_help() -> String {
-    let keys = wrap("  ", &KEYS.join(" "));
+    let keys = wrap("  ", &keys().join(" "));
     format!("{EXAMPLES}\n\nKeys of fio that job files may have, in addition to include:\n{keys}")
 }
 
