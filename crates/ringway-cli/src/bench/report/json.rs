@@ -7,7 +7,7 @@ use super::configuration::configuration;
 use super::model::Model;
 use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
-use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use ringway_measure::stats::percentile;
@@ -29,20 +29,21 @@ pub fn render(model: &Model) -> String {
 /// The report with the given date.
 pub fn render_at(model: &Model, at: &Zoned) -> String {
     let (report, summary) = (model.report, &model.summary);
-    let (ran, not_run): (Vec<_>, Vec<_>) =
-        report.measurements.iter().partition(|of| !of.runs.is_empty());
-    let jobs: Vec<Value> = ran.iter().enumerate().flat_map(|(group, of)| jobs(group, of)).collect();
-    let not_run: Vec<Value> = not_run
-        .iter()
-        .map(|of| {
-            json!({
-                "jobname": of.workload.name,
-                "backend": of.workload.backend.name(),
-                "job options": options(&of.workload),
-                "notes": of.notes,
-            })
-        })
-        .collect();
+    let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
+    let mut groups = 0;
+    for measurement in &report.measurements {
+        if measurement.runs.is_empty() {
+            not_run.push(json!({
+                "jobname": measurement.workload.name,
+                "backend": measurement.workload.backend.name(),
+                "job options": options(&measurement.workload),
+                "notes": measurement.notes,
+            }));
+        } else {
+            jobs.extend(jobs_of(groups, measurement));
+            groups += 1;
+        }
+    }
     let mut whole = json!({
         "ringway version": env!("CARGO_PKG_VERSION"),
         "timestamp": at.timestamp().as_second(),
@@ -68,7 +69,7 @@ pub fn render_at(model: &Model, at: &Zoned) -> String {
 }
 
 /// The median run, as a whole or by job.
-fn jobs(group: usize, of: &Measurement) -> Vec<Value> {
+fn jobs_of(group: usize, of: &Measurement) -> Vec<Value> {
     let Some(run) = of.median() else { return Vec::new() };
     if !run.jobs.is_empty() {
         return run
@@ -218,95 +219,104 @@ fn latency(of: &Histogram<u64>, percentiles: bool) -> Value {
 }
 
 /// The settings as fio's options. Flags have the value `1`.
-fn options(of: &Workload) -> Map<String, Value> {
-    let (filename, directory, files, file_size) = match &of.target {
-        Target::Scratch { .. } => (None, None, None, None),
-        Target::Files(paths) | Target::SizedFiles { paths, .. } => {
-            (Some(fio_names(paths)), None, None, None)
+fn options(workload: &Workload) -> Map<String, Value> {
+    let mut options = Map::new();
+    let mut set = |key: &str, value: &dyn ToString| {
+        options.insert(key.to_owned(), value.to_string().into());
+    };
+    set("name", &workload.name);
+    match &workload.target {
+        Target::Scratch { size } => set("size", size),
+        Target::Files(paths) => set("filename", &fio_names(paths)),
+        Target::SizedFiles { paths, size } => {
+            set("filename", &fio_names(paths));
+            set("size", size);
         }
         Target::Directory { path, size, files } => {
-            let directory = path.to_string_lossy().into_owned();
-            (None, Some(directory), Some(files.to_string()), Some(size.to_string()))
+            set("directory", &path.to_string_lossy());
+            set("nrfiles", files);
+            set("filesize", size);
         }
-    };
-    let size = match &of.target {
-        _ if of.percent != 100 => Some(format!("{}%", of.percent)),
-        Target::Scratch { size } | Target::SizedFiles { size, .. } => Some(size.to_string()),
-        _ => None,
-    };
-    let offset = match of.start {
-        Start::Byte(0) | Start::Percent(0) => None,
-        Start::Byte(byte) => Some(byte.to_string()),
-        Start::Percent(percent) => Some(format!("{percent}%")),
-    };
-    let block_size = size_text(of.block_size);
-    let (sizes_key, sizes) = match &of.sizes {
-        Sizes::One => ("bs", block_size),
-        Sizes::UpTo(largest) => ("bsrange", format!("{block_size}-{}", size_text(*largest))),
+    }
+    if workload.percent != 100 {
+        set("size", &format!("{}%", workload.percent));
+    }
+    match workload.start {
+        Start::Byte(0) | Start::Percent(0) => {}
+        Start::Byte(byte) => set("offset", &byte),
+        Start::Percent(percent) => set("offset", &format!("{percent}%")),
+    }
+    set("rw", &workload.access.name());
+    if workload.access.is_mixed() {
+        set("rwmixread", &workload.read_percent);
+    }
+    let block_size = size_text(workload.block_size);
+    match &workload.sizes {
+        Sizes::One => set("bs", &block_size),
+        Sizes::UpTo(largest) => set("bsrange", &format!("{block_size}-{}", size_text(*largest))),
         Sizes::Split(sizes) => {
-            let parts =
-                sizes.iter().map(|(size, percent)| format!("{}/{percent}", size_text(*size)));
-            ("bssplit", parts.collect::<Vec<_>>().join(":"))
+            let part = |(size, percent): &(u64, u8)| format!("{}/{percent}", size_text(*size));
+            set("bssplit", &sizes.iter().map(part).collect::<Vec<_>>().join(":"));
         }
-    };
+    }
     // fio has no engine that is a pool of threads.
-    let engine = match of.backend {
-        Backend::Uring => "io_uring",
-        Backend::Kaio => "libaio",
-        backend => backend.name(),
+    match workload.backend {
+        Backend::Uring => set("ioengine", &"io_uring"),
+        Backend::Kaio => set("ioengine", &"libaio"),
+        backend => set("ioengine", &backend.name()),
+    }
+    set("iodepth", &workload.depth);
+    set("numjobs", &workload.jobs);
+    set("direct", &u8::from(workload.direct));
+    set("iodepth_batch_submit", &workload.group());
+    set("iodepth_batch_complete_min", &workload.complete_min);
+    let runtime = match workload.stop {
+        Stop::After(time) => Some(time),
+        Stop::Requests(requests) => {
+            set("number_ios", &requests);
+            None
+        }
+        Stop::Bytes(bytes, time) => {
+            set("io_size", &bytes);
+            time
+        }
+        Stop::Whole(time) => time,
     };
-    let (time_based, ios, io_size, runtime) = match of.stop {
-        Stop::After(time) => (true, None, None, Some(time)),
-        Stop::Requests(requests) => (false, Some(requests), None, None),
-        Stop::Bytes(bytes, time) => (false, None, Some(bytes), time),
-        Stop::Whole(time) => (false, None, None, time),
-    };
-    let (rate_key, rate) = match of.rate {
-        Some(Rate::Requests(rate)) => ("rate_iops", Some(rate)),
-        Some(Rate::Bytes(rate)) => ("rate", Some(rate)),
-        None => ("rate", None),
-    };
-    let flag = |on: bool| on.then(|| "1".to_owned());
-    let text = |number: Option<u64>| number.map(|number| number.to_string());
-    let options = [
-        ("name", Some(of.name.clone())),
-        ("filename", filename),
-        ("directory", directory),
-        ("nrfiles", files),
-        ("filesize", file_size),
-        ("size", size),
-        ("offset", offset),
-        ("rw", Some(of.access.name().to_owned())),
-        ("rwmixread", of.access.is_mixed().then(|| of.read_percent.to_string())),
-        (sizes_key, Some(sizes)),
-        ("ioengine", Some(engine.to_owned())),
-        ("iodepth", Some(of.depth.to_string())),
-        ("numjobs", Some(of.jobs.to_string())),
-        ("direct", Some(u8::from(of.direct).to_string())),
-        ("sqthread_poll", flag(of.sqpoll)),
-        ("hipri", flag(of.iopoll)),
-        ("passthrough", flag(of.passthrough)),
-        ("fixedbufs", flag(of.fixed_buffers)),
-        ("registerfiles", flag(of.fixed_files)),
-        ("norandommap", flag(of.no_random_map)),
-        ("group_reporting", flag(of.group_reporting)),
-        ("iodepth_batch_submit", Some(of.group().to_string())),
-        ("iodepth_batch_complete_min", Some(of.complete_min.to_string())),
-        ("time_based", flag(time_based)),
-        ("number_ios", text(ios)),
-        ("io_size", text(io_size)),
-        ("runtime", runtime.map(fio_time)),
-        ("ramp_time", (!of.ramp.is_zero()).then(|| fio_time(of.ramp))),
-        (rate_key, text(rate)),
-        ("thinktime", of.pause.map(|pause| pause.time.as_micros().to_string())),
-        ("thinktime_blocks", of.pause.map(|pause| pause.after.to_string())),
-        (of.sync.map_or("fsync", Sync::name), of.sync.map(|sync| sync.every().to_string())),
-        ("randseed", Some(of.seed.to_string())),
-        ("randrepeat", Some(u8::from(of.rand_repeat).to_string())),
-    ];
-    let given =
-        options.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())));
-    given.collect()
+    for (key, on) in [
+        ("sqthread_poll", workload.sqpoll),
+        ("hipri", workload.iopoll),
+        ("passthrough", workload.passthrough),
+        ("fixedbufs", workload.fixed_buffers),
+        ("registerfiles", workload.fixed_files),
+        ("norandommap", workload.no_random_map),
+        ("group_reporting", workload.group_reporting),
+        ("time_based", matches!(workload.stop, Stop::After(_))),
+    ] {
+        if on {
+            set(key, &1);
+        }
+    }
+    if let Some(time) = runtime {
+        set("runtime", &fio_time(time));
+    }
+    if !workload.ramp.is_zero() {
+        set("ramp_time", &fio_time(workload.ramp));
+    }
+    match workload.rate {
+        Some(Rate::Requests(rate)) => set("rate_iops", &rate),
+        Some(Rate::Bytes(rate)) => set("rate", &rate),
+        None => {}
+    }
+    if let Some(pause) = workload.pause {
+        set("thinktime", &pause.time.as_micros());
+        set("thinktime_blocks", &pause.after);
+    }
+    if let Some(sync) = workload.sync {
+        set(sync.name(), &sync.every());
+    }
+    set("randseed", &workload.seed);
+    set("randrepeat", &u8::from(workload.rand_repeat));
+    options
 }
 
 /// The options that all measurements share.
@@ -350,66 +360,23 @@ mod tests {
     use proptest::prelude::*;
 
     /// The keys of fio 3.33 that are measured here, by their place.
-    const OF_FIO: [(&str, &[&str]); 7] = [
-        ("", &["timestamp", "timestamp_ms", "time", "global options", "jobs"]),
+    const OF_FIO: [(&str, &str); 7] = [
+        ("", "timestamp|timestamp_ms|time|global options|jobs"),
         (
             "/jobs/0",
-            &[
-                "jobname",
-                "groupid",
-                "error",
-                "eta",
-                "elapsed",
-                "job options",
-                "read",
-                "write",
-                "trim",
-                "sync",
-                "job_runtime",
-                "usr_cpu",
-                "sys_cpu",
-                "ctx",
-            ],
+            "jobname|groupid|error|eta|elapsed|job options|read|write|trim|sync|job_runtime|\
+             usr_cpu|sys_cpu|ctx",
         ),
-        (
-            "/jobs/0/read",
-            &[
-                "io_bytes",
-                "io_kbytes",
-                "bw_bytes",
-                "bw",
-                "iops",
-                "runtime",
-                "total_ios",
-                "clat_ns",
-                "lat_ns",
-            ],
-        ),
-        ("/jobs/0/read/clat_ns", &["min", "max", "mean", "stddev", "N", "percentile"]),
+        ("/jobs/0/read", "io_bytes|io_kbytes|bw_bytes|bw|iops|runtime|total_ios|clat_ns|lat_ns"),
+        ("/jobs/0/read/clat_ns", "min|max|mean|stddev|N|percentile"),
         (
             "/jobs/0/read/clat_ns/percentile",
-            &[
-                "1.000000",
-                "5.000000",
-                "10.000000",
-                "20.000000",
-                "30.000000",
-                "40.000000",
-                "50.000000",
-                "60.000000",
-                "70.000000",
-                "80.000000",
-                "90.000000",
-                "95.000000",
-                "99.000000",
-                "99.500000",
-                "99.900000",
-                "99.950000",
-                "99.990000",
-            ],
+            "1.000000|5.000000|10.000000|20.000000|30.000000|40.000000|50.000000|60.000000|\
+             70.000000|80.000000|90.000000|95.000000|99.000000|99.500000|99.900000|99.950000|\
+             99.990000",
         ),
-        ("/jobs/0/read/lat_ns", &["min", "max", "mean", "stddev", "N"]),
-        ("/jobs/0/sync/lat_ns", &["min", "max", "mean", "stddev", "N", "percentile"]),
+        ("/jobs/0/read/lat_ns", "min|max|mean|stddev|N"),
+        ("/jobs/0/sync/lat_ns", "min|max|mean|stddev|N|percentile"),
     ];
 
     fn parse(report: &Report) -> Value {
@@ -426,7 +393,7 @@ mod tests {
                 .map(String::as_str)
                 .filter(|key| !key.starts_with("ringway"))
                 .collect();
-            assert_eq!(known, keys, "at {place}");
+            assert_eq!(known.join("|"), keys, "at {place}");
         }
         assert!(whole.get("fio version").is_none());
         assert_eq!(whole["ringway version"], env!("CARGO_PKG_VERSION"));
