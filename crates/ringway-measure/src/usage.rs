@@ -6,6 +6,7 @@
 //! only shows which part of that time is theirs.
 
 use crate::clock;
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -140,6 +141,14 @@ impl Others {
         let others = machine.saturating_sub(own.cpu());
         (own.real >= Self::LEAST).then(|| others.div_duration_f64(own.real))
     }
+}
+
+/// The median of the processors that other programs kept busy in some runs, if it is a considerable
+/// share of the machine's processors: the figures are distorted then.
+pub fn busy(others: impl IntoIterator<Item = f64>, cpus: usize) -> Option<f64> {
+    const CONSIDERABLE: f64 = 0.1;
+    let others = Spread::of(others)?.median;
+    (others > CONSIDERABLE * cpus as f64).then_some(others)
 }
 
 /// The measured part of a run: from the first job that starts measuring to the last that ends. Jobs
@@ -309,6 +318,13 @@ mod tests {
         let processors = others.processors().unwrap();
         // The busy loop itself does not count, up to the ticks.
         assert!((0.0..=cpus).contains(&processors), "{processors}");
+    }
+
+    #[test]
+    fn a_tenth_of_the_processors_distorts_figures() {
+        assert_eq!(busy([0.1, 0.3, 9.0], 2), Some(0.3));
+        assert_eq!(busy([0.1, 0.3, 9.0], 4), None);
+        assert_eq!(busy([], 2), None);
     }
 
     #[test]

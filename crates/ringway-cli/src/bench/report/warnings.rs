@@ -4,11 +4,8 @@ use super::configuration;
 use super::model::{Figures, Model};
 use crate::bench::result::Measurement;
 use crate::bench::workload::Backend;
-use ringway_measure::stats::Spread;
 use ringway_measure::text::{plural, significant};
-
-/// From this share of the processors on, other programs distort the figures.
-const BUSY: f64 = 0.1;
+use ringway_measure::usage;
 
 /// From this share of the cheapest backend's cost on, the harness distorts the ratios.
 const HARNESS_PERCENT: f64 = 5.0;
@@ -112,19 +109,21 @@ pub(super) fn warnings(model: &Model) -> Vec<String> {
 /// The rows during which other programs kept a considerable share of the processors busy.
 fn busy(model: &Model) -> Option<String> {
     let machine = &model.report.machine;
-    let cpus = machine.cpus as f64;
-    let others = |figures: &Figures| {
-        let runs = figures.measurement.runs.iter();
-        Spread::of(runs.filter_map(|run| run.other_processors)).map(|others| others.median)
-    };
-    let is_disturbed = |figures: &&Figures| others(figures).is_some_and(|n| n > BUSY * cpus);
-    let disturbed: Vec<&Figures> = model.figures().filter(is_disturbed).collect();
-    let most = disturbed.iter().filter_map(|figures| others(figures)).max_by(f64::total_cmp)?;
-    let measurements: Vec<&Measurement> =
-        disturbed.iter().map(|figures| figures.measurement).collect();
-    let rows = match disturbed.len() == model.figures().count() {
-        true => "all rows".to_owned(),
-        false => configuration::names(model.report, &measurements),
+    let (mut most, mut disturbed) = (0.0, Vec::new());
+    for Figures { measurement, .. } in model.figures() {
+        let others = measurement.runs.iter().filter_map(|run| run.other_processors);
+        if let Some(others) = usage::busy(others, machine.cpus) {
+            most = f64::max(most, others);
+            disturbed.push(*measurement);
+        }
+    }
+    if disturbed.is_empty() {
+        return None;
+    }
+    let rows = if disturbed.len() == model.figures().count() {
+        "all rows".to_owned()
+    } else {
+        configuration::names(model.report, &disturbed)
     };
     Some(format!(
         "The machine was busy: other programs used up to {} of {} during {rows}. Measure again \
