@@ -83,7 +83,7 @@ pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String),
 pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut notes = Notes::default();
-    let mut globals = Settings::default();
+    let mut globals = Settings::of_fio();
     let mut sections: Vec<Section> = Vec::new();
     // Whether keys belong to `[global]`; `None` before the first header.
     let mut in_globals: Option<bool> = None;

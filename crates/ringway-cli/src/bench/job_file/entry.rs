@@ -166,7 +166,8 @@ impl<'a, 'n> Entry<'a, 'n> {
     pub(super) fn access(&self) -> Result<Access> {
         let text = self.text()?;
         Access::from_str(text, false).map_err(|_| {
-            let names: Vec<&str> = Access::value_variants().iter().map(|of| of.name()).collect();
+            let names: Vec<&str> =
+                Access::value_variants().iter().map(|access| access.name()).collect();
             self.refuse(text, &one_of(text, &names))
         })
     }

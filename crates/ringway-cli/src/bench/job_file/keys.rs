@@ -31,14 +31,14 @@ enum Value {
     Choice(Switch, fn(&mut Settings, bool)),
     Number(RangeInclusive<u64>, fn(&mut Settings, u64)),
     Small(RangeInclusive<u32>, fn(&mut Settings, u32)),
-    /// A time without a unit is in seconds.
-    Seconds(fn(&mut Settings, Duration)),
+    /// The unit of a time without one, and its name.
+    Time(&'static str, &'static str, fn(&mut Settings, Duration)),
     Text(fn(&mut Settings, String)),
     /// Written in its own way.
     Own(fn(&mut Settings, &mut Entry<'_, '_>) -> Result<(), JobFileError>),
 }
 
-use Value::{Choice, Flag, Number, Own, Seconds, Small, Text};
+use Value::{Choice, Flag, Number, Own, Small, Text, Time};
 
 const BOOLEAN: Switch = &[("0", false), ("1", true)];
 
@@ -55,7 +55,9 @@ const KEYS: &[(&[&str], Value)] = &[
     (&["description"], Text(|s, text| s.description = Some(text))),
     (&["direct"], Choice(BOOLEAN, |s, on| s.workload.direct = on)),
     (&["directory"], Own(directory)),
-    (&["fadvise_hint"], Own(|s, entry| entry.choice(ADVICE).map(|of| s.workload.advice = of))),
+    (&["fadvise_hint"], Own(|s, entry| {
+        entry.choice(ADVICE).map(|advice| s.workload.advice = advice)
+    })),
     (&["fallocate"], Choice(ALLOCATION, |s, on| s.workload.preallocate = on)),
     (&["fdatasync"], Small(0..=u32::MAX, |s, writes| s.fdatasync = writes)),
     (&["filename"], Own(filename)),
@@ -76,23 +78,21 @@ const KEYS: &[(&[&str], Value)] = &[
     (&["numjobs"], Small(1..=MAX_JOBS, |s, jobs| s.workload.jobs = jobs)),
     (&["offset"], Own(offset)),
     (&["overwrite"], Flag(|s, on| s.workload.lay_out = on)),
-    (&["ramp_time"], Seconds(|s, time| s.workload.ramp = time)),
+    (&["ramp_time"], Time("s", "seconds", |s, time| s.workload.ramp = time)),
     (&["randrepeat"], Choice(BOOLEAN, |s, on| s.workload.rand_repeat = on)),
     (&["randseed"], Number(0..=u64::MAX, |s, seed| s.workload.seed = seed)),
     (&["rate"], Number(0..=u64::MAX, |s, bytes| s.rate = bytes)),
     (&["rate_iops"], Number(0..=u64::MAX, |s, requests| s.rate_iops = requests)),
     (&["registerfiles"], Flag(|s, on| s.workload.fixed_files = on)),
-    (&["runtime", "timeout"], Seconds(|s, time| s.runtime = time)),
-    (&["rw", "readwrite"], Own(|s, entry| entry.access().map(|of| s.workload.access = of))),
+    (&["runtime", "timeout"], Time("s", "seconds", |s, time| s.runtime = time)),
+    (&["rw", "readwrite"], Own(|s, entry| entry.access().map(|rw| s.workload.access = rw))),
     (&["rwmixread"], Small(0..=100, |s, percent| s.workload.read_percent = percent as u8)),
     (&["rwmixwrite"], Small(0..=100, |s, percent| s.workload.read_percent = 100 - percent as u8)),
     (&["size"], Own(size)),
     (&["sqthread_poll"], Flag(|s, on| s.workload.sqpoll = on)),
     (&["stonewall", "wait_for_previous"], Flag(|s, on| s.stonewall = on)),
-    (&["thinktime"], Own(|s, entry| {
-        entry.time("us", "microseconds").map(|time| s.pause.time = time)
-    })),
-    (&["thinktime_blocks"], Number(1..=u64::MAX, |s, requests| s.pause.after = requests)),
+    (&["thinktime"], Time("us", "microseconds", |s, time| s.pause = time)),
+    (&["thinktime_blocks"], Number(1..=u64::MAX, |s, requests| s.pause_after = requests)),
     (&["thread"], Own(thread)),
     (&["threads"], Own(threads)),
     (&["time_based"], Flag(|s, on| s.time_based = on)),
@@ -145,7 +145,7 @@ pub(super) fn set(
         Choice(names, set) => set(settings, entry.choice(names)?),
         Number(range, set) => set(settings, entry.number(range.clone())?),
         Small(range, set) => set(settings, entry.small(range.clone())?),
-        Seconds(set) => set(settings, entry.time("s", "seconds")?),
+        Time(unit, name, set) => set(settings, entry.time(unit, name)?),
         Text(set) => set(settings, entry.text()?.to_owned()),
         Own(set) => set(settings, entry)?,
     }

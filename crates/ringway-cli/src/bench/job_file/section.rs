@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::{JobFileError, Notes};
-use crate::bench::workload::{Backend, Rate, Start, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Backend, Pause, Rate, Start, Stop, Sync, Target, Workload};
 use std::path::PathBuf;
 
 /// A section that is a job.
@@ -63,7 +63,8 @@ impl Section {
         });
         let key = "iodepth_batch_complete_min";
         workload.complete_min = self.at_most_depth(key, workload.complete_min, depth, notes);
-        workload.pause = (!settings.pause.time.is_zero()).then_some(settings.pause);
+        let (time, after) = (settings.pause, settings.pause_after);
+        workload.pause = (!time.is_zero()).then_some(Pause { time, after });
         workload.sync = match (settings.fsync, settings.fdatasync) {
             (0, 0) => None,
             (every, 0) => Some(Sync::Fsync(every)),

@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::{Include, JobFileError, Notes, content, included, keys};
-use crate::bench::workload::{Access, Backend, Pause, Workload};
+use crate::bench::workload::{Access, Backend, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) const DEFAULT_SEED: u64 = 0x89;
 
 /// The values of all keys so far. Most are in `workload`; the others need more than one key.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Settings {
     /// The line of each key that was given, under its main name.
     pub lines: BTreeMap<&'static str, usize>,
@@ -26,7 +26,8 @@ pub(super) struct Settings {
     pub batch: u32,
     pub runtime: Duration,
     pub time_based: bool,
-    pub pause: Pause,
+    pub pause: Duration,
+    pub pause_after: u64,
     pub fsync: u32,
     pub fdatasync: u32,
     pub rate: u64,
@@ -34,9 +35,9 @@ pub(super) struct Settings {
     pub stonewall: bool,
 }
 
-impl Default for Settings {
+impl Settings {
     /// The defaults of fio.
-    fn default() -> Self {
+    pub(super) fn of_fio() -> Self {
         let workload = Workload {
             backend: Backend::Psync,
             access: Access::Read,
@@ -47,31 +48,9 @@ impl Default for Settings {
             group_reporting: false,
             ..Workload::default()
         };
-        Self {
-            lines: BTreeMap::new(),
-            workload,
-            name: None,
-            description: None,
-            size: None,
-            file_size: None,
-            io_size: None,
-            files: 1,
-            filenames: Vec::new(),
-            directory: None,
-            batch: 1,
-            runtime: Duration::ZERO,
-            time_based: false,
-            pause: Pause { time: Duration::ZERO, after: 1 },
-            fsync: 0,
-            fdatasync: 0,
-            rate: 0,
-            rate_iops: 0,
-            stonewall: false,
-        }
+        Self { workload, files: 1, batch: 1, pause_after: 1, ..Self::default() }
     }
-}
 
-impl Settings {
     /// Reads the lines of an included file. Errors have the line that includes it.
     pub(super) fn include(
         &mut self,

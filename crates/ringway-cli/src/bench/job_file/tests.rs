@@ -141,6 +141,7 @@ fn the_defaults_are_those_of_fio() {
 #[test]
 fn every_key() {
     type Change = fn(&mut Workload);
+    #[rustfmt::skip]
     let cases: &[(&str, Change)] = &[
         ("rw=write", |w| w.access = Access::Write),
         ("readwrite=rw", |w| w.access = Access::ReadWrite),
@@ -152,28 +153,14 @@ fn every_key() {
         ("direct=1\nbuffered=1", |_| ()),
         ("buffered=0", |w| w.direct = true),
         ("iodepth=32", |w| w.depth = 32),
-        ("iodepth=32\niodepth_batch_submit=8", |w| {
-            (w.depth, w.batch) = (32, Some(8));
-        }),
-        ("iodepth_batch=8\niodepth=32", |w| {
-            (w.depth, w.batch) = (32, Some(8));
-        }),
-        ("iodepth=32\niodepth_batch=0", |w| {
-            (w.depth, w.batch) = (32, Some(32));
-        }),
-        ("iodepth=32\niodepth_batch_complete_min=4", |w| {
-            (w.depth, w.complete_min) = (32, 4);
-        }),
-        ("iodepth=32\niodepth_batch_complete=0", |w| {
-            (w.depth, w.complete_min) = (32, 0);
-        }),
+        ("iodepth=32\niodepth_batch_submit=8", |w| { (w.depth, w.batch) = (32, Some(8)); }),
+        ("iodepth_batch=8\niodepth=32", |w| { (w.depth, w.batch) = (32, Some(8)); }),
+        ("iodepth=32\niodepth_batch=0", |w| { (w.depth, w.batch) = (32, Some(32)); }),
+        ("iodepth=32\niodepth_batch_complete_min=4", |w| { (w.depth, w.complete_min) = (32, 4); }),
+        ("iodepth=32\niodepth_batch_complete=0", |w| { (w.depth, w.complete_min) = (32, 0); }),
         ("numjobs=4", |w| w.jobs = 4),
-        ("runtime=2m", |w| {
-            w.stop = Stop::Whole(Some(Duration::from_secs(120)));
-        }),
-        ("timeout=500ms\ntime_based=1", |w| {
-            w.stop = Stop::After(Duration::from_millis(500));
-        }),
+        ("runtime=2m", |w| { w.stop = Stop::Whole(Some(Duration::from_secs(120))); }),
+        ("timeout=500ms\ntime_based=1", |w| { w.stop = Stop::After(Duration::from_millis(500)); }),
         ("runtime=0\ntime_based=0", |_| ()),
         ("ramp_time=3", |w| w.ramp = Duration::from_secs(3)),
         ("group_reporting", |w| w.group_reporting = true),
@@ -185,9 +172,7 @@ fn every_key() {
         ("fixedbufs=1", |w| w.fixed_buffers = true),
         ("registerfiles", |w| w.fixed_files = true),
         ("fsync=16", |w| w.sync = Some(Sync::Fsync(16))),
-        ("fsync=16\nfsync=0\nfdatasync=1", |w| {
-            w.sync = Some(Sync::Fdatasync(1));
-        }),
+        ("fsync=16\nfsync=0\nfdatasync=1", |w| { w.sync = Some(Sync::Fdatasync(1)); }),
         ("rate_iops=10k", |w| w.rate = Some(Rate::Requests(10_240))),
         ("rate_iops=0\nrate=0", |_| ()),
         ("rate=1m", |w| w.rate = Some(Rate::Bytes(1 << 20))),
@@ -195,17 +180,17 @@ fn every_key() {
         ("bs=8k\nblocksize_range=1k-2k", |w| (w.block_size, w.sizes) = (1024, Sizes::UpTo(2048))),
         ("bsrange=4k-16k\nbs=1k", |w| w.block_size = 1024),
         ("bssplit=64k/10:8k/:16k", |w| {
-            (w.block_size, w.sizes) =
-                (8192, Sizes::Split(vec![(65_536, 10), (8192, 45), (16_384, 45)]));
+            w.block_size = 8192;
+            w.sizes = Sizes::Split(vec![(65_536, 10), (8192, 45), (16_384, 45)]);
         }),
         ("bssplit=4k/:8k/:12k", |w| {
-            w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)])
+            w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)]);
         }),
         ("offset=8k", |w| w.start = Start::Byte(8192)),
         ("offset=25%", |w| w.start = Start::Percent(25)),
         ("io_size=3m", |w| w.stop = Stop::Bytes(3 << 20, None)),
         ("nrfiles=4", |w| {
-            w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 }
+            w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 };
         }),
         ("overwrite=1", |w| w.lay_out = true),
         ("fallocate=none", |w| w.preallocate = false),
