@@ -24,6 +24,10 @@ fn ringway(folder: &Path) -> Command {
     command
 }
 
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 fn bench(folder: &Path, args: &[&str]) -> Output {
     let mut command = ringway(folder);
     command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -130,16 +134,8 @@ fn check_sums(report: &Value, block_size: u64) {
 #[test]
 fn every_backend_reads_and_writes_on_every_file_system() {
     for folder in folders() {
-        let args = [
-            "--size",
-            "2m",
-            "--rw",
-            "randread,randwrite,read,write,randrw,rw",
-            "--depth",
-            "1,8",
-            "--json",
-            "-",
-        ];
+        let args =
+            words("--size 2m --rw randread,randwrite,read,write,randrw,rw --depth 1,8 --json -");
         let output = bench(
             folder.path(),
             &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
@@ -159,18 +155,8 @@ fn every_backend_reads_and_writes_on_every_file_system() {
 #[test]
 fn options_of_the_ring_run_or_have_a_reason() {
     let folder = folder();
-    let args = [
-        "--size",
-        "2m",
-        "--backend",
-        "uring,kaio",
-        "--depth",
-        "4",
-        "--sqpoll",
-        "0,1",
-        "--fixed-buffers",
-    ];
-    let more = ["--fixed-files", "--iopoll", "0,1", "--batch", "2", "--jobs", "2", "--json", "-"];
+    let args = words("--size 2m --backend uring,kaio --depth 4 --sqpoll 0,1 --fixed-buffers");
+    let more = words("--fixed-files --iopoll 0,1 --batch 2 --jobs 2 --json -");
     let report: Value = serde_json::from_str(&succeeded(&bench(
         folder.path(),
         &[&args[..], &more, &SHORT].concat(),
@@ -182,10 +168,7 @@ fn options_of_the_ring_run_or_have_a_reason() {
 #[test]
 fn all_reports_are_written() {
     let folder = folder();
-    let args = [
-        "--size", "2m", "--depth", "1,4", "--json", "out.json", "--csv", "out.csv", "--html",
-        "out.html",
-    ];
+    let args = words("--size 2m --depth 1,4 --json out.json --csv out.csv --html out.html");
     let table = succeeded(&bench(folder.path(), &[&args[..], &SHORT].concat()));
     assert!(table.contains("uring") || table.contains("refused"), "{table}");
 
@@ -211,7 +194,7 @@ fn existing_files_are_not_written_to_without_overwrite() {
         assert!(fs::read(&path).unwrap() == content);
     }
     // Reading needs no permission to write, and every byte can be checked.
-    let read = ["--verify", "--depth", "4", "--json", "-", "precious"];
+    let read = words("--verify --depth 4 --json - precious");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat())))
             .unwrap();
@@ -234,7 +217,7 @@ fn reading_writes_nothing_even_with_overwrite() {
     let job =
         "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
     fs::write(folder.path().join("job.fio"), job).unwrap();
-    let read = ["--overwrite", "--verify", "--rw", "randread,read", "--depth", "4"];
+    let read = words("--overwrite --verify --rw randread,read --depth 4");
     for (target, args) in [
         (&["precious"][..], &[&read[..], &SHORT].concat()[..]),
         (&["precious"], &[&read[..], &SHORT, &["--size", "512k"]].concat()),
@@ -258,18 +241,7 @@ fn reading_verifies_what_an_earlier_run_wrote() {
     let folder = folder();
     let path = folder.path().join("file");
     for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
-        let whole = [
-            "--requests",
-            "256",
-            "--ramp",
-            "0",
-            "--repeat",
-            "1",
-            "--depth",
-            "4",
-            "--backend",
-            "threads",
-        ];
+        let whole = words("--requests 256 --ramp 0 --repeat 1 --depth 4 --backend threads");
         succeeded(&bench(folder.path(), &[lay, &whole, &["--overwrite", "file"]].concat()));
         let read = [&["--rw", "read", "--verify", "file"][..], &whole].concat();
         let output = bench(folder.path(), &read);
@@ -388,7 +360,7 @@ fn a_busy_machine_is_warned_about() {
                 }
             });
         }
-        let args = ["--size", "1m", "--backend", "threads", "--depth", "1", "--repeat", "1"];
+        let args = words("--size 1m --backend threads --depth 1 --repeat 1");
         let output =
             bench(folder.path(), &[&args[..], &["--runtime", "300ms", "--json", "-"]].concat());
         ended.store(true, Ordering::Relaxed);
@@ -404,19 +376,8 @@ fn a_busy_machine_is_warned_about() {
 #[test]
 fn psync_makes_one_system_call_for_each_request() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--backend",
-        "psync",
-        "--depth",
-        "8",
-        "--rw",
-        "randread,randwrite",
-        "--jobs",
-        "2",
-    ];
-    let more = ["--requests", "100", "--ramp", "0", "--repeat", "1", "--json", "-"];
+    let args = words("--size 1m --backend psync --depth 8 --rw randread,randwrite --jobs 2");
+    let more = words("--requests 100 --ramp 0 --repeat 1 --json -");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
             .unwrap();
@@ -521,29 +482,8 @@ fn other_kinds_of_files_are_refused() {
 #[test]
 fn verify_checks_every_backend_and_finds_nothing_wrong() {
     for folder in folders() {
-        let args = [
-            "--size",
-            "1m",
-            "--rw",
-            "randread,write,randwrite,randrw",
-            "--depth",
-            "1,8",
-            "--jobs",
-            "2",
-        ];
-        let more = [
-            "--bs",
-            "4k,16k",
-            "--verify",
-            "--direct",
-            "0,1",
-            "--csv",
-            "-",
-            "--requests",
-            "100",
-            "--repeat",
-            "2",
-        ];
+        let args = words("--size 1m --rw randread,write,randwrite,randrw --depth 1,8 --jobs 2");
+        let more = words("--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 2");
         let csv = succeeded(&bench(folder.path(), &[&args[..], &more].concat()));
         let mut csv = csv::Reader::from_reader(csv.as_bytes());
         let headers = csv.headers().unwrap().clone();
@@ -568,19 +508,8 @@ fn verify_detects_changed_bytes() {
     let folder = folder();
     let path = folder.path().join("file");
     let mut child = ringway(folder.path())
-        .args([
-            "bench",
-            "--verify",
-            "--size",
-            "64k",
-            "--direct",
-            "0",
-            "--depth",
-            "2",
-            "--backend",
-            "threads",
-        ])
-        .args(["--runtime", "500ms", "--repeat", "1", "file"])
+        .args(words("bench --verify --size 64k --direct 0 --depth 2 --backend threads"))
+        .args(words("--runtime 500ms --repeat 1 file"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -653,8 +582,8 @@ fn nothing_is_left_behind_after_a_signal() {
 /// A bench that would take minutes.
 fn start_long_bench(folder: &Path, more: &[&str], stdout: Stdio) -> Child {
     let mut command = ringway(folder);
-    command.args(["bench", "--size", "1m", "--backend", "threads,null", "--depth", "1"]);
-    command.args(["--ramp", "0", "--repeat", "1000"]).args(more);
+    command.args(words("bench --size 1m --backend threads,null --depth 1"));
+    command.args(words("--ramp 0 --repeat 1000")).args(more);
     command.stdout(stdout).stderr(Stdio::piped());
     start_interruptible(command)
 }
@@ -662,7 +591,7 @@ fn start_long_bench(folder: &Path, more: &[&str], stdout: Stdio) -> Child {
 #[test]
 fn the_finished_runs_of_an_interrupted_bench_are_reported() {
     let folder = folder();
-    let outputs = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
+    let outputs = words("--json out.json --csv out.csv --html out.html");
     let args = [&outputs[..], &["--runtime", "100ms"]].concat();
     let mut child = start_long_bench(folder.path(), &args, Stdio::piped());
     let stderr = child.stderr.take().unwrap();
@@ -718,7 +647,7 @@ fn a_second_interrupt_ends_the_bench_at_once() {
     set_flags(libc::O_NONBLOCK);
     while std::io::Write::write(&mut &writer, &[0; 4096]).is_ok() {}
     set_flags(0);
-    let args = ["--runtime", "100ms", "--json", "out.json"];
+    let args = words("--runtime 100ms --json out.json");
     let mut child = start_long_bench(folder.path(), &args, writer.into());
     let mut stderr = child.stderr.take().unwrap();
     let kill = |child: &Child| {
@@ -747,20 +676,7 @@ fn a_second_interrupt_ends_the_bench_at_once() {
 #[test]
 fn a_fixed_rate_is_kept() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rate",
-        "500",
-        "--depth",
-        "16",
-        "--runtime",
-        "400ms",
-        "--repeat",
-        "1",
-        "--json",
-        "-",
-    ];
+    let args = words("--size 1m --rate 500 --depth 16 --runtime 400ms --repeat 1 --json -");
     let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &args))).unwrap();
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
@@ -772,19 +688,8 @@ fn a_fixed_rate_is_kept() {
 #[test]
 fn syncs_do_not_count_against_the_rate() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rw",
-        "write",
-        "--rate",
-        "400",
-        "--fdatasync",
-        "1",
-        "--runtime",
-        "500ms",
-    ];
-    let more = ["--ramp", "0", "--depth", "1,4", "--repeat", "1", "--json", "-"];
+    let args = words("--size 1m --rw write --rate 400 --fdatasync 1 --runtime 500ms");
+    let more = words("--ramp 0 --depth 1,4 --repeat 1 --json -");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
             .unwrap();
@@ -798,20 +703,7 @@ fn syncs_do_not_count_against_the_rate() {
 #[test]
 fn syncs_follow_writes() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rw",
-        "write",
-        "--depth",
-        "1,4",
-        "--fdatasync",
-        "4",
-        "--requests",
-        "40",
-        "--ramp",
-        "0",
-    ];
+    let args = words("--size 1m --rw write --depth 1,4 --fdatasync 4 --requests 40 --ramp 0");
     let output = bench(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     check_sums(&report, 4096);
@@ -895,20 +787,7 @@ fn errors_in_job_files_have_line_and_key() {
 fn a_refused_configuration_has_a_reason_and_the_others_run() {
     let folder = folder();
     // A block size that direct I/O does not support stands for any refusal.
-    let args = [
-        "--size",
-        "1m",
-        "--bs",
-        "4k,1000",
-        "--direct",
-        "1",
-        "--depth",
-        "2",
-        "--backend",
-        "threads",
-        "--csv",
-        "-",
-    ];
+    let args = words("--size 1m --bs 4k,1000 --direct 1 --depth 2 --backend threads --csv -");
     let output = bench(folder.path(), &[&args[..], &SHORT].concat());
     let csv = succeeded(&output);
     let buffered = csv.contains("does not support direct I/O") || !csv.contains(",true,");
@@ -960,7 +839,7 @@ fn every_json_key_is_documented() {
         serde_json::from_str(&succeeded(&ringway(folder.path()).args(args).output().unwrap()))
             .unwrap()
     };
-    let rate = ["--rate", "1000", "--runtime", "100ms", "--repeat", "1", "--verify", "--json", "-"];
+    let rate = words("--rate 1000 --runtime 100ms --repeat 1 --verify --json -");
     let args = [&["bench", "--size", "1m", "--backend", "threads", "--depth", "1"][..], &rate];
     let bench = run(&args.concat());
     let probe = run(&["probe", ".", "--json"]);

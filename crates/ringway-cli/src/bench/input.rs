@@ -49,7 +49,9 @@ pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     if !given.is_empty() {
         bail!("{} cannot be used with a job file; set it in the job file", given.join(", "));
     }
-    jobs.workloads.iter_mut().for_each(|workload| workload.verify = args.verify);
+    for workload in &mut jobs.workloads {
+        workload.verify = args.verify;
+    }
     Ok((jobs, true))
 }
 

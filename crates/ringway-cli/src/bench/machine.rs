@@ -23,8 +23,8 @@ pub fn machine(
         }
     }
     let size = files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
-    let only_null = measurements.iter().all(|of| of.workload.is_null());
-    let named = match measurements.first().map(|of| &of.workload.target) {
+    let only_null = measurements.iter().all(|measurement| measurement.workload.is_null());
+    let named = match measurements.first().map(|measurement| &measurement.workload.target) {
         _ if only_null => "no file: the null backend does no I/O".to_owned(),
         Some(Target::Scratch { size }) => {
             let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;

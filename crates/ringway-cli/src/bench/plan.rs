@@ -51,7 +51,9 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
         workloads.extend(backends.map(buffered));
     }
     let mut plan = Plan::default();
-    workloads.into_iter().for_each(|workload| plan.add(workload));
+    for workload in workloads {
+        plan.add(workload);
+    }
     plan
 }
 

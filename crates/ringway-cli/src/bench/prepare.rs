@@ -25,7 +25,7 @@ pub fn prepare(
     let mut targets =
         Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut written);
     if workloads.iter().all(Workload::is_null) {
-        return workloads.iter().map(|of| targets.nothing(of.jobs, NULL_SIZE)).collect();
+        return workloads.iter().map(|null| targets.nothing(null.jobs, NULL_SIZE)).collect();
     }
     let files = targets.prepare(workloads)?;
     let uses_commands = |(workload, _): &(&Workload, &JobFiles)| workload.passthrough;

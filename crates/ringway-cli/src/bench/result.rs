@@ -140,6 +140,14 @@ pub fn add_note(notes: &mut Vec<String>, note: String) {
     }
 }
 
+/// Counts failed requests by errno.
+pub fn count_error(errors: &mut Vec<(i32, u64)>, errno: i32, times: u64) {
+    match errors.iter_mut().find(|(known, _)| *known == errno) {
+        Some((_, count)) => *count = count.saturating_add(times),
+        None => errors.push((errno, times)),
+    }
+}
+
 /// Adds one histogram to another.
 pub fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
     to.add(other).expect("all latency histograms have the same bounds");
@@ -152,6 +160,22 @@ impl Default for Direction {
 }
 
 impl Run {
+    /// Adds the requests of a job. Its time and CPU time are a part of the run's.
+    pub fn add(&mut self, job: &Self) {
+        self.read.add(&job.read);
+        self.write.add(&job.write);
+        self.sync.add(&job.sync);
+        self.system_calls += job.system_calls;
+        self.not_started += job.not_started;
+        for (errno, times) in &job.errors {
+            count_error(&mut self.errors, *errno, *times);
+        }
+        if let Some((blocks, wrong)) = job.verified {
+            let all = self.verified.get_or_insert_default();
+            *all = (all.0 + blocks, all.1 + wrong);
+        }
+    }
+
     /// Reads and writes.
     pub fn ops(&self) -> u64 {
         self.read.ops + self.write.ops

@@ -272,9 +272,10 @@ fn keeps_rate(rounds: &[&Round], asked: f64) -> String {
     }
     slow.dedup();
     let asked = format!("the rate of {} requests a second", rate(asked));
-    let mut text = match kept.is_empty() {
-        true => format!("Nothing keeps {asked}."),
-        false => format!("Keeps {asked} at the least CPU time an operation: {}.", places(&kept)),
+    let mut text = if kept.is_empty() {
+        format!("Nothing keeps {asked}.")
+    } else {
+        format!("Keeps {asked} at the least CPU time an operation: {}.", places(&kept))
     };
     if !slow.is_empty() {
         text += &format!(" {} fell behind the rate.", list(&slow));
@@ -583,17 +584,19 @@ mod tests {
     #[test]
     fn a_busy_machine_is_warned_about() {
         let mut report = samples::depths();
-        let set = |measured: &mut Measurement, processors| {
-            measured.runs.iter_mut().for_each(|run| run.other_processors = Some(processors));
+        let set = |measured: &mut [Measurement], processors| {
+            for run in measured.iter_mut().flat_map(|measured| &mut measured.runs) {
+                run.other_processors = Some(processors);
+            }
         };
-        report.measurements.iter_mut().for_each(|measured| set(measured, 0.75));
+        set(&mut report.measurements, 0.75);
         assert!(!flat(&report).contains("busy"), "less than a tenth of 8 processors");
-        set(&mut report.measurements[4], 1.5);
+        set(&mut report.measurements[4..5], 1.5);
         let text = flat(&report);
         let warning = "The machine was busy: other programs used up to 1.50 of 8 processors during \
                        kaio at depth 32.";
         assert!(text.contains(warning), "{text}");
-        report.measurements.iter_mut().for_each(|measured| set(measured, 1.0));
+        set(&mut report.measurements, 1.0);
         assert!(flat(&report).contains("1.00 of 8 processors during all rows."));
     }
 

@@ -4,6 +4,7 @@
 use super::model::Model;
 use crate::bench::result::{Direction, Measurement, Run};
 use crate::bench::workload::{Rate, Stop, Sync, Target, Workload};
+use hdrhistogram::Histogram;
 use ringway_measure::stats;
 
 /// One row for each run. A measurement that did not run has one row without figures, whose notes
@@ -132,21 +133,23 @@ fn figures(run: Option<&Run>) -> Vec<Field> {
     fields
 }
 
-fn direction(name: &str, of: Option<&Direction>) -> Vec<Field> {
-    let latency = of.map(|of| &of.latency).filter(|latency| !latency.is_empty());
-    let percentile = |percent| text(latency.and_then(|of| stats::percentile(of, percent)));
+fn direction(name: &str, direction: Option<&Direction>) -> Vec<Field> {
+    let latency =
+        direction.map(|direction| &direction.latency).filter(|latency| !latency.is_empty());
+    let percentile =
+        |percent| text(latency.and_then(|samples| stats::percentile(samples, percent)));
     let values = [
-        ("min", text(latency.map(|of| of.min()))),
-        ("mean", text(latency.map(|of| of.mean()))),
+        ("min", text(latency.map(Histogram::min))),
+        ("mean", text(latency.map(Histogram::mean))),
         ("p50", percentile(50.0)),
         ("p99", percentile(99.0)),
         ("p99.9", percentile(99.9)),
         ("p99.99", percentile(99.99)),
-        ("max", text(latency.map(|of| of.max()))),
+        ("max", text(latency.map(Histogram::max))),
     ];
-    let mut fields = vec![(format!("{name}_ops"), text(of.map(|of| of.ops)))];
+    let mut fields = vec![(format!("{name}_ops"), text(direction.map(|direction| direction.ops)))];
     if name != "sync" {
-        fields.push((format!("{name}_bytes"), text(of.map(|of| of.bytes))));
+        fields.push((format!("{name}_bytes"), text(direction.map(|direction| direction.bytes))));
     }
     fields.extend(values.map(|(value, text)| (format!("{name}_latency_{value}_ns"), text)));
     fields
@@ -251,7 +254,8 @@ mod tests {
             let text = render(&report);
             prop_assert!(!samples::has_no_number(&text));
             let rows = read(&text);
-            let expected = report.measurements.iter().map(|of| of.runs.len().max(1)).sum::<usize>();
+            let rows_of = |measurement: &Measurement| measurement.runs.len().max(1);
+            let expected = report.measurements.iter().map(rows_of).sum::<usize>();
             prop_assert_eq!(rows.len(), expected + 1);
         }
     }

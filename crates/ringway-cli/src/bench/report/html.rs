@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn odd_reports_make_a_page() {
         for mut report in samples::odd() {
-            report.measurements.retain(|of| of.workload.backend != Backend::Threads);
+            report.measurements.retain(|row| row.workload.backend != Backend::Threads);
             let page = render(&report).unwrap();
             parse(&page);
             assert!(!samples::has_no_number(&page), "{page}");

@@ -69,40 +69,40 @@ pub fn render_at(model: &Model, at: &Zoned) -> String {
 }
 
 /// The median run, as a whole or by job.
-fn jobs_of(group: usize, of: &Measurement) -> Vec<Value> {
-    let Some(run) = of.median() else { return Vec::new() };
+fn jobs_of(group: usize, measurement: &Measurement) -> Vec<Value> {
+    let Some(run) = measurement.median() else { return Vec::new() };
     if !run.jobs.is_empty() {
         return run
             .jobs
             .iter()
-            .map(|job_run| job(group, of, job_run, 1, own(of, job_run)))
+            .map(|job_run| job(group, measurement, job_run, 1, own(measurement, job_run)))
             .collect();
     }
-    let mut own = own(of, run);
-    let mut rates: Vec<f64> = of.runs.iter().map(Run::ops_per_second).collect();
+    let mut own = own(measurement, run);
+    let mut rates: Vec<f64> = measurement.runs.iter().map(Run::ops_per_second).collect();
     rates.sort_by(f64::total_cmp);
     own["ops_per_second_of_runs"] = json!({
         "median": rounded(run.ops_per_second()),
         "min": rates.first().map(|rate| rounded(*rate)),
         "max": rates.last().map(|rate| rounded(*rate)),
     });
-    own["runs"] = of.runs.iter().map(figures).collect();
-    vec![job(group, of, run, of.workload.jobs, own)]
+    own["runs"] = measurement.runs.iter().map(figures).collect();
+    vec![job(group, measurement, run, measurement.workload.jobs, own)]
 }
 
 /// One entry of `jobs`, which stands for this many jobs.
-fn job(group: usize, of: &Measurement, run: &Run, jobs: u32, own: Value) -> Value {
+fn job(group: usize, measurement: &Measurement, run: &Run, jobs: u32, own: Value) -> Value {
     let usage = &run.usage;
-    // fio adds up the time of a group's jobs, and its CPU shares are of that sum.
+    // fio adds up the time measurement a group's jobs, and its CPU shares are measurement that sum.
     let job_runtime = usage.real.as_secs_f64() * f64::from(jobs.max(1));
     let share = |time: Duration| rounded(time.as_secs_f64() * 100.0 / job_runtime.max(1e-9));
     json!({
-        "jobname": of.workload.name,
+        "jobname": measurement.workload.name,
         "groupid": group,
         "error": run.errors.first().map_or(0, |&(errno, _)| errno),
         "eta": 0,
         "elapsed": usage.real.as_secs_f64().ceil() as u64,
-        "job options": options(&of.workload),
+        "job options": options(&measurement.workload),
         "read": direction(&run.read, usage.real),
         "write": direction(&run.write, usage.real),
         // fio's readers expect the key; bench never trims.
@@ -117,8 +117,8 @@ fn job(group: usize, of: &Measurement, run: &Run, jobs: u32, own: Value) -> Valu
 }
 
 /// What fio has no name for.
-fn own(of: &Measurement, run: &Run) -> Value {
-    let workload = &of.workload;
+fn own(measurement: &Measurement, run: &Run) -> Value {
+    let workload = &measurement.workload;
     let mut own = figures(run);
     own["backend"] = workload.backend.name().into();
     own["configuration"] = configuration(workload).into();
@@ -127,7 +127,7 @@ fn own(of: &Measurement, run: &Run) -> Value {
     own["jobs"] = workload.jobs.into();
     own["direct"] = workload.direct.into();
     own["latency"] = "clat_ns and lat_ns are the same: from submission to completion".into();
-    own["notes"] = of.notes.clone().into();
+    own["notes"] = measurement.notes.clone().into();
     own
 }
 
@@ -180,38 +180,39 @@ fn figures(run: &Run) -> Value {
 }
 
 /// One direction in fio's units: bandwidth in KiB/s and B/s, run time in milliseconds.
-fn direction(of: &Direction, real: Duration) -> Value {
-    let real = if of.ops > 0 { real } else { Duration::ZERO };
+fn direction(direction: &Direction, real: Duration) -> Value {
+    let real = if direction.ops > 0 { real } else { Duration::ZERO };
     let none = Direction::new();
     // Without a completed request, the histogram has those that were never started.
-    let completion = if of.ops > 0 { of.completion() } else { &none.latency };
+    let completion = if direction.ops > 0 { direction.completion() } else { &none.latency };
     let per_second = |n: u64| n as f64 / real.as_secs_f64().max(1e-9);
     json!({
-        "io_bytes": of.bytes,
-        "io_kbytes": of.bytes / 1024,
-        "bw_bytes": per_second(of.bytes) as u64,
-        "bw": (per_second(of.bytes) / 1024.0) as u64,
-        "iops": rounded(per_second(of.ops)),
+        "io_bytes": direction.bytes,
+        "io_kbytes": direction.bytes / 1024,
+        "bw_bytes": per_second(direction.bytes) as u64,
+        "bw": (per_second(direction.bytes) / 1024.0) as u64,
+        "iops": rounded(per_second(direction.ops)),
         "runtime": real.as_millis() as u64,
-        "total_ios": of.ops,
+        "total_ios": direction.ops,
         "clat_ns": latency(completion, true),
         "lat_ns": latency(completion, false),
     })
 }
 
-fn latency(of: &Histogram<u64>, percentiles: bool) -> Value {
-    if of.is_empty() {
+fn latency(samples: &Histogram<u64>, percentiles: bool) -> Value {
+    if samples.is_empty() {
         return json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 });
     }
     let mut out = json!({
-        "min": of.min(),
-        "max": of.max(),
-        "mean": rounded(of.mean()),
-        "stddev": rounded(of.stdev()),
-        "N": of.len(),
+        "min": samples.min(),
+        "max": samples.max(),
+        "mean": rounded(samples.mean()),
+        "stddev": rounded(samples.stdev()),
+        "N": samples.len(),
     });
     if percentiles {
-        let value = |percent: f64| Some((format!("{percent:.6}"), percentile(of, percent)?.into()));
+        let value =
+            |percent: f64| Some((format!("{percent:.6}"), percentile(samples, percent)?.into()));
         let known = PERCENTILES.into_iter().filter_map(value).collect::<Map<_, _>>();
         out["percentile"] = known.into();
     }
@@ -321,7 +322,7 @@ fn options(workload: &Workload) -> Map<String, Value> {
 
 /// The options that all measurements share.
 fn common_options(report: &Report) -> Map<String, Value> {
-    let mut all = report.measurements.iter().map(|of| options(&of.workload));
+    let mut all = report.measurements.iter().map(|measurement| options(&measurement.workload));
     let mut common = all.next().unwrap_or_default();
     for other in all {
         common.retain(|key, value| other.get(key) == Some(value));

@@ -48,7 +48,7 @@ impl Row<'_> {
     /// A text from the operations, bytes and latency of the measurement or its direction.
     fn any(&self, text: impl FnOnce(&Figures, u64, u64, &Histogram<u64>) -> String) -> String {
         match (self.figures, self.direction) {
-            (Some(figures), Some((_, of))) => text(figures, of.ops, of.bytes, &of.latency),
+            (Some(figures), Some((_, part))) => text(figures, part.ops, part.bytes, &part.latency),
             (Some(figures), None) => {
                 text(figures, figures.run.ops(), figures.run.bytes(), &figures.latency)
             }
@@ -179,7 +179,8 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
 /// How to read the columns.
 fn explanations(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
-    let most = report.measurements.iter().map(|of| of.runs.len()).max().unwrap_or(0);
+    let most =
+        report.measurements.iter().map(|measurement| measurement.runs.len()).max().unwrap_or(0);
     if most > 1 {
         lines.push(format!(
             "Each row is the median of {}; ± is half the range of ops/s.",
@@ -188,10 +189,10 @@ fn explanations(report: &Report) -> Vec<String> {
     }
     lines.push("CPU time is that of all threads, kernel helpers included.".to_owned());
     let any = |is: fn(&Measurement) -> bool| report.measurements.iter().any(is);
-    if any(|of| of.workload.access.is_mixed()) {
+    if any(|measurement| measurement.workload.access.is_mixed()) {
         lines.push("The latency of a mixed workload is that of reads and writes together.".into());
     }
-    if any(|of| of.workload.rate.is_some()) {
+    if any(|measurement| measurement.workload.rate.is_some()) {
         lines.push("At a fixed rate, latency counts from the scheduled start of a request.".into());
     }
     lines
@@ -291,7 +292,7 @@ mod tests {
         let mut report = samples::depths();
         report
             .measurements
-            .retain(|of| of.workload.backend == Backend::Uring && of.workload.depth == 1);
+            .retain(|row| row.workload.backend == Backend::Uring && row.workload.depth == 1);
         let mut other = report.measurements[0].clone();
         other.workload.name = "second\x1b[2J".into();
         report.measurements.push(other);
