@@ -149,8 +149,7 @@ pub fn figure(spread: Option<Spread>) -> String {
 
 /// Half the range of the rounds in percent, without the sign that the heading has.
 pub fn percent(spread: Option<Spread>) -> String {
-    let percent = spread.and_then(|spread| spread.percent());
-    percent.map_or(ABSENT.into(), |percent| percent.replace('±', ""))
+    spread.and_then(|spread| spread.unsigned_percent()).unwrap_or(ABSENT.into())
 }
 
 pub fn switches(each: f64) -> String {

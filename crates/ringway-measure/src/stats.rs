@@ -64,8 +64,13 @@ impl Spread {
     /// `±1.2 %`: half the range in percent of the median. `None` for a single run, which shows no
     /// range.
     pub fn percent(&self) -> Option<String> {
+        self.unsigned_percent().map(|percent| format!("±{percent}"))
+    }
+
+    /// As [`percent`](Self::percent), for a column whose heading is the sign.
+    pub fn unsigned_percent(&self) -> Option<String> {
         let percent = self.share() * 100.0;
-        (self.runs > 1 && percent.is_finite()).then(|| format!("±{percent:.1} %"))
+        (self.runs > 1 && percent.is_finite()).then(|| format!("{percent:.1} %"))
     }
 
     /// Whether the runs lie within a fifth of their median. A single run shows no spread.

@@ -144,6 +144,12 @@ fn every_key() {
     #[rustfmt::skip]
     let cases: &[(&str, Change)] = &[
         ("rw=write", |w| w.access = Access::Write),
+        ("rw=read", |w| w.access = Access::Read),
+        ("rw=rw", |w| w.access = Access::ReadWrite),
+        ("rw=readwrite", |w| w.access = Access::ReadWrite),
+        ("rw=randread", |w| w.access = Access::RandRead),
+        ("rw=randwrite", |w| w.access = Access::RandWrite),
+        ("rw=randrw", |w| w.access = Access::RandRw),
         ("readwrite=rw", |w| w.access = Access::ReadWrite),
         ("rwmixread=70", |w| w.read_percent = 70),
         ("rwmixread=10\nrwmixwrite=20", |w| w.read_percent = 80),
@@ -251,21 +257,6 @@ fn engines() {
             assert_eq!(job.depth, 8);
             assert!(notes.is_empty(), "{notes:?}");
         }
-    }
-}
-
-#[test]
-fn accesses() {
-    for (name, access) in [
-        ("read", Access::Read),
-        ("write", Access::Write),
-        ("rw", Access::ReadWrite),
-        ("readwrite", Access::ReadWrite),
-        ("randread", Access::RandRead),
-        ("randwrite", Access::RandWrite),
-        ("randrw", Access::RandRw),
-    ] {
-        assert_eq!(uring(&format!("rw={name}")).0.access, access);
     }
 }
 
@@ -440,88 +431,60 @@ fn errors_of_keys() {
     fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "supported keys");
 }
 
+/// Keys, and wrong values with a part of their message.
+const WRONG_VALUES: &str = r"
+ioengine: posixaio => io_uring; io_urign => did you mean `io_uring`? give one of
+rw: trim => randread; randraed => did you mean `randread`? give one of; randread:8 => randread
+rwmixread: 101 => from 0 to 100
+rwmixwrite: -1 => from 0 to 100
+bs: 0 => from 1; 2g => 2147479552; 4k,8k => ranges; 4k-8k => ranges; 1.5k => whole number;
+    50% => percentage
+size: 0% => percent; 101% => percent; 5.5% => percent; 0 => from 1; -4k => from 1;
+    16384p => from 1; 8192p => 9223372036854775807; ${SIZE} => environment
+offset: 101% => percent; -1 => from 0
+bsrange: 4k => 4k-16k; 8k-4k => from 8192; 0-4k => from 1; 4k-6k => multiple;
+    1k-4k,2k-8k => whole number
+bssplit: 4k/60:8k/60 => 100; 4k/30:8k/30 => 100; 4k/:6k/ => multiples;
+    4k/50,8k/50 => whole number; : => whole number
+io_size: 50% => percentage
+nrfiles thinktime_blocks: 0 => from 1
+overwrite group_reporting randrepeat sqthread_poll hipri fixedbufs: x => 0 or 1
+registerfiles norandommap stonewall: x => 0 or 1
+fallocate: x => native
+runtime: 1.5s => whole number; 5min => whole number; -1 => seconds
+fadvise_hint: x => sequential
+continue_on_error: verify => none
+thinktime: -1 => microseconds
+rate: 1m,2m => ranges
+filesize: 1k-2k => ranges
+filename: ${FILE} => environment; : => path; - => pipe
+directory: a:b => one folder
+direct: yes => 0 or 1
+buffered time_based: 2 => 0 or 1
+iodepth: 0 => from 1; 4294967296 => 4294967295
+iodepth_batch_submit iodepth_batch iodepth_batch_complete_min: x => whole number
+iodepth_batch_complete randseed threads fsync: x => whole number
+numjobs: 0 => from 1; 4097 => 4096
+timeout: 1x => seconds
+ramp_time: 18446744073709551615h => seconds
+thread: 8 => 0 or 1
+fdatasync: -1 => whole number
+rate_iops: 1000,500 => ranges
+";
+
 #[test]
 fn errors_of_values() {
-    let line = |key: &str, value: &str, part: &str| {
-        fails(&format!("[job]\n{key}={value}\n"), 2, Some(key), part);
-    };
-    line("ioengine", "posixaio", "io_uring");
-    line("ioengine", "io_urign", "did you mean `io_uring`? give one of");
-    line("rw", "trim", "randread");
-    line("rw", "randraed", "did you mean `randread`? give one of");
-    line("rw", "randread:8", "randread");
-    line("rwmixread", "101", "from 0 to 100");
-    line("rwmixwrite", "-1", "from 0 to 100");
-    line("bs", "0", "from 1");
-    line("bs", "2g", "2147479552");
-    line("bs", "4k,8k", "ranges");
-    line("bs", "4k-8k", "ranges");
-    line("bs", "1.5k", "whole number");
-    line("size", "0%", "percent");
-    line("size", "101%", "percent");
-    line("size", "5.5%", "percent");
-    line("offset", "101%", "percent");
-    line("offset", "-1", "from 0");
-    line("bs", "50%", "percentage");
-    line("bsrange", "4k", "4k-16k");
-    line("bsrange", "8k-4k", "from 8192");
-    line("bsrange", "0-4k", "from 1");
-    line("bsrange", "4k-6k", "multiple");
-    line("bsrange", "1k-4k,2k-8k", "whole number");
-    line("bssplit", "4k/60:8k/60", "100");
-    line("bssplit", "4k/30:8k/30", "100");
-    line("bssplit", "4k/:6k/", "multiples");
-    line("bssplit", "4k/50,8k/50", "whole number");
-    line("bssplit", ":", "whole number");
-    line("io_size", "50%", "percentage");
-    line("nrfiles", "0", "from 1");
-    line("overwrite", "x", "0 or 1");
-    line("fallocate", "x", "native");
-    line("runtime", "1.5s", "whole number");
-    line("runtime", "5min", "whole number");
-    line("fadvise_hint", "x", "sequential");
-    line("continue_on_error", "verify", "none");
-    line("thinktime", "-1", "microseconds");
-    line("thinktime_blocks", "0", "from 1");
-    line("rate", "1m,2m", "ranges");
-    line("size", "0", "from 1");
-    line("size", "-4k", "from 1");
-    line("size", "16384p", "from 1");
-    line("size", "8192p", "9223372036854775807");
-    line("size", "${SIZE}", "environment");
-    line("filesize", "1k-2k", "ranges");
-    line("filename", "${FILE}", "environment");
-    line("filename", ":", "path");
-    line("filename", "-", "pipe");
-    line("directory", "a:b", "one folder");
-    line("direct", "yes", "0 or 1");
-    line("buffered", "2", "0 or 1");
-    line("iodepth", "0", "from 1");
-    line("iodepth", "4294967296", "4294967295");
-    line("iodepth_batch_submit", "x", "whole number");
-    line("iodepth_batch", "x", "whole number");
-    line("iodepth_batch_complete_min", "x", "whole number");
-    line("iodepth_batch_complete", "x", "whole number");
-    line("numjobs", "0", "from 1");
-    line("numjobs", "4097", "4096");
-    line("runtime", "-1", "seconds");
-    line("timeout", "1x", "seconds");
-    line("ramp_time", "18446744073709551615h", "seconds");
-    line("time_based", "2", "0 or 1");
-    line("group_reporting", "x", "0 or 1");
-    line("randrepeat", "x", "0 or 1");
-    line("randseed", "x", "whole number");
-    line("thread", "8", "0 or 1");
-    line("threads", "x", "whole number");
-    line("sqthread_poll", "x", "0 or 1");
-    line("hipri", "x", "0 or 1");
-    line("fixedbufs", "x", "0 or 1");
-    line("registerfiles", "x", "0 or 1");
-    line("fsync", "x", "whole number");
-    line("fdatasync", "-1", "whole number");
-    line("rate_iops", "1000,500", "ranges");
-    line("norandommap", "x", "0 or 1");
-    line("stonewall", "x", "0 or 1");
+    // Indented lines continue the one above.
+    let joined = WRONG_VALUES.replace("\n    ", " ");
+    for line in joined.lines().filter(|line| !line.is_empty()) {
+        let (keys, values) = line.split_once(": ").unwrap();
+        for key in keys.split(' ') {
+            for case in values.split(';') {
+                let (value, part) = case.split_once(" => ").unwrap();
+                fails(&format!("[job]\n{key}={}\n", value.trim()), 2, Some(key), part);
+            }
+        }
+    }
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn figure_columns(rows: &[Row]) -> Vec<Column> {
         None if row.measurement.runs.is_empty() => "did not run".to_owned(),
         None => "completed nothing".to_owned(),
     });
-    add("±", &|row| row.whole(|f| f.ops.percent().unwrap_or_default().replace('±', "")));
+    add("±", &|row| row.whole(|f| f.ops.unsigned_percent().unwrap_or_default()));
     add("MB/s", &|row| {
         row.any(|f, _, bytes, _| match bytes {
             0 => String::new(),
