@@ -333,7 +333,6 @@ mod tests {
     use crate::bench::report::summary;
     use crate::bench::result::{Measurement, Report};
     use crate::bench::workload::Backend;
-    use proptest::prelude::*;
 
     /// Measurements at one depth with these operations a second and costs.
     fn duel(backends: &[(Backend, f64, f64)], spread: f64) -> Report {
@@ -598,24 +597,5 @@ mod tests {
         assert!(text.contains(warning), "{text}");
         set(&mut report.measurements, 1.0);
         assert!(flat(&report).contains("1.00 of 8 processors during all rows."));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn any_report_has_a_summary(report in samples::anything()) {
-            let text = flat(&report);
-            prop_assert!(!samples::has_no_number(&text));
-            prop_assert!(!text.is_empty());
-        }
-    }
-
-    #[test]
-    fn odd_reports_have_a_summary() {
-        for report in samples::odd() {
-            let text = flat(&report);
-            assert!(!samples::has_no_number(&text) && !text.is_empty(), "{text}");
-        }
     }
 }

@@ -236,8 +236,7 @@ mod tests {
     use super::*;
     use crate::bench::report::samples;
     use crate::bench::result::Report;
-    use crate::bench::workload::{Backend, Target};
-    use proptest::prelude::*;
+    use crate::bench::workload::Target;
     use roxmltree::{Document, ParsingOptions};
 
     fn render(report: &Report) -> anyhow::Result<String> {
@@ -323,17 +322,6 @@ mod tests {
     }
 
     #[test]
-    fn rare_percentiles_need_samples() {
-        let mut report = samples::one_measurement();
-        let latency = &mut report.measurements[0].runs[0].read.latency;
-        latency.reset();
-        latency.record_n(1000, 500).unwrap();
-        let model = Model::new(&report);
-        let figures = model.figures().next().unwrap();
-        assert_eq!(latency_points(figures).last(), Some(&(rareness(99.0), 1000.0)));
-    }
-
-    #[test]
     fn what_did_not_run_has_a_row_and_no_line() {
         let page = render(&samples::odd()[3]).unwrap();
         let tree = parse(&page);
@@ -341,26 +329,5 @@ mod tests {
         assert!(text(&tree).contains("kaio: io_setup: EAGAIN; fix: raise fs.aio-max-nr"));
         let marks = page.matches("<circle").count();
         assert_eq!(marks, (6 + 2) + (9 + 3) + 3 * 2 * (7 + 1));
-    }
-
-    #[test]
-    fn odd_reports_make_a_page() {
-        for mut report in samples::odd() {
-            report.measurements.retain(|row| row.workload.backend != Backend::Threads);
-            let page = render(&report).unwrap();
-            parse(&page);
-            assert!(!samples::has_no_number(&page), "{page}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-
-        #[test]
-        fn any_report_makes_a_page(report in samples::anything()) {
-            let page = render(&report).unwrap();
-            parse(&page);
-            prop_assert!(!samples::has_no_number(&page));
-        }
     }
 }

@@ -16,3 +16,5 @@ pub use model::Model;
 
 #[cfg(test)]
 pub(crate) mod samples;
+#[cfg(test)]
+mod tests;

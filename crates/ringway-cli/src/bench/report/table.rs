@@ -203,7 +203,6 @@ mod tests {
     use super::*;
     use crate::bench::report::samples;
     use crate::bench::workload::Backend;
-    use proptest::prelude::*;
     use ringway_measure::text::COLUMNS;
 
     #[test]
@@ -299,48 +298,5 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("name"), "{text}");
         assert!(text.contains("second\u{fffd}[2J") && !text.contains('\x1b'), "{text}");
-    }
-
-    #[test]
-    fn percentiles_need_enough_samples() {
-        let mut report = samples::one_measurement();
-        let latency = &mut report.measurements[0].runs[0].read.latency;
-        latency.reset();
-        latency.record_n(1000, 999).unwrap();
-        let text = render(&report);
-        let headings = text.lines().find(|line| line.contains("p99")).unwrap();
-        assert!(headings.contains(" p99 "), "{text}");
-        assert!(!headings.contains("p99.9"), "999 samples show no p99.9\n{text}");
-        let mut report = samples::along_depths(&[32], |_| {});
-        let latency = &mut report.measurements[0].runs[0].read.latency;
-        latency.reset();
-        latency.record_n(1000, 99).unwrap();
-        let text = render(&report);
-        let row = text.lines().find(|line| line.starts_with("uring")).unwrap();
-        assert_eq!(row.matches(ABSENT).count(), 3, "{text}");
-        assert!(row.contains("1.00 µs"), "p50 and the maximum\n{text}");
-    }
-
-    #[test]
-    fn odd_reports_make_a_table() {
-        for report in samples::odd() {
-            let text = render(&report);
-            assert!(!samples::has_no_number(&text), "{text}");
-            if report.measurements.is_empty() {
-                assert!(text.contains("Nothing was measured"));
-            }
-        }
-        assert!(render(&samples::one_measurement()).contains("depth 32, 1 job, 5.00 s"));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn any_report_makes_a_table(report in samples::anything()) {
-            let text = render(&report);
-            prop_assert!(!samples::has_no_number(&text));
-            prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
-        }
     }
 }
