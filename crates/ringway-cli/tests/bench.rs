@@ -635,6 +635,17 @@ fn an_interrupt_ends_long_runs_and_pauses() {
     }
 }
 
+/// Ctrl-C ends the other programs of a pipeline too.
+#[test]
+fn a_closed_pipe_does_not_change_the_exit_status() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = start_long_bench(folder.path(), &["--runtime", "100ms"], writer.into());
+    let output = stop(child, "runs:", libc::SIGINT);
+    assert_eq!(output.status.code(), Some(130));
+}
+
 #[test]
 fn a_second_interrupt_ends_the_bench_at_once() {
     let folder = folder();

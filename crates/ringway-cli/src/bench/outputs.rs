@@ -7,7 +7,7 @@ use super::target;
 use super::workload::Workload;
 use anyhow::{Context, bail};
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
@@ -102,7 +102,10 @@ impl Outputs {
             let (table, summary) = (report::table::render(&model), report::summary::render(&model));
             format!("{table}\n{summary}")
         });
-        std::io::stdout().write_all(printed.as_bytes())?;
-        Ok(())
+        match std::io::stdout().write_all(printed.as_bytes()) {
+            // A reader that closes the pipe early (`| head`) is not a failure.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
+        }
     }
 }
