@@ -54,9 +54,10 @@ pub fn machine(
             add_note(&mut devices, device.to_string());
         }
     }
-    for measurement in measurements.iter().filter(|measurement| measurement.is_refused) {
-        let reason = measurement.notes.last().expect("a refusal has its reason");
-        add_note(&mut refused, format!("{}: {reason}", measurement.workload.backend.name()));
+    for measurement in measurements {
+        if let Some(reason) = &measurement.refused {
+            add_note(&mut refused, format!("{}: {reason}", measurement.workload.backend.name()));
+        }
     }
     Ok(Machine {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")

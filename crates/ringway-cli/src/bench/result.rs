@@ -54,8 +54,8 @@ pub struct Measurement {
     pub runs: Vec<Run>,
     /// Why it did not run, or not exactly as requested.
     pub notes: Vec<String>,
-    /// The last run was refused.
-    pub is_refused: bool,
+    /// Why the last run was refused; there are no further ones then.
+    pub refused: Option<String>,
 }
 
 /// The machine and the files that a report is about.
@@ -217,7 +217,7 @@ impl Run {
 impl Measurement {
     /// Of a workload that has not run yet.
     pub fn new(workload: Workload) -> Self {
-        Self { workload, runs: Vec::new(), notes: Vec::new(), is_refused: false }
+        Self { workload, runs: Vec::new(), notes: Vec::new(), refused: None }
     }
 
     /// The run with the median of operations a second; `None` without runs.

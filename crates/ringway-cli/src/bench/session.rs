@@ -71,7 +71,7 @@ fn measure(
         if is_interrupted() {
             return Ok(());
         }
-        if !measurement.is_refused {
+        if measurement.refused.is_none() {
             progress.run_starts(&measurement.workload);
             let tick = &mut || progress.tick();
             let outcome = run::run(&measurement.workload, files, cache, number, tick)?;
@@ -85,8 +85,8 @@ fn measure(
                     }
                 }
                 Outcome::Refused(reason) => {
-                    measurement.is_refused = true;
-                    add_note(&mut measurement.notes, reason);
+                    add_note(&mut measurement.notes, reason.clone());
+                    measurement.refused = Some(reason);
                 }
             }
         }
@@ -100,7 +100,7 @@ fn note_missing_runs(measurements: &mut [Measurement], repeat: u32) -> Interrupt
     let mut interrupted = Interrupted { finished: 0, planned: 0 };
     for measurement in measurements {
         let finished = measurement.runs.len() as u64;
-        let planned = if measurement.is_refused { finished } else { u64::from(repeat) };
+        let planned = if measurement.refused.is_some() { finished } else { u64::from(repeat) };
         if finished < planned {
             let note = format!("interrupted: {finished} of {} finished", plural(planned, "run"));
             measurement.notes.push(note);
