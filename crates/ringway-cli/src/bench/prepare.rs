@@ -20,10 +20,7 @@ pub fn prepare(
     folder: &Path,
     progress: &Progress,
 ) -> anyhow::Result<Vec<JobFiles>> {
-    let mut announce = |what: &str, bytes: u64| progress.file_starts(what, bytes);
-    let mut written = |bytes: u64| progress.bytes_written(bytes);
-    let mut targets =
-        Targets::new(folder.to_owned(), args.overwrite, args.fill, &mut announce, &mut written);
+    let mut targets = Targets::new(folder.to_owned(), args.overwrite, args.fill, progress);
     if workloads.iter().all(Workload::is_null) {
         return workloads.iter().map(|null| targets.nothing(null.jobs, NULL_SIZE)).collect();
     }

@@ -3,6 +3,7 @@
 
 use super::job::{Check, Job, JobFile, JobResult, Times};
 use super::memory::available_memory;
+use super::progress::Progress;
 use super::result::{Run, add_note};
 use super::target::{JobFiles, SEED, Source};
 use super::workload::{Advice, Cache, Stop, Workload};
@@ -36,7 +37,7 @@ const NO_PATTERN: &str = "the file does not have the pattern of --verify: reads 
 /// How often the kernel's helper threads are sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs a workload once. `number` is the number of the run; `tick` is called a few times a second.
+/// Runs a workload once. `number` is the number of the run.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ pub fn run(
     job_files: &JobFiles,
     cache: Cache,
     number: u32,
-    tick: &mut dyn FnMut(),
+    progress: &Progress,
 ) -> anyhow::Result<Outcome> {
     let sources = distinct(job_files);
     if let Some(reason) = unfit(workload, &sources) {
@@ -92,7 +93,7 @@ pub fn run(
     }
     let others = Others::start();
     let (window, helpers, results, refusals) =
-        match run_jobs(workload, &files, seed, write_seed, tick)? {
+        match run_jobs(workload, &files, seed, write_seed, progress)? {
             Ok(ran) => ran,
             Err(refusal) => return Ok(Outcome::Refused(refusal)),
         };
@@ -220,7 +221,7 @@ fn run_jobs(
     files: &[Vec<JobFile>],
     seed: u64,
     write_seed: Option<u64>,
-    tick: &mut dyn FnMut(),
+    progress: &Progress,
 ) -> anyhow::Result<Result<Ran, String>> {
     let window = Arc::new(Window::new(files.len()));
     // Jobs wait for the times, or for `None`, which ends them; and at the end until they may leave.
@@ -288,7 +289,7 @@ fn run_jobs(
                     if now() >= times.measured {
                         helpers.get_or_insert_with(Helpers::start).sample();
                     }
-                    tick();
+                    progress.tick();
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -73,9 +73,7 @@ fn measure(
         }
         if measurement.refused.is_none() {
             progress.run_starts(&measurement.workload);
-            let tick = &mut || progress.tick();
-            let outcome = run::run(&measurement.workload, files, cache, number, tick)?;
-            match outcome {
+            match run::run(&measurement.workload, files, cache, number, progress)? {
                 // It did not run to its end.
                 _ if is_interrupted() => return Ok(()),
                 Outcome::Ran(run, notes) => {
