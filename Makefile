@@ -84,6 +84,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
 .PHONY: test-portable-quick test-in-turn
+.PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
 .PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
@@ -133,6 +134,10 @@ ocaml: ## the OCaml libraries ringway and ringway-lwt, in target/ocaml
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
+# With the same variables as for the installation. What is not there is no error.
+uninstall: uninstall-command uninstall-c ## removes all that was installed
+uninstall: uninstall-rocksdb uninstall-ocaml
+
 # The command that writes the pages and completions: another one when BINARY cannot run here.
 GENERATOR ?= $(BINARY)
 COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
@@ -155,6 +160,24 @@ install-command: ## the command alone, with its man pages and shell completions
 		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway; \
 	install -D -m 644 "$$pages"/completions/ringway.fish \
 		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
+
+COMMAND_PAGES := ringway ringway-bench ringway-probe ringway-sum
+uninstall-command:
+	rm -f $(COMMAND_TO)/bin/ringway $(COMMAND_PAGES:%=$(COMMAND_MAN)/%.1) \
+		$(COMMAND_TO)/share/bash-completion/completions/ringway \
+		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway \
+		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
+
+uninstall-c:
+	$(MAKE) -C crates/ringway-c uninstall $(INSTALL_TO)
+
+uninstall-rocksdb:
+	$(MAKE) -C rocksdb uninstall $(INSTALL_TO)
+
+# Without ocamlfind it is unknown where the libraries are, so they cannot have been installed there.
+uninstall-ocaml:
+	@if command -v ocamlfind >/dev/null || test "$(PREFIX)" != /usr/local; then \
+		$(MAKE) -C ocaml uninstall $(INSTALL_TO); fi
 
 install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, man pages
 	$(MAKE) -C crates/ringway-c install $(INSTALL_TO)
