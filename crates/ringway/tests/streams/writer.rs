@@ -113,6 +113,37 @@ async fn errors_lose_no_data() -> io::Result<()> {
     Ok(())
 }
 
+/// Some operations fail, and a failed flush is not repeated before more is written: what a flush
+/// within a block has padded and cut off again takes nothing away from later bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_flushes_between_writes_lose_no_data() -> io::Result<()> {
+    let content = pattern(0, 300_001);
+    for direct in [false, true] {
+        for behind in [1, 4] {
+            let (_dir, path) = sample(b"");
+            let engine = failing(300);
+            let mut writer = open(&engine, &path, direct).writer().chunk(8192).write_behind(behind);
+            let (mut errors, mut sizes) = (0, [5000, 8192, 1, 20_000, 511].into_iter().cycle());
+            while (writer.position() as usize) < content.len() {
+                let at = writer.position() as usize;
+                let end = content.len().min(at + sizes.next().unwrap());
+                while writer.write_all(&content[at..end]).await.is_err() {
+                    errors += 1;
+                }
+                errors += usize::from(writer.flush().await.is_err());
+            }
+            while writer.flush().await.is_err() {
+                errors += 1;
+            }
+            assert!(errors > 5);
+            assert!(std::fs::read(&path)? == content, "direct {direct}, behind {behind}");
+            drop(writer);
+            wait_until_idle(&engine);
+        }
+    }
+    Ok(())
+}
+
 /// A `write_all` that fails has accepted nothing, however many chunks its bytes take: repeated
 /// until it succeeds, it writes no byte twice and loses none.
 #[tokio::test(flavor = "multi_thread")]
