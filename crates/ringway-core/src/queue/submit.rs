@@ -377,7 +377,10 @@ impl<T: Default> Table<T> {
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
             return Ok(());
         }
-        match flight.operation.file.take().map(File::into_fd) {
+        let file = flight.operation.file.take();
+        flight.may_close_again =
+            file.as_ref().is_some_and(|file| file.placement().has(Placement::RING));
+        match file.map(File::into_fd) {
             Some(Ok(fd)) => {
                 let _ = sys::into_number(fd);
                 flight.owns_descriptor = true;
