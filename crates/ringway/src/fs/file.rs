@@ -169,10 +169,10 @@ impl File {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
-        let ticket = self.syncs().ledger.begin();
         let range = op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL);
         let schedule = Schedule::Immediate(Lane::Sync);
-        nothing(OpFuture::new(&self.engine().inner, schedule, range).observed(ticket).await)
+        let range = OpFuture::new(&self.engine().inner, schedule, range);
+        nothing(range.observed_by(&self.syncs().ledger).await)
     }
 
     /// Truncates the file, or extends it with zeroes: `ftruncate(2)`.
