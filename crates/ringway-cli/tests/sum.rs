@@ -623,7 +623,9 @@ fn a_closed_pipe_is_not_a_failure() {
     let folder = folder();
     let paths: Vec<PathBuf> =
         (0..2000).map(|number| folder.path().join(number.to_string())).collect();
-    paths.iter().for_each(|path| fs::write(path, "x").unwrap());
+    for path in &paths {
+        fs::write(path, "x").unwrap();
+    }
     let script = format!(
         "{} sum -r . | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}",
         env!("CARGO_BIN_EXE_ringway")
