@@ -88,6 +88,7 @@ mod timeout;
 mod unlink;
 mod write;
 mod write_dsync;
+mod write_file;
 mod writev;
 
 pub use blocking::{Blocking, blocking};
@@ -114,6 +115,7 @@ pub use timeout::{Timeout, timeout};
 pub use unlink::{Unlink, rmdir, unlink, unlink_at};
 pub use write::{Write, write};
 pub use write_dsync::{WriteDsync, write_dsync};
+pub use write_file::{WriteFile, write_file};
 pub use writev::{Writev, writev};
 
 #[cfg(ringway_linux)]
@@ -357,6 +359,7 @@ operations! {
     Symlink "symlink",
     Poll "poll",
     Timeout "timeout",
+    WriteFile "write_file",
     Blocking "blocking",
 }
 

@@ -160,6 +160,43 @@ pub fn statx(world: &World) {
     }
 }
 
+pub fn write_file(world: &World) {
+    let dir = world.dir("write_file");
+    let path = dir.join("file");
+    let before = descriptors();
+    let mut queue = world.queue();
+    let write = |queue: &mut Checked, path: &Path, content: Vec<u8>| {
+        queue.result(op::write_file(path, content))
+    };
+    assert_eq!(write(&mut queue, &path, pattern(0, 100_000)), Ok(100_000));
+    assert_eq!(fs::read(&path).unwrap(), pattern(0, 100_000));
+    // The threads have started.
+    let idle = descriptors();
+    // What was there is gone.
+    assert_eq!(write(&mut queue, &path, b"short".to_vec()), Ok(5));
+    assert_eq!(fs::read(&path).unwrap(), b"short");
+    assert_eq!(write(&mut queue, &path, Vec::new()), Ok(0));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    // The content returns with the result, also after an error.
+    let done = queue.one(op::write_file(dir.join("no/such"), pattern(0, 10)));
+    assert_eq!(done.result.as_ref().map_err(|error| error.errno()), Err(libc::ENOENT));
+    assert_eq!(done.into_buffer().unwrap().as_slice(), pattern(0, 10));
+    assert_eq!(write(&mut queue, &dir, b"x".to_vec()), Err(libc::EISDIR));
+    // Nothing is opened that may keep a thread waiting, whether or not it would: the reader of a
+    // FIFO would see its end.
+    let fifo = dir.join("fifo");
+    super::stuck::fifo(&fifo);
+    assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));
+    let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+    assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));
+    drop(reader);
+    assert_eq!(write(&mut queue, Path::new("/dev/full"), b"x".to_vec()), Err(libc::ESPIPE));
+    assert!(queue.push(op::write_file("a\0b", Vec::new())).is_err());
+    assert_eq!(descriptors(), idle);
+    drop(queue);
+    assert_eq!(descriptors(), before);
+}
+
 pub fn fallocate(world: &World) {
     let file = world.file(&pattern(0, 16384));
     let mut queue = world.queue();

@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// User data of the operations that must not be delayed.
 const PROMPT: u64 = 1 << 40;
 
-fn fifo(path: &Path) {
+pub fn fifo(path: &Path) {
     let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);

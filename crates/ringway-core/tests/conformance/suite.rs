@@ -83,6 +83,7 @@ const CASES: &[Case] = cases! {
         paths::close,
         paths::statx,
         paths::fallocate,
+        paths::write_file,
         paths::fadvise,
         paths::link_of_an_unnamed_file,
         chains::read_then_close,
