@@ -110,7 +110,8 @@ async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)
         Err(error)
             if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
         {
-            Ok((File::open(path).await?, Some(error)))
+            let why = io::Error::new(error.kind(), "the file system has no direct I/O");
+            Ok((File::open(path).await?, Some(why)))
         }
         Err(error) => Err(error),
     }
