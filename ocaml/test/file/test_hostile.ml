@@ -159,6 +159,27 @@ let late_opens path =
   let* () = Lwt_unix.sleep (2.5 *. server) in
   Lwt.return_unit
 
+(* A channel that is closed while its file's server is asked for the length does not seek in the
+   file that has got its descriptor. *)
+let close_during_length mount path =
+  Hostile.set mount (slow "getattr");
+  let* channel = Io.open_file ~mode:Input path in
+  let length = outcome (Io.length channel) in
+  let* () = Lwt_unix.sleep 0.1 in
+  let* () = Io.close channel in
+  let open_other _ =
+    let fd = Unix.openfile Sys.executable_name [ O_RDONLY; O_CLOEXEC ] 0 in
+    ignore (Unix.lseek fd 3 SEEK_SET);
+    fd
+  in
+  let others = List.init 8 open_other in
+  let* length = length in
+  let positions = List.map (fun fd -> Unix.lseek fd 0 SEEK_CUR) others in
+  List.iter Unix.close others;
+  Alcotest.(check (list int)) "positions" (List.init 8 (fun _ -> 3)) positions;
+  Alcotest.(check string) "length" "lseek: Bad file descriptor" length;
+  Lwt.return_unit
+
 (* ---- Transfers ------------------------------------------------------------------------------ *)
 
 let contents = String.init 100_000 (fun i -> Char.chr ((i * 7919 / 13) land 255))
@@ -293,6 +314,7 @@ let () =
        case "a slow getattr, File" (does_not_wait "File" [ slow "getattr" ] file_functions);
        case "a slow getattr, Unix" (does_not_wait "Unix" [ slow "getattr" ] unix_functions);
        case "a slow getattr, Io" (does_not_wait "Io" [ slow "getattr" ] channels);
+       case "close during length" close_during_length;
        case ~contents "odd sizes" odd_sizes;
        case "slow closes of late opens"
          (does_not_wait "late opens" [ slow "open"; slow "flush" ] late_opens);
