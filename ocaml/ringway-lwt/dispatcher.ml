@@ -351,10 +351,16 @@ let start t operation callback =
   restart t request;
   request
 
+(* The other thread, or a finaliser, may change the list while the new one is allocated. *)
+let rec cancel_later t request =
+  let cancelled = t.cancelled in
+  let longer = request :: cancelled in
+  if t.cancelled == cancelled then t.cancelled <- longer else cancel_later t request
+
 let cancel t request =
   match request.state with
   | Pushed when is_alive t && is_busy t ->
-      t.cancelled <- request :: t.cancelled;
+      cancel_later t request;
       wake ()
   | Pushed -> if is_usable t && Queue.cancel t.queue request.op then will_submit t
   | Backlog ->

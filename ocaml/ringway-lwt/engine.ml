@@ -378,13 +378,20 @@ let installed () = Option.is_some (running ())
 
 (* The environment is the operator's choice for all queues of the program, also for this one. *)
 let other_backend () =
+  let needs_uring name =
+    Printf.sprintf
+      "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring" name
+  in
   match Sys.getenv_opt "RINGWAY_BACKEND" with
   | None | Some ("" | "uring") -> None
-  | Some name ->
-      Some
-        (Printf.sprintf
-           "RINGWAY_BACKEND is %s, and the engine needs io_uring; fix: unset it, or set it to uring"
-           name)
+  | Some (("kaio" | "threads") as name) -> Some (needs_uring name)
+  | Some name -> (
+      (* The error of a queue says that it is no backend. *)
+      match Queue.create () with
+      | exception (Queue.Error _ as exn) -> Some (describe exn)
+      | queue ->
+          Queue.close queue;
+          Some (needs_uring name))
 
 let refuse reason =
   last_failure := reason;

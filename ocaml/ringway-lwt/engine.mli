@@ -53,8 +53,8 @@ val install : unit -> (unit, string) result
     [Lwt_engine.set].
 
     [Error] is the reason why this process cannot use io_uring, with the fix where one is known, or
-    that the environment variable [RINGWAY_BACKEND] names another backend; nothing has changed then.
-    [Ok ()] if it is installed already. *)
+    that the environment variable [RINGWAY_BACKEND] names another backend, or none that exists;
+    nothing has changed then. [Ok ()] if it is installed already. *)
 
 val remove : unit -> unit
 (** Puts Lwt's default engine in its place, with all events and timers. File operations in flight

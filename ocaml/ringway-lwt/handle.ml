@@ -9,6 +9,9 @@ type group = {
   waiters : (string * unit Lwt.u) Stdlib.Queue.t;
   (* Those that were not cancelled. *)
   mutable awaited : int;
+  (* An error of the sync that was in flight before, which may have written their data back and
+     taken the kernel's report about it; 0: none. *)
+  mutable inherited : int;
   (* Requests that the system call be cancelled. *)
   mutable cancel : unit -> unit;
 }
@@ -251,6 +254,7 @@ let next_group t =
         full = false;
         waiters = Stdlib.Queue.create ();
         awaited = 0;
+        inherited = 0;
         cancel = ignore;
       }
   in
@@ -272,14 +276,27 @@ let wake_group group outcome =
   in
   wake ()
 
+(* The sync did not take place. *)
+let is_void result = result = Dispatcher.in_parent || result = -Operation.ecanceled
+
 (* What the callers are told: an error that was not reported yet comes first. *)
 let result_to_report t group result =
-  if result = Dispatcher.in_parent || result = -Operation.ecanceled then result
-  else begin
-    let result = if t.unreported < 0 then t.unreported else result in
-    t.unreported <- (if group.awaited = 0 then min result 0 else 0);
-    result
-  end
+  let result =
+    if is_void result then result
+    else begin
+      let result = if t.unreported < 0 then t.unreported else result in
+      t.unreported <- (if group.awaited = 0 then min result 0 else 0);
+      result
+    end
+  in
+  if group.inherited < 0 then group.inherited else result
+
+(* What was inherited ends with its group. Otherwise an error would last as long as callers keep
+   coming. *)
+let bequeath t result =
+  match t.next_syncs with
+  | Some group when result < 0 && not (is_void result) -> group.inherited <- result
+  | Some _ | None -> ()
 
 (* Starts the sync that is due. *)
 let rec start_sync t =
@@ -311,11 +328,13 @@ and start_group t group =
 
 and end_sync t group result =
   t.syncing <- false;
-  let result = result_to_report t group result in
-  wake_group group (fun name ->
-      if result < 0 then Error (Promise.exn name "" result) else Ok ());
-  (* Before [ended], so that [shut] waits for those who wait here. *)
+  bequeath t result;
+  let reported = result_to_report t group result in
+  (* Before the callers are told, who may sync again and inherit nothing. Before [ended], so that
+     [shut] waits for those who wait here. *)
   start_next_sync t;
+  wake_group group (fun name ->
+      if reported < 0 then Error (Promise.exn name "" reported) else Ok ());
   ended t result
 
 (* Nobody can be told of an exception but those who wait. *)

@@ -15,6 +15,10 @@ type file = {
   mutable unwritten : exn option;
   (* Final: an operation was lost with its queue, and may have taken effect. *)
   mutable lost : exn option;
+  (* Sleeps while a thread seeks, which nothing cancels. *)
+  mutable seeking : unit Lwt.t;
+  (* The descriptor may belong to another file. *)
+  mutable closed : bool;
 }
 
 (* A forked child leaves the [bytes] of a write in flight to its parent. *)
@@ -85,23 +89,33 @@ let rec write_file file buffer off len =
         file.unwritten <- Some exn;
         Lwt.fail exn
 
+let seek_end file offset =
+  let pos = Descriptor.seek_end file.fd offset in
+  file.seeking <- Lwt.catch (fun () -> pos >|= ignore) (fun _ -> Lwt.return_unit);
+  pos
+
+(* [Lwt_io.length] goes on with its second seek after the channel has been closed. *)
 let seek file offset command =
   (* A write that was cancelled moves the position. *)
   Transfer.wait file.transfer >>= fun () ->
-  let offset, command =
-    match command with
-    | Unix.SEEK_CUR -> (Int64.add (Int64.of_int file.pos) offset, Unix.SEEK_SET)
-    | Unix.SEEK_SET | Unix.SEEK_END -> (offset, command)
-  in
-  (match command with
-  | Unix.SEEK_END -> Descriptor.seek_end file.fd offset
-  | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek file.fd offset command))
-  >|= fun pos ->
-  file.pos <- Int64.to_int pos;
-  pos
+  if file.closed then Lwt.fail (Unix.Unix_error (EBADF, "lseek", ""))
+  else
+    let offset, command =
+      match command with
+      | Unix.SEEK_CUR -> (Int64.add (Int64.of_int file.pos) offset, Unix.SEEK_SET)
+      | Unix.SEEK_SET | Unix.SEEK_END -> (offset, command)
+    in
+    (match command with
+    | Unix.SEEK_END -> seek_end file offset
+    | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek file.fd offset command))
+    >|= fun pos ->
+    file.pos <- Int64.to_int pos;
+    pos
 
 let close_file file () =
+  file.closed <- true;
   Transfer.stop file.transfer Lwt.Canceled >>= fun () ->
+  file.seeking >>= fun () ->
   Transfer.close file.transfer (fun () -> Descriptor.close file.fd) >>= fun () ->
   match file.unwritten with None -> Lwt.return_unit | Some exn -> Lwt.fail exn
 
@@ -115,6 +129,8 @@ let of_file (type m) ?buffer ~(mode : m mode) fd : file * m channel =
       pos = 0;
       unwritten = None;
       lost = None;
+      seeking = Lwt.return_unit;
+      closed = false;
     }
   in
   let perform = match mode with Input -> read_file file | Output -> write_file file in

@@ -460,6 +460,12 @@ let test_forced () =
           | Error reason -> Alcotest.(check string) "explained" reason (Engine.explain ()));
           bool "not installed" false (Engine.installed ()))
         [ "threads"; "kaio"; "none" ];
+      let message =
+        match Ringway.Queue.create () with
+        | exception Ringway.Queue.Error { message; _ } -> message
+        | _ -> Alcotest.fail "created"
+      in
+      Alcotest.(check string) "no backend" message (Engine.explain ());
       Unix.putenv "RINGWAY_BACKEND" "uring";
       bool "installed" true (Engine.install () = Ok ()))
 

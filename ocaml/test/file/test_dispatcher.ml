@@ -672,6 +672,55 @@ let interrupted_transfers () =
           done;
           Alcotest.(check int) "ended" (Bool.to_int running) !ended)
 
+(* While another thread waits in the queue, a second operation is cancelled during the allocations
+   of the first cancel, as by a finaliser. (ocamlopt reads a field after an allocation in the same
+   expression, and bytecode before it.) *)
+let cancelled_during_a_cancel () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      let backend = List.hd (Way.backends ()) in
+      let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
+      let input, output = Unix.pipe ~cloexec:true () in
+      let ended = ref 0 in
+      let start () =
+        Dispatcher.start dispatcher (Operation.poll input Operation.pollin) (fun _ -> incr ended)
+      in
+      let first = start () in
+      let second = start () in
+      let drive () =
+        for _ = 1 to 5 do
+          if !ended < 2 then begin
+            Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:300_000_000;
+            Dispatcher.deliver dispatcher
+          end
+        done
+      in
+      let thread = Thread.create drive () in
+      while not (Dispatcher.is_busy dispatcher) do
+        Thread.delay 0.001
+      done;
+      let once = ref true in
+      let allocated (_ : Gc.Memprof.allocation) =
+        if !once then begin
+          once := false;
+          Dispatcher.cancel dispatcher second
+        end;
+        None
+      in
+      ignore
+        (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+           { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+      Dispatcher.cancel dispatcher first;
+      Gc.Memprof.stop ();
+      Thread.join thread;
+      Alcotest.(check bool) "both cancelled" true (not !once);
+      Alcotest.(check int) "ended" 2 !ended;
+      Dispatcher.abandon dispatcher;
+      Unix.close input;
+      Unix.close output
+
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
 let interrupted_everywhere () =
@@ -965,6 +1014,7 @@ let () =
           ("interrupted starts", interrupted_starts);
           ("interrupted transfers", interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
+          ("cancelled during a cancel", cancelled_during_a_cancel);
           ("refused system calls", refused);
           ("little locked memory", little_locked_memory);
           ("no descriptors", no_descriptors);

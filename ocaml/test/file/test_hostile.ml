@@ -63,6 +63,29 @@ let syncs_cover mount path =
   Alcotest.(check bool) "one more" true (Hostile.requests mount "fsync" > before);
   File.close file
 
+let rec until_requested mount operation ~before =
+  if Hostile.requests mount operation > before then Lwt.return_unit
+  else Lwt_unix.sleep 0.01 >>= fun () -> until_requested mount operation ~before
+
+(* A sync that fails may have written the data of those who wait for the next one. *)
+let error_for_queued mount path =
+  let* file = File.openfile path [ O_RDWR ] 0 in
+  Hostile.set mount "file fsync delay 300";
+  Hostile.set mount "file fsync fail 5 1";
+  let before = Hostile.requests mount "fsync" in
+  let first = outcome (File.fsync file) in
+  let* () = until_requested mount "fsync" ~before in
+  let queued = outcome (File.fdatasync file) in
+  let* first = first in
+  Alcotest.(check string) "its own" (eio "fsync") first;
+  (* The queued one is in flight. *)
+  let third = outcome (File.fsync file) in
+  let* queued = queued in
+  Alcotest.(check string) "inherited" (eio "fdatasync") queued;
+  let* third = third in
+  Alcotest.(check string) "once" "ok" third;
+  File.close file
+
 (* The kernel reports an error once; the caller who would have got it has gone. *)
 let cancelled_sync mount path =
   let* file = File.openfile path [ O_RDWR ] 0 in
@@ -70,11 +93,7 @@ let cancelled_sync mount path =
   Hostile.set mount "file fsync fail 5 1";
   let before = Hostile.requests mount "fsync" in
   let sync = File.fsync file in
-  let rec until_requested () =
-    if Hostile.requests mount "fsync" > before then Lwt.return_unit
-    else Lwt_unix.sleep 0.01 >>= until_requested
-  in
-  let* () = until_requested () in
+  let* () = until_requested mount "fsync" ~before in
   Lwt.cancel sync;
   let* result = outcome sync in
   Alcotest.(check string) "cancelled" (Printexc.to_string Lwt.Canceled) result;
@@ -157,6 +176,27 @@ let late_opens path =
   let* () = Lwt_unix.sleep 0.05 in
   List.iter Lwt.cancel opening;
   let* () = Lwt_unix.sleep (2.5 *. server) in
+  Lwt.return_unit
+
+(* A channel that is closed while its file's server is asked for the length does not seek in the
+   file that has got its descriptor. *)
+let close_during_length mount path =
+  Hostile.set mount (slow "getattr");
+  let* channel = Io.open_file ~mode:Input path in
+  let length = outcome (Io.length channel) in
+  let* () = Lwt_unix.sleep 0.1 in
+  let* () = Io.close channel in
+  let open_other _ =
+    let fd = Unix.openfile Sys.executable_name [ O_RDONLY; O_CLOEXEC ] 0 in
+    ignore (Unix.lseek fd 3 SEEK_SET);
+    fd
+  in
+  let others = List.init 8 open_other in
+  let* length = length in
+  let positions = List.map (fun fd -> Unix.lseek fd 0 SEEK_CUR) others in
+  List.iter Unix.close others;
+  Alcotest.(check (list int)) "positions" (List.init 8 (fun _ -> 3)) positions;
+  Alcotest.(check string) "length" "lseek: Bad file descriptor" length;
   Lwt.return_unit
 
 (* ---- Transfers ------------------------------------------------------------------------------ *)
@@ -259,11 +299,7 @@ let unfinished mount path =
   let bytes = Bytes.make size 'p' in
   let read = outcome (File.pread_bytes file bytes ~pos:0 0 size) in
   let line = outcome (Io.read_line channel) in
-  let rec until_requested () =
-    if Hostile.requests mount "read" > before then Lwt.return_unit
-    else Lwt_unix.sleep 0.01 >>= until_requested
-  in
-  let* () = until_requested () in
+  let* () = until_requested mount "read" ~before in
   Dispatcher.abandon dispatcher;
   Dispatcher.set_current previous;
   let* read = read in
@@ -288,11 +324,13 @@ let () =
     ([
        case "syncs share" syncs_share;
        case "syncs cover earlier writes" syncs_cover;
+       case "an error is also that of the queued syncs" error_for_queued;
        case "a cancelled sync" cancelled_sync;
        case "close with syncs" close_with_syncs;
        case "a slow getattr, File" (does_not_wait "File" [ slow "getattr" ] file_functions);
        case "a slow getattr, Unix" (does_not_wait "Unix" [ slow "getattr" ] unix_functions);
        case "a slow getattr, Io" (does_not_wait "Io" [ slow "getattr" ] channels);
+       case "close during length" close_during_length;
        case ~contents "odd sizes" odd_sizes;
        case "slow closes of late opens"
          (does_not_wait "late opens" [ slow "open"; slow "flush" ] late_opens);

@@ -61,21 +61,34 @@ pub(crate) fn finish_rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether both are names of one file, in different directories or with different last parts.
+/// Whether both are names of one file, and different ones: in two directories, or two entries of
+/// one directory. Paths that differ need not be, where a directory ignores case, or is mounted
+/// twice.
 #[cfg(unix)]
 fn is_other_name(from: &Path, to: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
+    let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     let (old, new) = (std::fs::symlink_metadata(from)?, std::fs::symlink_metadata(to)?);
-    let is_one_file = (old.dev(), old.ino()) == (new.dev(), new.ino());
     // A file with one name has been reached by two spellings of it.
-    if !is_one_file || old.nlink() < 2 || old.is_dir() {
+    if identity(&old) != identity(&new) || old.nlink() < 2 || old.is_dir() {
         return Ok(false);
     }
-    let place = |path: &Path| -> io::Result<_> {
-        let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
-        Ok(parent.join(path.file_name().unwrap_or_default()))
-    };
-    Ok(place(from)? != place(to)?)
+    let parent = |path: &Path| path.parent().unwrap_or(Path::new("/")).to_owned();
+    let (old_dir, new_dir) = (parent(from), parent(to));
+    if identity(&std::fs::metadata(&old_dir)?) != identity(&std::fs::metadata(new_dir)?) {
+        return Ok(true);
+    }
+    let (old, new) = (from.file_name(), to.file_name());
+    if old == new {
+        return Ok(false);
+    }
+    let (mut has_old, mut has_new) = (false, false);
+    for entry in std::fs::read_dir(old_dir)? {
+        let name = entry?.file_name();
+        has_old |= old == Some(&name);
+        has_new |= new == Some(&name);
+    }
+    Ok(has_old && has_new)
 }
 
 #[cfg(windows)]
@@ -127,5 +140,47 @@ mod tests {
         assert!(at("d/a").exists());
         finish_rename(&at("d/a"), &at("b")).unwrap();
         assert!(!at("d/a").exists() && at("b").exists() && at("c").exists());
+    }
+
+    /// One directory that is mounted twice has two paths for each entry, as has a directory that
+    /// ignores case.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn two_paths_of_one_entry_are_one_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::create_dir(at("mounted")).unwrap();
+        fs::write(at("d/a"), b"a").unwrap();
+        fs::hard_link(at("d/a"), at("d/b")).unwrap();
+        // The mount ends with the thread.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if let Err(error) = bind(&at("d"), &at("mounted")) {
+                    return println!("skipped: no mounts: {error}");
+                }
+                finish_rename(&at("d/a"), &at("mounted/a")).unwrap();
+                assert!(at("d/a").exists(), "the entry was removed");
+                finish_rename(&at("d/a"), &at("mounted/b")).unwrap();
+                assert!(!at("d/a").exists() && at("d/b").exists());
+            });
+        });
+    }
+
+    /// Mounts a directory once more. Only the calling thread sees that.
+    #[cfg(target_os = "linux")]
+    fn bind(dir: &Path, mounted: &Path) -> io::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let [dir, mounted] =
+            [dir, mounted].map(|path| std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap());
+        let (none, root, null) = (c"none".as_ptr(), c"/".as_ptr(), std::ptr::null());
+        // SAFETY: the strings live through the calls, and the other pointers may be null.
+        let is_mounted = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, null, libc::MS_REC | libc::MS_PRIVATE, null.cast()) == 0
+                && libc::mount(dir.as_ptr(), mounted.as_ptr(), null, libc::MS_BIND, null.cast())
+                    == 0
+        };
+        if is_mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }

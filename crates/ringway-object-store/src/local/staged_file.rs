@@ -1,15 +1,15 @@
 //! A file that is written before its object is visible, and then published.
 
-use super::durable_dirs::DurableDirs;
+use super::durable_dirs::{DurableDirs, Origin};
 use super::publication::{Condition, publish};
 use super::staging::{NewFile, StagedName};
 use super::turns::Turns;
-use super::write_error::{Action, Result};
+use super::write_error::{Action, Result, WriteError};
 use bytes::Bytes;
 use ringway::Engine;
 use ringway::fs::File;
 use std::fs::Metadata;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -31,6 +31,14 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// A write to this path begins: directories above it that are missing become the store's.
+    /// Blocks.
+    pub(crate) fn note_missing(&self, path: &Path) {
+        if let Some(durable) = &self.durable {
+            durable.note_missing(path);
+        }
+    }
+
     /// Syncs the directories above a path whose names may not be durable yet.
     pub(crate) async fn sync_above(&self, path: &Path) -> Result<()> {
         let Some(durable) = self.durable.clone() else { return Ok(()) };
@@ -40,12 +48,35 @@ impl Disk {
             move || Ok(durable.unknown_above(&above))
         };
         let unknown = call(&self.engine, Action::Sync, path, find).await?;
-        let parents: Vec<PathBuf> =
-            unknown.iter().filter_map(|(dir, _)| dir.parent().map(Path::to_owned)).collect();
-        sync_dirs(&self.engine, parents).await?;
+        for dir in &unknown {
+            let Some(outer) = dir.path.parent() else { continue };
+            match dir.origin {
+                Origin::Store => sync_dirs(&self.engine, [outer]).await?,
+                Origin::Others => match sync_dirs(&self.engine, [outer]).await {
+                    Err(WriteError::Io { source, .. }) if is_refused(&source) => {}
+                    synced => synced?,
+                },
+                Origin::Mount => {}
+            }
+        }
         durable.note(unknown);
         Ok(())
     }
+}
+
+/// Whether a sync of a directory was refused: the process may not open it (EACCES, EPERM), or its
+/// file system has no such sync (EINVAL) or is not writable (EROFS). Other errors may be those of
+/// lost names.
+///
+/// That is no error for a directory in which only others made names: those were there before the
+/// write, and whether they survive is what their makers have promised. A process that may not read
+/// a directory could not do more, and a file system without a sync of directories, or without
+/// writes, has no names that wait for one.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// A file that becomes an object when it is [published](Self::publish). Dropping it removes it; a
@@ -67,7 +98,9 @@ impl StagedFile {
         begin: impl FnOnce(&NewFile) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
         let path = dest.clone();
+        let on = disk.clone();
         let create = move || {
+            on.note_missing(&path);
             let new = NewFile::create(&path)?;
             begin(&new).map(|()| new)
         };
@@ -191,7 +224,7 @@ pub(crate) async fn sync_dirs(
     for dir in dirs {
         for dir in dir.as_ref().ancestors() {
             match engine.fs().sync_dir(dir).await {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 synced => {
                     synced.map_err(Action::Sync.failed(dir))?;
                     break;
@@ -224,9 +257,9 @@ fn write_all(mut file: &std::fs::File, mut slices: &mut [IoSlice<'_>]) -> io::Re
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         match file.write_vectored(slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => IoSlice::advance_slices(&mut slices, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }

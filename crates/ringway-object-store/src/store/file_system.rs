@@ -132,6 +132,10 @@ impl RingwayFileSystem {
     /// directory is synced once, then remembered.) This covers `put`, multipart uploads (when they
     /// are completed), `copy` and `rename`, but not `delete`. Default: false.
     ///
+    /// Directories that the store did not make need not be durable for this: where the one that
+    /// such a directory is in cannot be opened (EACCES, EPERM), or cannot be synced because of its
+    /// file system (EINVAL, EROFS), the write goes on. Nothing above a mount point is synced.
+    ///
     /// If a sync of the contents fails, the write fails and the object is not changed. If the sync
     /// of a directory fails afterwards, the write fails although the object is visible; whether it
     /// survives a power failure is then unknown.

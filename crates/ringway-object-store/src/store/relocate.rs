@@ -86,9 +86,10 @@ impl RingwayFileSystem {
         let (_interest, ticket) = self.turns.ticket();
         let rename = {
             let (local, from, to) = (self.local.clone(), from.clone(), to.clone());
-            let (old, new) = (old.clone(), new.clone());
+            let (old, new, disk) = (old.clone(), new.clone(), disk.clone());
             move || {
                 let _turn = ticket.turn(&[&old, &new])?;
+                disk.note_missing(&new);
                 let renamed = in_place(rename(local, &from, &to, options));
                 if renamed.is_ok() {
                     finish_rename(&old, &new).map_err(Action::Delete.failed(&old))?;

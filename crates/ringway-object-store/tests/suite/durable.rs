@@ -1,12 +1,15 @@
 //! `with_fsync`: which files and directories are synced, in which order, and what a failing sync
 //! leaves. Every sync fails in turn, and its error tells what was synced.
 
-use super::RingwayFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, ObjectStoreExt, Result};
+use super::{RELEASE, RingwayFileSystem};
 use crate::common::{build_or_skip, runtime, scratch_on_disk, tree, until_idle};
+use crate::process::{become_ordinary, in_child};
 use futures::future::BoxFuture;
 use ringway::{BackendKind, Engine};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path as FilePath;
 
 /// What a write does, and the paths that it is to sync: `.` is the root.
@@ -165,4 +168,108 @@ fn without_fsync_nothing_is_synced() {
             runtime().block_on((case.write)(store)).unwrap();
         }
     }
+}
+
+/// What refuses a sync of a directory in which only others have made names does not refuse a write.
+/// (EACCES is not among the errors because the engine repeats such an operation on a thread.)
+#[test]
+fn a_refused_sync_is_an_error_only_where_the_store_made_a_directory() {
+    for (kind, name) in [BackendKind::Uring, BackendKind::Threads]
+        .into_iter()
+        .flat_map(|kind| ["EPERM", "EINVAL", "EROFS", "EIO"].map(|name| (kind, name)))
+    {
+        let engine = || {
+            let plan = format!("fail=fsync.0/{name}").parse().unwrap();
+            build_or_skip(kind, Engine::builder().shards(1).faults(plan))
+        };
+        let put = |engine: Engine, path: &'static str| {
+            let dir = scratch_on_disk();
+            let store = store(dir.path(), &engine);
+            runtime().block_on(async { store.put(&at(path), "new".into()).await.map(drop) })
+        };
+        let Some(found) = engine() else { continue };
+        assert_eq!(put(found, "dir/new").is_ok(), name != "EIO", "{kind} {name}");
+        let error = put(engine().unwrap(), "made/new").expect_err(name).to_string();
+        assert!(error.contains("Unable to sync data to disk"), "{kind} {name}: {error}");
+    }
+}
+
+#[test]
+fn directories_that_cannot_be_read() {
+    in_child(
+        &format!("{RELEASE}::durable::directories_that_cannot_be_read"),
+        |_| {},
+        || {
+            become_ordinary();
+            let dir = tempfile::tempdir().unwrap();
+            let store = store(dir.path(), Engine::global().unwrap());
+            let locked = dir.path().join("locked");
+            let set_mode = |mode| {
+                std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(mode)).unwrap();
+            };
+            std::fs::create_dir_all(locked.join("found")).unwrap();
+            set_mode(0o311);
+            runtime().block_on(async {
+                store.put(&at("locked/found/put"), "new".into()).await.unwrap();
+                let mut upload = store.put_multipart(&at("locked/found/upload")).await.unwrap();
+                upload.put_part("part".into()).await.unwrap();
+                upload.complete().await.unwrap();
+                store.copy(&at("old"), &at("locked/found/copy")).await.unwrap();
+                store.rename(&at("old"), &at("locked/found/renamed")).await.unwrap();
+                // Those that the store makes must be durable. That is so for the next try, too.
+                for _ in 0..2 {
+                    let put = store.put(&at("locked/made/new"), "new".into()).await;
+                    let error = put.expect_err("the name may be lost").to_string();
+                    assert!(error.contains("Unable to sync data to disk"), "{error}");
+                }
+                let rename = store.rename(&at("dir/old"), &at("locked/renamed/new")).await;
+                rename.expect_err("the name may be lost");
+            });
+            set_mode(0o700);
+        },
+    );
+}
+
+/// What is above a mount point is in another file system.
+#[test]
+fn a_mount_point() {
+    in_child(
+        &format!("{RELEASE}::durable::a_mount_point"),
+        |_| {},
+        || {
+            let dir = scratch_on_disk();
+            let mounted = dir.path().join("a/mounted");
+            std::fs::create_dir_all(&mounted).unwrap();
+            if let Err(error) = mount_tmpfs(&mounted) {
+                println!("skipped: no mounts: {error}");
+                return;
+            }
+            for kind in [BackendKind::Uring, BackendKind::Threads] {
+                let plan = "fail=fsync.1/EIO".parse().unwrap();
+                let builder = Engine::builder().shards(1).faults(plan);
+                let Some(engine) = build_or_skip(kind, builder) else { continue };
+                let store = RingwayFileSystem::new_with_prefix(dir.path()).unwrap();
+                let store = store.with_engine(&engine).with_fsync(true);
+                let put = runtime().block_on(store.put(&at("a/mounted/new"), "new".into()));
+                let error = put.expect_err("a sync failed").to_string();
+                // The first one was that of the content.
+                let expected = format!("Unable to sync data to disk for {}: ", mounted.display());
+                assert!(error.contains(&expected), "{kind}: {error}");
+            }
+        },
+    );
+}
+
+/// Mounts a file system in memory that this process alone sees.
+fn mount_tmpfs(dir: &FilePath) -> std::io::Result<()> {
+    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).unwrap();
+    let (none, root, tmpfs) = (c"none".as_ptr(), c"/".as_ptr(), c"tmpfs".as_ptr());
+    let null = std::ptr::null();
+    // SAFETY: the strings live through the calls, and the other pointers may be null.
+    let mounted = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, root, null, libc::MS_REC | libc::MS_PRIVATE, null.cast()) == 0
+            && libc::mount(tmpfs, path.as_ptr(), tmpfs, 0, null.cast()) == 0
+    };
+    if mounted { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
