@@ -377,7 +377,7 @@ impl Open {
 
     /// `S_IF*` of what the path leads to.
     #[cfg(unix)]
-    fn file_type(&self) -> Option<libc::mode_t> {
+    fn file_type(&self) -> Option<u32> {
         let mut stat_flags = libc::AT_NO_AUTOMOUNT;
         if self.flags as i32 & libc::O_NOFOLLOW != 0 {
             stat_flags |= libc::AT_SYMLINK_NOFOLLOW;
@@ -387,7 +387,7 @@ impl Open {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion; `stat` lives on this stack during the call.
         let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, stat_flags) } == 0;
-        found.then_some(stat.st_mode & libc::S_IFMT)
+        found.then_some(stat.st_mode as u32 & libc::S_IFMT)
     }
 
     /// The same open with copies of its directory and path, so that it may outlive its operation.

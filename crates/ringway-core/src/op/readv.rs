@@ -2,8 +2,8 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, Operation, Position, Raw, Read, Resources, SubmissionForms, Transfer,
-    Vectored, advanced, call_at, syscall_result,
+    Operation, Position, Raw, Read, Resources, SubmissionForms, Transfer, Vectored, advanced,
+    call_at, syscall_result,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -108,7 +108,7 @@ impl SubmissionForms for Readv {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{CURRENT_POSITION, LinuxForms, SqeContext, on_file};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue};
 

@@ -2,8 +2,8 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    CURRENT_POSITION, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Vectored,
-    Write, advanced, call_at, syscall_result,
+    Operation, Position, Raw, Resources, SubmissionForms, Transfer, Vectored, Write, advanced,
+    call_at, syscall_result,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -109,7 +109,7 @@ impl SubmissionForms for Writev {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{CURRENT_POSITION, LinuxForms, SqeContext, on_file};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue};
 

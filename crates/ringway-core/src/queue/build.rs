@@ -18,9 +18,8 @@ use crate::backend::{EventKind, Job};
 #[cfg(ringway_linux)]
 use crate::buffer::AlignedBuffer;
 use crate::error::BuildError;
-use crate::file::File;
 #[cfg(ringway_linux)]
-use crate::file::FileKind;
+use crate::file::{File, FileKind};
 #[cfg(ringway_linux)]
 use crate::op;
 #[cfg(ringway_linux)]
