@@ -26,12 +26,24 @@ impl Files {
     pub fn get(&mut self, fd: RawFd) -> Option<File> {
         let index = usize::try_from(fd).ok()?;
         match self.known.get(index) {
-            Some(Some(known)) => known.upgrade().or_else(|| self.look_up(fd, index)),
-            _ => self.look_up(fd, index),
+            Some(Some(known)) => known.upgrade().or_else(|| self.make(fd, index)),
+            _ => self.make(fd, index),
         }
     }
 
+    /// The file of a descriptor that is about to be registered.
+    pub fn get_to_hold(&mut self, fd: RawFd) -> Option<File> {
+        self.forget(fd);
+        self.look_up(fd, usize::try_from(fd).ok()?)
+    }
+
+    /// The file for one operation, and others that overlap with it.
     #[cold]
+    fn make(&mut self, fd: RawFd, index: usize) -> Option<File> {
+        // It is made again for the next one.
+        self.look_up(fd, index).inspect(File::leave_extents)
+    }
+
     fn look_up(&mut self, fd: RawFd, index: usize) -> Option<File> {
         let _guard = Uncancellable::new();
         // SAFETY: the caller of `ringway_push` keeps the descriptor open until the operation's

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ringway_register_file(queue: *mut QueueHandle, fd: c_in
     to_return_value(handle.check().and_then(|()| {
         let file = handle
             .files
-            .get(fd)
+            .get_to_hold(fd)
             .ok_or_else(|| Failure::new(libc::EBADF, "register_file: not a file descriptor"))?;
         handle.queue.register_file(&file).map_err(refused)?;
         handle.files.hold(fd, file);

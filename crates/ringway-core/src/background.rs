@@ -8,7 +8,8 @@
 //!
 //! A call that hangs must not delay others, so one thread without a call watches over those that
 //! have one. While calls end it lets a few run at a time, or a share of those that wait: what waits
-//! to be closed keeps its descriptor. When none ends for some milliseconds, it doubles their number.
+//! to be closed keeps its descriptor. When none ends for some milliseconds, it doubles their
+//! number.
 
 use crate::fork::OwnerProcess;
 use crate::thread::start_thread;

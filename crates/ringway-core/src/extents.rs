@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 /// As many as are in one block of ext4's list.
 const PER_BLOCK: usize = 340;
 
+/// As many are asked for at a time. A call reads a block for each if the blocks are nearly empty,
+/// and the time is checked between calls only.
+const PER_CALL: usize = 32;
+
 /// As many blocks of 512 bytes are in so many extents at least, of a file system with 4 KiB blocks:
 /// the first transfer reads the list of a smaller file whole, without this.
 pub(crate) const FEW: u64 = PER_BLOCK as u64 * 8;
@@ -41,7 +45,7 @@ struct Fiemap {
     mapped: u32,
     count: u32,
     reserved: u32,
-    extents: [Extent; PER_BLOCK],
+    extents: [Extent; PER_CALL],
 }
 
 /// Has the list read, from the start of the file. Waits for the device. Returns how many calls it
@@ -53,9 +57,9 @@ pub(crate) fn load(fd: RawFd) -> u64 {
         len: u64::MAX,
         flags: 0,
         mapped: 0,
-        count: PER_BLOCK as u32,
+        count: PER_CALL as u32,
         reserved: 0,
-        extents: [Extent::default(); PER_BLOCK],
+        extents: [Extent::default(); PER_CALL],
     });
     let mut calls = 0;
     while Instant::now() < end {
@@ -63,7 +67,7 @@ pub(crate) fn load(fd: RawFd) -> u64 {
         // SAFETY: `found` is a `struct fiemap` with room for `count` extents, and is valid for
         // reads and writes during the call.
         let result = unsafe { libc::ioctl(fd, FIEMAP, &raw mut *found) };
-        let mapped = usize::try_from(found.mapped).unwrap_or(usize::MAX).min(PER_BLOCK);
+        let mapped = usize::try_from(found.mapped).unwrap_or(usize::MAX).min(PER_CALL);
         let Some(last) = found.extents[..mapped].last().filter(|_| result == 0) else { break };
         let next = last.logical.saturating_add(last.len);
         if last.flags & LAST != 0 || next <= found.start {

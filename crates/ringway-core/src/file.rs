@@ -511,6 +511,22 @@ impl File {
         self.inner.submit_waits.has_list_to_read()
     }
 
+    /// Makes the caller the one who has the list of extents read.
+    pub(crate) fn begin_reading_extents(&self) -> bool {
+        self.inner.submit_waits.begin_list()
+    }
+
+    /// The caller of [`Self::begin_reading_extents`] has had the list read, or has given up.
+    pub(crate) fn end_reading_extents(&self, are_read: bool) {
+        self.inner.submit_waits.end_list(are_read);
+    }
+
+    /// Leaves reading the list of the file's extents to its transfers. For a value that is made for
+    /// one operation on a descriptor: each would have the whole list read again.
+    pub fn leave_extents(&self) {
+        self.inner.submit_waits.leave_list();
+    }
+
     /// Whether the file is on a file system that io_uring is known to be right for. Others may ask
     /// a server for what decides whether a transfer waits.
     #[inline]

@@ -81,14 +81,26 @@ impl Times {
     }
 }
 
+/// Whether a thread has had the list of extents read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum List {
+    /// It is short: the first transfer reads it. Or the file's class is not known yet.
+    Short,
+    Unread,
+    /// An operation is about to have it read.
+    Reading,
+    Read,
+}
+
 /// What is known of one open file. All of it is a hint: threads may race here.
 #[derive(Debug, Default)]
 pub(crate) struct SubmitWaits {
     class: AtomicU8,
     /// A transfer has completed, so the list of extents is in memory.
     is_loaded: AtomicBool,
-    /// The first transfer does not have the whole list read.
-    has_long_list: AtomicBool,
+    /// The list of extents, as a [`List`].
+    list: AtomicU8,
     /// The time of the last comparison, if no read was due then.
     compared: AtomicU64,
     /// Until when each read compares the times.
@@ -109,7 +121,7 @@ impl SubmitWaits {
         match self.class(fd) {
             Class::Unknown | Class::Never => false,
             Class::FirstTransfer => !self.is_loaded.load(Ordering::Relaxed),
-            Class::Writes if access == Access::Read => !self.is_loaded.load(Ordering::Relaxed),
+            Class::Writes if access == Access::Read => self.reads_list(),
             Class::Writes | Class::Journal => self.journal_may_wait(fd, access),
         }
     }
@@ -118,7 +130,35 @@ impl SubmitWaits {
     /// [`Self::may_wait`] was asked.)
     #[inline]
     pub fn has_list_to_read(&self) -> bool {
-        self.has_long_list.load(Ordering::Relaxed) && !self.is_loaded.load(Ordering::Relaxed)
+        self.list.load(Ordering::Relaxed) == List::Unread as u8
+    }
+
+    /// Makes the caller the one who has the list read, and who calls [`Self::end_list`] after that.
+    pub fn begin_list(&self) -> bool {
+        self.change_list(List::Unread, List::Reading)
+    }
+
+    /// The list was read, or the operation that was to do it has ended without that.
+    pub fn end_list(&self, is_read: bool) {
+        self.change_list(List::Reading, if is_read { List::Read } else { List::Unread });
+    }
+
+    /// Leaves the list to the transfers: what is known of the file is about to be forgotten.
+    pub fn leave_list(&self) {
+        self.list.store(List::Read as u8, Ordering::Relaxed);
+    }
+
+    fn change_list(&self, from: List, to: List) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.list.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether a transfer reads blocks of the list.
+    fn reads_list(&self) -> bool {
+        let list = self.list.load(Ordering::Relaxed);
+        list == List::Unread as u8
+            || list == List::Reading as u8
+            || !self.is_loaded.load(Ordering::Relaxed)
     }
 
     /// Whether a read of pages in the page cache may wait.
@@ -144,12 +184,15 @@ impl SubmitWaits {
     }
 
     fn class(&self, fd: RawFd) -> Class {
-        match Class::of_byte(self.class.load(Ordering::Relaxed)) {
+        // Whoever sees the class sees the list.
+        match Class::of_byte(self.class.load(Ordering::Acquire)) {
             Class::Unknown => {
                 let (class, blocks) = system::class(fd);
                 let is_ext4 = matches!(class, Class::Writes | Class::Journal);
-                self.has_long_list.store(is_ext4 && blocks > system::FEW, Ordering::Relaxed);
-                self.class.store(class as u8, Ordering::Relaxed);
+                if is_ext4 && blocks > system::FEW {
+                    self.change_list(List::Short, List::Unread);
+                }
+                self.class.store(class as u8, Ordering::Release);
                 class
             }
             class => class,
@@ -163,7 +206,7 @@ impl SubmitWaits {
                 self.watch();
                 false
             }
-            Access::Read => !self.is_loaded.load(Ordering::Relaxed) || self.is_access_time_due(fd),
+            Access::Read => self.reads_list() || self.is_access_time_due(fd),
         }
     }
 

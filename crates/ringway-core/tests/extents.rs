@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
@@ -45,8 +46,10 @@ fn known(file: &fs::File) -> io::Result<u32> {
 
 /// A file with many extents of which the kernel knows none, or `None` where that cannot be had.
 fn fragmented(direct: bool) -> Option<(fs::File, File)> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("extents-{}-{direct}", std::process::id()));
+        .join(format!("extents-{}-{number}", std::process::id()));
     let file = fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     for number in 0..EXTENTS {
         file.write_all_at(&[7; BLOCK], (2 * number * BLOCK) as u64).unwrap();
@@ -77,6 +80,15 @@ fn the_first_transfer_has_the_whole_list_read() {
         };
         for (direct, write) in [(true, false), (true, true), (false, false)] {
             let Some((file, opened)) = fragmented(direct) else { return };
+            if !direct {
+                // A buffered write reads nothing of the list, and does not count.
+                queue.push(op::write(&opened, vec![7; 100], 0)).unwrap();
+                let mut done = queue.reap_until(1, Instant::now() + SOON).unwrap();
+                assert_eq!(done.next().unwrap().result, Ok(100));
+                drop(done);
+                // SAFETY: the call takes no argument.
+                assert_eq!(unsafe { libc::ioctl(file.as_raw_fd(), FORGET) }, 0);
+            }
             let buffer = AlignedBuffer::new(BLOCK, BLOCK);
             let operation =
                 if write { op::write(&opened, buffer, 0) } else { op::read(&opened, buffer, 0) };
@@ -86,5 +98,59 @@ fn the_first_transfer_has_the_whole_list_read() {
             let known = known(&file).unwrap();
             assert!(known as usize >= EXTENTS, "{backend}, direct {direct}: {known} extents known");
         }
+    }
+}
+
+/// Of many first transfers one has the list read, and none after the list was read: a walk through
+/// it makes one call for each 32 extents.
+#[test]
+fn the_list_is_read_once() {
+    for backend in [BackendKind::Uring, BackendKind::Kaio] {
+        let Ok(mut queue) = Options::new().backend(backend).build() else { continue };
+        let Some((_, opened)) = fragmented(true) else { return };
+        for round in 0..3 {
+            let before = queue.stats().system_calls;
+            for at in 0..16 {
+                let buffer = AlignedBuffer::new(BLOCK, BLOCK);
+                queue.push(op::read(&opened, buffer, 2 * at * BLOCK as u64)).unwrap();
+            }
+            let mut left = 16;
+            while left > 0 {
+                for done in queue.reap_until(1, Instant::now() + SOON).unwrap() {
+                    assert_eq!(done.result, Ok(BLOCK as u64));
+                    left -= 1;
+                }
+            }
+            let calls = queue.stats().system_calls - before;
+            let most = if round == 0 { 2 * EXTENTS as u64 / 32 } else { EXTENTS as u64 / 32 };
+            assert!(calls < most, "{backend}, round {round}: {calls} system calls");
+        }
+    }
+}
+
+/// One that was cancelled before it could have the list read leaves that to the next.
+#[test]
+fn a_cancelled_transfer_leaves_the_list_to_the_next() {
+    for backend in [BackendKind::Uring, BackendKind::Kaio] {
+        let Ok(mut queue) = Options::new().backend(backend).threads(1).build() else { continue };
+        let Some((file, opened)) = fragmented(true) else { return };
+        // The only thread is busy.
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let fifo = std::sync::Mutex::new(wait);
+        queue.push(op::blocking(move || _ = fifo.lock().unwrap().recv())).unwrap();
+        let read = || op::read(&opened, AlignedBuffer::new(BLOCK, BLOCK), 0);
+        let id = queue.push(read()).unwrap();
+        queue.cancel(id);
+        drop(release);
+        while queue.in_flight() > 0 {
+            for done in queue.reap_until(1, Instant::now() + SOON).unwrap() {
+                drop(done);
+            }
+        }
+        queue.push(read()).unwrap();
+        let mut done = queue.reap_until(1, Instant::now() + SOON).unwrap();
+        assert_eq!(done.next().unwrap().result, Ok(BLOCK as u64));
+        let known = known(&file).unwrap();
+        assert!(known as usize >= EXTENTS, "{backend}: {known} extents known");
     }
 }

@@ -37,9 +37,12 @@ fn is_nvme_generic(_: &File, _: bool) -> bool {
 
 /// The file of an operation that has completed. Returns its descriptor if nobody else has it.
 #[inline]
-fn release(file: File, raw: &Raw) -> Option<OwnedFd> {
-    if raw.is_transfer() {
+fn release(file: File, raw: &Raw, result: i64, reads_extents: bool) -> Option<OwnedFd> {
+    if raw.is_transfer() && result >= 0 {
         file.note_completed(raw.is_write());
+    }
+    if reads_extents {
+        file.end_reading_extents(result >= 0);
     }
     file.into_last_fd()
 }
@@ -75,7 +78,8 @@ impl<T: Default> Table<T> {
                 // A completion does not keep the file open: after its last operation it may be
                 // closed.
                 if let Some(file) = flight.operation.file.take()
-                    && let Some(fd) = release(file, &flight.operation.raw)
+                    && let Some(fd) =
+                        release(file, &flight.operation.raw, result, flight.reads_extents)
                 {
                     self.fds_to_close.push(fd);
                 }
@@ -322,7 +326,10 @@ impl<T: Default> Table<T> {
         let abandoned = flight.abandoned;
         // A completion does not keep the file open: after its last operation it may be closed.
         let file = flight.operation.file.take();
-        self.fds_to_close.extend(file.and_then(|file| release(file, &flight.operation.raw)));
+        let (result, reads_extents) = (flight.result, flight.reads_extents);
+        self.fds_to_close.extend(
+            file.and_then(|file| release(file, &flight.operation.raw, result, reads_extents)),
+        );
         let from = self.slots.state(key).unwrap_or(State::Free);
         self.slots.set_state(key, from, State::Done);
         let broken = match next {

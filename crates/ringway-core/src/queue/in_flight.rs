@@ -46,6 +46,8 @@ pub(super) struct InFlight<T = ()> {
     /// A close of a file on a file system whose closes never fail with EACCES, EFAULT or ECANCELED.
     /// Elsewhere those may be a server's answer, and the descriptor is closed.
     pub(super) may_close_again: bool,
+    /// It is the operation that has the list of its file's extents read.
+    pub(super) reads_extents: bool,
     /// How many times it was retried; after a cancel, how many times that was repeated.
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
@@ -84,6 +86,7 @@ impl<T: Default> Default for InFlight<T> {
             abandoned: false,
             owns_descriptor: false,
             may_close_again: false,
+            reads_extents: false,
             retries: 0,
             deadline: None,
             result: 0,
@@ -112,6 +115,7 @@ impl<T: Default> InFlight<T> {
         self.abandoned = false;
         self.owns_descriptor = false;
         self.may_close_again = false;
+        self.reads_extents = false;
         self.retries = 0;
         self.deadline = None;
         self.detail = None;

@@ -78,9 +78,24 @@ enum SubmissionWaits {
 }
 
 impl SubmissionWaits {
+    /// As `look`. One operation of a file has the list of its extents read, and remembers that.
+    #[inline]
+    fn of<T: Default>(backend: BackendKind, options: &Options, flight: &mut InFlight<T>) -> Self {
+        match Self::look(backend, options, &flight.operation) {
+            Self::ForExtents if !flight.reads_extents => {
+                let file = flight.operation.file.as_ref();
+                flight.reads_extents = file.is_some_and(File::begin_reading_extents);
+                if flight.reads_extents { Self::ForExtents } else { Self::Perhaps }
+            }
+            // It was not taken before, or is retried.
+            Self::Perhaps if flight.reads_extents => Self::ForExtents,
+            waits => waits,
+        }
+    }
+
     /// Not where faults are injected: they would not reach what other threads submit.
     #[inline]
-    fn of(backend: BackendKind, options: &Options, operation: &Operation) -> Self {
+    fn look(backend: BackendKind, options: &Options, operation: &Operation) -> Self {
         if options.injects_faults() {
             return Self::No;
         }
@@ -142,8 +157,8 @@ impl<T: Default> Table<T> {
                     flight.operation.raw,
                     0,
                 );
-                let job = SubmissionWaits::of(self.backend, &backends.options, &flight.operation)
-                    .place(job);
+                let waits = SubmissionWaits::of(self.backend, &backends.options, flight);
+                let job = waits.place(job);
                 let whole = !self.passthrough || is_one_command(&flight.operation, &job);
                 if whole && backends.main.supports(&job) {
                     // SAFETY: the operation owns what the job points at, or its maker promised to
@@ -192,8 +207,8 @@ impl<T: Default> Table<T> {
         {
             self.resubmittable += 1;
         }
-        let waits = self.slots.get(key).map_or(SubmissionWaits::No, |flight| {
-            SubmissionWaits::of(self.backend, &backends.options, &flight.operation)
+        let waits = self.slots.get_mut(key).map_or(SubmissionWaits::No, |flight| {
+            SubmissionWaits::of(self.backend, &backends.options, flight)
         });
         while let Some(piece) =
             self.slots.get_mut(key).and_then(|flight| flight.progress.next_piece())
@@ -309,7 +324,7 @@ impl<T: Default> Table<T> {
             at = flight.next;
             let Some(flight) = self.slots.get(key) else { return true };
             let raw = flight.piece(piece);
-            let waits = SubmissionWaits::of(self.backend, &backends.options, &flight.operation);
+            let waits = SubmissionWaits::look(self.backend, &backends.options, &flight.operation);
             let job = Job {
                 link: at.is_some(),
                 may_wait: waits != SubmissionWaits::No,
@@ -361,6 +376,8 @@ impl<T: Default> Table<T> {
                     && flight.operation.file.is_some())
                 && !flight.use_fallback
                 && may_be_linked(&flight.operation)
+                && SubmissionWaits::look(self.backend, &backends.options, &flight.operation)
+                    != SubmissionWaits::ForExtents
                 && backends.main.can_link(&job);
             if !fits {
                 return None;
