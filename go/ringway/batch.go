@@ -1,6 +1,6 @@
-package ringway
-
 // Batches: several transfers with one wait, and group commits.
+
+package ringway
 
 import (
 	"cmp"

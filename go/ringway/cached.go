@@ -1,6 +1,6 @@
-package ringway
-
 // Reads of cached data: when to try the page cache before an operation is submitted.
+
+package ringway
 
 import (
 	"context"

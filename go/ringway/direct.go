@@ -1,6 +1,6 @@
-package ringway
-
 // Direct I/O: alignment, and reads that are not aligned.
+
+package ringway
 
 import (
 	"context"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Which files go to the queues.
+
+package ringway
 
 import (
 	"os"

@@ -1,9 +1,9 @@
 //go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Systems without rings: engines have no queues, so that every transfer is a plain system call.
 // Queues are in queue.go, and transfers through them in submit.go.
+
+package ringway
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package ringway
-
 // Offsets and lengths at the limits of their types.
+
+package ringway
 
 import (
 	"context"

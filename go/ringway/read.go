@@ -1,7 +1,7 @@
-package ringway
-
 // Reads. A read takes one of three ways: a copy from the page cache (cached.go), a queue of the
 // engine, or a plain system call. Direct reads that are not aligned are in direct.go.
+
+package ringway
 
 import (
 	"context"

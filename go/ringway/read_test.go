@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Read at the current position: as much as os.File.Read returns, wherever the data comes from.
+
+package ringway
 
 import (
 	"bytes"

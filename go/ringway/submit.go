@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Transfers through the engine's queues: single ones, split reads, batches and syncs. Those by
 // plain system calls are in transfer.go.
+
+package ringway
 
 import (
 	"context"

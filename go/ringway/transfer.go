@@ -1,8 +1,8 @@
-package ringway
-
 // Transfers: through a queue of the engine (submit.go), or by plain system calls, whose number is
 // limited. Syncs are in sync.go. Systems differ in the system calls alone: syscalls_linux.go,
 // syscalls_os.go.
+
+package ringway
 
 import (
 	"context"

@@ -1,7 +1,7 @@
-package ringway
-
 // Writes. A write of a File is never split into concurrent pieces: nothing after a failed part is
 // written, and appends stay in order.
+
+package ringway
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
-package refusal
-
 // What an errno means on this machine.
+
+package refusal
 
 import (
 	"fmt"

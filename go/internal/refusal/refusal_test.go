@@ -1,5 +1,7 @@
 //go:build linux
 
+// What refusals say, for limits of every kind. Nothing is read from this machine but once.
+
 package refusal
 
 import (
