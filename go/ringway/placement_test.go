@@ -14,17 +14,6 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-// The Rust core has the same table.
-func TestFileSystemTableIsThatOfTheCore(t *testing.T) {
-	core, err := os.ReadFile("../../crates/ringway-core/src/device/file_systems.txt")
-	if err != nil {
-		t.Skip("skipped: the core is not here: ", err)
-	}
-	if string(core) != fileSystemTable {
-		t.Error("file_systems.txt differs from that in crates/ringway-core/src/device")
-	}
-}
-
 func TestFileSystemTableIsUnderstood(t *testing.T) {
 	for line := range strings.Lines(fileSystemTable) {
 		line = strings.TrimSpace(line)
