@@ -78,8 +78,10 @@ func (c *conditions) plan() plan {
 	switch {
 	case !c.queue:
 	case c.direct && c.op == opRead && c.n > c.limits.largest:
-		size := c.limits.largest
-		p.way, p.n, p.span.size = waySplit, min(c.n, maxPieces*size), size
+		p.way, p.n, p.span.size = waySplit, c.n, c.limits.largest
+		if c.n/p.span.size >= maxPieces {
+			p.n = maxPieces * p.span.size
+		}
 	case c.few:
 		p.way = wayFew
 	default:
