@@ -57,6 +57,7 @@ needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services gu
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
+needs.quick := $(needs.check)
 needs.storm := $(BUILD_NEEDS)
 needs.test-file-systems := $(BUILD_NEEDS)
 needs.loom := $(BUILD_NEEDS)
@@ -83,6 +84,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
 .PHONY: test-portable-quick test-in-turn
+.PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
 .PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
@@ -132,6 +134,10 @@ ocaml: ## the OCaml libraries ringway and ringway-lwt, in target/ocaml
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
 
+# With the same variables as for the installation. What is not there is no error.
+uninstall: uninstall-command uninstall-c ## removes all that was installed
+uninstall: uninstall-rocksdb uninstall-ocaml
+
 # The command that writes the pages and completions: another one when BINARY cannot run here.
 GENERATOR ?= $(BINARY)
 COMMAND_TO = $(abspath $(DESTDIR))$(abspath $(PREFIX))
@@ -155,6 +161,24 @@ install-command: ## the command alone, with its man pages and shell completions
 	install -D -m 644 "$$pages"/completions/ringway.fish \
 		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
 
+COMMAND_PAGES := ringway ringway-bench ringway-probe ringway-sum
+uninstall-command:
+	rm -f $(COMMAND_TO)/bin/ringway $(COMMAND_PAGES:%=$(COMMAND_MAN)/%.1) \
+		$(COMMAND_TO)/share/bash-completion/completions/ringway \
+		$(COMMAND_TO)/share/zsh/$(ZSH_COMPLETIONS)/_ringway \
+		$(COMMAND_TO)/share/fish/vendor_completions.d/ringway.fish
+
+uninstall-c:
+	$(MAKE) -C crates/ringway-c uninstall $(INSTALL_TO)
+
+uninstall-rocksdb:
+	$(MAKE) -C rocksdb uninstall $(INSTALL_TO)
+
+# Without ocamlfind it is unknown where the libraries are, so they cannot have been installed there.
+uninstall-ocaml:
+	@if command -v ocamlfind >/dev/null || test "$(PREFIX)" != /usr/local; then \
+		$(MAKE) -C ocaml uninstall $(INSTALL_TO); fi
+
 install-c: ## libringway alone: libraries, headers, pkg-config and CMake files, man pages
 	$(MAKE) -C crates/ringway-c install $(INSTALL_TO)
 
@@ -174,9 +198,19 @@ test: ## formatting, lints and every test: what CI runs
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
 
+# What a contributor runs while working: lints, the unit tests and the everyday cases.
+quick: ## formatting, lints and the quick tests of the crates, in two minutes
+	@$(NEED) $(needs.quick)
+	scripts/check-columns.py
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy -p ringway-core -p ringway --all-features --all-targets -- -D warnings
+	$(CARGO) test -p ringway-core --all-features --lib --test cases --test layers
+	$(CARGO) test -p ringway --all-features --test basics --test hung_operations
+
 test-in-turn:
 	$(MAKE) check-crates
 	scripts/tests/repeat_failures.sh
+	scripts/tests/map.sh
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh
@@ -207,8 +241,8 @@ test-crates:
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces. The
 # tests among PORTABLE_QUICK take seconds and are part of `make test`.
-PORTABLE_QUICK := --lib --test cases --test elsewhere --test model --test found --test give_up \
-	--test blocking
+PORTABLE_QUICK := --lib --test cases --test other_systems --test model --test regressions \
+	--test failed_backend --test blocking
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
 	$(ALONE) $(CARGO)
 test-portable-quick:

@@ -45,7 +45,8 @@ for name, path in zip(names, sys.argv[1:]):
             print(f"{row}did not run: {'; '.join(ours['notes'])}|||")
             continue
         times = [read["clat_ns"]["mean"]]
-        times += [percentiles[p] for p in ("99.000000", "99.500000", "99.990000")]
-        latency = ":".join(f"{time / 1e3:.0f}" for time in times)
+        # A percentile is missing if there are too few samples.
+        times += [percentiles.get(p) for p in ("99.000000", "99.500000", "99.990000")]
+        latency = ":".join("-" if time is None else f"{time / 1e3:.0f}" for time in times)
         print(f"{row}{read['iops'] / 1e3:.1f}k|{read['bw_bytes'] / 1e6:.0f}M|{latency}|")
 END

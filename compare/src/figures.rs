@@ -23,11 +23,11 @@ pub struct Figures {
     pub others: f64,
 }
 
-/// Latencies in microseconds.
+/// Latencies in microseconds; `None` without enough samples.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Latency {
-    pub p50: f64,
-    pub p99: f64,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
 }
 
 /// The longest polls in microseconds: p99.9, p99.99 and the longest.
@@ -61,8 +61,8 @@ impl Metric {
         Some(match self {
             Self::OpsPerSecond => operations / usage.real.as_secs_f64(),
             Self::CpuPerOp => usage.cpu().as_secs_f64() * 1e6 / operations,
-            Self::P50 => figures.latency?.p50,
-            Self::P99 => figures.latency?.p99,
+            Self::P50 => figures.latency?.p50?,
+            Self::P99 => figures.latency?.p99?,
             Self::SwitchesPerOp => usage.context_switches() as f64 / operations,
             Self::VoluntarySwitchesPerOp => usage.voluntary_switches as f64 / operations,
             Self::LongPolls => figures.polls?.cpu[1],

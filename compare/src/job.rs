@@ -7,7 +7,7 @@ use crate::workload::Workload;
 use anyhow::{bail, ensure};
 use ringway_measure::offsets::{Offsets, Region};
 use ringway_measure::random::{Random, mix};
-use ringway_measure::usage::{self, Snapshot, Usage};
+use ringway_measure::usage::{Others, Snapshot, Usage};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -167,7 +167,7 @@ impl Job {
         self.wait_for_readers(&self.begun, START_LIMIT)?;
         let all_begun = Instant::now();
         thread::sleep(self.warm_up);
-        let (machine, opened) = (usage::machine_cpu(), Snapshot::of_process());
+        let (others, opened) = (Others::start(), Snapshot::of_process());
         // A reader that has failed has ended the job.
         let _ = self.phase.compare_exchange(
             WARMING_UP,
@@ -179,12 +179,9 @@ impl Job {
         let first_half = self.counted();
         thread::sleep(self.time / 2);
         let usage = Snapshot::of_process().since(&opened);
-        let machine = usage::machine_cpu()
-            .zip(machine)
-            .map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
+        let others = others.processors().unwrap_or(0.0);
         self.phase.store(OVER, Ordering::Relaxed);
         self.check()?;
-        let others = machine.saturating_sub(usage.cpu()).div_duration_f64(usage.real);
         self.figures(usage, all_begun.elapsed(), first_half, others)
     }
 

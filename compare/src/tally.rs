@@ -1,7 +1,7 @@
 //! The counters and times of one reader during the measurement.
 
 use crate::figures::{Latency, Polls};
-use ringway_measure::stats::latency_histogram;
+use ringway_measure::stats::{latency_histogram, percentile};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,8 +52,9 @@ pub fn latency(tallies: &[Tally]) -> Option<Latency> {
             histogram.saturating_record(*nanoseconds);
         }
     }
-    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-    (!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99) })
+    let at =
+        |percent| percentile(&histogram, percent).map(|nanoseconds| nanoseconds as f64 / 1000.0);
+    (!histogram.is_empty()).then(|| Latency { p50: at(50.0), p99: at(99.0) })
 }
 
 /// The polls of all readers; `None` if none was timed.

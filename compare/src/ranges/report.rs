@@ -2,11 +2,9 @@
 
 use super::run::{Cache, Entry, Row};
 use super::turn::Figures;
-use ringway_measure::stats::Spread;
+use crate::report::busy;
 use ringway_measure::table::Table;
 
-/// With more of this machine's processors busy with other programs, figures are unreliable.
-const BUSY: f64 = 0.15;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub fn row(row: &Row, bytes: u64) {
@@ -33,8 +31,8 @@ pub fn row(row: &Row, bytes: u64) {
     };
     println!("{}", table.markdown());
     let others = row.entries.iter().flat_map(|entry| &entry.turns).map(|turn| turn.others);
-    if let Some(others) = Spread::of(others).filter(|others| others.median > BUSY) {
-        println!("- the machine is busy: other programs used {:.1} processors", others.median);
+    if let Some(note) = busy(others) {
+        println!("- {note}");
     }
     row.left_out.iter().for_each(|(name, why)| println!("- {name}: left out; {why}"));
     println!();

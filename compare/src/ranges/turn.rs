@@ -4,12 +4,11 @@ use super::contestants::{self, Contestant};
 use super::list;
 use super::work::Work;
 use anyhow::{Context, ensure};
-use ringway_measure::usage::{self, Snapshot, Usage};
+use ringway_measure::usage::{Others, Snapshot, Usage};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 use std::process;
-use std::time::Duration;
 
 /// What a child process measures.
 #[derive(Debug, Deserialize, Serialize)]
@@ -56,17 +55,15 @@ fn measure(
     turn: &Turn,
     work: &'static Work,
 ) -> anyhow::Result<Figures> {
-    let (machine, read, begun) = (usage::machine_cpu(), device_bytes()?, Snapshot::of_process());
+    let (others, read, begun) = (Others::start(), device_bytes()?, Snapshot::of_process());
     contestant.run(&turn.file, work, turn.concurrency)?;
     let usage = Snapshot::of_process().since(&begun);
-    let machine = usage::machine_cpu()
-        .zip(machine)
-        .map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
+    let others = others.processors().unwrap_or(0.0);
     Ok(Figures {
         usage,
         device_bytes: device_bytes()? - read,
         peak_memory: 1024 * number(&fs::read_to_string("/proc/self/status")?, "VmHWM:")?,
-        others: machine.saturating_sub(usage.cpu()).div_duration_f64(usage.real),
+        others,
         digest: work.result()?,
     })
 }

@@ -5,6 +5,8 @@ mod chart;
 mod table;
 mod targets;
 
+pub use table::busy;
+
 use crate::comparison::Row;
 use crate::contestants;
 use crate::options::Options;

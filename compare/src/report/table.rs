@@ -9,6 +9,7 @@ use ringway_core::refusal::bytes_text;
 use ringway_measure::stats::Spread;
 use ringway_measure::table::Table;
 use ringway_measure::text::{self, ABSENT, count, significant};
+use ringway_measure::usage;
 use std::fmt::Write;
 
 /// A reader with less than this share of the mean starves.
@@ -16,8 +17,6 @@ const STARVING: f64 = 0.1;
 /// With more than this share in one half of a turn, the figure depends on when a burst or a stall
 /// happened.
 const UNEVEN: f64 = 0.65;
-/// With more of this machine's processors busy with other programs, figures are unreliable.
-const BUSY: f64 = 0.15;
 /// With fewer operations for each reader, chance alone makes some slow.
 const ENOUGH: f64 = 20.0;
 /// The others are compared with these contestants if they take part.
@@ -66,10 +65,7 @@ fn notes(row: &Row, options: &Options) -> Vec<String> {
     let mut notes: Vec<String> =
         row.entries.iter().flat_map(|entry| notes_on(row, entry, options)).collect();
     let others = row.entries.iter().flat_map(|entry| &entry.turns).map(|turn| turn.others);
-    if let Some(others) = Spread::of(others).filter(|others| others.median > BUSY) {
-        let others = others.median;
-        notes.push(format!("the machine is busy: other programs used {others:.1} processors"));
-    }
+    notes.extend(busy(others));
     if row.entries.iter().any(|entry| entry.spread(Metric::P50).is_none()) {
         notes.push(
             "no latencies: nothing was timed, or readers completed too few operations".into(),
@@ -77,6 +73,13 @@ fn notes(row: &Row, options: &Options) -> Vec<String> {
     }
     notes.extend(row.left_out.iter().map(|(name, why)| format!("{name}: left out; {why}")));
     notes
+}
+
+/// A note on a busy machine, from the processors that other programs used in each turn.
+pub fn busy(others: impl Iterator<Item = f64>) -> Option<String> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let others = usage::busy(others, cpus)?;
+    Some(format!("the machine is busy: other programs used {others:.1} processors"))
 }
 
 fn notes_on(row: &Row, entry: &Entry, options: &Options) -> Vec<String> {
@@ -146,8 +149,7 @@ pub fn figure(spread: Option<Spread>) -> String {
 
 /// Half the range of the rounds in percent, without the sign that the heading has.
 pub fn percent(spread: Option<Spread>) -> String {
-    let percent = spread.and_then(|spread| spread.percent());
-    percent.map_or(ABSENT.into(), |percent| percent.replace('±', ""))
+    spread.and_then(|spread| spread.unsigned_percent()).unwrap_or(ABSENT.into())
 }
 
 pub fn switches(each: f64) -> String {

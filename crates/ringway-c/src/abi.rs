@@ -265,7 +265,9 @@ mod tests {
         let mut words = vec![0u64; 40];
         // SAFETY: `words` has 320 bytes and is not used otherwise while `bytes` exists.
         let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 320) };
-        (4..size as usize).for_each(|at| bytes[at] = fill(at));
+        for (at, byte) in bytes[..size as usize].iter_mut().enumerate().skip(4) {
+            *byte = fill(at);
+        }
         bytes[..4].copy_from_slice(&size.to_ne_bytes());
         words
     }

@@ -82,7 +82,9 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
         if handle.queue.free_slots() == 0
             && let Err(error) = wait(handle, ranges, 1, &mut in_flight)
         {
-            ranges[index..].iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
+            for range in ranges[index..].iter_mut() {
+                range.result = -i64::from(libc::ECANCELED);
+            }
             return Err(give_up(handle, ranges, error));
         }
         push(handle, &mut ranges[index], index, file, &mut in_flight);

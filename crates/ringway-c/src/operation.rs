@@ -186,7 +186,9 @@ fn push_all(
         operation.user_data(number)
     }));
     if pushed.is_err() {
-        numbers.iter().for_each(|number| _ = records.take(*number));
+        for number in numbers.iter() {
+            _ = records.take(*number)
+        }
     }
     numbers.clear();
     pushed.map_err(|error| refused(&error))
@@ -204,12 +206,13 @@ pub unsafe extern "C" fn ringway_cancel(queue: *mut QueueHandle, id: i64) -> c_i
     let handle = unsafe { handle_mut(queue) };
     to_return_value(handle.check().and_then(|()| {
         let id = u64::try_from(id).ok().and_then(OpId::from_bits);
-        match id.is_some_and(|id| handle.queue.cancel(id)) {
-            true => Ok(0),
-            false => Err(Failure::ordinary(
+        if id.is_some_and(|id| handle.queue.cancel(id)) {
+            Ok(0)
+        } else {
+            Err(Failure::ordinary(
                 libc::ENOENT,
                 c"cancel: no such operation in flight, or its result is already known",
-            )),
+            ))
         }
     }))
 }

@@ -65,14 +65,15 @@ impl QueueHandle {
     /// Errors: EDEADLK in a callback of this queue.
     #[inline]
     pub fn check_not_in_callback(&self, operation: &str) -> Result<(), Failure> {
-        match self.in_callback {
-            true => Err(Failure::new(
+        if self.in_callback {
+            Err(Failure::new(
                 libc::EDEADLK,
                 format_args!(
                     "{operation}: a callback cannot do this to its own queue: return from it first"
                 ),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// ringway uses io_uring, Linux AIO or threads for file I/O, whichever this machine supports.
 #[derive(Parser)]
-#[command(name = "ringway", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "ringway", version, arg_required_else_help = true, max_term_width = 80)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -73,4 +73,37 @@ pub fn generate(dir: &Path) -> anyhow::Result<()> {
             .context("write the completions")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_fits_a_terminal() {
+        for name in ["probe", "bench", "sum"] {
+            let error = Cli::try_parse_from(["ringway", name, "--help"]).err().unwrap();
+            for line in error.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_misspelt_option_or_value_has_a_suggestion() {
+        for (line, suggestion) in [
+            ("bench --deph 4", "'--depth'"),
+            ("bench --fixed-bufers", "'--fixed-buffers'"),
+            ("bench --backend urng", "'uring'"),
+            ("bench --rw randraed", "'randread'"),
+            ("probe --jsn", "'--json'"),
+            ("sum --chekc", "'--check'"),
+            ("sum --algo sha265", "'sha256'"),
+            ("prob", "'probe'"),
+        ] {
+            let words = std::iter::once("ringway").chain(line.split(' '));
+            let error = Cli::try_parse_from(words).err().unwrap().to_string();
+            assert!(error.contains("similar") && error.contains(suggestion), "{line}: {error}");
+        }
+    }
 }

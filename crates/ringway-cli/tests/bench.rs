@@ -3,10 +3,12 @@
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,10 @@ fn ringway(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
     command.current_dir(folder).stdin(Stdio::null()).env_remove("RINGWAY_BACKEND");
     command
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 fn bench(folder: &Path, args: &[&str]) -> Output {
@@ -128,16 +134,8 @@ fn check_sums(report: &Value, block_size: u64) {
 #[test]
 fn every_backend_reads_and_writes_on_every_file_system() {
     for folder in folders() {
-        let args = [
-            "--size",
-            "2m",
-            "--rw",
-            "randread,randwrite,read,write,randrw,rw",
-            "--depth",
-            "1,8",
-            "--json",
-            "-",
-        ];
+        let args =
+            words("--size 2m --rw randread,randwrite,read,write,randrw,rw --depth 1,8 --json -");
         let output = bench(
             folder.path(),
             &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
@@ -157,18 +155,8 @@ fn every_backend_reads_and_writes_on_every_file_system() {
 #[test]
 fn options_of_the_ring_run_or_have_a_reason() {
     let folder = folder();
-    let args = [
-        "--size",
-        "2m",
-        "--backend",
-        "uring,kaio",
-        "--depth",
-        "4",
-        "--sqpoll",
-        "0,1",
-        "--fixed-buffers",
-    ];
-    let more = ["--fixed-files", "--iopoll", "0,1", "--batch", "2", "--jobs", "2", "--json", "-"];
+    let args = words("--size 2m --backend uring,kaio --depth 4 --sqpoll 0,1 --fixed-buffers");
+    let more = words("--fixed-files --iopoll 0,1 --batch 2 --jobs 2 --json -");
     let report: Value = serde_json::from_str(&succeeded(&bench(
         folder.path(),
         &[&args[..], &more, &SHORT].concat(),
@@ -180,10 +168,7 @@ fn options_of_the_ring_run_or_have_a_reason() {
 #[test]
 fn all_reports_are_written() {
     let folder = folder();
-    let args = [
-        "--size", "2m", "--depth", "1,4", "--json", "out.json", "--csv", "out.csv", "--html",
-        "out.html",
-    ];
+    let args = words("--size 2m --depth 1,4 --json out.json --csv out.csv --html out.html");
     let table = succeeded(&bench(folder.path(), &[&args[..], &SHORT].concat()));
     assert!(table.contains("uring") || table.contains("refused"), "{table}");
 
@@ -209,7 +194,7 @@ fn existing_files_are_not_written_to_without_overwrite() {
         assert!(fs::read(&path).unwrap() == content);
     }
     // Reading needs no permission to write, and every byte can be checked.
-    let read = ["--verify", "--depth", "4", "--json", "-", "precious"];
+    let read = words("--verify --depth 4 --json - precious");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat())))
             .unwrap();
@@ -232,7 +217,7 @@ fn reading_writes_nothing_even_with_overwrite() {
     let job =
         "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
     fs::write(folder.path().join("job.fio"), job).unwrap();
-    let read = ["--overwrite", "--verify", "--rw", "randread,read", "--depth", "4"];
+    let read = words("--overwrite --verify --rw randread,read --depth 4");
     for (target, args) in [
         (&["precious"][..], &[&read[..], &SHORT].concat()[..]),
         (&["precious"], &[&read[..], &SHORT, &["--size", "512k"]].concat()),
@@ -256,18 +241,7 @@ fn reading_verifies_what_an_earlier_run_wrote() {
     let folder = folder();
     let path = folder.path().join("file");
     for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
-        let whole = [
-            "--requests",
-            "256",
-            "--ramp",
-            "0",
-            "--repeat",
-            "1",
-            "--depth",
-            "4",
-            "--backend",
-            "threads",
-        ];
+        let whole = words("--requests 256 --ramp 0 --repeat 1 --depth 4 --backend threads");
         succeeded(&bench(folder.path(), &[lay, &whole, &["--overwrite", "file"]].concat()));
         let read = [&["--rw", "read", "--verify", "file"][..], &whole].concat();
         let output = bench(folder.path(), &read);
@@ -375,21 +349,35 @@ fn a_file_that_becomes_shorter_is_an_error() {
 }
 
 #[test]
+fn a_busy_machine_is_warned_about() {
+    let folder = folder();
+    let ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let args = words("--size 1m --backend threads --depth 1 --repeat 1");
+        let output =
+            bench(folder.path(), &[&args[..], &["--runtime", "300ms", "--json", "-"]].concat());
+        ended.store(true, Ordering::Relaxed);
+        output
+    });
+    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let others = &jobs(&report)[0]["ringway"]["other_processors"];
+    assert!(others.as_f64().is_some_and(|processors| processors > 0.0), "{others}");
+    let warnings = report["ringway"]["summary"]["warnings"].to_string();
+    assert!(warnings.contains("The machine was busy: other programs used"), "{warnings}");
+}
+
+#[test]
 fn psync_makes_one_system_call_for_each_request() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--backend",
-        "psync",
-        "--depth",
-        "8",
-        "--rw",
-        "randread,randwrite",
-        "--jobs",
-        "2",
-    ];
-    let more = ["--requests", "100", "--ramp", "0", "--repeat", "1", "--json", "-"];
+    let args = words("--size 1m --backend psync --depth 8 --rw randread,randwrite --jobs 2");
+    let more = words("--requests 100 --ramp 0 --repeat 1 --json -");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
             .unwrap();
@@ -494,29 +482,8 @@ fn other_kinds_of_files_are_refused() {
 #[test]
 fn verify_checks_every_backend_and_finds_nothing_wrong() {
     for folder in folders() {
-        let args = [
-            "--size",
-            "1m",
-            "--rw",
-            "randread,write,randwrite,randrw",
-            "--depth",
-            "1,8",
-            "--jobs",
-            "2",
-        ];
-        let more = [
-            "--bs",
-            "4k,16k",
-            "--verify",
-            "--direct",
-            "0,1",
-            "--csv",
-            "-",
-            "--requests",
-            "100",
-            "--repeat",
-            "2",
-        ];
+        let args = words("--size 1m --rw randread,write,randwrite,randrw --depth 1,8 --jobs 2");
+        let more = words("--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 2");
         let csv = succeeded(&bench(folder.path(), &[&args[..], &more].concat()));
         let mut csv = csv::Reader::from_reader(csv.as_bytes());
         let headers = csv.headers().unwrap().clone();
@@ -541,19 +508,8 @@ fn verify_detects_changed_bytes() {
     let folder = folder();
     let path = folder.path().join("file");
     let mut child = ringway(folder.path())
-        .args([
-            "bench",
-            "--verify",
-            "--size",
-            "64k",
-            "--direct",
-            "0",
-            "--depth",
-            "2",
-            "--backend",
-            "threads",
-        ])
-        .args(["--runtime", "500ms", "--repeat", "1", "file"])
+        .args(words("bench --verify --size 64k --direct 0 --depth 2 --backend threads"))
+        .args(words("--runtime 500ms --repeat 1 file"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -614,30 +570,124 @@ fn nothing_is_left_behind_after_a_signal() {
             let mut command = ringway(folder.path());
             command.args(["bench", "--size", size, "--depth", "2", "--runtime", "30s"]);
             command.stdout(Stdio::null()).stderr(Stdio::piped());
-            let output = stop(start_interruptible(command), when, signal);
-            assert_eq!(output.status.signal(), Some(signal), "{when}");
+            let status = stop(start_interruptible(command), when, signal).status;
+            let is_reported = when == "runs:" && signal == libc::SIGINT;
+            let expected = if is_reported { (Some(130), None) } else { (None, Some(signal)) };
+            assert_eq!((status.code(), status.signal()), expected, "{when}");
             assert_eq!(entries(folder.path()), Vec::<PathBuf>::new());
         }
     }
 }
 
+/// A bench that would take minutes.
+fn start_long_bench(folder: &Path, more: &[&str], stdout: Stdio) -> Child {
+    let mut command = ringway(folder);
+    command.args(words("bench --size 1m --backend threads,null --depth 1"));
+    command.args(words("--ramp 0 --repeat 1000")).args(more);
+    command.stdout(stdout).stderr(Stdio::piped());
+    start_interruptible(command)
+}
+
+#[test]
+fn the_finished_runs_of_an_interrupted_bench_are_reported() {
+    let folder = folder();
+    let outputs = words("--json out.json --csv out.csv --html out.html");
+    let args = [&outputs[..], &["--runtime", "100ms"]].concat();
+    let mut child = start_long_bench(folder.path(), &args, Stdio::piped());
+    let stderr = child.stderr.take().unwrap();
+    // Some runs finish.
+    std::thread::sleep(Duration::from_secs(2));
+    // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let output = finish(child);
+    let stderr = std::io::read_to_string(stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+
+    let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
+    let report: Value = serde_json::from_str(&read("out.json")).unwrap();
+    let interrupted = &report["ringway"]["interrupted"];
+    let finished = number(&interrupted["finished"]);
+    assert!((1..2000).contains(&finished) && interrupted["planned"] == 2000, "{interrupted}");
+    let runs = |job: &Value| job["ringway"]["runs"].as_array().unwrap().len() as u64;
+    assert_eq!(jobs(&report).iter().map(runs).sum::<u64>(), finished);
+    let stdout = text(&output.stdout);
+    let sentence = format!("interrupted: {finished} of 2000 runs finished");
+    assert!(stderr.contains(&sentence), "{stderr}");
+    let stdout_words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(stdout_words.contains(&sentence.replace("int", "Int")), "{stdout}");
+    let missing = format!("interrupted: {} of 1,000 runs finished", runs(&jobs(&report)[0]));
+    for output in [stdout_words, read("out.csv"), read("out.html"), read("out.json")] {
+        assert!(output.contains(&missing), "{missing}: {output}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_long_runs_and_pauses() {
+    let folder = folder();
+    let job = "[job]\nrw=read\nsize=1m\nthinktime=1h\n";
+    fs::write(folder.path().join("job.fio"), job).unwrap();
+    for args in [&["job.fio"][..], &["--size", "1m", "--runtime", "1h", "--verify"]] {
+        let mut command = ringway(folder.path());
+        command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = stop(start_interruptible(command), "runs:", libc::SIGINT);
+        assert_eq!(output.status.code(), Some(130), "{args:?}");
+        assert!(text(&output.stdout).contains("Interrupted: 0 of"), "{}", text(&output.stdout));
+    }
+}
+
+/// Ctrl-C ends the other programs of a pipeline too.
+#[test]
+fn a_closed_pipe_does_not_change_the_exit_status() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = start_long_bench(folder.path(), &["--runtime", "100ms"], writer.into());
+    let output = stop(child, "runs:", libc::SIGINT);
+    assert_eq!(output.status.code(), Some(130));
+}
+
+#[test]
+fn a_second_interrupt_ends_the_bench_at_once() {
+    let folder = folder();
+    // The report cannot be written, because the pipe is full.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let set_flags = |flags: i32| {
+        // SAFETY: the call takes numbers and changes the flags of a live pipe.
+        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
+    };
+    set_flags(libc::O_NONBLOCK);
+    while std::io::Write::write(&mut &writer, &[0; 4096]).is_ok() {}
+    set_flags(0);
+    let args = words("--runtime 100ms --json out.json");
+    let mut child = start_long_bench(folder.path(), &args, writer.into());
+    let mut stderr = child.stderr.take().unwrap();
+    let kill = |child: &Child| {
+        // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    };
+    let mut seen = Vec::new();
+    while !text(&seen).contains("runs:") {
+        let mut byte = [0];
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
+        seen.push(byte[0]);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    kill(&child);
+    let until = Instant::now() + TIMEOUT;
+    while fs::read(folder.path().join("out.json")).unwrap().is_empty() {
+        assert!(Instant::now() < until, "the other report is written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(child.try_wait().unwrap(), None, "it waits for the pipe");
+    kill(&child);
+    assert_eq!(finish(child).status.signal(), Some(libc::SIGINT));
+}
+
 #[test]
 fn a_fixed_rate_is_kept() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rate",
-        "500",
-        "--depth",
-        "16",
-        "--runtime",
-        "400ms",
-        "--repeat",
-        "1",
-        "--json",
-        "-",
-    ];
+    let args = words("--size 1m --rate 500 --depth 16 --runtime 400ms --repeat 1 --json -");
     let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &args))).unwrap();
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
@@ -649,19 +699,8 @@ fn a_fixed_rate_is_kept() {
 #[test]
 fn syncs_do_not_count_against_the_rate() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rw",
-        "write",
-        "--rate",
-        "400",
-        "--fdatasync",
-        "1",
-        "--runtime",
-        "500ms",
-    ];
-    let more = ["--ramp", "0", "--depth", "1,4", "--repeat", "1", "--json", "-"];
+    let args = words("--size 1m --rw write --rate 400 --fdatasync 1 --runtime 500ms");
+    let more = words("--ramp 0 --depth 1,4 --repeat 1 --json -");
     let report: Value =
         serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
             .unwrap();
@@ -675,20 +714,7 @@ fn syncs_do_not_count_against_the_rate() {
 #[test]
 fn syncs_follow_writes() {
     let folder = folder();
-    let args = [
-        "--size",
-        "1m",
-        "--rw",
-        "write",
-        "--depth",
-        "1,4",
-        "--fdatasync",
-        "4",
-        "--requests",
-        "40",
-        "--ramp",
-        "0",
-    ];
+    let args = words("--size 1m --rw write --depth 1,4 --fdatasync 4 --requests 40 --ramp 0");
     let output = bench(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     check_sums(&report, 4096);
@@ -754,7 +780,11 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
 fn errors_in_job_files_have_line_and_key() {
     let folder = folder();
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\niodpeth=32\n").unwrap();
-    failed(&bench(folder.path(), &["job.fio"]), 1, &["job.fio", "line 3", "`iodpeth`"]);
+    failed(
+        &bench(folder.path(), &["job.fio"]),
+        1,
+        &["job.fio", "line 3", "`iodpeth`", "did you mean `iodepth`?"],
+    );
     fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\n").unwrap();
     failed(
         &bench(folder.path(), &["job.fio", "--depth", "4"]),
@@ -768,20 +798,7 @@ fn errors_in_job_files_have_line_and_key() {
 fn a_refused_configuration_has_a_reason_and_the_others_run() {
     let folder = folder();
     // A block size that direct I/O does not support stands for any refusal.
-    let args = [
-        "--size",
-        "1m",
-        "--bs",
-        "4k,1000",
-        "--direct",
-        "1",
-        "--depth",
-        "2",
-        "--backend",
-        "threads",
-        "--csv",
-        "-",
-    ];
+    let args = words("--size 1m --bs 4k,1000 --direct 1 --depth 2 --backend threads --csv -");
     let output = bench(folder.path(), &[&args[..], &SHORT].concat());
     let csv = succeeded(&output);
     let buffered = csv.contains("does not support direct I/O") || !csv.contains(",true,");
@@ -804,15 +821,16 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
     let job = "[a]\nsize=1m\nioengine=sync\nbs=4KiB\n[b]\nsize=1m\nrw=randrw\nrate_iops=5\n";
     fs::write(folder.path().join("job.fio"), job).unwrap();
     let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
+    let shown = output.replace("\n    ", " ");
     for part in [
-        "a: psync batch=1, read, 4 KiB, buffered, depth 1, 1 job, 1 file a job of 1 MiB in .\n",
+        "a: psync batch=1, read, 4 KiB, buffered, depth 1, 1 job, 1 file a job of 1 MiB\n   in .\n",
         "Differences from fio\n",
         "line 3: `ioengine`: uses pread and pwrite",
         "line 4: `bs`: `4KiB` is 4096; in fio this unit is a power of 1000",
         "the sections run one after another",
         "[b]: the rate limits reads and writes together; in fio it limits each",
     ] {
-        assert!(output.contains(part), "`{part}` in {output}");
+        assert!(shown.contains(part), "`{part}` in {output}");
     }
     assert_eq!(entries(folder.path()).len(), 1);
     fs::write(folder.path().join("job.fio"), "[a]\nsize=1m\n").unwrap();
@@ -832,7 +850,7 @@ fn every_json_key_is_documented() {
         serde_json::from_str(&succeeded(&ringway(folder.path()).args(args).output().unwrap()))
             .unwrap()
     };
-    let rate = ["--rate", "1000", "--runtime", "100ms", "--repeat", "1", "--verify", "--json", "-"];
+    let rate = words("--rate 1000 --runtime 100ms --repeat 1 --verify --json -");
     let args = [&["bench", "--size", "1m", "--backend", "threads", "--depth", "1"][..], &rate];
     let bench = run(&args.concat());
     let probe = run(&["probe", ".", "--json"]);

@@ -184,6 +184,32 @@ fn backends_do_not_change_the_hash() {
     }
 }
 
+/// A variable that nobody could mean is not ignored, in no command. fio's names are for options.
+#[test]
+fn an_unknown_backend_in_the_environment_is_refused() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), "x").unwrap();
+    for name in ["io_uring", "libaio", "URING", "null", "auto"] {
+        let refused =
+            format!("RINGWAY_BACKEND: `{name}` is not a backend; use one of uring, kaio, threads");
+        let run = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+            command.args(args).current_dir(folder.path()).env("RINGWAY_BACKEND", name);
+            command.output().unwrap()
+        };
+        let output = run(&["sum", "file"]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        assert!(text(&output.stderr).contains(&refused), "{}", text(&output.stderr));
+        // The backend that a queue chooses itself; the others are the command's choice.
+        let short = ["--size", "64k", "--requests", "9", "--depth", "1", "--csv", "-"];
+        let output = run(&[&["bench", "--backend", "auto"][..], &short].concat());
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        assert!(text(&output.stdout).contains(&refused), "{}", text(&output.stdout));
+        let output = run(&[&["bench", "--backend", "threads"][..], &short].concat());
+        assert_eq!(output.status.code(), Some(0), "{name}");
+    }
+}
+
 #[test]
 fn b3sum_prints_and_reads_the_same() {
     let folder = folder();
@@ -597,7 +623,9 @@ fn a_closed_pipe_is_not_a_failure() {
     let folder = folder();
     let paths: Vec<PathBuf> =
         (0..2000).map(|number| folder.path().join(number.to_string())).collect();
-    paths.iter().for_each(|path| fs::write(path, "x").unwrap());
+    for path in &paths {
+        fs::write(path, "x").unwrap();
+    }
     let script = format!(
         "{} sum -r . | head -n 1 > /dev/null; echo ${{PIPESTATUS[0]}}",
         env!("CARGO_BIN_EXE_ringway")

@@ -7,8 +7,8 @@
 //! own threads do, so that it keeps no descriptor open that the parent meant to close.
 //!
 //! A call that hangs must not delay others, so one thread without a call watches over those that
-//! have one. While calls end it lets a few run at a time; when none ends for some milliseconds, it
-//! doubles their number.
+//! have one. While calls end it lets a few run at a time, or a share of those that wait: what waits
+//! to be closed keeps its descriptor. When none ends for some milliseconds, it doubles their number.
 
 use crate::fork::OwnerProcess;
 use crate::thread::start_thread;
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const STACK: usize = 256 << 10;
 /// How many calls run at a time while they end.
 const FEW: usize = 4;
+/// One more runs at a time for so many that wait.
+const WAITING_FOR_EACH: usize = 4;
 /// The most calls at a time. Beyond that, calls wait until one ends.
 const MOST: usize = 1024;
 /// If no call ends for this long, more run.
@@ -46,10 +48,7 @@ pub fn run_in_background(call: impl FnOnce() + Send + 'static) {
     let start = state.needs_thread();
     state.threads += usize::from(start);
     drop(state);
-    match start {
-        true => pool.start(),
-        false => pool.work.notify_one(),
-    }
+    if start { pool.start() } else { pool.work.notify_one() }
 }
 
 struct Pool {
@@ -83,7 +82,8 @@ impl State {
             self.limit = FEW;
             return None;
         }
-        if self.calling >= self.limit {
+        let share = (self.queue.len() / WAITING_FOR_EACH).min(MOST);
+        if self.calling >= self.limit.max(share) {
             let now = Instant::now();
             if self.calling >= MOST || now < self.moved + PATIENCE {
                 return None;
@@ -212,6 +212,22 @@ mod tests {
         run_in_background(move || done.send(()).unwrap());
         is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for those that hang");
         drop(release);
+    }
+
+    /// The more calls wait, the more are made at a time, though all of them end: what waits keeps
+    /// its descriptor.
+    #[test]
+    fn a_backlog_is_worked_off_by_more_threads() {
+        let call = || Box::new(|| ()) as Call;
+        let queue = (0..400).map(|_| call()).collect();
+        let moved = Instant::now() + Duration::from_secs(60);
+        let mut state = State { queue, threads: 0, calling: 0, limit: FEW, moved };
+        let taken = std::iter::from_fn(|| state.take()).count();
+        assert!((60..=100).contains(&taken), "{taken} at a time of 400");
+        state.queue.truncate(3);
+        assert!(state.take().is_none());
+        state.calling = FEW - 1;
+        assert!(state.take().is_some());
     }
 
     #[test]

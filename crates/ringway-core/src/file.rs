@@ -83,10 +83,7 @@ impl Inner {
 }
 
 fn close_descriptor(fd: OwnedFd, in_background: bool) {
-    match in_background {
-        true => run_in_background(move || drop(fd)),
-        false => drop(fd),
-    }
+    if in_background { run_in_background(move || drop(fd)) } else { drop(fd) }
 }
 
 /// A reference to a [`File`] that does not keep it open. From [`File::downgrade`].

@@ -5,59 +5,41 @@
 //! pass operations to the kernel; a pool of threads runs those that the backend does not support.
 
 mod backends;
+mod build;
 #[cfg(any(test, debug_assertions))]
 mod check;
 mod close;
 mod completion;
 mod events;
 mod fixed;
+mod id;
 mod in_flight;
 #[cfg(test)]
 mod model_tests;
 mod options;
 mod ordering;
+mod register;
+mod stats;
 mod submit;
 mod table;
+mod trait_lookup;
 
 pub use backends::Backends;
 pub use completion::Completion;
-use options::ChosenBackend;
+pub use id::OpId;
+pub use in_flight::Orphan;
 pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
-pub use table::{Abandoned, Orphan, Table};
+pub use stats::QueueStats;
+pub use table::{Abandoned, Table};
 
 use crate::backend::Wait;
 use crate::error::{PushError, Reason};
 use crate::op::Operation;
-use crate::slots::{Counts, Key, State};
+use crate::slots::{Key, State};
 use crate::sys::{BorrowedFd, RawFd, libc};
 use std::fmt;
 use std::io;
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
-
-/// Identifies an operation in flight. No other operation has the same id while it is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OpId(Key);
-
-impl OpId {
-    /// The id as a number, greater than 0 and less than 2^56, for bindings to other languages.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
-    }
-
-    /// The index of the operation's slot, less than [`Options::in_flight`], for tables that a
-    /// program keeps next to the queue. No other operation has it before this one's completion is
-    /// delivered.
-    pub fn slot(self) -> u32 {
-        self.0.index
-    }
-
-    /// The id for a number from [`to_bits`](Self::to_bits); `None` for a number that cannot be one.
-    pub fn from_bits(bits: u64) -> Option<Self> {
-        let generation = NonZeroU32::new(u32::try_from(bits >> 24).ok()?)?;
-        Some(Self(Key { index: (bits & 0xff_ffff) as u32, generation }))
-    }
-}
 
 /// A queue of operations and their completions, with one owner. It may move between threads (unless
 /// built with [`Options::single_issuer`]), but one thread uses it at a time.
@@ -93,28 +75,8 @@ pub struct Queue {
     ids: Vec<OpId>,
 }
 
-/// Statistics of a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueStats {
-    /// Counts of operations.
-    pub counts: Counts,
-    /// System calls made for I/O, including those of the threads.
-    pub system_calls: u64,
-    /// Retries after EINTR, EAGAIN, or an unrequested ECANCELED. The program does not see these
-    /// results.
-    pub retries: u64,
-    /// Short transfers that were continued.
-    pub continued: u64,
-    /// Operations that fell back to threads because the backend does not support them.
-    pub to_threads: u64,
-    /// Stale completions: their operation had already ended.
-    pub late: u64,
-}
-
 impl Queue {
-    fn assemble(chosen: ChosenBackend, options: &Options) -> Self {
-        let (table, backends) = build_parts(chosen, options, options.cap());
+    fn new(table: Table, backends: Backends) -> Self {
         Self { table, backends, batch: Vec::new(), ids: Vec::new() }
     }
 
@@ -474,16 +436,6 @@ impl Drop for Queue {
         let wait = self.backends.options.drop_wait();
         self.table.shut_down(&mut self.backends, wait);
     }
-}
-
-/// A table for at most `cap` operations, and its backends.
-fn build_parts<T: Default>(
-    chosen: ChosenBackend,
-    options: &Options,
-    cap: u32,
-) -> (Table<T>, Backends) {
-    let backends = Backends::new(chosen, options, Table::<T>::new_pair());
-    (Table::new(&backends, cap), backends)
 }
 
 /// The completions that are there, each delivered once. From [`Queue::reap`].

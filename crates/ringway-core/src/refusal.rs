@@ -164,9 +164,10 @@ impl Refusal {
 
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
-        let (meaning, fix) = match cfg!(ringway_linux) {
-            true => table::explain(feature, errno, limits),
-            false => explain_elsewhere(feature),
+        let (meaning, fix) = if cfg!(ringway_linux) {
+            table::explain(feature, errno, limits)
+        } else {
+            explain_elsewhere(feature)
         };
         Self { feature, errno, meaning, fix }
     }

@@ -139,9 +139,10 @@ impl Progress {
             return None;
         }
         let start = self.base + u64::from(self.issued - 1 - behind) * self.limit;
-        let len = match self.is_single() {
-            true => self.total - self.base,
-            false => self.limit.min(self.total - start),
+        let len = if self.is_single() {
+            self.total - self.base
+        } else {
+            self.limit.min(self.total - start)
         };
         Some(Piece { number, start, len })
     }
@@ -356,10 +357,10 @@ mod tests {
             let total = pieces * limit - rest % limit;
             let mut faults = faults;
             let mut transferred = vec![false; total as usize];
-            let mut progress = match in_order {
-                true => Progress::new(total, limit).in_order(),
-                false => Progress::new(total, limit),
-            };
+            let mut progress = Progress::new(total, limit);
+            if in_order {
+                progress = progress.in_order();
+            }
             let window = if in_order { 1 } else { WINDOW };
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut step = 0;
@@ -380,9 +381,10 @@ mod tests {
                     .map(|(at, _)| at)
                     .collect();
                 let index = order[step % order.len()];
-                let at = match ready.is_empty() {
-                    true => index.index(in_flight.len()),
-                    false => *index.get(&ready),
+                let at = if ready.is_empty() {
+                    index.index(in_flight.len())
+                } else {
+                    *index.get(&ready)
                 };
                 let piece = in_flight.remove(at);
                 step += 1;

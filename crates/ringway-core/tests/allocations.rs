@@ -49,10 +49,14 @@ const COUNTED: usize = 100;
 /// a queue that grows under load, allocates occasionally; what allocates for each operation does so
 /// in every series.
 fn count(mut round: impl FnMut()) -> u64 {
-    (0..WARM_UP).for_each(|_| round());
+    for _ in 0..WARM_UP {
+        round();
+    }
     let mut series = || {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        (0..COUNTED).for_each(|_| round());
+        for _ in 0..COUNTED {
+            round();
+        }
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
     let mut least = series();
@@ -104,7 +108,9 @@ fn the_steady_state_allocates_nothing() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("allocations-{}", std::process::id()));
     let mut file = std::fs::File::create(&path).unwrap();
-    (0..BLOCKS).for_each(|_| file.write_all(&[7; BLOCK]).unwrap());
+    for _ in 0..BLOCKS {
+        file.write_all(&[7; BLOCK]).unwrap();
+    }
     file.sync_all().unwrap();
     let open =
         |direct| OpenOptions::new().read(true).write(true).direct(direct).open(&path).unwrap();
@@ -138,7 +144,9 @@ fn the_steady_state_allocates_nothing() {
                 file.is_direct()
             );
             let nops = count(|| {
-                (0..DEPTH).for_each(|_| _ = queue.push(op::nop()).unwrap());
+                for _ in 0..DEPTH {
+                    _ = queue.push(op::nop()).unwrap();
+                }
                 assert_eq!(queue.reap(DEPTH).unwrap().count(), DEPTH);
             });
             assert_eq!(nops, 0, "{backend}: {COUNTED} rounds of {DEPTH} nops");

@@ -46,6 +46,7 @@ fn all_cases() {
             }
         }
     }
+    assert!(count > 0 || only.is_empty(), "no case is named {only}");
     println!("{count} cases on all backends, {raw} operations made from addresses");
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }

@@ -148,7 +148,9 @@ impl Scratch {
             .join(format!("no-write-after-free-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         let piece = vec![CONTENT; 1 << 20];
-        (0..FILE >> 20).for_each(|_| file.write_all(&piece).unwrap());
+        for _ in 0..FILE >> 20 {
+            file.write_all(&piece).unwrap();
+        }
         file.sync_all().unwrap();
         let file = OpenOptions::new()
             .read(true)

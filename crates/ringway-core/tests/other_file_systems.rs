@@ -130,6 +130,7 @@ fn all_cases() {
     let is_long = |case: &&Case| LONG.contains(&case.name.as_str());
     assert_eq!(data.iter().filter(is_long).count(), LONG.len());
     let mut data: Vec<_> = data.iter().filter(|case| case.name.contains(&only)).collect();
+    assert!(!data.is_empty(), "no case is named {only}");
     data.retain(|case| places::is_thorough() || !is_long(case));
     // On these file systems the threads make all transfers, whatever the backend. Of their EAGAIN
     // nobody knows that it was injected, so it is the file system's answer.

@@ -99,7 +99,9 @@ fn numbered(device: &Device, first: u64, blocks: usize) -> AlignedBuffer {
     let mut buffer = device.buffer(blocks, 0);
     for (at, bytes) in buffer.chunks_mut(device.block).enumerate() {
         let number = (first + at as u64 + 1).to_le_bytes();
-        bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&number));
+        for word in bytes.chunks_mut(8) {
+            word.copy_from_slice(&number);
+        }
     }
     buffer
 }
@@ -173,9 +175,8 @@ fn a_namespace_ends_as_its_block_device_does() {
             for at in [len - 2 * block, len - block, len, len + block, far] {
                 for blocks in [1, 4] {
                     let case = format!("{exact} {at} of {len}, {blocks} blocks");
-                    let of = |operation: op::Operation| match exact {
-                        true => operation.exact(),
-                        false => operation,
+                    let of = |operation: op::Operation| {
+                        if exact { operation.exact() } else { operation }
                     };
                     let mut both = [&disk, &device.file].map(|file| {
                         let read = op::read(file, device.buffer(blocks, 1), at);

@@ -173,7 +173,9 @@ mod tests {
     #[test]
     fn requests_are_counted() {
         let mut rules = Rules::default();
-        (0..3).for_each(|_| rules.begin("read"));
+        for _ in 0..3 {
+            rules.begin("read");
+        }
         rules.end("read");
         assert_eq!(rules.counts(), "read 3 2 3\n");
     }

@@ -249,9 +249,10 @@ impl Shared {
     }
 
     fn open_flags(&self, path: &Path) -> FopenFlags {
-        match lock(&self.rules).rules.file(&name_of(path)).direct {
-            true => FopenFlags::FOPEN_DIRECT_IO,
-            false => FopenFlags::empty(),
+        if lock(&self.rules).rules.file(&name_of(path)).direct {
+            FopenFlags::FOPEN_DIRECT_IO
+        } else {
+            FopenFlags::empty()
         }
     }
 

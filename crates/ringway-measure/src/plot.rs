@@ -154,9 +154,10 @@ pub fn lines(plot: &Lines) -> anyhow::Result<String> {
     anyhow::ensure!(low <= high && high.is_finite(), "no point to draw");
     let place = |y: f64| if plot.logarithmic { y.max(1e-9).log10() } else { y };
     let x = Axis::new(plot.ticks.iter().map(|(x, _)| *x).collect());
-    let y = Axis::new(match plot.logarithmic {
-        true => logarithmic_ticks(low, high).into_iter().map(place).collect(),
-        false => linear_ticks(high),
+    let y = Axis::new(if plot.logarithmic {
+        logarithmic_ticks(low, high).into_iter().map(place).collect()
+    } else {
+        linear_ticks(high)
     });
     let legend = legend(&plot.lines);
     let rows = legend.last().map_or(0, |(_, row)| *row);

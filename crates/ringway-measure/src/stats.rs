@@ -3,12 +3,30 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Medians closer than this share count as equal, however close the runs of each lie: a few runs
-/// show only a part of the spread.
+/// Medians closer than this share are equal: the difference is too small to matter.
 const EQUAL_WITHIN: f64 = 0.02;
 
-/// The same where one run was made and the spread is unknown.
-const EQUAL_WITHIN_ONE_RUN: f64 = 0.10;
+/// A single run shows no spread, so that closer medians than this share decide nothing.
+const UNDECIDED_WITHIN_ONE_RUN: f64 = 0.10;
+
+/// Runs that spread further than this share around their median decide nothing, unless ...
+const STEADY_WITHIN: f64 = 0.2;
+
+/// ... every run of one figure is this many times every run of the other.
+const FAR_APART: f64 = 2.0;
+
+/// What the runs of two figures show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The difference is too small to matter.
+    Equal,
+    /// The runs do not show which figure is greater.
+    Undecided,
+    /// The first figure is smaller.
+    Smaller,
+    /// The first figure is greater.
+    Greater,
+}
 
 /// A figure over several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -46,20 +64,39 @@ impl Spread {
     /// `±1.2 %`: half the range in percent of the median. `None` for a single run, which shows no
     /// range.
     pub fn percent(&self) -> Option<String> {
-        let percent = self.share() * 100.0;
-        (self.runs > 1 && percent.is_finite()).then(|| format!("±{percent:.1} %"))
+        self.unsigned_percent().map(|percent| format!("±{percent}"))
     }
 
-    /// Whether the runs do not show which figure is greater: the runs overlap, the medians lie
-    /// closer together than the runs of one of them, or the difference is too small to matter.
-    pub fn equals(&self, other: &Self) -> bool {
+    /// As [`percent`](Self::percent), for a column whose heading is the sign.
+    pub fn unsigned_percent(&self) -> Option<String> {
+        let percent = self.share() * 100.0;
+        (self.runs > 1 && percent.is_finite()).then(|| format!("{percent:.1} %"))
+    }
+
+    /// Whether the runs lie within a fifth of their median. A single run shows no spread.
+    pub fn is_steady(&self) -> bool {
+        self.half_range() <= STEADY_WITHIN * self.median.abs()
+    }
+
+    /// Compares two figures. It is undecided which is greater if the runs overlap, if the medians
+    /// lie closer together than the runs of one figure, or if the runs of one are not steady.
+    pub fn compare(&self, other: &Self) -> Comparison {
         let difference = (self.median - other.median).abs();
+        let size = self.median.abs().max(other.median.abs());
+        let (less, more) = if self.median < other.median { (self, other) } else { (other, self) };
+        let steady = self.is_steady() && other.is_steady();
         let one_run = self.runs < 2 || other.runs < 2;
-        let within = if one_run { EQUAL_WITHIN_ONE_RUN } else { EQUAL_WITHIN };
-        let overlap = self.low <= other.high && other.low <= self.high;
-        overlap
-            || difference <= self.half_range().max(other.half_range())
-            || difference <= within * self.median.abs().max(other.median.abs())
+        if steady && !one_run && difference <= EQUAL_WITHIN * size {
+            return Comparison::Equal;
+        }
+        let overlap = more.low <= less.high;
+        let is_close = difference <= self.half_range().max(other.half_range())
+            || (one_run && difference <= UNDECIDED_WITHIN_ONE_RUN * size);
+        let is_far_apart = more.low >= FAR_APART * less.high;
+        if overlap || is_close || (!steady && !is_far_apart) {
+            return Comparison::Undecided;
+        }
+        if std::ptr::eq(less, self) { Comparison::Smaller } else { Comparison::Greater }
     }
 }
 
@@ -67,6 +104,15 @@ impl Spread {
 /// same bounds, so any two can be added.
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 100_000_000_000, 3).expect("constant bounds are valid")
+}
+
+/// A percentile of the samples; `None` if they are too few to show it. At least one sample must be
+/// expected on either side: p50 needs 2 samples, p99 and p1 need 100, p99.9 needs 1,000.
+pub fn percentile(samples: &Histogram<u64>, percent: f64) -> Option<u64> {
+    let rarer_side = percent.min(100.0 - percent) / 100.0;
+    // 100 - 99.9 is a little less than 0.1.
+    let needed = (1.0 / rarer_side - 1e-6).ceil();
+    (samples.len() as f64 >= needed).then(|| samples.value_at_percentile(percent))
 }
 
 #[cfg(test)]
@@ -86,24 +132,65 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_equal_if_the_runs_show_no_difference() {
+    fn medians_that_differ_by_little_are_equal() {
+        assert_eq!(compared(&[100.0, 100.0], &[101.9, 101.9]), Comparison::Equal);
+        assert_eq!(compared(&[100.0, 100.0], &[103.0, 103.0]), Comparison::Smaller);
+        assert_eq!(compared(&[103.0, 103.0], &[100.0, 100.0]), Comparison::Greater);
+        assert_eq!(compared(&[95.0, 100.0, 105.0], &[96.0, 101.0, 106.0]), Comparison::Equal);
+    }
+
+    #[test]
+    fn runs_that_overlap_or_spread_decide_nothing() {
         let a = spread(&[100.0, 110.0, 120.0]);
         assert_eq!(a.half_range(), 10.0);
         assert_eq!(a.percent().unwrap(), "±9.1 %");
         assert_eq!(spread(&[100.0]).percent(), None);
-        assert!(a.equals(&spread(&[119.0, 125.0, 130.0])), "the runs overlap");
-        assert!(!a.equals(&spread(&[121.0, 131.0, 132.0])), "the runs lie apart");
-        assert!(
-            spread(&[100.0, 100.0, 100.0]).equals(&spread(&[90.0, 99.9, 99.9])),
-            "the medians are closer than the runs"
-        );
-        assert!(spread(&[100.0, 100.0]).equals(&spread(&[101.9, 101.9])), "too small to matter");
-        assert!(!spread(&[100.0, 100.0]).equals(&spread(&[103.0, 103.0])));
+        let a = [100.0, 110.0, 120.0];
+        assert_eq!(compared(&a, &[119.0, 125.0, 130.0]), Comparison::Undecided, "overlap");
+        assert_eq!(compared(&a, &[121.0, 131.0, 132.0]), Comparison::Smaller, "apart");
+        let close = compared(&[100.0, 100.0, 100.0], &[80.0, 97.0, 97.0]);
+        assert_eq!(close, Comparison::Undecided, "the medians are closer than the runs");
+        let wide = [70.0, 100.0, 120.0];
+        assert!(!spread(&wide).is_steady());
+        assert_eq!(compared(&wide, &[130.0, 131.0, 132.0]), Comparison::Undecided, "not steady");
+        assert_eq!(compared(&wide, &wide), Comparison::Undecided);
+        assert_eq!(compared(&wide, &[240.0, 241.0, 242.0]), Comparison::Smaller, "far apart");
+        assert!(!spread(&[0.0, 0.0, 5.0]).is_steady());
     }
 
     #[test]
     fn a_single_run_needs_a_greater_difference() {
-        assert!(spread(&[100.0]).equals(&spread(&[108.0])));
-        assert!(!spread(&[100.0]).equals(&spread(&[120.0])));
+        assert_eq!(compared(&[100.0], &[108.0]), Comparison::Undecided);
+        assert_eq!(compared(&[100.0], &[120.0]), Comparison::Smaller);
+    }
+
+    fn compared(a: &[f64], b: &[f64]) -> Comparison {
+        spread(a).compare(&spread(b))
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        let of = |samples: u64, percent| {
+            let mut histogram = latency_histogram();
+            histogram.record_n(7, samples).unwrap();
+            percentile(&histogram, percent)
+        };
+        for (percent, needed) in [
+            (1.0, 100),
+            (5.0, 20),
+            (50.0, 2),
+            (75.0, 4),
+            (90.0, 10),
+            (95.0, 20),
+            (99.0, 100),
+            (99.5, 200),
+            (99.9, 1_000),
+            (99.95, 2_000),
+            (99.99, 10_000),
+        ] {
+            assert_eq!(of(needed, percent), Some(7), "p{percent}");
+            assert_eq!(of(needed - 1, percent), None, "p{percent}");
+        }
+        assert_eq!(of(1_000_000, 100.0), None, "the maximum is not a percentile");
     }
 }

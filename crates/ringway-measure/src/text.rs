@@ -1,6 +1,12 @@
 //! Figures as people read them. Every report uses these functions, so a figure looks the same in
 //! the table, in the summary and on the page.
 
+/// The width of a terminal.
+pub const COLUMNS: usize = 80;
+
+/// Later lines of a paragraph are indented by no more than this.
+const MAX_INDENT: usize = 32;
+
 /// Shown where there is no figure.
 pub const ABSENT: &str = "–";
 
@@ -90,6 +96,40 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if replaced(c) { '\u{fffd}' } else { c }).collect()
 }
 
+/// A paragraph that begins with `lead`, broken between words into lines that fit a terminal. Later
+/// lines are indented to the end of `lead`. Each line has its newline.
+pub fn wrap(lead: &str, text: &str) -> String {
+    let indent = lead.chars().count().min(MAX_INDENT);
+    let mut out = String::new();
+    let mut line = lead.to_owned();
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        let gap = usize::from(!is_empty);
+        let width = line.chars().count() + gap + word.chars().count();
+        if width > COLUMNS && line.chars().count() > indent {
+            out += line.trim_end();
+            out.push('\n');
+            line = " ".repeat(indent);
+        } else if !is_empty {
+            line.push(' ');
+        }
+        line += word;
+        is_empty = false;
+    }
+    out + line.trim_end() + "\n"
+}
+
+/// A list below a title, after an empty line; nothing without items.
+pub fn section(title: &str, items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        items => {
+            let list: String = items.iter().map(|item| wrap("  - ", item)).collect();
+            format!("\n{title}\n{list}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +156,20 @@ mod tests {
         assert_eq!(list(&["a", "b", "c"]), "a, b and c");
         assert_eq!(plural(1, "job") + &plural(2000, "job"), "1 job2,000 jobs");
         assert_eq!(clean("a\x1b[2J"), "a\u{fffd}[2J");
+    }
+
+    #[test]
+    fn paragraphs_are_broken_between_words() {
+        let words = ["0123456789"; 9].join("  ");
+        let text = wrap("  - ", &words);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.iter().map(|line| line.len()).collect::<Vec<_>>(), [69 + 11, 4 + 21]);
+        assert!(lines[0].starts_with("  - 0") && lines[1].starts_with("    0"), "{text}");
+        assert_eq!(wrap("", ""), "\n");
+        assert_eq!(wrap("lead:  ", ""), "lead:\n");
+        // A word is never broken.
+        let long = "x".repeat(100);
+        assert_eq!(wrap("", &format!("a {long} b")), format!("a\n{long}\nb\n"));
+        assert_eq!(wrap(&long, "b"), format!("{long}\n{}b\n", " ".repeat(MAX_INDENT)));
     }
 }

@@ -6,6 +6,7 @@
 //! only shows which part of that time is theirs.
 
 use crate::clock;
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs;
@@ -102,15 +103,52 @@ impl Snapshot {
     }
 }
 
-/// CPU time that the whole machine has used, time stolen by its host included; `None` where
-/// `/proc/stat` does not show it.
+/// CPU time that all programs of the machine have used, and time stolen by its host. Interrupts do
+/// not count: most are those of the I/O that is measured. `None` where `/proc/stat` does not show
+/// it.
 pub fn machine_cpu() -> Option<Duration> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    // user, nice, system, idle, iowait, irq, softirq, steal
+    from_ticks(program_ticks(&fs::read_to_string("/proc/stat").ok()?)?)
+}
+
+/// The ticks that programs used, or the host has stolen.
+fn program_ticks(stat: &str) -> Option<u64> {
+    // cpu user nice system idle iowait irq softirq steal
     let times = stat.lines().next()?.split_whitespace().skip(1);
     let times: Vec<u64> = times.map_while(|time| time.parse().ok()).collect();
-    let all: u64 = times.iter().take(8).sum();
-    from_ticks(all - times.get(3)? - times.get(4)?)
+    Some(times.get(..3)?.iter().sum::<u64>() + times.get(7)?)
+}
+
+/// How many processors other programs keep busy.
+#[derive(Debug)]
+pub struct Others {
+    machine: Option<Duration>,
+    own: Snapshot,
+}
+
+impl Others {
+    /// Over less time than this, the kernel's ticks are too coarse.
+    const LEAST: Duration = Duration::from_millis(100);
+
+    /// Starts to measure.
+    pub fn start() -> Self {
+        Self { machine: machine_cpu(), own: Snapshot::of_process() }
+    }
+
+    /// The average since the start; `None` where it is unknown, or after too short a time.
+    pub fn processors(&self) -> Option<f64> {
+        let own = Snapshot::of_process().since(&self.own);
+        let machine = machine_cpu()?.saturating_sub(self.machine?);
+        let others = machine.saturating_sub(own.cpu());
+        (own.real >= Self::LEAST).then(|| others.div_duration_f64(own.real))
+    }
+}
+
+/// The median of the processors that other programs kept busy in some runs, if it is a considerable
+/// share of the machine's processors: the figures are distorted then.
+pub fn busy(others: impl IntoIterator<Item = f64>, cpus: usize) -> Option<f64> {
+    const CONSIDERABLE: f64 = 0.1;
+    let others = Spread::of(others)?.median;
+    (others > CONSIDERABLE * cpus as f64).then_some(others)
 }
 
 /// The measured part of a run: from the first job that starts measuring to the last that ends. Jobs
@@ -261,6 +299,32 @@ mod tests {
         assert!(usage.real >= Duration::from_millis(50));
         assert!(usage.cpu() > Duration::ZERO);
         assert!(machine_cpu().unwrap() >= usage.cpu());
+    }
+
+    #[test]
+    fn interrupts_and_idle_time_are_not_those_of_programs() {
+        let stat = "cpu  100 20 3 5000 600 70 80 9 1 1\ncpu0 50 10 1 2500 300 35 40 4 0 0\n";
+        assert_eq!(program_ticks(stat), Some(100 + 20 + 3 + 9));
+        assert_eq!(program_ticks("cpu 1 2"), None);
+    }
+
+    #[test]
+    fn other_programs_are_measured_without_this_one() {
+        let others = Others::start();
+        assert_eq!(others.processors(), None, "no time has passed");
+        let until = std::time::Instant::now() + Duration::from_millis(150);
+        while std::time::Instant::now() < until {}
+        let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+        let processors = others.processors().unwrap();
+        // The busy loop itself does not count, up to the ticks.
+        assert!((0.0..=cpus).contains(&processors), "{processors}");
+    }
+
+    #[test]
+    fn a_tenth_of_the_processors_distorts_figures() {
+        assert_eq!(busy([0.1, 0.3, 9.0], 2), Some(0.3));
+        assert_eq!(busy([0.1, 0.3, 9.0], 4), None);
+        assert_eq!(busy([], 2), None);
     }
 
     #[test]

@@ -78,9 +78,10 @@ async fn write(store: &Arc<dyn ObjectStore>, small: bool, objects: u64, concurre
     let writes = (0..objects).map(|number| {
         let (store, path) = (store.clone(), Path::from(format!("object-{}", number % 100)));
         let write = async move {
-            match small {
-                true => _ = store.put(&path, vec![7; SMALL].into()).await.unwrap(),
-                false => upload(&*store, &path).await,
+            if small {
+                _ = store.put(&path, vec![7; SMALL].into()).await.unwrap();
+            } else {
+                upload(&*store, &path).await;
             }
         };
         async { tokio::spawn(write).await.unwrap() }

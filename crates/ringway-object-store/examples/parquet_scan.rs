@@ -49,12 +49,11 @@ async fn main() -> Result<(), Error> {
 
 /// Reads all columns of a file. Returns the number of rows, and their bytes in memory.
 async fn scan(path: String, direct: bool) -> Result<(usize, usize), Error> {
-    let reader = match direct {
-        true => {
-            let file = OpenOptions::new().read(true).direct(true).open(&path).await?;
-            ParquetReader::new(file).with_path(&path)
-        }
-        false => ParquetReader::open(&path).await?,
+    let reader = if direct {
+        let file = OpenOptions::new().read(true).direct(true).open(&path).await?;
+        ParquetReader::new(file).with_path(&path)
+    } else {
+        ParquetReader::open(&path).await?
     };
     let mut batches = ParquetRecordBatchStreamBuilder::new(reader).await?.build()?;
     let (mut rows, mut bytes) = (0, 0);

@@ -106,10 +106,8 @@ struct Scan {
 
 impl Scan {
     fn options(&self) -> ArrowReaderOptions {
-        let policy = match self.page_index {
-            true => PageIndexPolicy::Required,
-            false => PageIndexPolicy::Skip,
-        };
+        let policy =
+            if self.page_index { PageIndexPolicy::Required } else { PageIndexPolicy::Skip };
         ArrowReaderOptions::new().with_page_index_policy(policy)
     }
 
@@ -138,7 +136,9 @@ impl Scan {
             let equals = move |batch: RecordBatch| {
                 let values = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
                 let mut equal = BooleanBufferBuilder::new(values.len());
-                values.iter().for_each(|value| equal.append(value == Some(group)));
+                for value in values {
+                    equal.append(value == Some(group));
+                }
                 Ok(BooleanArray::new(equal.finish(), None))
             };
             let predicate = Box::new(ArrowPredicateFn::new(filter, equals));

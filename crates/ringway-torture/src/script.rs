@@ -222,7 +222,9 @@ impl Bytes<'_> {
                 let mut chain: Vec<Push> = (0..count).map(|_| self.push()).collect();
                 // A barrier within a chain is one before it. Which members later operations wait
                 // for is unspecified.
-                chain.iter_mut().skip(1).for_each(|push| push.drain = false);
+                for push in chain.iter_mut().skip(1) {
+                    push.drain = false;
+                }
                 Step::Chain(chain)
             }
             155..168 => Step::Cancel(self.byte()),

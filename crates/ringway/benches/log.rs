@@ -148,9 +148,10 @@ async fn all(way: Way, tasks: usize, len: usize, count: usize) {
 async fn alone(file: File, linked: bool, len: usize, count: usize) {
     for at in 0..count {
         let offset = (at * len) as u64;
-        match linked {
-            true => file.write_durable_at(vec![7; len], offset).await.0.unwrap(),
-            false => file.write_all_at(vec![7; len], offset).await.0.unwrap(),
+        if linked {
+            file.write_durable_at(vec![7; len], offset).await.0.unwrap()
+        } else {
+            file.write_all_at(vec![7; len], offset).await.0.unwrap()
         }
     }
 }

@@ -28,6 +28,15 @@ use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
 /// assert!(result? <= 512 && half.len() == 512);
 /// # Ok(()) }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a buffer that an operation can own",
+    label = "not an owned buffer",
+    note = "the kernel may use the memory after the future is dropped, so borrowed memory, such as \
+            `&mut [u8]`, cannot be passed: pass a `Vec<u8>`, `Box<[u8]>`, `AlignedBuffer`, or with \
+            the feature `bytes` a `BytesMut` (or, to write, a `Bytes`); it is returned with the \
+            result",
+    note = "for memory of your own, implement `CustomBuffer` and pass `Buffer::custom(memory)`"
+)]
 pub trait IoBuffer: sealed::Returned<Buffer> {}
 
 /// A buffer whose spare capacity a read may fill
@@ -37,6 +46,12 @@ pub trait IoBuffer: sealed::Returned<Buffer> {}
 /// [`SpareCapacity`] itself is one too: use it to read into a part of the capacity. The trait is
 /// sealed. In a child that was forked while a read was in flight, an empty buffer is returned, as
 /// for [`IoBuffer`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a buffer whose spare capacity a read can fill",
+    label = "not an owned buffer with spare capacity",
+    note = "pass a `Vec<u8>` or, with the feature `bytes`, a `BytesMut`; it is returned with the \
+            result"
+)]
 pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 
 /// An operation could not return this type, so it is not a buffer:
@@ -115,9 +130,10 @@ mod tests {
 
     /// What a forked child gets instead of a buffer of type `B`.
     fn in_forked_child<B: Returned<Buffer> + AsRef<[u8]>>() -> usize {
-        let other = match std::any::type_name::<B>() == std::any::type_name::<Vec<u8>>() {
-            true => Buffer::from(vec![7u8; 3].into_boxed_slice()),
-            false => Buffer::from(vec![7u8; 3]),
+        let other = if std::any::type_name::<B>() == std::any::type_name::<Vec<u8>>() {
+            Buffer::from(vec![7u8; 3].into_boxed_slice())
+        } else {
+            Buffer::from(vec![7u8; 3])
         };
         B::returned(other).as_ref().len()
     }

@@ -6,34 +6,46 @@ mod call;
 mod combiner;
 mod coop;
 mod devices;
+mod executor;
 mod limiter;
 #[cfg(all(test, ringway_loom))]
 mod loom_tests;
+mod notifier;
 mod op_future;
+pub(crate) mod op_result;
 mod pacing;
 mod reactor;
+mod registry;
+mod rounds;
 mod shard;
 mod stats;
 mod submission;
 mod sync;
 mod sync_ledger;
+#[cfg(target_os = "linux")]
+mod timer;
+#[cfg(not(target_os = "linux"))]
+#[path = "engine/no_timer.rs"]
+mod timer;
 mod trace;
+mod wake;
 
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
 pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
-pub(crate) use shard::{OpResult, wake_all};
+pub(crate) use shard::OpResult;
 pub(crate) use submission::{Lane, Schedule};
 pub(crate) use sync_ledger::{Outcome, Since, SyncLedger, Ticket, TicketWait};
+pub(crate) use wake::wake_all;
 
 use crate::pool::{Pool, PoolStats};
 use crate::thread;
-use reactor::Executor;
-use reactor::driver::{self, RuntimeId};
+use executor::{Executor, RuntimeId};
+use notifier::Notifier;
+use reactor::driver;
 use reactor::manual::Readable;
-use reactor::notifier::Notifier;
 use reactor::thread::Reaper;
 use ringway_core::{
     BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
@@ -290,7 +302,9 @@ impl Inner {
     }
 
     fn close_shards(&self, wait: Duration) {
-        self.shards.iter().for_each(|shard| shard.close(wait));
+        for shard in self.shards.iter() {
+            shard.close(wait);
+        }
     }
 
     /// A thread waits for operations in flight. If none can be started, nobody waits.

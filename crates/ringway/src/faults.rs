@@ -145,7 +145,9 @@ impl Table {
             }
             // The file is in /proc, where what a blocking call answers is the answer.
             Fault::Retry(_) if row.name == "fs::read, without a length" => {
-                is(&result, libc::EAGAIN) || self.fault.allows(&result, hit)
+                is(&result, libc::EAGAIN)
+                    || is(&result, libc::ECANCELED)
+                    || self.fault.allows(&result, hit)
             }
             _ => self.fault.allows(&result, hit),
         });

@@ -36,7 +36,6 @@ mod dir;
 mod file;
 mod local;
 mod lock;
-pub(crate) mod op_result;
 mod open;
 mod path;
 pub(crate) mod pooled;

@@ -448,7 +448,9 @@ mod tests {
     fn half_of_the_limit_is_shared() {
         let pool = Pool::with_locals(8 * PAGE, 2);
         let fill = |local: usize| {
-            (0..10).for_each(|_| pool.locals[local].put(pool.fresh(PAGE)));
+            for _ in 0..10 {
+                pool.locals[local].put(pool.fresh(PAGE));
+            }
             pool.locals[local].free() / PAGE
         };
         assert_eq!((fill(0), fill(1)), (6, 2), "the second keeps its share");
@@ -460,8 +462,12 @@ mod tests {
     fn an_unused_size_is_evicted() {
         let pool = Pool::with_locals(8 * PAGE, 1);
         let put = |pages: usize| pool.put(pool.fresh(pages * PAGE));
-        (0..4).for_each(|_| put(1));
-        (0..2).for_each(|_| put(2));
+        for _ in 0..4 {
+            put(1);
+        }
+        for _ in 0..2 {
+            put(2);
+        }
         put(4);
         let lists = pool.locals[0].lists().unwrap();
         assert_eq!([1, 2, 4].map(|pages| lists.free[pages - 1].len()), [0, 2, 1]);

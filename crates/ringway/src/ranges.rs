@@ -76,9 +76,10 @@ const OVERLAPPING: u64 = 4;
 impl Coalesce {
     /// The most bytes of a read of several ranges, the longest of which has `longest` bytes.
     fn limit(&self, longest: u64, overlaps: bool) -> u64 {
-        match overlaps && self.max_read > 0 {
-            true => self.max_read.max(longest.saturating_mul(OVERLAPPING)),
-            false => self.max_read,
+        if overlaps && self.max_read > 0 {
+            self.max_read.max(longest.saturating_mul(OVERLAPPING))
+        } else {
+            self.max_read
         }
     }
 }

@@ -56,10 +56,7 @@ fn end_of_chunk(offset: u64, chunk: u64) -> u64 {
 
 /// Streams read and write at offsets, which pipes and terminals do not support.
 fn has_offsets(file: &File) -> io::Result<()> {
-    match file.is_storage() {
-        true => Ok(()),
-        false => Err(io::Error::from_raw_os_error(errno::ESPIPE)),
-    }
+    if file.is_storage() { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::ESPIPE)) }
 }
 
 /// Checks that a file can have this offset.

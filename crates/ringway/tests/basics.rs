@@ -68,6 +68,15 @@ async fn direct_reads_work_at_any_offset() -> io::Result<()> {
 }
 
 #[tokio::test]
+async fn a_file_system_without_direct_io_is_named_as_the_reason() {
+    let path = "/proc/self/status";
+    let error = OpenOptions::new().read(true).direct(true).open(path).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("no direct I/O (Invalid argument"), "{error}");
+    assert!(OpenOptions::new().read(true).open(path).await.is_ok());
+}
+
+#[tokio::test]
 async fn errors_are_those_of_the_kernel() {
     assert_eq!(File::open("/no/such").await.unwrap_err().raw_os_error(), Some(2));
     let file = File::open("/etc/passwd").await.unwrap();

@@ -128,7 +128,9 @@ fn a_short_read_is_not_the_end_of_a_file() {
 #[test]
 fn a_close_is_made_once() {
     on_each("close", &[], |engine, hostile| {
-        for errno in [libc::EAGAIN, libc::ETIMEDOUT, libc::EIO] {
+        let errors =
+            [libc::EAGAIN, libc::ETIMEDOUT, libc::EIO, libc::EACCES, libc::EFAULT, libc::ECANCELED];
+        for errno in errors {
             hostile.set(&format!("clear\nfile flush fail {errno}")).unwrap();
             block_on(async {
                 let file = open(engine, hostile, false).await;
@@ -145,25 +147,30 @@ fn a_close_is_made_once() {
     });
 }
 
-/// What a blocking call answers is the answer: EAGAIN too.
+/// What a blocking call answers is the answer: EAGAIN too, and ECANCELED.
 #[test]
-fn eagain_is_an_answer() {
-    const EAGAIN: i32 = libc::EAGAIN;
-    on_each("EAGAIN", &[], |engine, hostile| {
+fn eagain_and_ecanceled_are_answers() {
+    for errno in [libc::EAGAIN, libc::ECANCELED] {
+        is_an_answer(errno);
+    }
+}
+
+fn is_an_answer(answer: i32) {
+    on_each("an answer", &[], |engine, hostile| {
         block_on(async {
             for direct in [true, false] {
                 hostile.set("clear\nfile direct on").unwrap();
                 let file = open(engine, hostile, direct).await;
                 for times in ["", "1"] {
-                    let rule = |operation| format!("file {operation} fail {EAGAIN} {times}");
+                    let rule = |operation| format!("file {operation} fail {answer} {times}");
                     hostile.set(&rule("read")).unwrap();
-                    assert_eq!(errno(file.read_at(page(0), 0).await.0), Some(EAGAIN));
+                    assert_eq!(errno(file.read_at(page(0), 0).await.0), Some(answer));
                     hostile.set(&rule("write")).unwrap();
-                    assert_eq!(errno(file.write_at(page(0), 0).await.0), Some(EAGAIN));
+                    assert_eq!(errno(file.write_at(page(0), 0).await.0), Some(answer));
                     hostile.set(&rule("write")).unwrap();
-                    assert_eq!(errno(file.write_all_at(page(0), 0).await.0), Some(EAGAIN));
+                    assert_eq!(errno(file.write_all_at(page(0), 0).await.0), Some(answer));
                     hostile.set(&rule("fsync")).unwrap();
-                    assert_eq!(errno(file.sync_data().await), Some(EAGAIN));
+                    assert_eq!(errno(file.sync_data().await), Some(answer));
                     hostile.set("clear\nfile direct on").unwrap();
                     file.read_at(page(0), 0).await.0.unwrap();
                 }

@@ -297,7 +297,9 @@ fn any_executor_and_several_runtimes() -> io::Result<()> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(workers).build()?;
         let tasks: Vec<_> = (0..4).map(|_| runtime.spawn(reads(file.clone()))).collect();
-        runtime.block_on(async { join_all(tasks).await.into_iter().for_each(|end| end.unwrap()) });
+        for end in runtime.block_on(join_all(tasks)) {
+            end.unwrap();
+        }
     }
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(reads(file));
     settle(&engine);

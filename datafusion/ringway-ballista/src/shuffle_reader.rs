@@ -264,9 +264,10 @@ async fn split(
     let (mut local, mut remote) = (Vec::new(), Vec::new());
     for location in locations {
         let path = location.path(work_dir)?;
-        let is_local = match location.is_sort_shuffle {
-            true => engine.fs().try_exists(&path).await.unwrap_or(false),
-            false => is_ipc_file(engine, &path).await.is_ok_and(|is_ipc_file| !is_ipc_file),
+        let is_local = if location.is_sort_shuffle {
+            engine.fs().try_exists(&path).await.unwrap_or(false)
+        } else {
+            is_ipc_file(engine, &path).await.is_ok_and(|is_ipc_file| !is_ipc_file)
         };
         if is_local {
             local.push((location, path));
@@ -285,12 +286,11 @@ fn read_local(
     let open = move |(location, path): (PartitionLocation, PathBuf)| {
         let engine = engine.clone();
         async move {
-            let part = match location.is_sort_shuffle {
-                true => {
-                    let partition = location.partition_id.partition_id;
-                    Part::indexed(&engine, &path, partition).await.map(|(_, part)| part)
-                }
-                false => Part::whole(&engine, &path).await,
+            let part = if location.is_sort_shuffle {
+                let partition = location.partition_id.partition_id;
+                Part::indexed(&engine, &path, partition).await.map(|(_, part)| part)
+            } else {
+                Part::whole(&engine, &path).await
             };
             let part = part.map_err(|error| fetch_failed(&location, error.to_string()))?;
             let path = part.path().display().to_string();

@@ -5,7 +5,8 @@
 //! one clock reading for each group that is pushed and one for each group that is reaped. Buffers
 //! move from a completion to the next push unchanged.
 
-use super::result::Direction;
+use super::interrupt::is_interrupted;
+use super::result::{Run, count_error};
 use super::schedule::Schedule;
 use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
 use anyhow::{Context, anyhow};
@@ -18,7 +19,7 @@ use ringway_measure::clock::now;
 use ringway_measure::offsets::{Offsets, Order, Place, Region};
 use ringway_measure::pattern;
 use ringway_measure::random::{Random, mix};
-use ringway_measure::usage::{Snapshot, Usage, Window};
+use ringway_measure::usage::{Snapshot, Window};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -49,27 +50,13 @@ pub enum Check {
 /// What one job did while it was measured.
 #[derive(Debug, Default)]
 pub struct JobResult {
-    /// Reads.
-    pub read: Direction,
-    /// Writes.
-    pub write: Direction,
-    /// Syncs.
-    pub sync: Direction,
-    /// Failed requests by errno, also those before measuring. A request that reached the end of the
-    /// file counts as EIO.
-    pub errors: Vec<(i32, u64)>,
+    /// Its requests, and the cost of its own thread. Failed requests are also those before
+    /// measuring; a request that reached the end of the file counts as EIO.
+    pub run: Run,
     /// The failed requests that reached the end of the file.
     pub short: u64,
-    /// Blocks checked, and wrong ones.
-    pub verified: (u64, u64),
-    /// The cost of the job's own thread.
-    pub usage: Usage,
-    /// System calls for I/O, as the queue counts them.
-    pub system_calls: u64,
     /// Operations that the backend does not support and that went to the fallback pool.
     pub to_threads: u64,
-    /// Requests that were due and not started by the end.
-    pub not_started: u64,
     /// For each file, the blocks that were written; empty unless they are checked.
     pub written: Vec<Vec<bool>>,
 }
@@ -168,10 +155,12 @@ impl<'a> Job<'a> {
             }
         }
         let regions: Vec<Region> = files.iter().map(|file| file.region).collect();
-        let order = match workload.access.is_random() {
-            false => Order::Sequential,
-            true if workload.no_random_map => Order::Random,
-            true => Order::Shuffled,
+        let order = if !workload.access.is_random() {
+            Order::Sequential
+        } else if workload.no_random_map {
+            Order::Random
+        } else {
+            Order::Shuffled
         };
         let start =
             if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
@@ -191,13 +180,15 @@ impl<'a> Job<'a> {
                 checks,
                 plain: Vec::new(),
                 result: JobResult {
-                    written: match write_seed {
-                        Some(_) => {
-                            let blocks =
-                                regions.iter().map(|region| region.len / workload.block_size);
-                            blocks.map(|blocks| vec![false; blocks as usize]).collect()
-                        }
-                        None => Vec::new(),
+                    run: Run {
+                        verified: (workload.verify && !workload.is_null()).then_some((0, 0)),
+                        ..Run::default()
+                    },
+                    written: if write_seed.is_some() {
+                        let blocks = regions.iter().map(|region| region.len / workload.block_size);
+                        blocks.map(|blocks| vec![false; blocks as usize]).collect()
+                    } else {
+                        Vec::new()
                     },
                     ..JobResult::default()
                 },
@@ -230,7 +221,7 @@ impl<'a> Job<'a> {
             (self.workload.fixed_buffers, Feature::FixedBuffers),
             (self.workload.fixed_files, Feature::FixedFiles),
         ];
-        let is_requested = |feature| requested.iter().any(|(on, of)| *on && *of == feature);
+        let is_requested = |feature| requested.contains(&(true, feature));
         let Some(queue) = &self.queue else { return Vec::new() };
         let explanation = queue.explain();
         let refused = explanation.refusals.iter().filter(|refusal| is_requested(refusal.feature));
@@ -252,8 +243,8 @@ impl<'a> Job<'a> {
         if let Some(baseline) = self.baseline {
             let now = self.counters(snapshot);
             let result = &mut self.recorder.result;
-            result.usage = now.snapshot.since(&baseline.snapshot);
-            result.system_calls = now.system_calls - baseline.system_calls;
+            result.run.usage = now.snapshot.since(&baseline.snapshot);
+            result.run.system_calls = now.system_calls - baseline.system_calls;
             result.to_threads = now.to_threads - baseline.to_threads;
         }
         Ok(std::mem::take(&mut self.recorder.result))
@@ -273,6 +264,8 @@ impl<'a> Job<'a> {
                 self.count_not_started(times.end);
                 self.over = true;
             }
+            // An interrupted run does not count.
+            self.over |= is_interrupted();
             time = self.fill(time, times.end)?;
             if self.in_flight() > 0 {
                 time = self.reap()?;
@@ -309,7 +302,9 @@ impl<'a> Job<'a> {
         // Requests in flight count when they complete.
         self.issued = (self.in_flight() - self.parked.len()) as u64;
         let mut in_flight = vec![true; self.recorder.requests.len()];
-        self.idle.iter().for_each(|slot| in_flight[*slot as usize] = false);
+        for slot in &self.idle {
+            in_flight[*slot as usize] = false;
+        }
         let requests = self.recorder.requests.iter().zip(in_flight);
         let requests = requests.filter(|(_, in_flight)| *in_flight);
         self.issued_bytes = requests.map(|(request, _)| request.place.len).sum();
@@ -410,10 +405,9 @@ impl<'a> Job<'a> {
         let on = &self.files[place.file];
         if writes {
             if let Some(seed) = self.write_seed {
-                buffer
-                    .as_mut_slice()
-                    .into_iter()
-                    .for_each(|bytes| pattern::fill(seed, place.offset, bytes));
+                if let Some(bytes) = buffer.as_mut_slice() {
+                    pattern::fill(seed, place.offset, bytes);
+                }
                 let block =
                     |offset: u64| ((offset - on.region.start) / workload.block_size) as usize;
                 self.recorder.result.written[place.file]
@@ -424,16 +418,19 @@ impl<'a> Job<'a> {
             self.until_sync = self.until_sync.map(|writes| writes - 1);
         }
         self.until_pause = self.until_pause.map(|requests| requests - 1);
-        self.schedule.iter_mut().for_each(|schedule| schedule.take(place.len));
+        if let Some(schedule) = &mut self.schedule {
+            schedule.take(place.len);
+        }
         self.recorder.requests[slot as usize] = Request { start, pushed, place };
         self.issued += 1;
         self.issued_bytes += place.len;
         let Some(queue) = &mut self.queue else {
             return self.transfer(slot, writes, buffer);
         };
-        let operation = match writes {
-            true => op::write(&on.file, buffer, place.offset),
-            false => op::read(&on.file, buffer, place.offset),
+        let operation = if writes {
+            op::write(&on.file, buffer, place.offset)
+        } else {
+            op::read(&on.file, buffer, place.offset)
         };
         queue
             .push(operation.exact().user_data(u64::from(slot)))
@@ -552,11 +549,9 @@ impl<'a> Job<'a> {
         let left = (self.limit.saturating_sub(self.issued))
             .min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(block_size));
         let missed = schedule.missed(end, block_size).min(left);
-        self.recorder.result.not_started = missed;
-        let direction = match self.workload.access.reads() {
-            true => &mut self.recorder.result.read,
-            false => &mut self.recorder.result.write,
-        };
+        self.recorder.result.run.not_started = missed;
+        let run = &mut self.recorder.result.run;
+        let direction = if self.workload.access.reads() { &mut run.read } else { &mut run.write };
         // They were due at equal intervals until the end. A thousand points represent any number of
         // them.
         let (waited, points) = (end.saturating_sub(schedule.due()), missed.min(1000));
@@ -601,9 +596,9 @@ impl Recorder<'_> {
         }
         let since_pushed = self.workload.rate.map(|_| time.saturating_sub(request.pushed));
         let direction = match opcode {
-            Opcode::Read => &mut self.result.read,
-            Opcode::Write => &mut self.result.write,
-            _ => &mut self.result.sync,
+            Opcode::Read => &mut self.result.run.read,
+            Opcode::Write => &mut self.result.run.write,
+            _ => &mut self.result.run.sync,
         };
         direction.count(bytes, time.saturating_sub(request.start), since_pushed);
     }
@@ -612,10 +607,7 @@ impl Recorder<'_> {
     fn count_error(&mut self, errno: i32, short: bool) {
         self.stopped = self.workload.stop_on_error;
         self.result.short += u64::from(short);
-        match self.result.errors.iter_mut().find(|(known, _)| *known == errno) {
-            Some((_, count)) => *count += 1,
-            None => self.result.errors.push((errno, 1)),
-        }
+        count_error(&mut self.result.run.errors, errno, 1);
     }
 
     /// The current time after completions of `time` have been recorded: checking takes long enough
@@ -645,8 +637,10 @@ impl Recorder<'_> {
                 pattern::compare(place.offset, bytes, expected)
             }
         };
-        self.result.verified.0 += blocks;
-        self.result.verified.1 += wrong;
+        if let Some((all, all_wrong)) = &mut self.result.run.verified {
+            *all += blocks;
+            *all_wrong += wrong;
+        }
     }
 }
 
@@ -753,6 +747,14 @@ fn disable_timer_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
+/// Sleeps until then, or until the bench is interrupted.
 fn sleep_until(time: u64) {
-    std::thread::sleep(Duration::from_nanos(time.saturating_sub(now())));
+    const STEP: Duration = Duration::from_millis(100);
+    loop {
+        let left = Duration::from_nanos(time.saturating_sub(now()));
+        if left.is_zero() || is_interrupted() {
+            return;
+        }
+        std::thread::sleep(left.min(STEP));
+    }
 }

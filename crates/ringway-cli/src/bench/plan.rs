@@ -1,8 +1,10 @@
 //! From options to the workloads of a bench. Pure: it looks neither at the machine nor at files.
 
 use super::options::BenchArgs;
+use super::report::configuration::describe_all;
 use super::result::add_note;
 use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
+use ringway_measure::text::{section, wrap};
 use std::time::Duration;
 
 /// What to run.
@@ -49,7 +51,9 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
         workloads.extend(backends.map(buffered));
     }
     let mut plan = Plan::default();
-    workloads.into_iter().for_each(|workload| plan.add(workload));
+    for workload in workloads {
+        plan.add(workload);
+    }
     plan
 }
 
@@ -145,6 +149,18 @@ impl Plan {
         if !self.workloads.contains(&workload) {
             self.workloads.push(workload);
         }
+    }
+
+    /// What would run, and for job files how that differs from fio.
+    pub fn text(&self, is_job_file: bool) -> String {
+        let mut text = String::new();
+        for workload in &self.workloads {
+            text += &wrap(&format!("{}: ", workload.name), &describe_all(workload));
+        }
+        if is_job_file && self.differences.is_empty() {
+            text += "\nAll keys have the meaning of fio.\n";
+        }
+        text + &section("Differences from fio", &self.differences) + &section("Notes", &self.notes)
     }
 
     fn note(&mut self, note: String) {

@@ -30,6 +30,9 @@ pub struct Run {
     pub sync: Direction,
     /// What it cost.
     pub usage: Usage,
+    /// Processors that other programs kept busy meanwhile, on average; `None` if the run was too
+    /// short to tell.
+    pub other_processors: Option<f64>,
     /// System calls for I/O.
     pub system_calls: u64,
     /// Requests that failed: errno and how many.
@@ -51,6 +54,8 @@ pub struct Measurement {
     pub runs: Vec<Run>,
     /// Why it did not run, or not exactly as requested.
     pub notes: Vec<String>,
+    /// Why the last run was refused; there are no further ones then.
+    pub refused: Option<String>,
 }
 
 /// The machine and the files that a report is about.
@@ -81,6 +86,17 @@ pub struct Report {
     pub measurements: Vec<Measurement>,
     /// The command line.
     pub command: String,
+    /// How far the bench came before it was interrupted, if it was.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// How far an interrupted bench came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Interrupted {
+    /// Runs that finished.
+    pub finished: u64,
+    /// Runs that the bench would have made.
+    pub planned: u64,
 }
 
 impl Direction {
@@ -124,6 +140,14 @@ pub fn add_note(notes: &mut Vec<String>, note: String) {
     }
 }
 
+/// Counts failed requests by errno.
+pub fn count_error(errors: &mut Vec<(i32, u64)>, errno: i32, times: u64) {
+    match errors.iter_mut().find(|(known, _)| *known == errno) {
+        Some((_, count)) => *count = count.saturating_add(times),
+        None => errors.push((errno, times)),
+    }
+}
+
 /// Adds one histogram to another.
 pub fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
     to.add(other).expect("all latency histograms have the same bounds");
@@ -136,6 +160,22 @@ impl Default for Direction {
 }
 
 impl Run {
+    /// Adds the requests of a job. Its time and CPU time are a part of the run's.
+    pub fn add(&mut self, job: &Self) {
+        self.read.add(&job.read);
+        self.write.add(&job.write);
+        self.sync.add(&job.sync);
+        self.system_calls += job.system_calls;
+        self.not_started += job.not_started;
+        for (errno, times) in &job.errors {
+            count_error(&mut self.errors, *errno, *times);
+        }
+        if let Some((blocks, wrong)) = job.verified {
+            let all = self.verified.get_or_insert_default();
+            *all = (all.0 + blocks, all.1 + wrong);
+        }
+    }
+
     /// Reads and writes.
     pub fn ops(&self) -> u64 {
         self.read.ops + self.write.ops
@@ -175,6 +215,11 @@ impl Run {
 }
 
 impl Measurement {
+    /// Of a workload that has not run yet.
+    pub fn new(workload: Workload) -> Self {
+        Self { workload, runs: Vec::new(), notes: Vec::new(), refused: None }
+    }
+
     /// The run with the median of operations a second; `None` without runs.
     pub fn median(&self) -> Option<&Run> {
         let mut order: Vec<&Run> = self.runs.iter().collect();

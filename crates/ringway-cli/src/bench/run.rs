@@ -3,6 +3,7 @@
 
 use super::job::{Check, Job, JobFile, JobResult, Times};
 use super::memory::available_memory;
+use super::progress::Progress;
 use super::result::{Run, add_note};
 use super::target::{JobFiles, SEED, Source};
 use super::workload::{Advice, Cache, Stop, Workload};
@@ -10,7 +11,7 @@ use anyhow::Context;
 use ringway_core::refusal::errno_text;
 use ringway_measure::clock::now;
 use ringway_measure::random::mix;
-use ringway_measure::usage::{Helpers, Window};
+use ringway_measure::usage::{Helpers, Others, Window};
 use ringway_measure::{pattern, scratch};
 use rustix::fs::fadvise;
 use std::io;
@@ -36,7 +37,7 @@ const NO_PATTERN: &str = "the file does not have the pattern of --verify: reads 
 /// How often the kernel's helper threads are sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs a workload once. `number` is the number of the run; `tick` is called a few times a second.
+/// Runs a workload once. `number` is the number of the run.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ pub fn run(
     job_files: &JobFiles,
     cache: Cache,
     number: u32,
-    tick: &mut dyn FnMut(),
+    progress: &Progress,
 ) -> anyhow::Result<Outcome> {
     let sources = distinct(job_files);
     if let Some(reason) = unfit(workload, &sources) {
@@ -66,20 +67,20 @@ pub fn run(
         notes.push(NO_PATTERN.to_owned());
     }
     if !workload.is_null() && !workload.direct && workload.access.reads() {
-        sources.iter().try_for_each(|source| set_cache(source, cache)).context("the page cache")?;
+        for source in &sources {
+            set_cache(source, cache).context("the page cache")?;
+        }
     }
     let seed = if workload.rand_repeat { workload.seed } else { workload.seed ^ mix(now()) };
     // Unless reads expect the pattern at the same time, each run writes other bytes, so that a lost
     // write is detected.
     let writes = workload.verify && workload.access.writes();
-    let write_seed = writes.then(|| match workload.access.reads() {
-        true => SEED,
-        false => mix(SEED ^ u64::from(number + 1)),
-    });
+    let other = mix(SEED ^ u64::from(number + 1));
+    let write_seed = writes.then_some(if workload.access.reads() { SEED } else { other });
     let mut files = Vec::new();
     for job in job_files {
-        let is_pattern = |source| {
-            sources.iter().zip(&are_pattern).any(|(of, is)| *is && Arc::ptr_eq(of, source))
+        let is_pattern = |file| {
+            sources.iter().zip(&are_pattern).any(|(source, is)| *is && Arc::ptr_eq(source, file))
         };
         let opened = job.iter().map(|source| open(workload, source, is_pattern(source)));
         match opened.collect::<io::Result<Vec<_>>>() {
@@ -90,13 +91,15 @@ pub fn run(
             }
         }
     }
+    let others = Others::start();
     let (window, helpers, results, refusals) =
-        match run_jobs(workload, &files, seed, write_seed, tick)? {
+        match run_jobs(workload, &files, seed, write_seed, progress)? {
             Ok(ran) => ran,
             Err(refusal) => return Ok(Outcome::Refused(refusal)),
         };
     notes.extend(refusals);
     let mut run = combine(workload, &window, &helpers, &results, &mut notes);
+    run.other_processors = others.processors();
     if workload.access.writes() && !workload.is_null() {
         // Writeback would slow the next run down.
         for source in &sources {
@@ -188,9 +191,10 @@ fn open(workload: &Workload, source: &Source, is_pattern: bool) -> io::Result<Jo
         region.len = region.len.max(workload.block_size);
     }
     let writes = workload.access.writes() && !null;
-    let file = match workload.passthrough {
-        true => source.open_generic(writes)?,
-        false => source.open(workload.direct, writes)?,
+    let file = if workload.passthrough {
+        source.open_generic(writes)?
+    } else {
+        source.open(workload.direct, writes)?
     };
     if let Some(advice) = advice(workload).filter(|_| !null) {
         // It is advice: a file that does not take it is measured without it.
@@ -217,7 +221,7 @@ fn run_jobs(
     files: &[Vec<JobFile>],
     seed: u64,
     write_seed: Option<u64>,
-    tick: &mut dyn FnMut(),
+    progress: &Progress,
 ) -> anyhow::Result<Result<Ran, String>> {
     let window = Arc::new(Window::new(files.len()));
     // Jobs wait for the times, or for `None`, which ends them; and at the end until they may leave.
@@ -257,7 +261,9 @@ fn run_jobs(
         for refusals in all_ready.iter() {
             match refusals {
                 Ok(refusals) => {
-                    refusals.into_iter().for_each(|refusal| add_note(&mut notes, refusal))
+                    for refusal in refusals {
+                        add_note(&mut notes, refusal);
+                    }
                 }
                 Err(refusal) => {
                     let _ = start.set(None);
@@ -283,7 +289,7 @@ fn run_jobs(
                     if now() >= times.measured {
                         helpers.get_or_insert_with(Helpers::start).sample();
                     }
-                    tick();
+                    progress.tick();
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -327,73 +333,45 @@ fn combine(
     results: &[JobResult],
     notes: &mut Vec<String>,
 ) -> Run {
-    let mut run = Run {
-        usage: window.usage(),
-        system_calls: results.iter().map(|result| result.system_calls).sum(),
-        verified: (workload.verify && !workload.is_null()).then_some((0, 0)),
-        ..Run::default()
-    };
+    let mut run = Run { usage: window.usage(), ..Run::default() };
     helpers.add_to(&mut run.usage);
-    if !workload.group_reporting && results.len() > 1 {
-        run.jobs = results.iter().map(|result| job_run(result, run.verified.is_some())).collect();
-    }
     for result in results {
-        run.not_started += result.not_started;
-        run.read.add(&result.read);
-        run.write.add(&result.write);
-        run.sync.add(&result.sync);
-        for (errno, count) in &result.errors {
-            match run.errors.iter_mut().find(|(known, _)| known == errno) {
-                Some((_, counted)) => *counted += count,
-                None => run.errors.push((*errno, *count)),
-            }
+        run.add(&result.run);
+    }
+    if !workload.group_reporting && results.len() > 1 {
+        run.jobs = results.iter().map(|result| result.run.clone()).collect();
+    }
+    let mut note = |is: bool, text: &str| {
+        if is {
+            notes.push(text.to_owned());
         }
-        if let Some((blocks, wrong)) = &mut run.verified {
-            *blocks += result.verified.0;
-            *wrong += result.verified.1;
-        }
-    }
-    let to_threads: u64 = results.iter().map(|result| result.to_threads).sum();
-    if to_threads > 0 {
-        notes.push("operations that the backend does not support ran on threads".to_owned());
-    }
-    if results.iter().any(|result| result.short > 0) {
-        notes.push(
-            "the file became shorter: requests reached the end of the file and failed".to_owned(),
-        );
-    }
-    if run.not_started > 0 {
-        notes.push(
-            "the rate was not reached: requests were due and not started at the end".to_owned(),
-        );
-    }
+    };
+    note(
+        results.iter().any(|result| result.to_threads > 0),
+        "operations that the backend does not support ran on threads",
+    );
+    note(
+        results.iter().any(|result| result.short > 0),
+        "the file became shorter: requests reached the end of the file and failed",
+    );
+    note(
+        run.not_started > 0,
+        "the rate was not reached: requests were due and not started at the end",
+    );
     run
-}
-
-/// What one job did.
-fn job_run(result: &JobResult, verified: bool) -> Run {
-    Run {
-        read: result.read.clone(),
-        write: result.write.clone(),
-        sync: result.sync.clone(),
-        usage: result.usage,
-        system_calls: result.system_calls,
-        errors: result.errors.clone(),
-        not_started: result.not_started,
-        verified: verified.then_some(result.verified),
-        jobs: Vec::new(),
-    }
 }
 
 /// The blocks of a file that the jobs have written.
 fn written_of(source: &Arc<Source>, job_files: &JobFiles, results: &[JobResult]) -> Vec<bool> {
     let mut all = Vec::new();
-    for (job, result) in job_files.iter().zip(results) {
-        for (_, written) in
-            job.iter().zip(&result.written).filter(|(of, _)| Arc::ptr_eq(of, source))
-        {
-            all.resize(written.len(), false);
-            all.iter_mut().zip(written).for_each(|(all, written)| *all |= written);
+    for (files, result) in job_files.iter().zip(results) {
+        for (file, written) in files.iter().zip(&result.written) {
+            if Arc::ptr_eq(file, source) {
+                all.resize(written.len(), false);
+                for (all, written) in all.iter_mut().zip(written) {
+                    *all |= written;
+                }
+            }
         }
     }
     all

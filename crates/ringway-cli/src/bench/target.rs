@@ -5,6 +5,7 @@
 //! reopened through that descriptor (`/proc/self/fd`): the file that was checked is the file that
 //! is used, even if its name changes.
 
+use super::progress::Progress;
 use super::workload::{Target, Workload};
 use anyhow::{Context, bail};
 use ringway_core::device::{PathFacts, StorageKind, block_device_in_use};
@@ -149,10 +150,8 @@ pub struct Targets<'a> {
     pub overwrite: bool,
     /// Fill all files with the pattern.
     pub fill: bool,
-    /// Receives a description and the number of bytes before a file is written.
-    pub announce: &'a mut dyn FnMut(&str, u64),
-    /// Receives the number of bytes after each write.
-    pub progress: &'a mut dyn FnMut(u64),
+    /// Shows what is written.
+    pub progress: &'a Progress,
     /// The files by their path; that of the scratch file is empty.
     known: Vec<(PathBuf, Arc<Source>)>,
 }
@@ -177,14 +176,8 @@ impl Use<'_> {
 
 impl<'a> Targets<'a> {
     /// No files are known yet.
-    pub fn new(
-        scratch: PathBuf,
-        overwrite: bool,
-        fill: bool,
-        announce: &'a mut dyn FnMut(&str, u64),
-        progress: &'a mut dyn FnMut(u64),
-    ) -> Self {
-        Self { scratch, overwrite, fill, announce, progress, known: Vec::new() }
+    pub fn new(scratch: PathBuf, overwrite: bool, fill: bool, progress: &'a Progress) -> Self {
+        Self { scratch, overwrite, fill, progress, known: Vec::new() }
     }
 
     /// The files of each of these workloads, in their order.
@@ -228,8 +221,10 @@ impl<'a> Targets<'a> {
                 Some((_, source)) => Arc::clone(source),
                 None => {
                     let folder = self.scratch.clone();
-                    (self.announce)(&format!("scratch file in {}", folder.display()), size);
-                    let anchor = scratch::create(&folder, size, SEED, self.progress)?;
+                    let what = format!("scratch file in {}", folder.display());
+                    self.progress.file_starts(&what, size);
+                    let mut written = |bytes| self.progress.bytes_written(bytes);
+                    let anchor = scratch::create(&folder, size, SEED, &mut written)?;
                     let facts = PathFacts::of_fd(anchor.as_fd())?;
                     let pattern = Region { start: 0, len: size };
                     self.know(
@@ -381,9 +376,10 @@ impl<'a> Targets<'a> {
                 check_space(path, missing.len, scratch::free_space(path)?)?;
             }
             let filled = if lay_out {
-                (self.announce)(&name(), to_fill.len);
+                self.progress.file_starts(&name(), to_fill.len);
                 let end = to_fill.start + to_fill.len;
-                scratch::fill(&anchor, to_fill.start, end, SEED, self.progress)
+                let mut written = |bytes| self.progress.bytes_written(bytes);
+                scratch::fill(&anchor, to_fill.start, end, SEED, &mut written)
             } else if takes_space {
                 scratch::reserve(&anchor, FallocateFlags::empty(), size)
             } else {
@@ -473,9 +469,7 @@ mod tests {
         fill: bool,
         workloads: &[Workload],
     ) -> anyhow::Result<Vec<JobFiles>> {
-        let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
-        Targets::new(std::env::temp_dir(), overwrite, fill, &mut announce, &mut progress)
-            .prepare(workloads)
+        Targets::new(std::env::temp_dir(), overwrite, fill, &Progress::new(true)).prepare(workloads)
     }
 
     fn prepare(overwrite: bool, workloads: &[Workload]) -> anyhow::Result<Vec<JobFiles>> {
@@ -694,9 +688,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let target = |size| Target::SizedFiles { paths: vec![path.clone()], size };
-        let (mut announce, mut progress) = (|_: &str, _| (), |_| ());
-        let mut targets =
-            Targets::new(std::env::temp_dir(), false, false, &mut announce, &mut progress);
+        let progress = Progress::new(true);
+        let mut targets = Targets::new(std::env::temp_dir(), false, false, &progress);
         targets.prepare(&[workload(Access::Write, false, target(4096))]).unwrap();
         // Our file is removed, and another file takes its name.
         fs::remove_file(&path).unwrap();

@@ -6,11 +6,9 @@ use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
 };
 use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
+use ringway_measure::text::wrap;
 use std::fmt::Write;
 use std::path::Path;
-
-/// The width of lists. Explanations are not wrapped, so that they can be searched and copied.
-const WIDTH: usize = 100;
 
 /// The report as text.
 pub fn render_text(probe: &Probe) -> String {
@@ -31,11 +29,7 @@ pub fn render_text(probe: &Probe) -> String {
         text.push('\n');
     }
     text.push_str("Advice\n");
-    for line in advice(probe) {
-        text.push_str("  - ");
-        text.push_str(&line);
-        text.push('\n');
-    }
+    text.extend(advice(probe).iter().map(|line| wrap("  - ", line)));
     text
 }
 
@@ -45,11 +39,11 @@ struct Section {
     rows: Vec<Row>,
 }
 
-/// A label, its value, and lines below it.
+/// A label, its value, and paragraphs below it: a lead and a text each.
 struct Row {
     label: String,
     value: String,
-    notes: Vec<String>,
+    notes: Vec<(&'static str, String)>,
 }
 
 impl Section {
@@ -66,9 +60,9 @@ impl Section {
         let row = match result {
             Ok(_) => Row { label: label.into(), value: "available".to_owned(), notes: Vec::new() },
             Err(Refusal { errno, meaning, fix, .. }) => {
-                let mut notes = vec![format!("meaning: {meaning}")];
+                let mut notes = vec![("meaning: ", meaning.clone())];
                 if !fix.is_empty() {
-                    notes.push(format!("fix:     {fix}"));
+                    notes.push(("fix:     ", fix.clone()));
                 }
                 Row {
                     label: label.into(),
@@ -89,11 +83,10 @@ impl Section {
     /// The existing names in one row and the missing names in another.
     fn names(&mut self, names: &[(&'static str, bool)]) {
         for (label, wanted) in [("has", true), ("lacks", false)] {
-            let chosen =
-                names.iter().filter(|(_, exists)| *exists == wanted).map(|(name, _)| *name);
-            let mut lines = wrap(chosen).into_iter();
-            if let Some(value) = lines.next() {
-                self.rows.push(Row { label: label.to_owned(), value, notes: lines.collect() });
+            let chosen = names.iter().filter(|(_, exists)| *exists == wanted);
+            let chosen: Vec<&str> = chosen.map(|(name, _)| *name).collect();
+            if !chosen.is_empty() {
+                self.row(label, chosen.join(" "));
             }
         }
     }
@@ -101,36 +94,21 @@ impl Section {
     fn render(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.title);
         let width = self.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
-        let mut explained: &[String] = &[];
+        let mut explained: &[(&str, String)] = &[];
         for row in &self.rows {
-            let _ = writeln!(text, "  {:width$}  {}", row.label, row.value);
+            *text += &wrap(&format!("  {:width$}  ", row.label), &row.value);
             // Consecutive refusals with the same reason share one explanation.
             if row.notes == explained {
                 continue;
             }
-            for note in &row.notes {
-                let _ = writeln!(text, "  {:width$}  {note}", "");
+            for (lead, note) in &row.notes {
+                *text += &wrap(&format!("  {:width$}  {lead}", ""), note);
             }
             if !row.notes.is_empty() {
                 explained = &row.notes;
             }
         }
     }
-}
-
-/// Wraps words into lines of at most [`WIDTH`] columns.
-fn wrap<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in words {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 fn about(machine: &Machine) -> Section {
@@ -297,7 +275,7 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         "direct I/O",
         if direct.supported {
             format!(
-                "memory aligned to {}, offset and length to {} (source: {})",
+                "memory aligned to {}, offset and length to {} ({})",
                 direct.memory_align, direct.offset_align, direct.source
             )
         } else {
@@ -350,6 +328,7 @@ fn flag(flag: Option<bool>) -> String {
 mod tests {
     use super::super::samples;
     use super::*;
+    use ringway_measure::text::COLUMNS;
 
     /// The lines of one section, without its title.
     fn section(text: &str, title: &str) -> Vec<String> {
@@ -410,7 +389,7 @@ mod tests {
     fn a_path_has_its_device() {
         let path = section(&render_text(&samples::available()), "Path /data");
         for line in [
-            "  direct I/O      memory aligned to 512, offset and length to 4096 (source: statx)",
+            "  direct I/O      memory aligned to 512, offset and length to 4096 (statx)",
             "  IOPOLL read     refused: EOPNOTSUPP (Operation not supported)",
             "  device          vda (254:0)",
             "  scheduler       mq-deadline",
@@ -473,11 +452,20 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_wrapped_between_words() {
-        let words = ["0123456789"; 12];
-        let lines = wrap(words.into_iter());
-        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [98, 32]);
-        assert!(wrap([].into_iter()).is_empty());
+    fn a_report_fits_a_terminal() {
+        let mut probe = samples::container();
+        let words = ["word"; 60].join(" ");
+        let refusal =
+            Refusal { meaning: words.clone(), fix: words, ..probe.machine.uring.unwrap_err() };
+        probe.machine.uring = Err(refusal);
+        let mut long_list = samples::available();
+        let uring = long_list.machine.uring.as_mut().unwrap();
+        uring.opcodes = Ok(vec![("OPERATION", true); 50]);
+        for probe in [probe, long_list, samples::available(), samples::nothing()] {
+            let text = render_text(&probe);
+            let too_long = |line: &&str| line.chars().count() > COLUMNS;
+            assert_eq!(text.lines().find(too_long), None, "{text}");
+        }
     }
 
     #[test]

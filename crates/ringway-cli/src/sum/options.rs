@@ -4,10 +4,10 @@ use super::digest::Algorithm;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Lines have the format of b3sum and sha256sum (`HASH  name`, after a backslash if the name is
-escaped). They are in the order of the arguments; trees are sorted by name, directory by directory.
-Symbolic links on the command line are followed. In trees they are left out, as are FIFOs, sockets
-and devices; -v names them.
+Lines have the format of b3sum and sha256sum (`HASH  name`, after a backslash if
+the name is escaped). They are in the order of the arguments; trees are sorted by
+name, directory by directory. Symbolic links on the command line are followed. In
+trees they are left out, as are FIFOs, sockets and devices; -v names them.
 
 Examples:
   ringway sum *.iso > SUMS
@@ -20,8 +20,8 @@ Examples:
 
 Memory for data is at most files × depth × block.
 
-Exit status: 0 on success; 1 if a file could not be read or does not match; 2 for an error on the
-command line.";
+Exit status: 0 on success; 1 if a file could not be read or does not match; 2 for
+an error on the command line.";
 
 /// The options of `ringway sum`.
 #[derive(clap::Args, Clone, Debug)]

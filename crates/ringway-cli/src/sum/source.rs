@@ -107,7 +107,9 @@ async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)
     match OpenOptions::new().read(true).direct(true).open(path).await {
         Ok(file) if file.alignment().supported => Ok((file, None)),
         Ok(_) => Ok((File::open(path).await?, Some(io::ErrorKind::Unsupported.into()))),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
+        {
             Ok((File::open(path).await?, Some(error)))
         }
         Err(error) => Err(error),

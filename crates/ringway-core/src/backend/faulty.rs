@@ -524,7 +524,9 @@ mod tests {
     /// Runs jobs, waiting for one event at a time; returns their numbers and results.
     fn run(plan: FaultPlan, jobs: &[Job]) -> Vec<(u64, i64)> {
         let mut faulty = faulty(plan);
-        jobs.iter().for_each(|job| push(&mut faulty, job));
+        for job in jobs {
+            push(&mut faulty, job);
+        }
         let mut events = Vec::new();
         while events.len() < jobs.len() {
             let before = events.len();
@@ -670,7 +672,9 @@ mod tests {
     #[test]
     fn batches_are_shuffled() {
         let mut faulty = faulty(FaultPlan::new(11).reorder(1000));
-        (0..100).for_each(|number| push(&mut faulty, &job(number, Nop)));
+        for number in 0..100 {
+            push(&mut faulty, &job(number, Nop));
+        }
         let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
@@ -731,7 +735,9 @@ mod tests {
         let mut events = Vec::new();
         let fd = faulty.poll_fd().unwrap();
         let readable = || wait_readable([fd], Some(Instant::now())).unwrap() == [true];
-        (0..3).for_each(|number| push(&mut faulty, &job(number, Nop)));
+        for number in 0..3 {
+            push(&mut faulty, &job(number, Nop));
+        }
         let soon = || Some(Instant::now() + Duration::from_millis(20));
         for _ in 0..3 {
             faulty.enter(3, soon(), &mut events).unwrap();

@@ -695,7 +695,9 @@ mod tests {
     fn a_full_backend_takes_no_job() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut kaio = Kaio::new(3).unwrap();
-        (0..3).for_each(|number| push(&mut kaio, number, poll(&reader)));
+        for number in 0..3 {
+            push(&mut kaio, number, poll(&reader));
+        }
         // SAFETY: a poll points at nothing.
         assert_eq!(unsafe { kaio.push(&job(3, poll(&reader))) }, Err(BackendFull));
         writer.write_all(b"x").unwrap();
@@ -711,7 +713,9 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         const JOBS: usize = 2000;
         let mut kaio = Kaio::with_context(Context::new(1).unwrap(), JOBS as u32).unwrap();
-        (0..JOBS as u64).for_each(|number| push(&mut kaio, number, poll(&reader)));
+        for number in 0..JOBS as u64 {
+            push(&mut kaio, number, poll(&reader));
+        }
         let mut events = Vec::new();
         kaio.enter(0, None, &mut events).unwrap();
         assert!(events.iter().all(|event| event.kind == EventKind::Unsupported));

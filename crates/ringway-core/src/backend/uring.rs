@@ -3,18 +3,21 @@
 //!
 //! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
+mod cancels;
 mod commands;
 mod entries;
 mod exiting;
 mod memory;
 mod retry;
+mod tokens;
 mod workers;
 
-use super::{Backend, BackendFull, CANCEL_PAUSES, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
+use cancels::Cancels;
 use commands::Commands;
 pub(crate) use entries::{Big, Entries, Usual};
 use io_uring::squeue::EntryMarker;
@@ -22,10 +25,13 @@ use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, Submitter, cqueue, opcode, squeue, types};
 use retry::{Retry, TimerPoll, is_transient};
 use std::cell::UnsafeCell;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
+use tokens::{
+    CANCEL, CANCEL_PAUSE, CANCEL_RETRY, CANCEL_WATCH, LINK_TIMEOUT, RETRY, START_WORKER, TICK,
+    WAKE, WATCH,
+};
 use workers::Workers;
 
 /// The requested settings of the ring.
@@ -47,40 +53,8 @@ pub(crate) struct Settings {
     pub io_wq_workers: Option<[u32; 2]>,
 }
 
-/// The poll of the watched eventfd.
-const WATCH: Token = Token::internal(1);
-/// A cancel request, with the lower half of the job's token.
-const CANCEL: Token = Token::internal(2);
-/// A cancel request for [`WATCH`].
-const CANCEL_WATCH: Token = Token::internal(7);
-/// The linked timeout of an operation with a time limit, with the number of its slot.
-const LINK_TIMEOUT: Token = Token::internal(3);
-/// A NOP that makes the ring readable.
-const WAKE: Token = Token::internal(4);
-/// The timer for checking the io-wq workers.
-const TICK: Token = Token::internal(5);
-/// An operation for a worker, which makes the kernel start one.
-const START_WORKER: Token = Token::internal(6);
-/// The pause before a cancel request, with the lower half of the job's token.
-const CANCEL_PAUSE: Token = Token::internal(8);
-/// The poll of the timer of [`Retry`].
-const RETRY: Token = Token::internal(9);
-/// A cancel request for [`RETRY`].
-const CANCEL_RETRY: Token = Token::internal(10);
-
 /// The kernel copies it when it takes the entry.
 static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
-
-/// [`CANCEL_PAUSES`] for the kernel.
-static PAUSE_LENGTHS: [types::Timespec; CANCEL_PAUSES.len()] = {
-    let mut lengths = [types::Timespec::new(); CANCEL_PAUSES.len()];
-    let mut at = 0;
-    while at < lengths.len() {
-        lengths[at] = types::Timespec::new().nsec(CANCEL_PAUSES[at].subsec_nanos());
-        at += 1;
-    }
-    lengths
-};
 
 /// The result of a transfer that a ring cannot poll for.
 const CANNOT_POLL: i64 = -(libc::EOPNOTSUPP as i64);
@@ -90,6 +64,9 @@ const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring<R: Entries> {
     ring: IoUring<R::Sqe, R::Cqe>,
+    /// The ring polls the device: it takes only direct transfers, and a completion is found by a
+    /// thread in the kernel alone. So it has no descriptor to poll, and no timeouts.
+    is_iopoll: bool,
     /// The [`SqeData`] of slots that have needed it; boxed, so that their addresses do not change.
     sqe_data: Vec<Option<Box<UnsafeCell<SqeData>>>>,
     /// Whether the kernel supports each opcode.
@@ -100,18 +77,7 @@ pub(crate) struct Uring<R: Entries> {
     unsupported: Vec<Event>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<R::Sqe>,
-    /// Cancels for which there was no entry yet.
-    cancels: Vec<Token>,
-    /// The jobs of the cancels in flight, on kernels that may miss them.
-    to_cancel: VecDeque<Token>,
-    /// The jobs that are cancelled after a pause, under the lower halves of their tokens; the
-    /// pauses of these for which there was no entry yet.
-    paused: HashMap<u32, Token>,
-    pauses: Vec<(u32, usize)>,
-    /// A pause is over: `cancels` has its job.
-    pause_over: bool,
-    /// The submission queue has a cancel.
-    cancelling: bool,
+    cancels: Cancels,
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
@@ -164,6 +130,18 @@ struct Buffers {
 // SAFETY: this value owns the ring's mappings and the `SqeData`. Only a ring with a single issuer
 // is tied to a thread, and there the kernel fails calls of other threads with EEXIST.
 unsafe impl<R: Entries> Send for Uring<R> {}
+
+/// How an enter of the backend goes on after one of the kernel that failed.
+enum AfterError {
+    /// A signal has ended the wait.
+    Interrupted,
+    /// As after one that succeeded.
+    Proceed,
+    /// At once.
+    Repeat,
+    /// Not at all.
+    Stop,
+}
 
 /// Setup flags, from which refused ones are dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -309,19 +287,16 @@ impl<R: Entries> Uring<R> {
         let opcodes = opcodes(&ring).map_err(|errno| Refusal::new(Feature::Uring, errno))?;
         // (A smaller ring than that is named in a refusal.)
         setup.cq_size &= !refusals.iter().any(|refusal| refusal.feature == Feature::CqSize);
+        let available = setup.available();
         let mut this = Self {
+            is_iopoll: ring.params().is_setup_iopoll(),
             opcodes,
             ring,
             sqe_data: Vec::new(),
             in_flight: 0,
             unsupported: Vec::new(),
             linked: Vec::new(),
-            cancels: Vec::new(),
-            to_cancel: VecDeque::new(),
-            paused: HashMap::new(),
-            pauses: Vec::new(),
-            pause_over: false,
-            cancelling: false,
+            cancels: Cancels::new(!available.contains(&Feature::SubmitAll)),
             watch: None,
             watch_armed: false,
             workers: Workers::new(None, false),
@@ -340,7 +315,7 @@ impl<R: Entries> Uring<R> {
             fruitless: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
-            available: setup.available(),
+            available,
             refusals,
             submitters: exiting::Submitters::default(),
             _closing: exiting::Closing,
@@ -541,32 +516,17 @@ impl<R: Entries> Uring<R> {
 
     /// Whether something that has completed leaves entries to add.
     fn must_arm(&self) -> bool {
-        self.ticked || self.pause_over || self.polled && self.retry.wants_poll()
+        self.ticked || self.cancels.must_add() || self.polled && self.retry.wants_poll()
     }
 
     fn arm(&mut self) {
-        while let Some(token) = self.cancels.pop() {
-            let entry = Cancel { user_data: token.0 }.sqe();
-            if !self.push_internal(entry, CANCEL.with_number(token.low())) {
-                self.cancels.push(token);
+        while let Some((entry, token)) = self.cancels.next_entry() {
+            if !self.push_internal(entry, token) {
                 break;
             }
-            if self.may_miss_cancels() {
-                self.to_cancel.push_back(token);
-            }
-            self.cancelling = true;
+            self.cancels.added();
         }
-        self.pause_over = false;
-        while let Some((low, pause)) = self.pauses.pop() {
-            let entry = opcode::Timeout::new(&raw const PAUSE_LENGTHS[pause]).build();
-            if !self.push_internal(entry, CANCEL_PAUSE.with_number(low)) {
-                self.pauses.push((low, pause));
-                break;
-            }
-        }
-        if let Some(eventfd) =
-            self.watch.filter(|_| !self.watch_armed && !self.ring.params().is_setup_iopoll())
-        {
+        if let Some(eventfd) = self.watch.filter(|_| !self.watch_armed && !self.is_iopoll) {
             let poll = opcode::PollAdd::new(types::Fd(eventfd), libc::POLLIN as u32).build();
             self.watch_armed = self.push_internal(poll, WATCH);
         }
@@ -610,50 +570,45 @@ impl<R: Entries> Uring<R> {
     fn reap(&mut self, events: &mut Vec<Event>) -> usize {
         let before = events.len();
         events.append(&mut self.unsupported);
-        let mut woken = false;
         let mut others = 0;
-        let is_polled = self.ring.params().is_setup_iopoll();
+        let is_polled = self.is_iopoll;
         for entry in self.ring.completion() {
             let entry: cqueue::Entry = entry.into();
             let token = Token(entry.user_data());
             if token.is_internal() {
-                if token == WATCH {
-                    woken = true;
-                } else if token == RETRY {
-                    self.retry.expired(entry.result(), cqueue::more(entry.flags()));
-                } else if token == TICK {
-                    (self.ticking, self.ticked) = (false, true);
-                } else if token.without_number() == CANCEL_PAUSE {
-                    self.cancels.extend(self.paused.remove(&token.number()));
-                    self.pause_over = true;
-                } else if token.without_number() == CANCEL {
-                    // (Nearly always the first: the kernel executes them in their order.)
-                    let at = self.to_cancel.iter().position(|job| job.low() == token.number());
-                    let job = at.and_then(|at| self.to_cancel.remove(at));
-                    if let Some(token) = job.filter(|_| entry.result() == -libc::ENOENT) {
-                        events.push(Event { token, kind: EventKind::CancelMissed });
-                        others += 1;
+                let event = match token.without_number() {
+                    WATCH => {
+                        (self.watch_armed, self.fallback_ready) = (false, true);
+                        None
                     }
-                } else if entry.result() != -libc::ETIME && token.without_number() == LINK_TIMEOUT {
-                    // Usually the operation has completed. But if the thread that submitted it has
-                    // ended, its timer is cancelled (ECANCELED), or finds no operation to cancel
-                    // (ENOENT, before kernel 5.16), and the operation goes on.
-                    let data = self.sqe_data.get(token.number() as usize).and_then(Option::as_ref);
-                    // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
-                    // exists.
-                    let limited = data.and_then(|data| unsafe { (*data.get()).limited });
-                    if let Some((token, _)) = limited.filter(|(_, until)| Instant::now() >= *until)
-                    {
-                        events.push(Event { token, kind: EventKind::TimerExpired });
-                        others += 1;
+                    RETRY => {
+                        self.retry.expired(entry.result(), cqueue::more(entry.flags()));
+                        None
                     }
-                }
+                    TICK => {
+                        (self.ticking, self.ticked) = (false, true);
+                        None
+                    }
+                    CANCEL_PAUSE => {
+                        self.cancels.pause_ended(token.number());
+                        None
+                    }
+                    CANCEL => self.cancels.ended(token.number(), entry.result()),
+                    LINK_TIMEOUT if entry.result() != -libc::ETIME => {
+                        let slot = self.sqe_data.get(token.number() as usize);
+                        expired_limit(slot.and_then(Option::as_deref))
+                    }
+                    _ => None,
+                };
+                others += event.iter().count();
+                events.extend(event);
                 continue;
             }
             self.workers.end(token);
-            let kind = match R::PASSTHROUGH {
-                true => self.commands.end(token, entry.result()),
-                false => EventKind::Result(i64::from(entry.result())),
+            let kind = if R::PASSTHROUGH {
+                self.commands.end(token, entry.result())
+            } else {
+                EventKind::Result(i64::from(entry.result()))
             };
             let kind = match kind {
                 // A direct file on a device or file system that cannot be polled.
@@ -661,10 +616,6 @@ impl<R: Entries> Uring<R> {
                 kind => kind,
             };
             events.push(Event { token, kind });
-        }
-        if woken {
-            self.watch_armed = false;
-            self.fallback_ready = true;
         }
         let taken = events.len() - before;
         debug_assert!(taken - others <= self.in_flight, "a job completed twice");
@@ -749,16 +700,60 @@ impl<R: Entries> Uring<R> {
         self.retry_later();
     }
 
+    /// How `enter` goes on after an `io_uring_enter` that failed, before which `reaped` completions
+    /// were there and `missing` were waited for.
+    ///
+    /// Errors: the kernel's, unless another enter may succeed.
+    fn after_error(
+        &mut self,
+        error: io::Error,
+        (reaped, missing): (usize, usize),
+        want: usize,
+    ) -> io::Result<AfterError> {
+        match error.raw_os_error() {
+            Some(libc::EINTR) if missing > 0 => return Ok(AfterError::Interrupted),
+            Some(libc::ETIME) if self.must_arm() => return Ok(AfterError::Proceed),
+            Some(libc::ETIME) => return Ok(AfterError::Stop),
+            _ if !is_transient(&error) => return Err(error),
+            _ if reaped > 0 => return Ok(AfterError::Repeat),
+            _ => {}
+        }
+        // The kernel has no memory, or takes nothing before completions are reaped. The submission
+        // queue stays as it is for the next enter. (Without a wait, no signal matters.)
+        if !self.retry_later() {
+            std::thread::sleep(BRIEF_PAUSE);
+            // Nobody else notices that there is something to submit.
+            if self.polled && want == 0 {
+                return Err(error);
+            }
+        } else if missing > 0 {
+            std::thread::sleep(BRIEF_PAUSE);
+        }
+        Ok(AfterError::Stop)
+    }
+
+    /// Polls the watched eventfd again, if it was readable. At once: a program that polls the
+    /// ring's descriptor calls again only when it is readable.
+    fn watch_again(&mut self) {
+        if std::mem::take(&mut self.fallback_ready)
+            && let Some(eventfd) = self.watch
+        {
+            drain(eventfd);
+            self.arm();
+            self.submit_now();
+        }
+    }
+
     /// One `io_uring_enter`. Returns the number of submitted entries and how the wait ended.
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<(usize, Wait)> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and takes no timeout.
-        let mut want = if self.ring.params().is_setup_iopoll() { want.min(1) } else { want };
+        let mut want = if self.is_iopoll { want.min(1) } else { want };
         let waiting = self.ring.submission().len();
         self.prepare_submission(waiting);
         let submitted = match until {
             // (To such a ring, poll(2) never shows a completion.)
-            Some(until) if want > 0 && !self.ring.params().is_setup_iopoll() => {
+            Some(until) if want > 0 && !self.is_iopoll => {
                 if self.ring.params().is_feature_ext_arg() {
                     let timespec =
                         types::Timespec::from(until.saturating_duration_since(Instant::now()));
@@ -774,7 +769,7 @@ impl<R: Entries> Uring<R> {
             // A cancel leaves the completion to deferred task work, for which the kernel would have
             // to be entered again.
             _ if want == 0
-                && self.cancelling
+                && self.cancels.has_unsubmitted()
                 && self.available.contains(&Feature::DeferTaskrun) =>
             {
                 let flags = EnterFlags::GETEVENTS.bits();
@@ -785,7 +780,7 @@ impl<R: Entries> Uring<R> {
             }
             _ => self.ring.submit_and_wait(want)?,
         };
-        self.cancelling &= submitted < waiting;
+        self.cancels.submitted(submitted >= waiting);
         // The kernel returns EINTR only if it submitted nothing and nothing has completed;
         // otherwise a signal shows in that it waited for less. It does not wait if it could not
         // submit everything.
@@ -882,7 +877,7 @@ impl<R: Entries> Backend for Uring<R> {
             let waiting = queue.len();
             drop(queue);
             self.note_taken();
-            let polled = self.ring.params().is_setup_iopoll() && self.in_flight > 0 && taken == 0;
+            let polled = self.is_iopoll && self.in_flight > 0 && taken == 0;
             // (Refused jobs are to be pushed before the wait.)
             let missing = if self.fallback_ready || self.starved || wait == Wait::Interrupted {
                 0
@@ -902,29 +897,11 @@ impl<R: Entries> Backend for Uring<R> {
                 }
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
                 Ok(_) => {}
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) if missing > 0 => wait = Wait::Interrupted,
-                    Some(libc::ETIME) if self.must_arm() => {}
-                    Some(libc::ETIME) => break,
-                    // The kernel has no memory, or takes nothing before completions are reaped. The
-                    // submission queue stays as it is for the next enter. (Without a wait, no
-                    // signal matters.)
-                    _ if is_transient(&error) => {
-                        if reaped > 0 {
-                            continue;
-                        }
-                        if !self.retry_later() {
-                            std::thread::sleep(BRIEF_PAUSE);
-                            // Nobody else notices that there is something to submit.
-                            if self.polled && want == 0 {
-                                return Err(error);
-                            }
-                        } else if missing > 0 {
-                            std::thread::sleep(BRIEF_PAUSE);
-                        }
-                        break;
-                    }
-                    _ => return Err(error),
+                Err(error) => match self.after_error(error, (reaped, missing), want)? {
+                    AfterError::Interrupted => wait = Wait::Interrupted,
+                    AfterError::Proceed => {}
+                    AfterError::Repeat => continue,
+                    AfterError::Stop => break,
                 },
             }
             if self.must_arm() {
@@ -937,20 +914,12 @@ impl<R: Entries> Backend for Uring<R> {
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            if self.ring.params().is_setup_iopoll() {
+            if self.is_iopoll {
                 self.back_off(missing > 0 && taken == 0);
                 break;
             }
         }
-        if std::mem::take(&mut self.fallback_ready)
-            && let Some(eventfd) = self.watch
-        {
-            // Poll it again at once: a program that polls the ring's descriptor calls again only
-            // when it is readable.
-            drain(eventfd);
-            self.arm();
-            self.submit_now();
-        }
+        self.watch_again();
         self.retry_later();
         self.starved = false;
         if cfg!(debug_assertions) {
@@ -964,13 +933,11 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn cancel_later(&mut self, token: Token, pause: usize) {
-        if self.paused.insert(token.low(), token).is_none() {
-            self.pauses.push((token.low(), pause));
-        }
+        self.cancels.push_later(token, pause);
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
-        if self.ring.params().is_setup_iopoll() {
+        if self.is_iopoll {
             // Such a ring completes operations only while a thread is in the kernel for it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
@@ -1012,7 +979,7 @@ impl<R: Entries> Backend for Uring<R> {
         if job.for_threads {
             return false;
         }
-        (!self.ring.params().is_setup_iopoll() || is_polled)
+        (!self.is_iopoll || is_polled)
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
                 && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
@@ -1047,7 +1014,7 @@ impl<R: Entries> Backend for Uring<R> {
     /// A ring that polls for completions takes no linked timeout: it would cancel the transfer,
     /// which ends by itself.
     fn keeps_deadlines(&self) -> bool {
-        !self.ring.params().is_setup_iopoll()
+        !self.is_iopoll
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
@@ -1192,7 +1159,9 @@ impl<R: Entries> Uring<R> {
         while let Some(memory) = self.buffers.memory.get(added) {
             if let Err(error) = update(added, *memory) {
                 let free = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-                (first..added).for_each(|index| _ = update(index, free));
+                for index in first..added {
+                    _ = update(index, free);
+                }
                 return Err(errno_of(&error));
             }
             added += 1;
@@ -1251,15 +1220,20 @@ impl<R: Entries> Uring<R> {
         Ok(())
     }
 
-    /// Whether the kernel is older than 5.18, like the flag: it does not find a job at the moment
-    /// when a worker takes it.
-    fn may_miss_cancels(&self) -> bool {
-        !self.available.contains(&Feature::SubmitAll)
-    }
-
     fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
         self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
     }
+}
+
+/// The event of a slot's time limit whose timer has ended without cancelling the operation.
+///
+/// Usually the operation has completed. But if the thread that submitted it has ended, its timer is
+/// cancelled (ECANCELED), or finds no operation to cancel (ENOENT, before kernel 5.16), and the
+/// operation goes on.
+fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<Event> {
+    // SAFETY: the kernel does not write to `SqeData`, and no other reference to it exists.
+    let (token, until) = data.and_then(|data| unsafe { (*data.get()).limited })?;
+    (Instant::now() >= until).then_some(Event { token, kind: EventKind::TimerExpired })
 }
 
 impl<R: Entries> Drop for Uring<R> {
@@ -1371,6 +1345,7 @@ fn to_monotonic(at: Instant) -> types::Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::CANCEL_PAUSES;
     use crate::op::{Fsync, Poll, Read};
     use crate::slots::Key;
     use std::num::NonZeroU32;
@@ -1444,7 +1419,7 @@ mod tests {
         let kind = EventKind::Result(-i64::from(libc::ECANCELED));
         assert_eq!(events, [Event { token: token(), kind }]);
         assert!(began.elapsed() >= *CANCEL_PAUSES.last().unwrap());
-        assert!(ring.paused.is_empty() && ring.pauses.is_empty() && ring.cancels.is_empty());
+        assert!(ring.cancels.is_empty());
     }
 
     /// Long transfers are unbounded work for the kernel, but work on files for the program.
@@ -1537,7 +1512,7 @@ mod tests {
             events.retain(|event| event.kind.is_completion());
         }
         assert_eq!(events, [], "the next job goes on");
-        assert!(ring.paused.is_empty());
+        assert!(ring.cancels.is_empty());
     }
 
     /// The kernel fails everything else on such a ring with EINVAL, or crashes on a flush (6.1).

@@ -1,7 +1,7 @@
 //! Which paths are on local file systems, from the mounts of this process.
 
 use super::file_systems::by_name;
-use super::mounts::Mounts;
+use super::mounts::{Mount, Mounts};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,12 +28,48 @@ impl LocalMounts {
     }
 
     fn new(mounts: &Mounts) -> Self {
-        let point = |mount: &super::mounts::Mount| {
-            let local = by_name(&mount.file_system).is_some_and(|known| known.is_local);
-            (mount.mount_point.as_bytes().into(), local.then_some(mount.id()))
-        };
-        // Of several mounts on one point the last one is on top.
-        Self { points: mounts.iter().map(point).collect() }
+        let is_overlay = |mount: &&Mount| mount.file_system == "overlay";
+        let mut local = Self::default();
+        // Of several mounts on one point the last one is on top. An overlay does what its layers
+        // do, and until these are known it is not local.
+        for mount in mounts.iter() {
+            let is_local = by_name(&mount.file_system).is_some_and(|known| known.is_local);
+            local.insert(mount, is_local && !is_overlay(&mount));
+        }
+        // Twice, for an overlay of overlays.
+        for mount in [mounts, mounts].into_iter().flat_map(Mounts::iter).filter(is_overlay) {
+            if local.has_point(mount) && local.has_layers(mount) {
+                local.insert(mount, true);
+            }
+        }
+        local
+    }
+
+    fn insert(&mut self, mount: &Mount, is_local: bool) {
+        self.points.insert(mount.mount_point.as_bytes().into(), is_local.then_some(mount.id()));
+    }
+
+    /// Whether nothing is mounted over it. (What is there would be its own layer.)
+    fn has_point(&self, mount: &Mount) -> bool {
+        self.points.get(mount.mount_point.as_bytes()) == Some(&None)
+    }
+
+    /// Whether all layers of an overlay are local. In a container they are often out of sight: then
+    /// they seem to be on the overlay itself.
+    fn has_layers(&self, overlay: &Mount) -> bool {
+        let mut options = overlay.options.split(',').filter_map(|option| option.split_once('='));
+        let mut count = 0;
+        let are_local = options.all(|(name, value)| {
+            let is_list = matches!(name, "lowerdir" | "lowerdir+" | "datadir+");
+            if !is_list && name != "upperdir" {
+                return true;
+            }
+            value.split(':').filter(|path| !path.is_empty()).all(|path| {
+                count += 1;
+                self.of_path(path).is_some_and(|id| id != overlay.id())
+            })
+        });
+        are_local && count > 0
     }
 
     /// The id of the mount that an absolute path leads to, if its file system is local. This is
@@ -82,6 +118,30 @@ mod tests {
         assert_eq!(["/file", "/mnt/share.txt", "/procfs"].map(found), [Some(27); 3]);
         assert_eq!(["/proc/version", "/mnt/share/file", "/under/file"].map(found), [None; 3]);
         assert_eq!(found("/mnt/share/fast/a/b"), Some(41));
+    }
+
+    /// An overlay is local if all its layers are in sight and local.
+    #[test]
+    fn an_overlay_is_what_its_layers_are() {
+        let overlay = |options: &str| {
+            let text = format!("{TEXT}50 27 0:60 / /merged rw - overlay overlay {options}\n");
+            LocalMounts::new(&Mounts::parse(&text)).of_path("/merged/file")
+        };
+        assert_eq!(overlay("rw,lowerdir=/a:/b,upperdir=/c/up,workdir=/c/work"), Some(50));
+        assert_eq!(overlay("rw,lowerdir+=/a,lowerdir+=/mnt/share/fast/x"), Some(50));
+        assert_eq!(overlay("rw,lowerdir=/a:/mnt/share/lower,upperdir=/c/up,workdir=/w"), None);
+        assert_eq!(overlay("rw,lowerdir=/a,upperdir=/under/up,workdir=/under/w"), None);
+        assert_eq!(overlay("rw,lowerdir=l/ABC:l/DEF,upperdir=/c/up,workdir=/w"), None);
+        assert_eq!(overlay("rw"), None);
+        // A container's root, whose layers are the host's.
+        let root = "27 1 0:60 / / rw - overlay overlay rw,lowerdir=/var/a,upperdir=/var/b\n";
+        assert_eq!(LocalMounts::new(&Mounts::parse(root)).of_path("/file"), None);
+        // An overlay over an overlay.
+        let two = format!(
+            "{TEXT}51 27 0:61 / /outer rw - overlay overlay rw,lowerdir=/inner/a:/b\n\
+             50 27 0:60 / /inner rw - overlay overlay rw,lowerdir=/a:/b\n"
+        );
+        assert_eq!(LocalMounts::new(&Mounts::parse(&two)).of_path("/outer/file"), Some(51));
     }
 
     #[test]

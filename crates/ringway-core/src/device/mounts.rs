@@ -14,6 +14,8 @@ pub(super) struct Mount {
     pub(super) file_system: String,
     /// The source of the mount: the device's path for a file system on a disk.
     pub(super) source: String,
+    /// The options of the file system: `rw,lowerdir=/a:/b`.
+    pub(super) options: String,
 }
 
 impl Mount {
@@ -68,6 +70,7 @@ fn parse_line(line: &str) -> Option<Mount> {
         mount_point: unescape(mount_point),
         file_system: unescape(what.next()?),
         source: unescape(what.next()?),
+        options: unescape(what.next().unwrap_or_default()),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Runs a closure on a thread, for work that neither io_uring nor Linux AIO has an operation for.
 
 use super::{Operation, Resources, SubmissionForms};
+use crate::sys::RawFd;
 use crate::sys::libc;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +50,10 @@ pub struct Blocking {
 }
 
 impl SubmissionForms for Blocking {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: only `blocking` makes a `Blocking`, and its operation owns the `Work` until the
         // completion; the call is made before that.

@@ -37,6 +37,10 @@ pub struct Close {
 }
 
 impl SubmissionForms for Close {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the descriptor was given away with the operation: a safe operation was its last
         // holder, and the caller of `from_raw` promised it.

@@ -53,6 +53,10 @@ pub struct Fadvise {
 }
 
 impl SubmissionForms for Fadvise {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only. It returns the errno instead of setting it.
         -i64::from(unsafe {

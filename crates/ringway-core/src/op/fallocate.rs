@@ -37,6 +37,10 @@ pub struct Fallocate {
 }
 
 impl SubmissionForms for Fallocate {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe {

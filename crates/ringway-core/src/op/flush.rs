@@ -19,6 +19,14 @@ pub struct Flush {
 }
 
 impl SubmissionForms for Flush {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn is_sync(&self) -> bool {
+        true
+    }
+
     #[cfg(ringway_linux)]
     fn call(&self) -> i64 {
         result_of(crate::device::flush(self.fd, self.nsid))

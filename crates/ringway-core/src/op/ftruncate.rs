@@ -32,6 +32,10 @@ pub struct Ftruncate {
 }
 
 impl SubmissionForms for Ftruncate {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe { libc::ftruncate64(self.fd, self.len as i64) }))

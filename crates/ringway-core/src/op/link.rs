@@ -67,6 +67,10 @@ pub struct Link {
 }
 
 impl SubmissionForms for Link {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.

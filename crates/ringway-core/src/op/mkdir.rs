@@ -43,6 +43,10 @@ pub struct Mkdir {
 }
 
 impl SubmissionForms for Mkdir {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion.

@@ -88,6 +88,7 @@ mod timeout;
 mod unlink;
 mod write;
 mod write_dsync;
+mod write_file;
 mod writev;
 
 pub use blocking::{Blocking, blocking};
@@ -114,6 +115,7 @@ pub use timeout::{Timeout, timeout};
 pub use unlink::{Unlink, rmdir, unlink, unlink_at};
 pub use write::{Write, write};
 pub use write_dsync::{WriteDsync, write_dsync};
+pub use write_file::{WriteFile, write_file};
 pub use writev::{Writev, writev};
 
 #[cfg(ringway_linux)]
@@ -182,9 +184,43 @@ fn call_at(
     }
 }
 
-/// The submission forms of an operation. A form holds only numbers and addresses; [`Operation`] and
-/// the queue keep valid what they refer to.
-pub(crate) trait SubmissionForms: Copy {
+/// The offset of what starts `start` bytes into a transfer at `offset`.
+fn advanced(offset: u64, start: u64) -> u64 {
+    if offset == CURRENT_POSITION { CURRENT_POSITION } else { offset + start }
+}
+
+/// What the queue asks of an operation, and its submission forms. A form holds only numbers and
+/// addresses; [`Operation`] and the queue keep valid what they refer to.
+pub(crate) trait SubmissionForms: Copy + Into<Raw> {
+    /// The descriptor that it acts on, if any: what it is placed, limited and registered by.
+    fn fd(&self) -> Option<RawFd>;
+
+    /// The offset of a transfer; `None` for other operations.
+    fn offset(&self) -> Option<u64> {
+        None
+    }
+
+    /// How the operation can be split.
+    fn transfer(&self) -> Transfer {
+        Transfer::None
+    }
+
+    /// The part of a transfer that starts at byte `start` and has at most `len` bytes.
+    fn piece(&self, _start: u64, _len: u64) -> Raw {
+        (*self).into()
+    }
+
+    /// True for transfers that write.
+    fn is_write(&self) -> bool {
+        false
+    }
+
+    /// True for operations that wait until the device has written everything. The threads run them
+    /// in a lane of their own, so that reads do not wait behind them.
+    fn is_sync(&self) -> bool {
+        false
+    }
+
     /// The blocking call: the kernel's result, at least 0, or minus errno.
     fn call(&self) -> i64;
 
@@ -242,6 +278,34 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => Opcode::$name,)* }
             }
 
+            pub(crate) fn fd(&self) -> Option<RawFd> {
+                match self { $(Self::$name(raw) => raw.fd(),)* }
+            }
+
+            #[inline]
+            pub(crate) fn offset(&self) -> Option<u64> {
+                match self { $(Self::$name(raw) => raw.offset(),)* }
+            }
+
+            #[inline]
+            pub(crate) fn transfer(&self) -> Transfer {
+                match self { $(Self::$name(raw) => raw.transfer(),)* }
+            }
+
+            pub(crate) fn piece(&self, start: u64, len: u64) -> Self {
+                match self { $(Self::$name(raw) => raw.piece(start, len),)* }
+            }
+
+            #[inline]
+            pub(crate) fn is_write(&self) -> bool {
+                match self { $(Self::$name(raw) => raw.is_write(),)* }
+            }
+
+            #[inline]
+            pub(crate) fn is_sync(&self) -> bool {
+                match self { $(Self::$name(raw) => raw.is_sync(),)* }
+            }
+
             pub(crate) fn call(&self) -> i64 {
                 match self { $(Self::$name(raw) => raw.call(),)* }
             }
@@ -295,6 +359,7 @@ operations! {
     Symlink "symlink",
     Poll "poll",
     Timeout "timeout",
+    WriteFile "write_file",
     Blocking "blocking",
 }
 
@@ -320,93 +385,19 @@ pub(crate) enum Transfer {
 }
 
 impl Raw {
-    /// How the operation can be split.
-    #[inline]
-    pub(crate) fn transfer(&self) -> Transfer {
-        match self {
-            Self::Read(r) => r.transfer(),
-            Self::Write(w) => w.transfer(),
-            Self::WriteDsync(w) => w.transfer(),
-            Self::Readv(r) => r.transfer(),
-            Self::Writev(w) => w.transfer(),
-            _ => Transfer::None,
-        }
-    }
-
-    /// The part of a transfer that starts at byte `start` and has at most `len` bytes.
-    pub(crate) fn piece(&self, start: u64, len: u64) -> Self {
-        match self {
-            Self::Read(r) => Self::Read(r.piece(start, len)),
-            Self::Write(w) => Self::Write(w.piece(start, len)),
-            Self::WriteDsync(w) => Self::WriteDsync(w.piece(start, len)),
-            Self::Readv(r) => r.piece(start),
-            Self::Writev(w) => w.piece(start),
-            other => *other,
-        }
-    }
-
-    /// The descriptor that it acts on, if any.
-    pub(crate) fn fd(&self) -> Option<RawFd> {
-        match self {
-            Self::Read(x) => Some(x.fd),
-            Self::Write(x) => Some(x.fd),
-            Self::WriteDsync(x) => Some(x.0.fd),
-            Self::Readv(x) => Some(x.fd),
-            Self::Writev(x) => Some(x.fd),
-            Self::Fsync(x) => Some(x.fd),
-            Self::Flush(x) => Some(x.fd),
-            Self::SyncRange(x) => Some(x.fd),
-            Self::Close(x) => Some(x.fd),
-            Self::Fallocate(x) => Some(x.fd),
-            Self::Ftruncate(x) => Some(x.fd),
-            Self::Fadvise(x) => Some(x.fd),
-            Self::Poll(x) => Some(x.fd),
-            _ => None,
-        }
-    }
-
-    /// The offset of a transfer.
-    #[inline]
-    pub(crate) fn offset(&self) -> Option<u64> {
-        match self {
-            Self::Read(x) => Some(x.offset),
-            Self::Write(x) => Some(x.offset),
-            Self::WriteDsync(x) => Some(x.0.offset),
-            Self::Readv(x) => Some(x.offset),
-            Self::Writev(x) => Some(x.offset),
-            _ => None,
-        }
-    }
-
     /// The length of a transfer in bytes; 0 for other operations.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
-        match self {
-            Self::Read(x) => x.len as u64,
-            Self::Write(x) | Self::WriteDsync(WriteDsync(x)) => x.len as u64,
-            Self::Readv(x) => operation::total(x.iov, x.count),
-            Self::Writev(x) => operation::total(x.iov, x.count),
-            _ => 0,
+        match self.transfer() {
+            Transfer::None => 0,
+            Transfer::Bytes(len) | Transfer::Stream(len) | Transfer::Vector(len) => len,
         }
     }
 
     /// True for transfers: they can be short, split and continued.
+    #[inline]
     pub(crate) fn is_transfer(&self) -> bool {
-        matches!(
-            self,
-            Self::Read(_) | Self::Write(_) | Self::WriteDsync(_) | Self::Readv(_) | Self::Writev(_)
-        )
-    }
-
-    /// True for transfers that write.
-    pub(crate) fn is_write(&self) -> bool {
-        matches!(self, Self::Write(_) | Self::WriteDsync(_) | Self::Writev(_))
-    }
-
-    /// True for operations that wait until the device has written everything. The threads run them
-    /// in a lane of their own, so that reads do not wait behind them.
-    pub(crate) fn is_sync(&self) -> bool {
-        matches!(self, Self::Fsync(_) | Self::Flush(_) | Self::SyncRange(_) | Self::WriteDsync(_))
+        self.offset().is_some()
     }
 }
 

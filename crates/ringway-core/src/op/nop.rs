@@ -1,6 +1,7 @@
 //! Does nothing: for tests, and to measure the cost of the queue.
 
 use super::{Operation, SubmissionForms};
+use crate::sys::RawFd;
 
 /// An operation that does nothing and returns 0.
 ///
@@ -22,6 +23,10 @@ pub fn nop() -> Operation {
 pub struct Nop;
 
 impl SubmissionForms for Nop {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         0
     }

@@ -128,6 +128,11 @@ impl OpenOptions {
         self.flag(libc::O_DIRECT, yes)
     }
 
+    /// Whether files are opened for direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.flags & libc::O_DIRECT != 0
+    }
+
     /// Fails with ELOOP if the path ends in a symbolic link.
     pub fn nofollow(&mut self, yes: bool) -> &mut Self {
         self.flag(libc::O_NOFOLLOW, yes)
@@ -352,16 +357,29 @@ impl Open {
         self.is_fifo_or_device()
     }
 
-    #[cfg(windows)]
     fn is_fifo_or_device(&self) -> bool {
-        false
+        match self.file_type() {
+            Some(libc::S_IFIFO) => self.flags as i32 & libc::O_ACCMODE != libc::O_RDWR,
+            Some(libc::S_IFCHR) => true,
+            _ => false,
+        }
     }
 
+    /// Whether the path leads to a FIFO, a device or a socket now.
+    pub(super) fn leads_to_other_than_files(&self) -> bool {
+        self.file_type().is_some_and(|kind| ![libc::S_IFREG, libc::S_IFDIR].contains(&kind))
+    }
+
+    #[cfg(windows)]
+    fn file_type(&self) -> Option<u32> {
+        None
+    }
+
+    /// `S_IF*` of what the path leads to.
     #[cfg(unix)]
-    fn is_fifo_or_device(&self) -> bool {
-        let flags = self.flags as i32;
+    fn file_type(&self) -> Option<libc::mode_t> {
         let mut stat_flags = libc::AT_NO_AUTOMOUNT;
-        if flags & libc::O_NOFOLLOW != 0 {
+        if self.flags as i32 & libc::O_NOFOLLOW != 0 {
             stat_flags |= libc::AT_SYMLINK_NOFOLLOW;
         }
         // SAFETY: `stat` is plain numbers, for which all zeroes are valid.
@@ -369,11 +387,7 @@ impl Open {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion; `stat` lives on this stack during the call.
         let found = unsafe { libc::fstatat(self.dir, self.path, &raw mut stat, stat_flags) } == 0;
-        match stat.st_mode as u32 & libc::S_IFMT {
-            libc::S_IFIFO => found && flags & libc::O_ACCMODE != libc::O_RDWR,
-            libc::S_IFCHR => found,
-            _ => false,
-        }
+        found.then_some(stat.st_mode & libc::S_IFMT)
     }
 
     /// The same open with copies of its directory and path, so that it may outlive its operation.
@@ -414,6 +428,10 @@ impl DetachedOpen {
 }
 
 impl SubmissionForms for Open {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: `open_how` is plain numbers, for which all zeroes are valid.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -514,10 +532,7 @@ mod linux {
 
     fn metadata_on(file: &File, mount: u64) -> Result<Metadata, NotOpened> {
         let metadata = Metadata::of_file_now(file).map_err(|_| NotOpened::Other)?;
-        match metadata.mount_id() == Some(mount) {
-            true => Ok(metadata),
-            false => Err(NotOpened::OtherMount),
-        }
+        if metadata.mount_id() == Some(mount) { Ok(metadata) } else { Err(NotOpened::OtherMount) }
     }
 
     /// As [`OpenOptions::open_now`].

@@ -83,6 +83,8 @@ pub(crate) enum Resources {
     Vectored(Vectored),
     Spare(SpareCapacity),
     Paths(Box<Paths>),
+    /// A path and the content of what it names.
+    Named(Box<(CString, Buffer)>),
     Statx {
         _paths: Box<Paths>,
         metadata: Box<Metadata>,
@@ -102,6 +104,7 @@ impl Resources {
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Buffer(buffer) => Some(buffer),
+            Self::Named(named) => Some(named.1),
             _ => None,
         }
     }
@@ -319,9 +322,10 @@ impl Operation {
     /// ```
     pub fn socket(self) -> Self {
         let transfers = matches!(self.raw, Raw::Read(_) | Raw::Write(_));
-        match transfers && self.raw.offset() == Some(CURRENT_POSITION) {
-            true => Self { socket: true, ..self },
-            false => self.mark_invalid(InvalidOperation::NotASocketTransfer),
+        if transfers && self.raw.offset() == Some(CURRENT_POSITION) {
+            Self { socket: true, ..self }
+        } else {
+            self.mark_invalid(InvalidOperation::NotASocketTransfer)
         }
     }
 }
@@ -335,6 +339,11 @@ pub(crate) fn set_addresses(operation: &mut Operation) {
             Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.buf = buffer.as_ptr(),
             _ => {}
         }
+    }
+    if let (Resources::Named(named), Raw::WriteFile(write)) =
+        (&mut operation.resources, &mut operation.raw)
+    {
+        write.buf = named.1.as_ptr();
     }
     if let (Resources::Spare(spare), Raw::Read(read)) =
         (&mut operation.resources, &mut operation.raw)

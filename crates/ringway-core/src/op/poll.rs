@@ -71,6 +71,10 @@ impl Poll {
 }
 
 impl SubmissionForms for Poll {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
     fn call(&self) -> i64 {
         self.wait(-1)
     }

@@ -2,8 +2,8 @@
 
 use super::operation::refusal_to_read;
 use super::{
-    CURRENT_POSITION, MIN_DEVICE_REQUEST, Operation, Position, Resources, SubmissionForms,
-    Transfer, call_at, syscall_result,
+    CURRENT_POSITION, MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, SubmissionForms,
+    Transfer, advanced, call_at, syscall_result,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -162,9 +162,17 @@ pub struct Read {
     pub offset: u64,
 }
 
-impl Read {
+impl SubmissionForms for Read {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn offset(&self) -> Option<u64> {
+        Some(self.offset)
+    }
+
     #[inline]
-    pub(super) fn transfer(&self) -> Transfer {
+    fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
             Transfer::Stream(self.len as u64)
         } else {
@@ -173,14 +181,12 @@ impl Read {
     }
 
     #[inline]
-    pub(super) fn piece(&self, start: u64, len: u64) -> Self {
-        let offset =
-            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
+    fn piece(&self, start: u64, len: u64) -> Raw {
+        let offset = advanced(self.offset, start);
+        let buf = self.buf.wrapping_add(start as usize);
+        Self { fd: self.fd, buf, len: len as usize, offset }.into()
     }
-}
 
-impl SubmissionForms for Read {
     fn call(&self) -> i64 {
         let at_position = || {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of

@@ -69,6 +69,10 @@ pub struct Rename {
 }
 
 impl SubmissionForms for Rename {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.

@@ -83,6 +83,10 @@ pub struct Statx {
 }
 
 impl SubmissionForms for Statx {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string and
         // `buffer` valid for writes until the completion.

@@ -47,6 +47,10 @@ pub struct Symlink {
 }
 
 impl SubmissionForms for Symlink {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.

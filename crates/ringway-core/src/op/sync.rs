@@ -44,6 +44,14 @@ pub struct Fsync {
 }
 
 impl SubmissionForms for Fsync {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn is_sync(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the call takes a number; for a descriptor that is not open it fails with EBADF.
         syscall_result(i64::from(unsafe {

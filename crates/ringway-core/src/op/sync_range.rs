@@ -39,6 +39,14 @@ pub struct SyncRange {
 }
 
 impl SubmissionForms for SyncRange {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn is_sync(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the call takes numbers only.
         syscall_result(i64::from(unsafe {

@@ -1,6 +1,7 @@
 //! Completes after a given time.
 
 use super::{Operation, SubmissionForms, syscall_result};
+use crate::sys::RawFd;
 use crate::sys::libc;
 use std::time::Duration;
 
@@ -29,6 +30,10 @@ pub struct Timeout {
 }
 
 impl SubmissionForms for Timeout {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         let seconds = i64::try_from(self.duration.as_secs()).unwrap_or(i64::MAX);
         let time =

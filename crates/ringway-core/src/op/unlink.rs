@@ -51,6 +51,10 @@ pub struct Unlink {
 }
 
 impl SubmissionForms for Unlink {
+    fn fd(&self) -> Option<RawFd> {
+        None
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion.

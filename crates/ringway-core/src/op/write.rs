@@ -1,8 +1,8 @@
 //! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    CURRENT_POSITION, Operation, Position, Resources, SubmissionForms, Transfer, call_at,
-    syscall_result,
+    CURRENT_POSITION, Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced,
+    call_at, syscall_result,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File};
@@ -59,8 +59,28 @@ pub struct Write {
 }
 
 impl Write {
+    /// The `len` bytes from byte `start` on.
+    pub(super) fn part(&self, start: u64, len: u64) -> Self {
+        let buf = self.buf.wrapping_add(start as usize);
+        Self { fd: self.fd, buf, len: len as usize, offset: advanced(self.offset, start) }
+    }
+}
+
+impl SubmissionForms for Write {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn offset(&self) -> Option<u64> {
+        Some(self.offset)
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
     #[inline]
-    pub(super) fn transfer(&self) -> Transfer {
+    fn transfer(&self) -> Transfer {
         if self.offset == CURRENT_POSITION {
             Transfer::Stream(self.len as u64)
         } else {
@@ -69,14 +89,10 @@ impl Write {
     }
 
     #[inline]
-    pub(super) fn piece(&self, start: u64, len: u64) -> Self {
-        let offset =
-            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
-        Self { fd: self.fd, buf: self.buf.wrapping_add(start as usize), len: len as usize, offset }
+    fn piece(&self, start: u64, len: u64) -> Raw {
+        self.part(start, len).into()
     }
-}
 
-impl SubmissionForms for Write {
     fn call(&self) -> i64 {
         let at_position = || {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of

@@ -1,9 +1,10 @@
 //! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
-    Fsync, Operation, Position, Resources, SubmissionForms, Transfer, Write, call_at,
+    Fsync, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Write, call_at,
     syscall_result,
 };
+use crate::sys::RawFd;
 use crate::sys::libc;
 use crate::{Buffer, File};
 
@@ -52,17 +53,31 @@ pub fn write_dsync(
 #[derive(Clone, Copy, Debug)]
 pub struct WriteDsync(pub Write);
 
-impl WriteDsync {
-    pub(super) fn transfer(&self) -> Transfer {
+impl SubmissionForms for WriteDsync {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.0.fd)
+    }
+
+    fn offset(&self) -> Option<u64> {
+        Some(self.0.offset)
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
+    fn is_sync(&self) -> bool {
+        true
+    }
+
+    fn transfer(&self) -> Transfer {
         self.0.transfer()
     }
 
-    pub(super) fn piece(&self, start: u64, len: u64) -> Self {
-        Self(self.0.piece(start, len))
+    fn piece(&self, start: u64, len: u64) -> Raw {
+        Self(self.0.part(start, len)).into()
     }
-}
 
-impl SubmissionForms for WriteDsync {
     fn call(&self) -> i64 {
         let Write { fd, buf, len, offset } = self.0;
         let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };

@@ -3,7 +3,7 @@
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
     CURRENT_POSITION, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Vectored,
-    Write, call_at, syscall_result,
+    Write, advanced, call_at, syscall_result,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -48,27 +48,36 @@ pub struct Writev {
     pub offset: u64,
 }
 
-impl Writev {
-    pub(super) fn transfer(&self) -> Transfer {
+impl SubmissionForms for Writev {
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.fd)
+    }
+
+    fn offset(&self) -> Option<u64> {
+        Some(self.offset)
+    }
+
+    fn is_write(&self) -> bool {
+        true
+    }
+
+    fn transfer(&self) -> Transfer {
         Transfer::Vector(super::operation::total(self.iov, self.count))
     }
 
     /// All buffers at the start; further in, the buffers from the one that `start` is in, or the
     /// rest of that one.
-    pub(super) fn piece(&self, start: u64) -> Raw {
+    fn piece(&self, start: u64, _: u64) -> Raw {
         if start == 0 {
             return Raw::Writev(*self);
         }
-        let offset =
-            if self.offset == CURRENT_POSITION { CURRENT_POSITION } else { self.offset + start };
+        let offset = advanced(self.offset, start);
         match remaining(self.iov, self.count, start) {
             Remaining::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
             Remaining::Partial(buf, len) => Raw::Write(Write { fd: self.fd, buf, len, offset }),
         }
     }
-}
 
-impl SubmissionForms for Writev {
     fn call(&self) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;

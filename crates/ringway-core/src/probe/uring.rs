@@ -293,9 +293,10 @@ impl Trials<'_> {
         self.sample.check(&read(&mut ring, from, sample::pages(PAGE))?)?;
         let mut table = io_uring::Probe::new();
         ring.submitter().register_probe(&mut table)?;
-        match table.is_supported(opcode::UringCmd80::CODE) {
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        if table.is_supported(opcode::UringCmd80::CODE) {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
         }
     }
 

@@ -2,8 +2,8 @@
 //! and buffers. The operations are in the other part, [`Table`](super::Table).
 
 use super::fixed::Fixed;
-use super::options::ChosenBackend;
-use super::{BackendKind, Explanation, Options, QueueStats};
+use super::options::{BackendKind, Explanation, Options};
+use super::stats::QueueStats;
 use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
 use crate::backend::{Backend, Event, Wait};
@@ -13,6 +13,13 @@ use crate::wait::PollFd;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
+
+/// The chosen backend, and the explanation of the choice.
+pub(super) struct ChosenBackend {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) ring_fd: Option<RawFd>,
+    pub(super) explanation: Explanation,
+}
 
 /// The backends of a [`Table`](super::Table), made together with it by [`Options::build_parts`].
 ///
@@ -177,17 +184,19 @@ impl Backends {
     ///
     /// Errors: those of the whole backend; no operation is lost by them.
     pub fn submit(&mut self) -> io::Result<()> {
-        match self.owner.is_current() {
-            true => self.enter(0, None).map(drop),
-            false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+        if self.owner.is_current() {
+            self.enter(0, None).map(drop)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD))
         }
     }
 
     /// As [`submit`](Self::submit), and waits until something completes or `until` has come.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
-        match self.owner.is_current() {
-            true => self.enter(1, Some(until)).map(drop),
-            false => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+        if self.owner.is_current() {
+            self.enter(1, Some(until)).map(drop)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ECHILD))
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checks that the counters of a table agree with its slots, in debug builds and tests.
 
-use super::Table;
+use super::table::Table;
 use crate::slots::State;
 
 /// A table of at most `FEW` slots is checked each time; a larger one each time that `NOW_AND_THEN`

@@ -1,7 +1,10 @@
 //! Cancelling operations, and closing, failing and shutting down the queue.
 
+use super::backends::Backends;
+use super::id::OpId;
 use super::in_flight::{CancelCause, InFlight};
-use super::{BackendKind, Backends, OpId, Table};
+use super::options::BackendKind;
+use super::table::Table;
 use crate::backend::Backend;
 use crate::backend::idle::Idle;
 use crate::file::File;
@@ -31,7 +34,9 @@ impl<T: Default> Table<T> {
             |key: &Key| !matches!(self.slots.state(*key), Some(State::New | State::Done));
         let keys: Vec<Key> = self.slots.keys().filter(unfinished).collect();
         // Cancelling one may end the rest of its chain too.
-        keys.iter().for_each(|key| _ = self.cancel(backends, OpId(*key)));
+        for key in &keys {
+            _ = self.cancel(backends, OpId(*key))
+        }
         if self.owner.is_current() { keys.len() } else { 0 }
     }
 

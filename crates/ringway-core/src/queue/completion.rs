@@ -1,6 +1,6 @@
 //! The completion of an operation: its result, and the buffer or file that it returns.
 
-use super::OpId;
+use super::id::OpId;
 use crate::buffer::{Buffer, SpareCapacity};
 use crate::error::Error;
 use crate::file::File;

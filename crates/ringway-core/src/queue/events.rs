@@ -1,21 +1,19 @@
 //! Processing of backend events: a result completes an operation, continues it or retries it.
 //! Cancelling and closing are in `close`.
 
-use super::in_flight::CancelCause;
-use super::submit::ends_by_itself;
-use super::{BackendKind, Backends, Table};
+use super::backends::Backends;
+use super::in_flight::{CancelCause, MAX_RETRIES, ends_by_itself};
+use super::options::BackendKind;
+use super::table::Table;
 use crate::backend::{CANCEL_PAUSES, Event, EventKind};
 use crate::error::ErrorDetail;
 use crate::file::File;
 #[cfg(ringway_linux)]
 use crate::file::FileKind;
 use crate::op::{Raw, Transfer};
-use crate::slots::{Key, State};
+use crate::slots::{Key, State, Token};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
-
-/// After this many retries an operation falls back to the threads, where it may block.
-pub(super) const MAX_RETRIES: u8 = 8;
 
 /// A cancel that found nothing is repeated as often at once. A worker has nearly always taken the
 /// operation long before that; after it, the worker gets time, up to some eighth of a second for
@@ -91,6 +89,11 @@ impl<T: Default> Table<T> {
             }
             flight.leave_fast_path(true);
         }
+        self.process_slowly(key, event, backends);
+    }
+
+    /// Processes an event of an operation that is not a single piece, or whose result is not final.
+    fn process_slowly(&mut self, key: Key, event: Event, backends: &mut Backends) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
             EventKind::Result(result) => {
@@ -107,64 +110,15 @@ impl<T: Default> Table<T> {
                 flight.detail = Some(ErrorDetail::of_status(status));
                 -i64::from(status.errno())
             }
-            EventKind::Unsupported => {
-                flight.use_fallback = true;
-                self.to_threads += 1;
-                // Retry it as after EAGAIN, now on the threads, unless it was cancelled or another
-                // piece has decided the result.
-                let whole = matches!(flight.operation.raw.transfer(), Transfer::None)
-                    && flight.cancel_cause == CancelCause::None;
-                match flight.progress.complete(event.token.piece(), -i64::from(libc::EAGAIN)) {
-                    Some(attempt) if whole => self.retry(key, attempt),
-                    Some(attempt) => self.finish_attempt(key, attempt),
-                    None => {}
-                }
-                return;
-            }
+            EventKind::Unsupported => return self.piece_unsupported(key, event.token),
             EventKind::TimerExpired => {
                 self.cancel_for(key, CancelCause::TimedOut, backends);
-                backends.note_cancel();
-                return;
+                return backends.note_cancel();
             }
-            EventKind::CancelMissed => {
-                // Not if it is elsewhere, completed or ends by itself: the kernel never finds what
-                // a device has.
-                if flight.cancel_cause != CancelCause::None
-                    && !flight.use_fallback
-                    && flight.progress.in_flight_piece(event.token.piece()).is_some()
-                    && !ends_by_itself(&flight.operation)
-                {
-                    match flight.retries.checked_sub(QUICK_MISSED) {
-                        None => backends.main.cancel(event.token),
-                        Some(paused) => {
-                            let pause = usize::from(paused).min(CANCEL_PAUSES.len() - 1);
-                            backends.main.cancel_later(event.token, pause);
-                        }
-                    }
-                    flight.retries = flight.retries.saturating_add(1);
-                    backends.note_cancel();
-                }
-                return;
-            }
+            EventKind::CancelMissed => return self.cancel_missed(key, event.token, backends),
         };
         if matches!(flight.operation.raw.transfer(), Transfer::None) {
-            // An operation without a length has no pieces: this is its result, or a reason to
-            // retry.
-            let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
-            flight.progress.complete(0, 0);
-            let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
-            if errno != 0 && flight.should_retry(errno, by_thread) {
-                return self.retry(key, Attempt { done: 0, gained: 0, errno });
-            }
-            let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
-            if is_ring && flight.may_be_denied_by_ring(errno)
-                || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
-            {
-                flight.use_fallback = true;
-                self.to_threads += 1;
-                return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
-            }
-            return self.finish(key, result);
+            return self.whole_ended(key, result);
         }
         match flight.progress.complete(event.token.piece(), result) {
             Some(attempt) => self.finish_attempt(key, attempt),
@@ -176,6 +130,64 @@ impl<T: Default> Table<T> {
                 }
             }
         }
+    }
+
+    /// The backend does not take a piece: the operation is retried as after EAGAIN, now on the
+    /// threads, unless it was cancelled or another piece has decided the result.
+    fn piece_unsupported(&mut self, key: Key, token: Token) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        flight.use_fallback = true;
+        self.to_threads += 1;
+        let whole = matches!(flight.operation.raw.transfer(), Transfer::None)
+            && flight.cancel_cause == CancelCause::None;
+        match flight.progress.complete(token.piece(), -i64::from(libc::EAGAIN)) {
+            Some(attempt) if whole => self.retry(key, attempt),
+            Some(attempt) => self.finish_attempt(key, attempt),
+            None => {}
+        }
+    }
+
+    /// The kernel has not found the job to cancel. It is cancelled again, unless it is elsewhere,
+    /// completed or ends by itself: the kernel never finds what a device has.
+    fn cancel_missed(&mut self, key: Key, token: Token, backends: &mut Backends) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if flight.cancel_cause == CancelCause::None
+            || flight.use_fallback
+            || flight.progress.in_flight_piece(token.piece()).is_none()
+            || ends_by_itself(&flight.operation)
+        {
+            return;
+        }
+        match flight.retries.checked_sub(QUICK_MISSED) {
+            None => backends.main.cancel(token),
+            Some(paused) => {
+                let pause = usize::from(paused).min(CANCEL_PAUSES.len() - 1);
+                backends.main.cancel_later(token, pause);
+            }
+        }
+        flight.retries = flight.retries.saturating_add(1);
+        backends.note_cancel();
+    }
+
+    /// An operation without a length has ended, which has no pieces: this is its result, or a
+    /// reason to retry.
+    fn whole_ended(&mut self, key: Key, result: i64) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
+        flight.progress.complete(0, 0);
+        let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
+        if errno != 0 && flight.should_retry(errno, by_thread) {
+            return self.retry(key, Attempt { done: 0, gained: 0, errno });
+        }
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        if is_ring && flight.may_be_denied_by_ring(errno)
+            || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
+        {
+            flight.use_fallback = true;
+            self.to_threads += 1;
+            return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
+        }
+        self.finish(key, result);
     }
 
     /// An attempt of a transfer has ended: finishes the operation or starts another attempt.

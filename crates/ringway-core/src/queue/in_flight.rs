@@ -1,8 +1,8 @@
 //! An operation in its slot: its state, and what a result means for it. It makes no system calls,
 //! except to close a descriptor that nobody else knows.
 
-use super::events::MAX_RETRIES;
-use super::{Completion, OpId, Orphan};
+use super::completion::Completion;
+use super::id::OpId;
 use crate::device::{AlignmentSource, Placement};
 use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
@@ -12,6 +12,9 @@ use crate::split::{Attempt, Piece, Progress};
 use crate::sys::{self, OwnedFd, libc};
 use std::mem::ManuallyDrop;
 use std::time::Instant;
+
+/// After this many retries an operation falls back to the threads, where it may block.
+pub(super) const MAX_RETRIES: u8 = 8;
 
 /// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
 const MAX_PIECE: u64 = 1 << 30;
@@ -40,6 +43,9 @@ pub(super) struct InFlight<T = ()> {
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
+    /// A close of a file on a file system whose closes never fail with EACCES, EFAULT or ECANCELED.
+    /// Elsewhere those may be a server's answer, and the descriptor is closed.
+    pub(super) may_close_again: bool,
     /// How many times it was retried; after a cancel, how many times that was repeated.
     pub(super) retries: u8,
     pub(super) deadline: Option<Instant>,
@@ -77,6 +83,7 @@ impl<T: Default> Default for InFlight<T> {
             use_fallback: false,
             abandoned: false,
             owns_descriptor: false,
+            may_close_again: false,
             retries: 0,
             deadline: None,
             result: 0,
@@ -104,6 +111,7 @@ impl<T: Default> InFlight<T> {
         self.use_fallback = false;
         self.abandoned = false;
         self.owns_descriptor = false;
+        self.may_close_again = false;
         self.retries = 0;
         self.deadline = None;
         self.detail = None;
@@ -141,16 +149,18 @@ impl<T: Default> InFlight<T> {
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
 
-    /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported; but not EAGAIN that a
-    /// file system answers to a blocking call, which `by_thread` says was made.
+    /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported; but not EAGAIN or
+    /// ECANCELED that a file system answers to a blocking call, which `by_thread` says was made.
     pub(super) fn should_retry(&self, errno: i32, by_thread: bool) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;
         }
         match errno {
             // The descriptor is closed, whatever the file system has answered.
-            libc::EINTR | libc::EAGAIN if matches!(self.operation.raw, Raw::Close(_)) => false,
-            libc::ECANCELED if by_thread && matches!(self.operation.raw, Raw::Close(_)) => false,
+            libc::EINTR | libc::EAGAIN if self.is_close() => false,
+            libc::EFAULT | libc::ECANCELED if self.is_close() => {
+                !by_thread && self.may_close_again && self.retries <= MAX_RETRIES
+            }
             // The threads return it when too many opens wait, and the system call when O_NONBLOCK
             // meets a lease.
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
@@ -165,13 +175,21 @@ impl<T: Default> InFlight<T> {
             // The kernel also fails with it if the thread that submitted the operation has ended
             // before the kernel started it (a link) or continued it (a buffered read that had to
             // wait). If the address is really bad, the retry fails too.
-            libc::EFAULT => !self.use_fallback && self.retries <= MAX_RETRIES,
+            libc::EFAULT => !by_thread && self.retries <= MAX_RETRIES,
+            // Nobody but the file system answers that to a thread.
+            libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
+                self.is_well_known() && self.retries <= MAX_RETRIES
+            }
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => {
                 self.deadline.is_none_or(|deadline| Instant::now() < deadline)
             }
             _ => false,
         }
+    }
+
+    fn is_close(&self) -> bool {
+        matches!(self.operation.raw, Raw::Close(_))
     }
 
     /// Whether the file is a pipe, a socket or a terminal, which the threads poll for.
@@ -231,7 +249,7 @@ impl<T: Default> InFlight<T> {
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
         };
         // (Whatever else a close returns, it was made.)
-        let is_close = matches!(self.operation.raw, Raw::Close(_));
+        let is_close = self.is_close();
         let stopped =
             errno == libc::ECANCELED || !is_close && matches!(errno, libc::EINTR | libc::EAGAIN);
         let was_stopped =
@@ -292,7 +310,10 @@ impl<T: Default> InFlight<T> {
 
     /// A ring may have filters of its own, which deny operations that the system call may make.
     pub(super) fn may_be_denied_by_ring(&self, errno: i32) -> bool {
-        errno == libc::EACCES && !self.use_fallback && self.cancel_cause == CancelCause::None
+        errno == libc::EACCES
+            && !self.use_fallback
+            && self.cancel_cause == CancelCause::None
+            && (!self.is_close() || self.may_close_again)
     }
 
     /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not
@@ -396,6 +417,33 @@ fn piece_limit(file: Option<&File>) -> u64 {
         0 => MAX_PIECE,
         limit => limit.min(MAX_PIECE),
     }
+}
+
+/// An abandoned operation that has ended, with its resources.
+#[derive(Debug)]
+pub struct Orphan<T> {
+    /// What was attached to it.
+    pub attachment: T,
+    /// Its completion. Dropping it closes a file that the operation opened.
+    pub completion: Completion,
+}
+
+/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
+/// nor a transfer on anything but storage.
+pub(super) fn ends_by_itself(operation: &Operation) -> bool {
+    let raw = &operation.raw;
+    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
+        return false;
+    }
+    !raw.is_transfer()
+        || !operation.socket
+            && match (&operation.file, raw.fd()) {
+                (Some(file), _) => file.is_storage(),
+                (None, Some(fd)) => {
+                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
+                }
+                (None, None) => true,
+            }
 }
 
 #[cfg(test)]

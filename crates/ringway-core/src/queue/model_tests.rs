@@ -189,7 +189,9 @@ impl Model {
                 let mut chain = self.chains.swap_remove(at % self.chains.len());
                 // Some were abandoned.
                 chain.retain(|id| self.live.contains_key(id));
-                chain.iter().for_each(|id| self.live.get_mut(id).unwrap().1 = Phase::Begun);
+                for id in &chain {
+                    self.live.get_mut(id).unwrap().1 = Phase::Begun;
+                }
                 match chain[..] {
                     [one] => self.table.start(one),
                     _ => self.table.start_chain(&chain),
@@ -282,7 +284,9 @@ impl Model {
             for step in [Step::SubmitPending, Step::Submit, Step::ProcessEvents] {
                 self.step(step);
             }
-            (0..self.ids.len()).rev().for_each(|at| self.step(Step::Take(at)));
+            for at in (0..self.ids.len()).rev() {
+                self.step(Step::Take(at));
+            }
             if self.live.is_empty() {
                 break;
             }
@@ -325,7 +329,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..100),
     ) {
         let mut model = Model::new(plan);
-        steps.into_iter().for_each(|step| model.step(step));
+        for step in steps { model.step(step); }
         model.table.shut_down(&mut model.backends, Duration::from_secs(60));
         prop_assert!(model.table.is_shut_down);
         model.table.check();

@@ -1,7 +1,7 @@
 //! The order of operations: barriers, and chains in which one operation follows another.
 
-use super::Table;
 use super::in_flight::CancelCause;
+use super::table::Table;
 use crate::slots::{Key, State};
 
 impl<T: Default> Table<T> {

@@ -1,69 +1,24 @@
 //! Passing pending operations to the backends: in pieces, as linked chains, or to the fallback
 //! pool.
 
+use super::backends::Backends;
 use super::fixed::Fixed;
-use super::in_flight::{CancelCause, InFlight};
-use super::options::Options;
-use super::{BackendKind, Backends, Explanation, Table};
+use super::in_flight::{CancelCause, InFlight, ends_by_itself};
+use super::options::{BackendKind, Options};
+use super::table::Table;
+use super::trait_lookup::TraitLookup;
 use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
-use crate::op::{CURRENT_POSITION, Opcode, Operation, Raw, is_for_worker};
 #[cfg(ringway_linux)]
 use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
-use crate::refusal::Feature;
+use crate::op::{Opcode, Operation, Raw};
 use crate::slots::{Key, State, Token};
+use crate::split::Piece;
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-
-/// The traits of a file that was not checked.
-const UNKNOWN: Traits = Traits { kind: FileKind::Unknown, direct: false };
-
-/// Which files are checked before a job on them is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TraitLookup {
-    /// None: a ring accepts every file. Exceptions are direct transfers at the current position,
-    /// unless they are said to be those of sockets, and long or durable buffered transfers.
-    None,
-    /// Files of safe operations. The threads check bare descriptors themselves.
-    Files,
-    /// Files and bare descriptors: whether they are open for direct I/O.
-    Descriptors,
-}
-
-impl TraitLookup {
-    pub(super) fn for_backend(explanation: &Explanation) -> Self {
-        match explanation.backend {
-            BackendKind::Uring
-                if !explanation
-                    .available
-                    .iter()
-                    .any(|one| matches!(one, Feature::IoPoll | Feature::Passthrough)) =>
-            {
-                Self::None
-            }
-            #[cfg(feature = "testing")]
-            BackendKind::Null => Self::None,
-            BackendKind::Threads => Self::Files,
-            BackendKind::Uring | BackendKind::Kaio => Self::Descriptors,
-        }
-    }
-
-    #[inline]
-    fn traits(self, file: Option<&File>, raw: &Raw, socket: bool) -> Traits {
-        match (self, file) {
-            // The ring refuses it if the file is not a socket, so no facts are needed.
-            _ if socket => UNKNOWN,
-            (Self::None, _) if raw.offset() != Some(CURRENT_POSITION) && !is_for_worker(raw) => {
-                UNKNOWN
-            }
-            (Self::Files, None) => UNKNOWN,
-            (_, Some(file)) => file.traits(),
-            (Self::None | Self::Descriptors, None) => raw.fd().map_or(UNKNOWN, Traits::of),
-        }
-    }
-}
 
 /// Whether the threads make a transfer, since the backend is not known to make it as the system
 /// call would; or a sync that may wait for a server, since KAIO's are done by the kernel's general
@@ -135,10 +90,10 @@ impl SubmissionWaits {
         if operation.by_worker {
             return Self::Perhaps;
         }
-        let access = match operation.raw.is_write() {
-            false => Access::Read,
-            true if file.is_direct() => Access::DirectWrite,
-            true => Access::BufferedWrite,
+        let access = match (operation.raw.is_write(), file.is_direct()) {
+            (false, _) => Access::Read,
+            (true, true) => Access::DirectWrite,
+            (true, false) => Access::BufferedWrite,
         };
         if !file.submission_may_wait(access) {
             Self::No
@@ -240,110 +195,105 @@ impl<T: Default> Table<T> {
         let waits = self.slots.get(key).map_or(SubmissionWaits::No, |flight| {
             SubmissionWaits::of(self.backend, &backends.options, &flight.operation)
         });
-        loop {
-            let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
-            let Some(piece) = flight.progress.next_piece() else { break };
-            if flight.operation.timeout.is_some() && flight.deadline.is_none() {
-                self.set_deadline(key, backends);
-            }
-            let Some(flight) = self.slots.get(key) else { return Ok(()) };
-            let raw = flight.piece(piece);
-            let job = job(
-                (self.trait_lookup, self.backend),
-                &backends.fixed,
-                key,
-                flight,
-                raw,
-                piece.number,
-            );
-            let mut job = waits.place(job);
-            let use_fallback = flight.use_fallback || !backends.main.supports(&job);
-            let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
-            #[cfg(ringway_linux)]
-            if self.passthrough
-                && let FileKind::Namespace { id: nsid, .. } = job.file
-            {
-                if let (true, Raw::Fsync(Fsync { fd, .. })) = (use_fallback, job.raw) {
-                    job.raw = Flush { fd, nsid }.into();
-                }
-                match plan_command(&flight.operation, &job) {
-                    Plan::Whole => {}
-                    Plan::Part(raw) => job.raw = raw,
-                    Plan::Done(result) => {
-                        let attempt = flight.progress.complete(piece.number, result);
-                        self.slots.set_state(key, State::Pending, State::Submitted);
-                        if let Some(attempt) = attempt {
-                            self.finish_attempt(key, attempt);
-                        }
-                        return Ok(());
-                    }
-                }
-            }
-            // (The rest of a buffer is submitted without the buffers after it.)
-            flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
-            let pushed = if use_fallback {
-                let ring = self.backend == BackendKind::Uring;
-                if let (Some(at), Some(fallback), 0) =
-                    (job.deadline.filter(|_| ring), backends.fallback(), piece.number)
-                {
-                    fallback.set_timer(job.token, at);
-                }
-                submit_to_fallback(&job, backends)
-            } else {
-                if !backends.main.keeps_deadlines() {
-                    job.deadline = None;
-                }
-                backends.main_in_flight += 1;
-                // SAFETY: as on the fast path.
-                unsafe { backends.main.push(&job) }
-            };
-            if pushed.is_err() {
-                backends.main_in_flight -= usize::from(!use_fallback);
-                if let Some(flight) = self.slots.get_mut(key) {
-                    flight.progress.unissue();
-                }
-                return Err(BackendFull);
-            }
-            if use_fallback && let Some(flight) = self.slots.get_mut(key) {
-                self.to_threads += u64::from(!std::mem::replace(&mut flight.use_fallback, true));
+        while let Some(piece) =
+            self.slots.get_mut(key).and_then(|flight| flight.progress.next_piece())
+        {
+            if self.submit_piece(key, piece, waits, backends)?.is_break() {
+                return Ok(());
             }
         }
         self.slots.set_state(key, State::Pending, State::Submitted);
         Ok(())
     }
 
+    /// Passes one piece to a backend. Breaks if that has decided the result of the operation.
+    fn submit_piece(
+        &mut self,
+        key: Key,
+        piece: Piece,
+        waits: SubmissionWaits,
+        backends: &mut Backends,
+    ) -> Result<ControlFlow<()>, BackendFull> {
+        let Some(flight) = self.slots.get(key) else { return Ok(ControlFlow::Break(())) };
+        if flight.operation.timeout.is_some() && flight.deadline.is_none() {
+            self.set_deadline(key, backends);
+        }
+        let Some(flight) = self.slots.get(key) else { return Ok(ControlFlow::Break(())) };
+        let lookup = (self.trait_lookup, self.backend);
+        let raw = flight.piece(piece);
+        let job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
+        let mut job = waits.place(job);
+        let use_fallback = flight.use_fallback || !backends.main.supports(&job);
+        #[cfg(ringway_linux)]
+        if self.passthrough && self.plan_piece(key, piece, &mut job, use_fallback).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let Some(flight) = self.slots.get_mut(key) else { return Ok(ControlFlow::Break(())) };
+        // (The rest of a buffer is submitted without the buffers after it.)
+        flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
+        let pushed = if use_fallback {
+            let ring = self.backend == BackendKind::Uring;
+            if let (Some(at), Some(fallback), 0) =
+                (job.deadline.filter(|_| ring), backends.fallback(), piece.number)
+            {
+                fallback.set_timer(job.token, at);
+            }
+            submit_to_fallback(&job, backends)
+        } else {
+            if !backends.main.keeps_deadlines() {
+                job.deadline = None;
+            }
+            backends.main_in_flight += 1;
+            // SAFETY: as on the fast path.
+            unsafe { backends.main.push(&job) }
+        };
+        if pushed.is_err() {
+            backends.main_in_flight -= usize::from(!use_fallback);
+            flight.progress.unissue();
+            return Err(BackendFull);
+        }
+        if use_fallback {
+            self.to_threads += u64::from(!std::mem::replace(&mut flight.use_fallback, true));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Makes a piece for a namespace one command. Breaks if none is needed.
+    #[cfg(ringway_linux)]
+    fn plan_piece(
+        &mut self,
+        key: Key,
+        piece: Piece,
+        job: &mut Job,
+        use_fallback: bool,
+    ) -> ControlFlow<()> {
+        let FileKind::Namespace { id: nsid, .. } = job.file else {
+            return ControlFlow::Continue(());
+        };
+        if let (true, Raw::Fsync(Fsync { fd, .. })) = (use_fallback, job.raw) {
+            job.raw = Flush { fd, nsid }.into();
+        }
+        let Some(flight) = self.slots.get_mut(key) else { return ControlFlow::Break(()) };
+        match plan_command(&flight.operation, job) {
+            Plan::Whole => ControlFlow::Continue(()),
+            Plan::Part(raw) => {
+                job.raw = raw;
+                ControlFlow::Continue(())
+            }
+            Plan::Done(result) => {
+                let attempt = flight.progress.complete(piece.number, result);
+                self.slots.set_state(key, State::Pending, State::Submitted);
+                if let Some(attempt) = attempt {
+                    self.finish_attempt(key, attempt);
+                }
+                ControlFlow::Break(())
+            }
+        }
+    }
+
     /// Submits a whole chain, linked. Returns false if its operations must be submitted one by one.
     fn submit_chain(&mut self, first: Key, backends: &mut Backends) -> bool {
-        let mut count = 0;
-        let mut at = Some(first);
-        while let Some(key) = at {
-            let Some(flight) = self.slots.get(key) else { return false };
-            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
-            let job = job(
-                (self.trait_lookup, self.backend),
-                &backends.fixed,
-                key,
-                flight,
-                flight.operation.raw,
-                0,
-            );
-            let job = Job { link: flight.next.is_some(), ..job };
-            let fits = waits
-                && flight.progress.is_single()
-                && flight.cancel_cause == CancelCause::None
-                && flight.operation.timeout.is_none()
-                && !(flight.operation.continue_on_error && flight.next.is_some())
-                && !(flight.operation.raw.opcode() == Opcode::Close
-                    && flight.operation.file.is_some())
-                && !flight.use_fallback
-                && may_be_linked(&flight.operation)
-                && backends.main.can_link(&job);
-            if !fits {
-                return false;
-            }
-            count += 1;
-            at = flight.next;
-        }
+        let Some(count) = self.linkable(first, backends) else { return false };
         if backends.main.chain_capacity() < count && backends.enter_main(0, None).is_err() {
             return false;
         }
@@ -392,13 +342,45 @@ impl<T: Default> Table<T> {
         true
     }
 
+    /// The length of a chain, if all its operations can be linked.
+    fn linkable(&self, first: Key, backends: &Backends) -> Option<usize> {
+        let mut count = 0;
+        let mut at = Some(first);
+        while let Some(key) = at {
+            let flight = self.slots.get(key)?;
+            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
+            let lookup = (self.trait_lookup, self.backend);
+            let job = job(lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
+            let job = Job { link: flight.next.is_some(), ..job };
+            let fits = waits
+                && flight.progress.is_single()
+                && flight.cancel_cause == CancelCause::None
+                && flight.operation.timeout.is_none()
+                && !(flight.operation.continue_on_error && flight.next.is_some())
+                && !(flight.operation.raw.opcode() == Opcode::Close
+                    && flight.operation.file.is_some())
+                && !flight.use_fallback
+                && may_be_linked(&flight.operation)
+                && backends.main.can_link(&job);
+            if !fits {
+                return None;
+            }
+            count += 1;
+            at = flight.next;
+        }
+        Some(count)
+    }
+
     /// Moves the descriptor of a close out of its file, if the operation is the only holder.
     fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
         let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
             return Ok(());
         }
-        match flight.operation.file.take().map(File::into_fd) {
+        let file = flight.operation.file.take();
+        flight.may_close_again =
+            file.as_ref().is_some_and(|file| file.placement().has(Placement::RING));
+        match file.map(File::into_fd) {
             Some(Ok(fd)) => {
                 let _ = sys::into_number(fd);
                 flight.owns_descriptor = true;
@@ -480,22 +462,4 @@ fn may_be_linked(operation: &Operation) -> bool {
     let file = operation.file.as_ref();
     let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);
     (is_plain || !operation.raw.is_transfer()) && ends_by_itself(operation)
-}
-
-/// Whether the operation ends without anybody else's doing: not so an open, a poll or a timeout,
-/// nor a transfer on anything but storage.
-pub(super) fn ends_by_itself(operation: &Operation) -> bool {
-    let raw = &operation.raw;
-    if matches!(raw.opcode(), Opcode::Poll | Opcode::Timeout | Opcode::Open) {
-        return false;
-    }
-    !raw.is_transfer()
-        || !operation.socket
-            && match (&operation.file, raw.fd()) {
-                (Some(file), _) => file.is_storage(),
-                (None, Some(fd)) => {
-                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
-                }
-                (None, None) => true,
-            }
 }

@@ -5,9 +5,13 @@
 //! threads share keeps the table under a lock that is held briefly, and the backends with the
 //! thread that enters the kernel.
 
-use super::in_flight::InFlight;
-use super::submit::TraitLookup;
-use super::{BackendKind, Backends, Completion, OpId};
+use super::backends::Backends;
+use super::completion::Completion;
+use super::id::OpId;
+use super::in_flight::{InFlight, Orphan};
+use super::options::BackendKind;
+use super::stats::QueueStats;
+use super::trait_lookup::TraitLookup;
 use crate::error::{Error, Reason};
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
@@ -70,15 +74,6 @@ pub struct Table<T = ()> {
     pub(super) late: u64,
     /// Identifies the backends that it belongs to.
     pair: u64,
-}
-
-/// An abandoned operation that has ended, with its resources.
-#[derive(Debug)]
-pub struct Orphan<T> {
-    /// What was attached to it.
-    pub attachment: T,
-    /// Its completion. Dropping it closes a file that the operation opened.
-    pub completion: Completion,
 }
 
 /// What became of an operation that was abandoned.
@@ -236,9 +231,10 @@ impl<T: Default> Table<T> {
         }
         let Some(flight) = self.slots.get_mut(first) else { return };
         flight.operation.drain = drain;
-        match self.closed {
-            true => self.finish(first, -i64::from(libc::ESHUTDOWN)),
-            false => self.stage(first),
+        if self.closed {
+            self.finish(first, -i64::from(libc::ESHUTDOWN))
+        } else {
+            self.stage(first)
         }
     }
 
@@ -359,8 +355,8 @@ impl<T: Default> Table<T> {
     }
 
     /// Statistics so far, without those of the backends: see [`Backends::complete_stats`].
-    pub fn stats(&self) -> super::QueueStats {
-        super::QueueStats {
+    pub fn stats(&self) -> QueueStats {
+        QueueStats {
             counts: self.slots.counts(),
             system_calls: 0,
             retries: self.retries,

@@ -138,7 +138,9 @@ fn poll(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
-        polls.iter_mut().for_each(|poll| poll.revents = 0);
+        for poll in polls.iter_mut() {
+            poll.revents = 0;
+        }
     }
     Ok(())
 }

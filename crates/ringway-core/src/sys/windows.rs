@@ -843,9 +843,12 @@ pub unsafe fn unlinkat(dir: Fd, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller promised it.
     let path = unsafe { path_of(dir, path) };
     done(path.and_then(|path| match flags & AT_REMOVEDIR {
-        0 => std::fs::remove_file(&path).map_err(|error| match is_real_dir(&path) {
-            true => io::Error::from_raw_os_error(EISDIR),
-            false => of_path(&path, error),
+        0 => std::fs::remove_file(&path).map_err(|error| {
+            if is_real_dir(&path) {
+                io::Error::from_raw_os_error(EISDIR)
+            } else {
+                of_path(&path, error)
+            }
         }),
         _ => std::fs::remove_dir(&path).map_err(|error| of_path(&path, error)),
     }))
@@ -894,9 +897,10 @@ pub unsafe fn symlinkat(target: *const c_char, dir: Fd, path: *const c_char) -> 
         let path = path?;
         // Windows has a type of link for each type of target.
         let is_dir = path.parent().is_some_and(|parent| parent.join(&target).is_dir());
-        match is_dir {
-            true => std::os::windows::fs::symlink_dir(target, path),
-            false => std::os::windows::fs::symlink_file(target, path),
+        if is_dir {
+            std::os::windows::fs::symlink_dir(target, path)
+        } else {
+            std::os::windows::fs::symlink_file(target, path)
         }
     }))
 }

@@ -609,9 +609,10 @@ impl Run {
     }
 
     fn want(&self, wanted: &str, found: i64) -> Step {
-        match expected(wanted, found, None)? {
-            true => Ok(()),
-            false => fail(format!("it is {found} {}, not {wanted}", errno_name(found))),
+        if expected(wanted, found, None)? {
+            Ok(())
+        } else {
+            fail(format!("it is {found} {}, not {wanted}", errno_name(found)))
         }
     }
 
@@ -1248,7 +1249,7 @@ fn run_in(
 }
 
 /// What systems other than Linux lack, so that cases with these words or names do not run there.
-/// `tests/elsewhere.rs` tests the results of the operations among them.
+/// `tests/other_systems.rs` tests the results of the operations among them.
 const ABSENT: &[&str] = if cfg!(ringway_linux) {
     &[]
 } else if cfg!(windows) {
@@ -1295,9 +1296,12 @@ fn absent(case: &Case) -> Option<&'static str> {
     let has = |word: &str| {
         // A part of a line ends with a space, an equals sign or an underscore; all else is a word.
         let is_part = word.ends_with([' ', '=', '_']);
-        case.lines.iter().any(|(_, line)| match is_part {
-            true => line.contains(word),
-            false => line.split(is_word_end).any(|found| found == word),
+        case.lines.iter().any(|(_, line)| {
+            if is_part {
+                line.contains(word)
+            } else {
+                line.split(is_word_end).any(|found| found == word)
+            }
         })
     };
     ABSENT.iter().copied().find(|word| case.name == *word || has(word))

@@ -12,8 +12,8 @@ fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Runs `body` in a child process, whose output it prints. `prepare` changes the command of that
-/// process.
+/// Runs `body` in a child process. Prints which tests that process skipped and, if it fails, all of
+/// its output. `prepare` changes the command of the process.
 pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
     let begun = format!("{CHILD}: {test}");
     if is_child() {
@@ -28,8 +28,12 @@ pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnc
     prepare(&mut command);
     let output = command.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
-    println!("{printed}");
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    for line in printed.lines().filter(|line| line.starts_with("skipped")) {
+        println!("{line}");
+    }
+    if !output.status.success() {
+        println!("{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
     assert!(output.status.success(), "{test}: {}", output.status);
     // A name that is no test's would run nothing, and succeed.
     assert!(printed.contains(&begun), "{test} did not run in the child");

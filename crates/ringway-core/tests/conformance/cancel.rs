@@ -1,8 +1,8 @@
 //! Cancelling and abandoning operations in each state: exactly one result, and no descriptor left
 //! open. Cases that data can express are in `conformance/queue.case`.
 
-use crate::waiting::by_descriptor;
-use crate::world::{MS, World, buffer_for, descriptors, pattern, pipe, wait_for, write_all};
+use super::waiting::by_descriptor;
+use super::world::{MS, World, buffer_for, descriptors, pattern, pipe, wait_for, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, FaultStep, Late, OpenOptions, Reason};
 use std::time::{Duration, Instant};
@@ -183,7 +183,9 @@ pub fn of_transfers_with_the_device(world: &World) {
         .map(|number| queue.push(op::read(&file, buffer_for(&file, 65536), number << 16)).unwrap())
         .collect();
     queue.submit().unwrap();
-    ids.iter().for_each(|id| _ = queue.cancel(*id));
+    for id in &ids {
+        _ = queue.cancel(*id)
+    }
     while queue.in_flight() > 0 {
         queue.reap(1).unwrap().for_each(drop);
     }

@@ -1,7 +1,7 @@
 //! Chains, barriers and timeouts, where files or clocks show the order. Cases that data can express
 //! are in `conformance/chains.case`.
 
-use crate::world::{MS, World, bytes, pattern, pipe, write_all};
+use super::world::{MS, World, bytes, pattern, pipe, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{File, OpenOptions, Operation};
 use std::collections::BTreeMap;
@@ -28,15 +28,15 @@ pub fn read_then_close(world: &World) {
         assert_eq!(queue.rest(), results(&[Ok(4), Ok(0)]));
         // By now the queue has opened its own descriptors.
         if round == 0 {
-            idle = crate::world::descriptors();
+            idle = super::world::descriptors();
         }
-        assert_eq!(crate::world::descriptors(), idle);
+        assert_eq!(super::world::descriptors(), idle);
     }
     // A chain that fails before its close drops the file, which closes it.
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     queue.push_chain(numbered([op::read(&file, vec![0; 4], 0), op::close(file)])).unwrap();
     assert_eq!(queue.rest(), results(&[Err(libc::EBADF), CANCELED]));
-    assert_eq!(crate::world::descriptors(), idle);
+    assert_eq!(super::world::descriptors(), idle);
 }
 
 pub fn a_failure_at_each_place(world: &World) {
@@ -58,7 +58,7 @@ pub fn a_failure_at_each_place(world: &World) {
     // An unaligned direct read as the first member.
     let direct = world.direct(&pattern(0, 8192));
     let chain = [
-        op::read(&direct, crate::world::buffer_for(&direct, 4096), 1),
+        op::read(&direct, super::world::buffer_for(&direct, 4096), 1),
         write("after!"),
         op::fsync(&file),
     ];
@@ -80,9 +80,9 @@ pub fn among_other_operations(world: &World) {
     for round in 0..10u64 {
         for file in &files {
             queue
-                .push(next(op::read(file, crate::world::buffer_for(file, 1 << 20), 0).exact()))
+                .push(next(op::read(file, super::world::buffer_for(file, 1 << 20), 0).exact()))
                 .unwrap();
-            let block = || crate::world::buffer_for(file, 4096);
+            let block = || super::world::buffer_for(file, 4096);
             queue
                 .push_chain(
                     [op::read(file, block(), 4096 * round), op::fdatasync(file), op::nop()]
@@ -109,7 +109,7 @@ pub fn among_other_operations(world: &World) {
                 let first = buffer.as_slice()[0];
                 assert_eq!(
                     buffer.as_slice()[4095],
-                    first ^ crate::world::byte(0) ^ crate::world::byte(4095)
+                    first ^ super::world::byte(0) ^ super::world::byte(4095)
                 );
             }
             Err(_) => found[3] += 1,
@@ -136,13 +136,13 @@ pub fn barriers_under_load(world: &World) {
     for _ in 0..600 {
         let file = &files[below(files.len() as u64) as usize];
         let at = below(16) * 4096;
-        let buffer = || crate::world::buffer_for(file, 4096);
+        let buffer = || super::world::buffer_for(file, 4096);
         let mut operation = match below(8) {
             0 => op::fsync(file),
             1 => op::nop(),
             2 => op::poll(&reader, Readiness::READABLE),
             3 => op::timeout(MS / 10),
-            4 => op::write(file, crate::world::filled(file, at, 4096), at),
+            4 => op::write(file, super::world::filled(file, at, 4096), at),
             _ => op::read(file, buffer(), at),
         };
         let drain = below(10) == 0;
@@ -205,7 +205,7 @@ pub fn operation_timeouts(world: &World) {
     assert_eq!(queue.result(op::read(&file, vec![0; 16], 0).timeout(Duration::MAX)), Ok(4));
     assert_eq!(queue.result(op::fsync(&file).timeout(minute)), Ok(0));
     let direct = world.direct(&pattern(0, 4096));
-    let read = op::read(&direct, crate::world::buffer_for(&direct, 4096), 0);
+    let read = op::read(&direct, super::world::buffer_for(&direct, 4096), 0);
     assert_eq!(bytes(queue.one(read.timeout(minute))), pattern(0, 4096));
     assert_eq!(queue.reap_until(1, Instant::now() + 30 * MS).unwrap().count(), 0);
     // ETIMEDOUT although part of an exact read has been done.

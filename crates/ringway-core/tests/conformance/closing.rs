@@ -1,7 +1,7 @@
 //! Closing and dropping a queue: both end in bounded time and leave no descriptor, thread or memory
 //! behind.
 
-use crate::world::{
+use super::world::{
     Checked, MS, World, buffer_for, descriptors, pattern, pipe, readable, threads, wait_for,
     write_all,
 };
@@ -182,7 +182,7 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the name is a C string; the descriptor, if there is one, is closed below.
     let fd = unsafe { libc::open(name.as_ptr(), flags) };
-    assert!(fd >= 0 || crate::world::errno() == libc::ENXIO);
+    assert!(fd >= 0 || super::world::errno() == libc::ENXIO);
     if fd >= 0 {
         // SAFETY: it was opened above.
         unsafe { libc::close(fd) };

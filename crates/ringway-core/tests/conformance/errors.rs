@@ -1,8 +1,8 @@
 //! Failures: every backend reports the errno of the system call. Cases that data can express are in
 //! `conformance/errors.case`.
 
-use crate::common::is_root;
-use crate::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
+use super::common::is_root;
+use super::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{File, OpenOptions, Operation, Reason};
 use std::os::fd::AsRawFd;
@@ -234,18 +234,17 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
             .env("PATH", &path)
             .output()
             .map_err(|error| format!("{program}: {error}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)))
         }
     };
-    let made = match apart {
-        false => Err(std::io::Error::last_os_error().to_string()),
-        true => run(
-            "mkfs.ext4",
-            &[Path::new("-q"), Path::new("-m0"), Path::new("-O^has_journal"), &image],
-        )
-        .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir])),
+    let made = if !apart {
+        Err(std::io::Error::last_os_error().to_string())
+    } else {
+        run("mkfs.ext4", &[Path::new("-q"), Path::new("-m0"), Path::new("-O^has_journal"), &image])
+            .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir]))
     };
     match made {
         // A queue's threads have the working directory of the process's first thread, from where

@@ -1,7 +1,7 @@
 //! Registered buffers and files: the same bytes with them, without them, and where registration is
 //! refused.
 
-use crate::world::{World, bytes, pattern, pipe};
+use super::world::{World, bytes, pattern, pipe};
 use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{Arena, ArenaBuffer, BackendKind, File};
@@ -74,7 +74,7 @@ pub fn buffers(world: &World) {
         block[4096..8192].copy_from_slice(&pattern(55, 4096));
         let buffer = ringway_core::Buffer::from(block).slice(4096..8192);
         assert_eq!(queue.result(op::write(&file, buffer, 0)), Ok(4096));
-        let read = bytes(queue.one(op::read(&file, crate::world::buffer_for(&file, 12288), 0)));
+        let read = bytes(queue.one(op::read(&file, super::world::buffer_for(&file, 12288), 0)));
         assert_eq!(
             (&read[..4096], &read[8192..]),
             (&pattern(55, 4096)[..], &pattern(777, 4096)[..])
@@ -139,7 +139,7 @@ pub fn buffers_while_operations_are_in_flight(world: &World) {
         }
     }
     let read = |arena: &Arena, at: u64| op::read(&file, arena.take().unwrap(), at);
-    let check = |queue: &mut crate::world::Checked, others: u64| {
+    let check = |queue: &mut super::world::Checked, others: u64| {
         for (number, arena) in (10u64..).zip(&arenas) {
             queue.push(read(arena, (number - 10) * 4096).user_data(number)).unwrap();
         }
@@ -155,7 +155,7 @@ pub fn buffers_while_operations_are_in_flight(world: &World) {
         assert_eq!(queue.in_flight() as u64, others);
     };
     check(&mut queue, 1);
-    crate::world::write_all(&writer, b"1");
+    super::world::write_all(&writer, b"1");
     assert_eq!(queue.rest()[&1], Ok(1));
     // Nothing is in flight: the other arenas are registered next to the first.
     world.register(|| queue.register_arena(&arenas[1])).unwrap();
@@ -197,10 +197,10 @@ pub fn files(world: &World) {
             available,
             "a clone is the same file"
         );
-        let read = || op::read(&file, crate::world::buffer_for(&file, 4096), 4096);
+        let read = || op::read(&file, super::world::buffer_for(&file, 4096), 4096);
         assert_eq!(bytes(queue.one(read())), pattern(4096, 4096));
         assert_eq!(
-            queue.result(op::write(&file, crate::world::filled(&file, 0, 4096), 0)),
+            queue.result(op::write(&file, super::world::filled(&file, 0, 4096), 0)),
             Ok(4096)
         );
         assert_eq!(queue.result(op::fdatasync(&file)), Ok(0));
@@ -223,7 +223,7 @@ pub fn files(world: &World) {
         queue.push(op::read(&reader, vec![0; 4], Position::Current)).unwrap();
         queue.submit().unwrap();
         assert!(!queue.unregister_file(&reader));
-        crate::world::write_all(&writer, b"text");
+        super::world::write_all(&writer, b"text");
         assert_eq!(queue.rest()[&0], Ok(4));
         assert!(queue.unregister_file(&reader));
     }
@@ -242,10 +242,12 @@ pub fn sixty_four_files(world: &World) {
     }
     let mut queue = world.queue();
     let files: Vec<File> = (0..65u8).map(|number| world.file(&[number; 8])).collect();
-    files[..64].iter().for_each(|file| queue.register_file(file).unwrap());
+    for file in files[..64].iter() {
+        queue.register_file(file).unwrap();
+    }
     let refusal = queue.register_file(&files[64]).unwrap_err();
     assert_eq!((refusal.feature, refusal.errno), (Feature::FixedFiles, libc::ENOSPC));
-    let check = |queue: &mut crate::world::Checked| {
+    let check = |queue: &mut super::world::Checked| {
         for (number, file) in (0u8..).zip(&files) {
             queue.push(op::read(file, vec![0xff; 8], 0).user_data(u64::from(number))).unwrap();
         }

@@ -1,7 +1,7 @@
 //! Back-pressure: a push to a full queue returns the operation, waiting always ends, and more
 //! operations than the kernel queues hold are neither lost nor doubled.
 
-use crate::world::{MS, World, buffer_for, bytes, pattern, pipe, write_all};
+use super::world::{MS, World, buffer_for, bytes, pattern, pipe, write_all};
 use ringway_core::op::{self, Position, Raw, Readiness};
 use ringway_core::{File, Operation, Reason};
 use std::os::fd::AsRawFd;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 pub fn a_refused_push_returns_the_operation(world: &World) {
     let (reader, writer) = pipe();
     let mut queue = world.build(&world.options().in_flight(3));
-    (0..3).for_each(|number| {
+    for number in 0..3 {
         _ = queue.push(op::read(&reader, vec![0; 1], Position::Current).user_data(number)).unwrap()
-    });
+    }
     assert_eq!((queue.free_slots(), queue.in_flight()), (0, 3));
     let error = queue
         .push(op::write(&writer, b"text".to_vec(), Position::Current).user_data(77))
@@ -28,7 +28,9 @@ pub fn a_refused_push_returns_the_operation(world: &World) {
     assert_eq!(queue.rest()[&77], Ok(4));
     assert_eq!(bytes(queue.one(op::read(&reader, vec![0; 9], Position::Current))), b"text");
     // A completion that was not delivered still occupies its slot.
-    (0..3).for_each(|_| _ = queue.push(op::nop()).unwrap());
+    for _ in 0..3 {
+        _ = queue.push(op::nop()).unwrap();
+    }
     while queue.submit().unwrap() < 3 {
         std::thread::sleep(MS);
     }
@@ -86,9 +88,13 @@ pub fn nothing_in_flight(world: &World) {
 
 pub fn reap_of_more_than_are_in_flight(world: &World) {
     let mut queue = world.queue();
-    (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
+    for _ in 0..5 {
+        _ = queue.push(op::nop()).unwrap();
+    }
     assert_eq!(queue.reap(100).unwrap().count(), 5);
-    (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
+    for _ in 0..5 {
+        _ = queue.push(op::nop()).unwrap();
+    }
     let mut done = queue.reap(usize::MAX).unwrap();
     assert_eq!(done.len(), 5);
     // Completions that the iterator did not yield stay.
@@ -145,7 +151,7 @@ pub fn completion_queue_overflow(world: &World) {
     let mut queue = world.build(&options);
     let files = world.files("overflow", &pattern(0, 64 * 4096));
     let (reader, writer) = pipe();
-    let push = |queue: &mut crate::world::Checked, number: u64| {
+    let push = |queue: &mut super::world::Checked, number: u64| {
         let file = &files[number as usize % files.len()];
         let operation = match number % 4 {
             0 => op::nop(),
@@ -157,7 +163,9 @@ pub fn completion_queue_overflow(world: &World) {
             queue.submit().unwrap();
         }
     };
-    (0..1000).for_each(|number| push(&mut queue, number));
+    for number in 0..1000 {
+        push(&mut queue, number);
+    }
     queue.submit().unwrap();
     write_all(&writer, b"x");
     std::thread::sleep(5 * MS);
@@ -166,7 +174,9 @@ pub fn completion_queue_overflow(world: &World) {
         queue.reap(100).unwrap().take(100).map(|done| done.user_data).collect();
     assert_eq!(seen.len(), 100);
     queue.check();
-    (1000..1100).for_each(|number| push(&mut queue, number));
+    for number in 1000..1100 {
+        push(&mut queue, number);
+    }
     for (number, done) in queue.completions() {
         seen.push(number);
         match number % 4 {

@@ -1,8 +1,8 @@
 //! Transfers longer than a device, a system call or 32 bits take at once: every byte is in its
 //! place.
 
-use crate::errors::small_file_system;
-use crate::world::{World, buffer_for, bytes, filled, pattern, skip};
+use super::errors::small_file_system;
+use super::world::{World, buffer_for, bytes, filled, pattern, skip};
 use ringway_core::op::{self, Vectored};
 use ringway_core::{
     BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,
@@ -202,9 +202,10 @@ pub fn a_late_piece_is_cancelled(world: &World) {
         let reach = if piece > 0 && !exact { 2000 } else { 100 };
         let moment = Instant::now() + Duration::from_millis(reach);
         assert_eq!(queue.reap_until(1, moment).unwrap().len(), 0, "piece {piece} is not answered");
-        match close {
-            true => assert_eq!(queue.close(Duration::from_secs(20)).unwrap(), 0),
-            false => assert!(queue.cancel(id)),
+        if close {
+            assert_eq!(queue.close(Duration::from_secs(20)).unwrap(), 0)
+        } else {
+            assert!(queue.cancel(id))
         }
         let done =
             queue.reap_until(1, Instant::now() + Duration::from_secs(20)).unwrap().next().unwrap();
@@ -323,9 +324,10 @@ pub fn a_short_write_changes_nothing_beyond_its_count(world: &World) {
             let mut queue = world.build(&world.options().faults(plan));
             let at = 4096;
             let (buffer, start) = (buffer_for(&file, len), at as u64);
-            let result = queue.result(match durable {
-                true => op::write_dsync(&file, buffer, start),
-                false => op::write(&file, buffer, start),
+            let result = queue.result(if durable {
+                op::write_dsync(&file, buffer, start)
+            } else {
+                op::write(&file, buffer, start)
             });
             let count = result.unwrap_or(0) as usize;
             let content = std::fs::read(&path).unwrap();
@@ -409,7 +411,9 @@ unsafe impl CustomBuffer for Mapping {
 fn sparse(file: &File, len: u64, marks: &[u64]) {
     let file = std::fs::File::from(std::os::fd::AsFd::as_fd(file).try_clone_to_owned().unwrap());
     file.set_len(len).unwrap();
-    marks.iter().for_each(|at| file.write_all_at(&pattern(*at, 4096), *at).unwrap());
+    for at in marks {
+        file.write_all_at(&pattern(*at, 4096), *at).unwrap();
+    }
 }
 
 fn check_marks(read: &[u8], marks: &[u64]) {

@@ -1,7 +1,7 @@
 //! Options: an available one works; a refused one is explained and ignored, and in strict mode it
 //! is an error.
 
-use crate::world::{MS, World, buffer_for, bytes, pattern};
+use super::world::{MS, World, buffer_for, bytes, pattern};
 use ringway_core::op;
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, Options, Queue, SqPoll};
@@ -10,7 +10,7 @@ use std::time::Duration;
 const SQPOLL: SqPoll = SqPoll::new(Duration::from_millis(5));
 
 /// Direct and buffered reads, a chain and a poll, which work with any options.
-fn works(world: &World, queue: &mut crate::world::Checked) {
+fn works(world: &World, queue: &mut super::world::Checked) {
     for file in world.files("works", &pattern(0, 1 << 16)) {
         for number in 0..16 {
             queue

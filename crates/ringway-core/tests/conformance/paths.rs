@@ -1,7 +1,7 @@
 //! Operations on paths, where descriptors, `Metadata` or file content show the result. Cases that
 //! data can express are in `conformance/paths.case`.
 
-use crate::world::{Checked, World, bytes, descriptors, pattern, wait_for};
+use super::world::{Checked, World, bytes, descriptors, pattern, wait_for};
 use ringway_core::op;
 use ringway_core::{File, OpenOptions};
 use std::fs;
@@ -92,7 +92,7 @@ pub fn close(world: &World) {
     let open = || File::open(&path).unwrap();
     let mut queue = world.queue();
     assert_eq!(queue.result(op::close(open())), Ok(0));
-    assert_eq!(queue.result(op::timeout(crate::world::MS)), Ok(0));
+    assert_eq!(queue.result(op::timeout(super::world::MS)), Ok(0));
     // By now the queue has opened its own descriptors.
     let idle = descriptors();
     let file = open();
@@ -107,7 +107,7 @@ pub fn close(world: &World) {
     assert_eq!(queue.result(op::close(other)), Ok(0));
     assert_eq!(descriptors(), idle);
     // An operation in flight owns the file too.
-    let (reader, writer) = crate::world::pipe();
+    let (reader, writer) = super::world::pipe();
     queue.push(op::read(&reader, vec![0; 5], op::Position::Current).user_data(1)).unwrap();
     queue.submit().unwrap();
     queue.push(op::close(reader).user_data(2)).unwrap();
@@ -117,7 +117,7 @@ pub fn close(world: &World) {
         .map(|done| (done.user_data, done.result.map_err(|error| error.errno())))
         .collect();
     assert_eq!(done, [(2, Err(libc::EBUSY))]);
-    crate::world::write_all(&writer, b"late");
+    super::world::write_all(&writer, b"late");
     assert_eq!(queue.rest()[&1], Ok(4));
     drop(writer);
     assert_eq!(descriptors(), idle);
@@ -158,6 +158,43 @@ pub fn statx(world: &World) {
     ] {
         assert_eq!(queue.one(operation).into_metadata().unwrap_err().errno(), errno);
     }
+}
+
+pub fn write_file(world: &World) {
+    let dir = world.dir("write_file");
+    let path = dir.join("file");
+    let before = descriptors();
+    let mut queue = world.queue();
+    let write = |queue: &mut Checked, path: &Path, content: Vec<u8>| {
+        queue.result(op::write_file(path, content))
+    };
+    assert_eq!(write(&mut queue, &path, pattern(0, 100_000)), Ok(100_000));
+    assert_eq!(fs::read(&path).unwrap(), pattern(0, 100_000));
+    // The threads have started.
+    let idle = descriptors();
+    // What was there is gone.
+    assert_eq!(write(&mut queue, &path, b"short".to_vec()), Ok(5));
+    assert_eq!(fs::read(&path).unwrap(), b"short");
+    assert_eq!(write(&mut queue, &path, Vec::new()), Ok(0));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    // The content returns with the result, also after an error.
+    let done = queue.one(op::write_file(dir.join("no/such"), pattern(0, 10)));
+    assert_eq!(done.result.as_ref().map_err(|error| error.errno()), Err(libc::ENOENT));
+    assert_eq!(done.into_buffer().unwrap().as_slice(), pattern(0, 10));
+    assert_eq!(write(&mut queue, &dir, b"x".to_vec()), Err(libc::EISDIR));
+    // Nothing is opened that may keep a thread waiting, whether or not it would: the reader of a
+    // FIFO would see its end.
+    let fifo = dir.join("fifo");
+    super::stuck::fifo(&fifo);
+    assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));
+    let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+    assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));
+    drop(reader);
+    assert_eq!(write(&mut queue, Path::new("/dev/full"), b"x".to_vec()), Err(libc::ESPIPE));
+    assert!(queue.push(op::write_file("a\0b", Vec::new())).is_err());
+    assert_eq!(descriptors(), idle);
+    drop(queue);
+    assert_eq!(descriptors(), before);
 }
 
 pub fn fallocate(world: &World) {

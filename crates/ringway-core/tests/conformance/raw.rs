@@ -1,7 +1,7 @@
 //! The API under the bindings for other languages: operations made from addresses, borrowed
 //! descriptors, ids as numbers, and reaping of selected operations.
 
-use crate::world::{World, buffer_for, pattern, pipe};
+use super::world::{World, buffer_for, pattern, pipe};
 use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, File, OpId, Operation};
@@ -119,7 +119,7 @@ pub fn reaping_selected_operations(world: &World) {
         for done in seen {
             assert_eq!(done.result, Ok(4096));
             let offset = done.user_data * 4096;
-            assert_eq!(crate::world::bytes(done), pattern(offset, 4096));
+            assert_eq!(super::world::bytes(done), pattern(offset, 4096));
         }
         queue.reap_matching(0, |number| number < 1000, |_| panic!("none is left")).unwrap();
         let mut fd = libc::pollfd {

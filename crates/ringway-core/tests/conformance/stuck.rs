@@ -1,8 +1,8 @@
 //! Operations that never complete, or take very long, do not delay others: opens of FIFOs, reads of
 //! idle pipes, and calls blocked on a file system.
 
-use crate::errors::small_file_system;
-use crate::world::{
+use super::errors::small_file_system;
+use super::world::{
     Checked, MS, World, descriptors, pattern, pipe, skip, thread_names, threads, wait_for,
     write_all,
 };
@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// User data of the operations that must not be delayed.
 const PROMPT: u64 = 1 << 40;
 
-fn fifo(path: &Path) {
+pub fn fifo(path: &Path) {
     let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
@@ -38,7 +38,7 @@ fn other_operations_complete(world: &World, queue: &mut Checked) {
     let operations = [
         op::open(&path, &options),
         op::read(&buffered, vec![0; 4096], 0).exact(),
-        op::read(&direct, crate::world::buffer_for(&direct, 4096), 0).exact(),
+        op::read(&direct, super::world::buffer_for(&direct, 4096), 0).exact(),
         op::write(&buffered, vec![1; 4096], 4096).exact(),
         op::fdatasync(&buffered),
         op::fsync(&direct),
@@ -78,7 +78,9 @@ fn waiting_opens(world: &World, queue: &mut Checked, paths: &[PathBuf]) -> Vec<O
 pub fn opens_of_fifos(world: &World) {
     let dir = world.dir("fifos");
     let paths: Vec<_> = (0..MANY).map(|number| dir.join(number.to_string())).collect();
-    paths.iter().for_each(|path| fifo(path));
+    for path in &paths {
+        fifo(path);
+    }
     let mut queue = world.queue();
     let before = (descriptors(), threads());
     let ids = waiting_opens(world, &mut queue, &paths);
@@ -96,7 +98,9 @@ pub fn opens_of_fifos(world: &World) {
         (cancelled.user_data, cancelled.result.map_err(|error| error.errno())),
         (1, Err(libc::ECANCELED))
     );
-    ids[2..].iter().for_each(|id| assert!(queue.abandon(*id)));
+    for id in ids[2..].iter() {
+        assert!(queue.abandon(*id));
+    }
     let gone = wait_for(SOON, || {
         assert_eq!(queue.reap(0).unwrap().len(), 0);
         queue.in_flight() == 0
@@ -196,7 +200,9 @@ pub fn idle_pipes(world: &World) {
         other_operations_complete(world, &mut queue);
     }
     assert_eq!(queue.in_flight(), 1024);
-    pipes.iter().for_each(|(_, writer)| write_all(writer, &[1; 16]));
+    for (_, writer) in &pipes {
+        write_all(writer, &[1; 16]);
+    }
     let all = queue.rest();
     assert_eq!(all.len(), 1024);
     assert!(all.values().all(|result| *result == Ok(1)), "{all:?}");

@@ -1,7 +1,7 @@
 //! Transfers and timeouts that succeed: the same bytes on every backend. Cases that data can
 //! express are in `conformance/transfers.case` and `files.case`.
 
-use crate::world::{
+use super::world::{
     MS, World, buffer_for, byte, bytes, call_result, filled, pattern, pipe, vec_of, wait_for,
     write_all,
 };
@@ -160,7 +160,7 @@ fn unread(pipe: &File) -> i32 {
 fn with_pieces(
     world: &World,
     pieces: &[&str],
-    act: impl FnOnce(&mut crate::world::Checked, &File),
+    act: impl FnOnce(&mut super::world::Checked, &File),
 ) {
     let (reader, writer) = pipe();
     let mut queue = world.queue();

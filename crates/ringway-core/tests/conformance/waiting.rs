@@ -1,7 +1,7 @@
 //! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals end a wait
 //! only in an interruptible queue.
 
-use crate::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
+use super::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{Completion, File, Operation, Options};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -127,7 +127,9 @@ pub fn an_eventfd_to_poll(world: &World) {
 pub fn readable_for_undelivered_completions(world: &World) {
     for eventfd in [false, true] {
         let mut queue = world.build(&world.options().eventfd(eventfd));
-        (0..5).for_each(|_| _ = queue.push(op::nop()).unwrap());
+        for _ in 0..5 {
+            _ = queue.push(op::nop()).unwrap();
+        }
         while queue.submit().unwrap() < 5 {
             std::thread::sleep(MS);
         }

@@ -70,10 +70,7 @@ impl Ticket {
     ///
     /// Aborted if the future was dropped.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.is_abandoned.load(Ordering::Acquire) {
-            true => Err(WriteError::Aborted),
-            false => Ok(()),
-        }
+        if self.is_abandoned.load(Ordering::Acquire) { Err(WriteError::Aborted) } else { Ok(()) }
     }
 }
 

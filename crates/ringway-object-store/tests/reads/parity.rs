@@ -76,9 +76,10 @@ async fn get(
 ) -> Result<Outcome> {
     let got = store.get_opts(location, options).await?;
     let (meta, range, attributes) = (got.meta.clone(), got.range.clone(), got.attributes.len());
-    let bytes = match streams {
-        true => got.into_stream().try_collect::<Vec<_>>().await?.concat(),
-        false => got.bytes().await?.to_vec(),
+    let bytes = if streams {
+        got.into_stream().try_collect::<Vec<_>>().await?.concat()
+    } else {
+        got.bytes().await?.to_vec()
     };
     Ok(Outcome::Object { meta, range, attributes, bytes })
 }

@@ -39,7 +39,9 @@ fn concurrent_parts_are_in_the_order_of_put_part() {
                 .collect();
             parts.reverse();
             let parts = join_all(parts.into_iter().map(tokio::spawn)).await;
-            parts.into_iter().for_each(|part| part.unwrap().unwrap());
+            for part in parts {
+                part.unwrap().unwrap();
+            }
             assert_eq!(names(dir.path()), ["object#1"]);
             let put = upload.complete().await.unwrap();
             assert_eq!(names(dir.path()), ["object"]);
@@ -90,18 +92,17 @@ fn an_unwritten_part_makes_complete_fail() {
             for dropped in [false, true] {
                 let mut upload = store.put_multipart(&"object".into()).await.unwrap();
                 let first = upload.put_part(part(1, 3 << 20));
-                let first = match dropped {
-                    true => {
-                        // Started, and dropped half-way, unless the write completed at once.
-                        let mut first = first;
-                        if futures::poll!(&mut first).is_ready() {
-                            println!("skipped: the part was written in its first poll");
-                            continue;
-                        }
-                        drop(first);
-                        None
+                let first = if dropped {
+                    // Started, and dropped half-way, unless the write completed at once.
+                    let mut first = first;
+                    if futures::poll!(&mut first).is_ready() {
+                        println!("skipped: the part was written in its first poll");
+                        continue;
                     }
-                    false => Some(first),
+                    drop(first);
+                    None
+                } else {
+                    Some(first)
                 };
                 upload.put_part(part(2, 10)).await.unwrap();
                 let error = upload.complete().await.unwrap_err().to_string();

@@ -116,9 +116,10 @@ async fn make(store: &dyn ObjectStore, dir: &FilePath, call: Call) -> Result<Str
             for part in parts.chunks(2) {
                 upload.put_part(payload(part)).await?;
             }
-            match complete {
-                true => Ok(format!("{}", upload.complete().await?.e_tag.is_some())),
-                false => upload.abort().await.map(|()| String::new()),
+            if complete {
+                Ok(format!("{}", upload.complete().await?.e_tag.is_some()))
+            } else {
+                upload.abort().await.map(|()| String::new())
             }
         }
         Call::Copy { from, to, create } => {

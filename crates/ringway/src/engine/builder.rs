@@ -1,7 +1,7 @@
 //! The settings of an engine, and how it is built from them and from the environment.
 
+use super::notifier::Notifier;
 use super::reactor::manual::Readable;
-use super::reactor::notifier::Notifier;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard, is_out_of_descriptors};
 use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};

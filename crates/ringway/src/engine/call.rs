@@ -1,10 +1,9 @@
 //! Blocking calls on the engine's threads, for what the kernel has no asynchronous operation for,
 //! and pauses between two of them.
 
-use super::shard::lock;
-use super::sync::Mutex;
+use super::op_result::nothing;
+use super::sync::{Mutex, lock};
 use super::{Engine, Lane, OpFuture, Schedule};
-use crate::fs::op_result::nothing;
 use ringway_core::op;
 use std::cell::Cell;
 use std::io;

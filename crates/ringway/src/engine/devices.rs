@@ -67,13 +67,12 @@ impl Devices {
         let at = self.find(device, limit(requests, shards));
         let device = &mut self.list[at];
         let has_room = device.limiter.available() > 0 && device.pending.len() == 0;
-        match has_room {
-            true => self.acquire(table, id, at, now),
-            false => {
-                device.pending.push(table, id);
-                table.attachment(id).into_iter().for_each(|waiter| {
-                    (waiter.device, waiter.waits_for_device) = (u16::try_from(at).ok(), true);
-                });
+        if has_room {
+            self.acquire(table, id, at, now)
+        } else {
+            device.pending.push(table, id);
+            if let Some(waiter) = table.attachment(id) {
+                (waiter.device, waiter.waits_for_device) = (u16::try_from(at).ok(), true);
             }
         }
         has_room
@@ -83,7 +82,9 @@ impl Devices {
     pub(super) fn next(&mut self, table: &mut Table<Waiter>, now: Instant) -> Option<OpId> {
         let at = self.list.iter().position(|device| device.ready() > 0)?;
         let id = self.list[at].pending.pop(table)?;
-        table.attachment(id).into_iter().for_each(|waiter| waiter.waits_for_device = false);
+        if let Some(waiter) = table.attachment(id) {
+            waiter.waits_for_device = false;
+        }
         self.acquire(table, id, at, now);
         Some(id)
     }
@@ -96,9 +97,9 @@ impl Devices {
         if limiter.has_stuck() {
             table.submit_by_worker(id);
         }
-        table.attachment(id).into_iter().for_each(|waiter| {
+        if let Some(waiter) = table.attachment(id) {
             (waiter.device, waiter.device_permit) = (u16::try_from(at).ok(), permit);
-        });
+        }
     }
 
     /// A submitted transfer has completed.

@@ -86,9 +86,10 @@ impl Limiter {
 
     /// All operations together never exceed `limit` and `max_stuck`.
     fn current_limit(&self) -> usize {
-        match self.further_after < self.stuck_after {
-            true => self.limit.max(self.stuck.min(self.max_stuck.saturating_sub(self.stuck))),
-            false => self.limit,
+        if self.further_after < self.stuck_after {
+            self.limit.max(self.stuck.min(self.max_stuck.saturating_sub(self.stuck)))
+        } else {
+            self.limit
         }
     }
 
@@ -136,9 +137,7 @@ impl Limiter {
         self.completed = Some(now);
         let Some(entry) = self.permits.get_mut(permit as usize) else { return };
         match entry {
-            Some(Permit { members: 2.., .. }) => {
-                entry.iter_mut().for_each(|entry| entry.members -= 1)
-            }
+            Some(Permit { members: members @ 2.., .. }) => *members -= 1,
             _ => {
                 let Some(entry) = entry.take() else {
                     debug_assert!(false, "permit {permit} is not in use");
@@ -146,10 +145,7 @@ impl Limiter {
                 };
                 self.free.push(permit);
                 self.overtaken = self.overtaken.max(Some(entry.started));
-                match entry.stuck {
-                    true => self.stuck -= 1,
-                    false => self.in_use -= 1,
-                }
+                if entry.stuck { self.stuck -= 1 } else { self.in_use -= 1 }
             }
         }
     }
@@ -197,18 +193,24 @@ mod tests {
         let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 3);
         let start = Instant::now();
         assert!(!limiter.is_half_used(0) && limiter.is_half_used(1));
-        (0..2).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        for permit in 0..2 {
+            assert_eq!(limiter.acquire(1, start), permit);
+        }
         assert_eq!((limiter.available(), limiter.is_half_used(0)), (0, true));
         assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
         assert!(limiter.exclude_stuck(start + LONG));
         assert_eq!((limiter.available(), limiter.in_use()), (2, 0));
         // At most three count as stuck.
-        (2..4).for_each(|permit| assert_eq!(limiter.acquire(1, start + LONG), permit));
+        for permit in 2..4 {
+            assert_eq!(limiter.acquire(1, start + LONG), permit);
+        }
         assert!(limiter.exclude_stuck(start + LONG * 2));
         assert_eq!((limiter.available(), limiter.may_exclude()), (1, false));
         assert!(!limiter.exclude_stuck(start + LONG * 99));
         // They complete after all.
-        (0..4).for_each(|permit| limiter.release(permit, start + LONG * 100));
+        for permit in 0..4 {
+            limiter.release(permit, start + LONG * 100);
+        }
         assert_eq!((limiter.available(), limiter.stuck), (2, 0));
     }
 
@@ -221,7 +223,9 @@ mod tests {
             (0..100_000).map(Duration::from_millis).find(|time| {
                 limiter.exclude_stuck(start + *time);
                 let most = limiter.available().min(operations - started);
-                (0..most).for_each(|_| _ = limiter.acquire(1, start + *time));
+                for _ in 0..most {
+                    _ = limiter.acquire(1, start + *time);
+                }
                 started += most;
                 started == operations
             })
@@ -239,7 +243,9 @@ mod tests {
     fn slow_operations_are_not_stuck() {
         let mut limiter = Limiter::new(4).exclude_stuck_after(LONG, 1000);
         let start = Instant::now();
-        (0..4).for_each(|permit| assert_eq!(limiter.acquire(1, start), permit));
+        for permit in 0..4 {
+            assert_eq!(limiter.acquire(1, start), permit);
+        }
         // A slow device completes one operation after the other.
         limiter.release(0, start + LONG * 9);
         assert_eq!(limiter.acquire(1, start + LONG * 9), 0);

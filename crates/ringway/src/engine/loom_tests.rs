@@ -6,8 +6,8 @@
 //! cancelled. So when all threads are done, each operation is either done or in a state that the
 //! notifier reports.
 
-use super::reactor::Executor;
-use super::reactor::notifier::Notifier;
+use super::executor::Executor;
+use super::notifier::Notifier;
 use super::shard::{Group, Shard};
 use super::submission::{Lane, Schedule};
 use super::sync::Ordering;
@@ -155,7 +155,9 @@ fn concurrent_submitters_leave_nothing_pending() {
         let others = others.map(|other| other.join().unwrap());
         run_thread(&shard);
         own.check(&shard);
-        others.into_iter().for_each(|other| other.check(&shard));
+        for other in others {
+            other.check(&shard);
+        }
         check(&shard, 3, 0);
     });
 }
@@ -187,7 +189,9 @@ fn a_completion_and_a_drop() {
         let [goes, stays] = push_pending(&shard);
         let reactors = [(); 2].map(|()| spawn(&shard, |shard| _ = shard.drive(Executor::Other)));
         let owned = goes.drop(&shard);
-        reactors.into_iter().for_each(|reaper| reaper.join().unwrap());
+        for reaper in reactors {
+            reaper.join().unwrap();
+        }
         run_thread(&shard);
         stays.check(&shard);
         assert_eq!(Arc::strong_count(&owned), 1, "the dropped operation still owns its data");
@@ -231,7 +235,9 @@ fn delegated_rounds_are_made() {
         thread.join().unwrap();
         let others = other.join().unwrap();
         run_thread(&shard);
-        own.into_iter().chain(others).for_each(|task| task.check(&shard));
+        for task in own.into_iter().chain(others) {
+            task.check(&shard);
+        }
         check(&shard, 4, 0);
     });
 }
@@ -257,7 +263,9 @@ fn deferred_operations_reach_the_thread() {
             shard.run_delegated();
             shard.flush();
         }
-        woken.into_iter().chain([own, other]).for_each(|task| task.check(&shard));
+        for task in woken.into_iter().chain([own, other]) {
+            task.check(&shard);
+        }
         check(&shard, 4, 0);
     });
 }

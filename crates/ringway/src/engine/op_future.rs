@@ -1,10 +1,11 @@
 //! The future of one or more operations: it pushes them when first polled and abandons them when
 //! dropped.
 
-use super::shard::{Group, OpResult, OpResults, Refused, wake_all};
+use super::shard::{Group, OpResult, OpResults, Refused};
 use super::submission::Schedule;
-use super::sync_ledger::Ticket;
+use super::sync_ledger::{SyncLedger, Ticket};
 use super::trace::Trace;
+use super::wake::wake_all;
 use super::{Inner, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
@@ -85,9 +86,18 @@ pub(crate) struct OpFuture<'a, L: Operations> {
     /// Bytes that the submission may copy.
     copies: usize,
     stage: Stage<L>,
-    /// Learns how the last operation ends, even if the future is dropped.
-    ticket: Option<Arc<Ticket>>,
+    /// Who learns how the last operation ends, even if the future is dropped.
+    observer: Observer,
     trace: Trace,
+}
+
+/// Who learns how an operation ends.
+enum Observer {
+    None,
+    /// A ledger, which gives a ticket when the operation is pushed: the future may never be polled
+    /// again before that, and syncs wait for all tickets.
+    Ledger(Arc<SyncLedger>),
+    Ticket(Arc<Ticket>),
 }
 
 /// The stage of the future.
@@ -105,7 +115,14 @@ enum Stage<L> {
 impl<'a, L: Operations> OpFuture<'a, L> {
     pub(crate) fn new(engine: &'a Inner, schedule: Schedule, operations: L) -> Self {
         let trace = operations.trace();
-        Self { engine, schedule, copies: 0, stage: Stage::New(operations), ticket: None, trace }
+        Self {
+            engine,
+            schedule,
+            copies: 0,
+            stage: Stage::New(operations),
+            observer: Observer::None,
+            trace,
+        }
     }
 
     /// Sets how many bytes the submission may copy, so that the task yields now and then.
@@ -115,10 +132,24 @@ impl<'a, L: Operations> OpFuture<'a, L> {
         self
     }
 
-    /// Sets the ticket that learns how the last operation ends.
+    /// Sets the ticket that learns how the last operation ends. The next poll must push it.
     pub(crate) fn observed(mut self, ticket: Arc<Ticket>) -> Self {
-        self.ticket = Some(ticket);
+        self.observer = Observer::Ticket(ticket);
         self
+    }
+
+    /// Gives the last operation a ticket of this ledger when it is pushed.
+    pub(crate) fn observed_by(mut self, ledger: &Arc<SyncLedger>) -> Self {
+        self.observer = Observer::Ledger(Arc::clone(ledger));
+        self
+    }
+
+    /// The ticket of the last operation, once it was pushed.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match &self.observer {
+            Observer::Ticket(ticket) => Some(ticket),
+            Observer::None | Observer::Ledger(_) => None,
+        }
     }
 
     #[inline]
@@ -146,19 +177,25 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             let Stage::New(operations) = std::mem::replace(&mut self.stage, Stage::Done) else {
                 unreachable!()
             };
+            if let Observer::Ledger(ledger) = &self.observer {
+                self.observer = Observer::Ticket(ledger.begin());
+            }
             let mut own = None;
             let (shard, pushed) =
                 self.engine.push(self.schedule, cx, operations.operations(), &mut own);
-            let ticket = self.ticket.take();
             if let Some(own) = own {
-                if let Some(ticket) = ticket {
+                if let Some(ticket) = self.ticket() {
                     wake_all(&mut ticket.end(own.result.map(drop)));
                 }
                 coop::charge_call();
                 return Poll::Ready(L::one(Ok(own)));
             }
-            if let (Some(ticket), Some(Ok(last))) = (ticket, pushed.group.last()) {
-                self.engine.shards[shard].observe(*last, ticket);
+            match (self.ticket(), pushed.group.last()) {
+                (Some(ticket), Some(Ok(last))) => {
+                    self.engine.shards[shard].observe(*last, Arc::clone(ticket));
+                }
+                // The engine has refused it, so it is not in flight.
+                _ => self.observer = Observer::None,
             }
             self.stage = Stage::Pushed { shard, group: pushed.group };
             if !pushed.may_be_done {

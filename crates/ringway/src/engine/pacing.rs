@@ -112,7 +112,9 @@ mod tests {
         fn new(cap: usize, submitted: u32) -> Self {
             let mut pacer = Pacer::new(cap, 1024);
             let now = Instant::now();
-            (0..submitted).for_each(|permit| assert_eq!(pacer.submitted(now), permit));
+            for permit in 0..submitted {
+                assert_eq!(pacer.submitted(now), permit);
+            }
             Self { pacer, permits: 0..submitted, now }
         }
 

@@ -9,15 +9,16 @@
 
 use super::combiner::Combiner;
 use super::devices::Devices;
+use super::executor::{Executor, RuntimeId};
 use super::limiter::Limiter;
+use super::notifier::Notifier;
 use super::pacing::{CopyWork, Pacer};
-use super::reactor::driver::RuntimeId;
-use super::reactor::notifier::Notifier;
-use super::reactor::{Executor, Reactors};
+use super::registry::Reactors;
 use super::stats::Recorder;
 use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
-use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use super::sync_ledger::Ticket;
+use super::wake::wake_all;
 use ringway_core::op::Opcode;
 use ringway_core::wait::PollFd;
 use ringway_core::{
@@ -405,7 +406,9 @@ impl Shard {
         let mut wakers = Vec::new();
         let cancels = {
             let mut state = self.state();
-            group.iter().flatten().for_each(|id| abandoned.extend(state.abandon(*id)));
+            for id in group.iter().flatten() {
+                abandoned.extend(state.abandon(*id));
+            }
             state.wake_if_last(&mut wakers);
             !state.cancels.is_empty()
         };
@@ -433,9 +436,9 @@ impl Shard {
         let mut wakers = match state.table.result(id) {
             Some(result) => ticket.end(result),
             None => {
-                state.table.attachment(id).into_iter().for_each(|waiter| {
+                if let Some(waiter) = state.table.attachment(id) {
                     waiter.ticket = Some(Arc::clone(&ticket));
-                });
+                }
                 Vec::new()
             }
         };
@@ -710,7 +713,9 @@ impl State {
                         }
                     }
                     let lead = *lead.get_or_insert(id);
-                    self.table.attachment(lead).into_iter().for_each(|lead| lead.remaining += 1);
+                    if let Some(lead) = self.table.attachment(lead) {
+                        lead.remaining += 1;
+                    }
                     group.push(Ok(id));
                 }
                 Err((reason, operation)) => {
@@ -915,7 +920,9 @@ impl State {
                     work.add(bytes);
                 }
                 let permit = self.pacer.submitted(now);
-                self.table.attachment(id).into_iter().for_each(|waiter| waiter.permit = permit);
+                if let Some(waiter) = self.table.attachment(id) {
+                    waiter.permit = permit;
+                }
                 self.table.start(id);
                 submitted += 1;
             }
@@ -1058,7 +1065,9 @@ fn start(table: &mut Table<Waiter>, lane: &mut LaneQueue, first: OpId, now: Inst
     }
     let permit = lane.limiter.acquire(chain.len() as u32, now);
     for id in &chain {
-        table.attachment(*id).into_iter().for_each(|waiter| waiter.permit = permit);
+        if let Some(waiter) = table.attachment(*id) {
+            waiter.permit = permit;
+        }
     }
     match count {
         1 => table.start(first),
@@ -1105,19 +1114,6 @@ fn drop_completion(completion: Completion) {
     {
         file.close_in_background();
     }
-}
-
-/// Wakes all of them, even if one panics: one task must not harm another.
-pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
-    for waker in wakers.drain(..) {
-        // The panic hook has already reported the panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    }
-}
-
-/// Locks a mutex and ignores poisoning: its data is consistent whenever a holder may panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, not(ringway_loom)))]
@@ -1167,7 +1163,9 @@ mod tests {
         let spawn = |work: fn(&Shard)| {
             let (shard, over) = (shard.clone(), over.clone());
             std::thread::spawn(move || {
-                (0..20_000).for_each(|_| work(&shard));
+                for _ in 0..20_000 {
+                    work(&shard);
+                }
                 over.send(())
             })
         };
@@ -1241,9 +1239,10 @@ mod tests {
             let woken = Arc::new(SetOnWake(AtomicBool::new(false)));
             let second = push(&woken.clone().into(), true);
             assert!(!woken.0.load(Ordering::SeqCst), "a task leaves waking to the woken futures");
-            match looks {
-                true => assert!(shard.take(&mut first, Executor::Manual, Waker::noop()).is_some()),
-                false => shard.abandon(&first),
+            if looks {
+                assert!(shard.take(&mut first, Executor::Manual, Waker::noop()).is_some())
+            } else {
+                shard.abandon(&first)
             }
             assert!(woken.0.load(Ordering::SeqCst));
             shard.abandon(&second);
@@ -1272,7 +1271,9 @@ mod tests {
         let mut others: Vec<Group> =
             others.chain([Schedule::Paced]).map(|schedule| push(&shard, schedule)).collect();
         drop(guard);
-        (0..4).for_each(|_| _ = shard.drive(Executor::Manual));
+        for _ in 0..4 {
+            _ = shard.drive(Executor::Manual);
+        }
         let is_done =
             |group: &mut Group| shard.take(group, Executor::Manual, Waker::noop()).is_some();
         for (number, group) in others.iter_mut().enumerate() {
@@ -1295,7 +1296,9 @@ mod tests {
             .collect();
         assert_eq!(burst.len(), OPENS as usize / 2);
         drop(guard);
-        burst.iter().for_each(|group| shard.abandon(group));
+        for group in &burst {
+            shard.abandon(group);
+        }
         assert!(!shard.is_half_used(Lane::Open));
         Ok(())
     }

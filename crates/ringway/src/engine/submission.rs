@@ -1,7 +1,7 @@
 //! What the engine attaches to each operation, and the lists of pending operations. Both live in
 //! the operations' slots. The shard decides when a pending operation is submitted.
 
-use super::reactor::Executor;
+use super::executor::Executor;
 use super::sync_ledger::Ticket;
 use ringway_core::{OpId, Table};
 use std::sync::Arc;

@@ -12,3 +12,10 @@ pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
+
+use std::sync::PoisonError;
+
+/// Locks a mutex and ignores poisoning: its data is consistent whenever a holder may panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

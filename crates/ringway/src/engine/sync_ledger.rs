@@ -7,6 +7,7 @@
 //! So a sync that succeeds can wait for those that were in flight with it and return their errors.
 //! Who shares a sync is decided in `fs/sync.rs`.
 
+use super::wake::wake_all;
 use ringway_core::{Error, OwnerProcess};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -146,7 +147,7 @@ impl Drop for Ticket {
         // An operation that was never started. In a forked child, the lock may be held forever.
         if self.outcome.get().is_none() && self.ledger.home.is_current() {
             let wakers = self.ledger.lock().remove(self.number);
-            super::shard::wake_all(&mut { wakers });
+            wake_all(&mut { wakers });
         }
     }
 }

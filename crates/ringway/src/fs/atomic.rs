@@ -11,9 +11,9 @@ mod windows;
 pub(super) use new_file::NewFile;
 
 use super::File;
-use super::op_result::invalid;
 use super::path::{Fs, stat};
 use crate::buffer::IoBuffer;
+use crate::engine::op_result::invalid;
 use crate::{Engine, Writer};
 use ringway_core::op;
 use std::ffi::{OsStr, OsString};

@@ -3,9 +3,9 @@
 #[cfg(all(target_os = "linux", not(ringway_portable)))]
 mod kernel;
 
-use super::op_result::invalid;
 use super::path::{Fs, stat};
 use super::{File, Metadata, OpenOptions, Permissions};
+use crate::engine::op_result::invalid;
 use crate::{Buffer, Engine};
 use ringway_core::op;
 use std::io;

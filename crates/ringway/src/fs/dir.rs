@@ -150,9 +150,10 @@ impl DirBuilder {
             Some(engine) => engine,
             None => Engine::global()?,
         };
-        match self.recursive {
-            true => create_all(engine, path, self.mode).await,
-            false => engine.run(op::mkdir(path, self.mode)).await,
+        if self.recursive {
+            create_all(engine, path, self.mode).await
+        } else {
+            engine.run(op::mkdir(path, self.mode)).await
         }
     }
 }

@@ -1,10 +1,11 @@
 //! An open file: opening, metadata, locks, syncs and closing. Reads and writes are in
 //! `transfer.rs`, `pooled.rs` and `spare.rs`.
 
-use super::op_result::{forked, invalid, metadata, nothing};
 use super::sync::{SyncErrors, SyncKind, Syncs};
-use super::{OpenOptions, TryLockError, op_result};
+use super::{OpenOptions, TryLockError};
 use crate::Engine;
+use crate::engine::op_result;
+use crate::engine::op_result::{forked, invalid, metadata, nothing};
 use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 #[cfg(unix)]
 use ringway_core::RawFd;
@@ -168,10 +169,10 @@ impl File {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
-        let ticket = self.syncs().ledger.begin();
         let range = op::sync_range(self.core(), offset, len, SYNC_RANGE_ALL);
         let schedule = Schedule::Immediate(Lane::Sync);
-        nothing(OpFuture::new(&self.engine().inner, schedule, range).observed(ticket).await)
+        let range = OpFuture::new(&self.engine().inner, schedule, range);
+        nothing(range.observed_by(&self.syncs().ledger).await)
     }
 
     /// Truncates the file, or extends it with zeroes: `ftruncate(2)`.

@@ -1,10 +1,11 @@
 //! Options for opening a file.
 
-use super::op_result::opened;
-use super::{File, Metadata, local, op_result};
+use super::{File, Metadata, local};
 use crate::Engine;
+use crate::engine::op_result;
+use crate::engine::op_result::opened;
 use crate::engine::{Lane, OpFuture, Schedule, poll_proceed};
-use ringway_core::{NotOpened, op};
+use ringway_core::{NotOpened, errno, op};
 use std::future::poll_fn;
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
@@ -125,8 +126,9 @@ impl OpenOptions {
     }
 
     /// Opens for direct I/O (`O_DIRECT`; `F_NOCACHE` on macOS), which bypasses the page cache.
-    /// Reads may have any offset and length; writes must be aligned ([`File::alignment`]). On
-    /// Windows, opening the file then fails with Unsupported.
+    /// Reads may have any offset and length; writes must be aligned ([`File::alignment`]). Opening
+    /// then fails with InvalidInput if the file system has no direct I/O, and on Windows with
+    /// Unsupported.
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
@@ -263,6 +265,7 @@ impl OpenOptions {
         };
         let file = opened(OpFuture::new(&engine.inner, Schedule::Immediate(lane), operation).await);
         let file = file.map_err(|error| match self.resolve {
+            Resolve(0) if self.inner.is_direct() => explain_direct(error),
             Resolve(0) => error,
             _ => explain_resolve(error),
         })?;
@@ -323,6 +326,18 @@ impl Engine {
             OpFuture::new(&self.inner, Schedule::Immediate(Lane::Call), operation).await,
         )
     }
+}
+
+/// Explains an open that failed because the file system has no direct I/O.
+fn explain_direct(error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(errno::EINVAL) {
+        return error;
+    }
+    let text = format!(
+        "OpenOptions::direct: if the file opens without it, its file system has no direct I/O \
+         ({error})"
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// Explains an open that failed because `openat2(2)` is missing, which only

@@ -1,16 +1,21 @@
 //! Functions that take paths: those of [`std::fs`], on the global engine, and as methods of [`Fs`]
 //! on another one. Directories, copies and atomic writes have files of their own.
 
+use super::OpenOptions;
 use super::open::{in_place, learn_mounts};
-use super::{OpenOptions, op_result};
 use crate::Engine;
 use crate::buffer::IoBuffer;
+use crate::engine::op_result;
 use crate::engine::{Lane, OpFuture, Schedule};
-use ringway_core::Operation;
 use ringway_core::op::{self, Metadata};
+use ringway_core::{Buffer, Operation, errno};
 use std::fs::Permissions;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Contents of up to this many bytes are written by one operation of one thread. Longer ones are
+/// worth several, which run at the same time.
+const WHOLE: usize = 1 << 20;
 
 /// The functions of [`fs`](super) on one engine, from [`Engine::fs`]. Each method does what the
 /// function of the same name does.
@@ -60,6 +65,19 @@ impl Fs<'_> {
 
     /// [`write`](super::write()) on this engine.
     pub async fn write(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+        let path = path.as_ref();
+        let mut content: Buffer = content.into();
+        if content.len() <= WHOLE {
+            let operation = op::write_file(path, content);
+            let schedule = Schedule::Immediate(Lane::Call);
+            let ended = OpFuture::new(&self.engine.inner, schedule, operation).await;
+            let (written, buffer) = op_result::transfer(ended);
+            match written {
+                // It leads to a FIFO or the like, which was not opened.
+                Err(error) if error.raw_os_error() == Some(errno::ESPIPE) => content = buffer,
+                written => return written.map(drop),
+            }
+        }
         let mut options = OpenOptions::new();
         let file =
             options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;

@@ -2,9 +2,9 @@
 //! pool.
 
 use super::File;
-use super::op_result::transfer;
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
+use crate::engine::op_result::transfer;
 use crate::engine::{COPY_STEP, OpFuture, poll_proceed};
 use crate::ranges::{Coalesce, Plan, PlannedRead};
 use crate::stream::RangeStream;
@@ -227,10 +227,7 @@ impl File {
 
     /// The multiple that offsets and lengths of reads must have.
     pub(crate) fn granularity(&self) -> u64 {
-        match self.is_direct() {
-            true => u64::from(self.alignment().offset_align.max(1)),
-            false => 1,
-        }
+        if self.is_direct() { u64::from(self.alignment().offset_align.max(1)) } else { 1 }
     }
 }
 

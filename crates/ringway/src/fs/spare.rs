@@ -1,9 +1,9 @@
 //! Reads into the spare capacity of a buffer, without initialising it first.
 
 use super::File;
-use super::op_result::{invalid, spare_transfer};
 use crate::align::check_memory;
 use crate::buffer::SpareBuffer;
+use crate::engine::op_result::{invalid, spare_transfer};
 use crate::engine::{COPY_STEP, poll_proceed, poll_proceed_in_memory};
 use ringway_core::SpareCapacity;
 use ringway_core::op::{self, Position};
@@ -53,9 +53,8 @@ impl File {
         let spare = buffer.into();
         let len = spare.len();
         let (result, spare) = self.read_spare(spare, at.into(), true).await;
-        let result = result.and_then(|read| match read == len {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        let result = result.and_then(|read| {
+            if read == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
         });
         (result, B::returned(spare))
     }

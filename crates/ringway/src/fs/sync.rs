@@ -6,8 +6,8 @@
 //! yields once before that, so that all that are ready to run share the sync, and its error.
 
 use super::File;
-use super::op_result::{failure, forked, nothing};
 use super::pooled::clone_error;
+use crate::engine::op_result::{failure, forked, nothing};
 use crate::engine::{
     Lane, OpFuture, OpResult, Outcome, Schedule, Since, SyncLedger, Ticket, TicketWait,
     poll_proceed, wake_all, without_yielding,
@@ -159,9 +159,10 @@ impl Round {
 
     /// Pushes its operation.
     fn start(&self, file: &File, ticket: &Arc<Ticket>) {
-        let operation = match self.all.load(Ordering::Relaxed) {
-            true => op::fsync(file.core()),
-            false => op::fdatasync(file.core()),
+        let operation = if self.all.load(Ordering::Relaxed) {
+            op::fsync(file.core())
+        } else {
+            op::fdatasync(file.core())
         };
         let (engine, observer) = (file.engine().clone(), Arc::clone(ticket));
         let mut operation: SyncOperation = Box::pin(async move {

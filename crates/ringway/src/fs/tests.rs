@@ -121,9 +121,10 @@ fn an_atomic_write_that_is_dropped_leaves_nothing() {
                 polls,
             );
             settle(&engine);
-            match check(dir.path(), &new) {
-                true => replaced += 1,
-                false => kept += 1,
+            if check(dir.path(), &new) {
+                replaced += 1
+            } else {
+                kept += 1
             }
             if let Some(done) = done {
                 done.unwrap();

@@ -1,17 +1,16 @@
 //! Reads into and writes from buffers that the caller passes. Pooled reads are in `pooled.rs`.
 
 use super::File;
-use super::op_result::{forked, invalid, nothing, number, transfer, vectored};
 use super::sync::{SyncErrors, SyncKind};
 use crate::align::{check_write, in_memory};
 use crate::buffer::IoBuffer;
+use crate::engine::op_result::{forked, invalid, nothing, number, transfer, vectored};
 use crate::engine::{COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory};
 use ringway_core::op::{self, Position, Vectored};
 use ringway_core::{Buffer, Operation, SpareCapacity, errno};
 use std::future::poll_fn;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Bytes per read of a whole file: enough to keep a device busy for a while with sequential reads.
 const READ_STEP: usize = 1 << 20;
@@ -134,7 +133,7 @@ impl File {
         let ledger = &self.syncs().ledger;
         if self.is_direct() && len <= ONE_REQUEST && self.has_dsync() {
             let write = op::write_dsync(self.core(), buffer, at).exact();
-            let write = self.submit(write, len as usize).observed(ledger.begin());
+            let write = self.submit(write, len as usize).observed_by(ledger);
             let (result, back) = transfer(write.await);
             match result {
                 Err(error) if error.raw_os_error() == Some(errno::EOPNOTSUPP) => {
@@ -161,19 +160,23 @@ impl File {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
-        let (since, ticket) = (self.syncs().ledger.since_now(), self.syncs().ledger.begin());
+        let ledger = &self.syncs().ledger;
+        let since = ledger.since_now();
         let records = Vectored::new(records);
         let len = records.len();
         let write = op::writev(self.core(), records, offset).exact();
         let chain = vec![write, op::fdatasync(self.core())];
         let schedule = Schedule::Immediate(Lane::Sync);
-        let chain = OpFuture::new(&self.engine().inner, schedule, chain);
-        let mut results = chain.observed(Arc::clone(&ticket)).await.into_iter();
+        let mut chain = OpFuture::new(&self.engine().inner, schedule, chain).observed_by(ledger);
+        let mut results = (&mut chain).await.into_iter();
         // A forked child has no results: they belong to the parent.
         let (write, sync) = results.next().zip(results.next()).ok_or_else(forked)?;
         let written = number(write).map(|written| written as usize);
         whole(written, len, io::ErrorKind::WriteZero).and(nothing(sync))?;
-        self.settle(&ticket, since).await
+        match chain.ticket() {
+            Some(ticket) => self.settle(ticket, since).await,
+            None => Ok(()),
+        }
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at),
@@ -427,8 +430,5 @@ impl File {
 
 /// Turns a transfer that is not complete into an error.
 fn whole(result: io::Result<usize>, len: u64, short: io::ErrorKind) -> io::Result<()> {
-    match result? as u64 == len {
-        true => Ok(()),
-        false => Err(short.into()),
-    }
+    if result? as u64 == len { Ok(()) } else { Err(short.into()) }
 }

@@ -247,9 +247,10 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         let future = self.file.clone().end_planned(buffer, offset);
         let mut cx = Context::from_waker(&slot.waker);
         // The task has just yielded if it had to; only a long read copies more than was charged.
-        let block = match shared.read.len() <= COPY_STEP {
-            true => without_yielding(|| Eager::new(future, &mut cx)),
-            false => Eager::new(future, &mut cx),
+        let block = if shared.read.len() <= COPY_STEP {
+            without_yielding(|| Eager::new(future, &mut cx))
+        } else {
+            Eager::new(future, &mut cx)
         };
         if block.is_over() {
             self.completed.push_back(number);

@@ -106,19 +106,19 @@ impl WriteBehind {
     }
 
     /// As `begin`, but the write starts once all others are written: after an error, which other
-    /// writes may meet as well.
+    /// writes may meet as well. So it may follow one that truncates the file.
     pub(super) fn defer(&mut self, start: u64, buffer: Buffer) {
         let end = start + buffer.len() as u64;
         self.push_write(end, Write::Waiting(WriteJob { start, buffer, truncation: None }), false);
     }
 
     fn push(&mut self, end: u64, job: WriteJob) {
+        debug_assert!(!self.truncates(), "a write beside a truncation");
         let truncates = job.truncation.is_some();
         self.push_write(end, Write::Running(start(&self.file, job)), truncates);
     }
 
     fn push_write(&mut self, end: u64, write: Write, truncates: bool) {
-        debug_assert!(!self.truncates(), "a write after a truncation");
         self.writes.push_back(PendingWrite { end, truncates, write, covered: false });
     }
 
@@ -173,9 +173,9 @@ impl WriteBehind {
         self.writes.front().is_some_and(|first| !matches!(first.write, Write::Running(_)))
     }
 
-    /// Whether a write in flight truncates the file.
+    /// Whether a write among them truncates the file. Until it has ended, no other may begin.
     pub(super) fn truncates(&self) -> bool {
-        self.writes.back().is_some_and(|last| last.truncates)
+        self.writes.iter().any(|write| write.truncates)
     }
 
     /// The number of writes.
@@ -212,9 +212,10 @@ impl WriteBehind {
             }
         };
         if first.truncates {
-            self.writes.clear(); // It was the last one.
+            // Its bytes are also in what was deferred, or in the chunk that is being filled.
+            self.writes.pop_front();
         }
-        for other in self.writes.iter_mut().skip(1) {
+        for other in &mut self.writes {
             other.covered = matches!(other.write, Write::Running(_));
         }
         self.reported = true;

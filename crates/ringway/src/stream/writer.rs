@@ -290,9 +290,10 @@ impl Writer {
             ready!(self.poll_may_begin(cx, bytes.len()))?;
         }
         if self.current.as_ref().is_some_and(Chunk::is_full) {
-            match begun {
-                true => ready!(self.poll_submit_or_defer(cx)),
-                false => ready!(self.poll_submit(cx))?,
+            if begun {
+                ready!(self.poll_submit_or_defer(cx))
+            } else {
+                ready!(self.poll_submit(cx))?
             }
         }
         let bytes = &bytes[..bytes.len().min(COPY_STEP)];

@@ -171,7 +171,9 @@ fn reads_next_to_a_busy_worker_are_on_time() {
                 let sleeper = {
                     let slept = slept.clone();
                     std::thread::spawn(move || {
-                        (0..2).for_each(|_| std::thread::sleep(MS));
+                        for _ in 0..2 {
+                            std::thread::sleep(MS);
+                        }
                         slept.store(true, Ordering::Release);
                     })
                 };
@@ -234,7 +236,9 @@ fn a_read_in_another_runtime() {
             };
             is_submitted.recv().unwrap();
             let runtime = current_thread();
-            (0..ROUNDS).for_each(|number| runtime.block_on(read_page(&file, number)));
+            for number in 0..ROUNDS {
+                runtime.block_on(read_page(&file, number));
+            }
             smol::block_on(read_page(&file, 5));
             done.store(true, Ordering::Release);
             assert!(busy.join().unwrap(), "{kind}: a runtime saw no result");

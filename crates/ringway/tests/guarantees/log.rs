@@ -448,7 +448,9 @@ fn others_continue_after_a_drop() {
                     }
                 }
                 drop(first);
-                others.into_iter().for_each(|other| _ = other.join().unwrap().unwrap());
+                for other in others {
+                    _ = other.join().unwrap().unwrap()
+                }
             }
             // The first record of each round may have been removed before it was written.
             let len = content(setup).len();
@@ -501,7 +503,9 @@ fn unpolled_appends_delay_no_other() {
                 let wakeups = counter.wakeups();
                 std::mem::replace(&mut seen, wakeups) != wakeups && polled().is_ready()
             });
-            ignored.iter_mut().for_each(|append| _ = end(setup, append).unwrap());
+            for append in &mut ignored {
+                _ = end(setup, append).unwrap()
+            }
         }
     });
 }

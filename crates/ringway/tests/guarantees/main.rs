@@ -2,7 +2,6 @@
 //! several runtimes at once, cancels at random moments, panics, shutdowns, forks, refusals and
 //! overload.
 //!
-//! `RINGWAY_CASE=part-of-a-name` runs only the cases of `contracts` whose names contain that text.
 //! `RINGWAY_STORM=60` runs the cancel storm for that many seconds. A test that cannot run here
 //! prints `skipped: why`; where `CI` is set, an unexpected skip fails.
 

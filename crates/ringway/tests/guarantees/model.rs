@@ -55,12 +55,13 @@ impl Model {
         let mut buffer = self.pages.take();
         buffer.as_mut_slice().unwrap().copy_from_slice(&content(number));
         let (file, at) = (self.file.clone(), rng.u64(..16) * PAGE as u64);
-        let future: Pin<Box<dyn Future<Output = ReadResult>>> = match rng.bool() {
-            true => Box::pin(async move { file.read_at(buffer, at).await }),
-            false => Box::pin(async move {
+        let future: Pin<Box<dyn Future<Output = ReadResult>>> = if rng.bool() {
+            Box::pin(async move { file.read_at(buffer, at).await })
+        } else {
+            Box::pin(async move {
                 let (written, buffer) = file.write_all_at(buffer, at).await;
                 (written.map(|()| PAGE), buffer)
-            }),
+            })
         };
         Task { future, number, waker: WakeCounter::new(), seen: 0 }
     }
@@ -173,9 +174,9 @@ fn run(seed: u64, plan: FaultPlan, may_fail: bool) {
             .collect();
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         is_over.store(true, Ordering::Relaxed);
-        ended
-            .into_iter()
-            .for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        for ended in ended {
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
     reap_until_idle(&model.engine);
     let (counts, dropped) = (counts(&model.engine), model.dropped.load(Ordering::Relaxed));

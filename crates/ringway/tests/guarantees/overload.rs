@@ -340,7 +340,9 @@ fn waiting_opens_leave_threads_for_others() {
             setup.run(|setup| async move {
                 let paths: Vec<_> =
                     (0..12).map(|number| setup.path(&format!("fifo-{number}"))).collect();
-                paths.iter().for_each(|path| fifo(path));
+                for path in &paths {
+                    fifo(path);
+                }
                 let options = OpenOptions::new().read(true).engine(&setup.engine).clone();
                 let mut opens: Vec<_> =
                     paths.iter().map(|path| Box::pin(options.open(path))).collect();
@@ -353,7 +355,9 @@ fn waiting_opens_leave_threads_for_others() {
                 file.sync_all().await.unwrap();
                 drop(opens);
                 until("the opens to complete", || {
-                    paths.iter().for_each(|path| _ = has_reader(path));
+                    for path in &paths {
+                        _ = has_reader(path)
+                    }
                     setup.counts().in_flight == 0
                 })
                 .await;

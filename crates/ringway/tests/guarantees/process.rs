@@ -445,7 +445,9 @@ fn a_filter_installed_later() {
                 .iter()
                 .map(|(_, _, _, pipe, _)| Box::pin(pipe.read_at(vec![0u8; 64], Position::Current)))
                 .collect();
-            waiting.iter_mut().for_each(|read| assert!(block_on(poll_immediate(read)).is_none()));
+            for read in &mut waiting {
+                assert!(block_on(poll_immediate(read)).is_none());
+            }
             refuse(
                 &[libc::SYS_io_uring_enter, libc::SYS_io_submit, libc::SYS_io_getevents],
                 libc::EPERM,

@@ -184,9 +184,9 @@ fn a_runtime_without_io_calls_no_panic_hook() {
                 let before = HOOK_CALLS.load(Ordering::Relaxed);
                 let dir = scratch();
                 let file = direct(&engine(kind), dir.path(), 16);
-                (0..50).for_each(|_| {
+                for _ in 0..50 {
                     Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 1))
-                });
+                }
                 assert_eq!(HOOK_CALLS.load(Ordering::Relaxed), before);
                 assert!(std::panic::catch_unwind(|| panic!("expected")).is_err());
                 assert_eq!(HOOK_CALLS.load(Ordering::Relaxed) - before, 1);
@@ -321,9 +321,13 @@ fn dropped_runtimes_leave_nothing_behind() {
                 let dir = scratch();
                 let file = direct(&engine(kind), dir.path(), 16);
                 let round = || current_thread().block_on(read_some(&file, 5));
-                (0..5).for_each(|_| round());
+                for _ in 0..5 {
+                    round();
+                }
                 let before = descriptors_and_threads().0;
-                (0..100).for_each(|_| round());
+                for _ in 0..100 {
+                    round();
+                }
                 wait_for("descriptors of dropped runtimes", || {
                     descriptors_and_threads().0 <= before + 3
                 });
@@ -360,7 +364,9 @@ fn an_engine_with_manual_reaping_has_no_thread() {
                 assert!(names.into_iter().all(|name| name.trim() != "ringway"));
                 // Readability is a hint, and without completions it does not persist.
                 let wakeups = WakePipe::new();
-                (0..5).for_each(|_| _ = setup.engine.reap());
+                for _ in 0..5 {
+                    _ = setup.engine.reap();
+                }
                 std::task::Wake::wake(wakeups.clone());
                 assert!(wakeups.wait(setup.engine.readable().unwrap()));
             }

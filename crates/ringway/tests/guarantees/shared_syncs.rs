@@ -334,3 +334,31 @@ fn tasks_share() {
         }
     }
 }
+
+/// A future that has yielded before it pushed its operation, and is not polled again, holds back no
+/// sync.
+#[test]
+fn a_future_that_has_not_pushed_holds_back_nobody() {
+    with_faults(
+        "unpushed",
+        |plan| plan,
+        async |_, file| {
+            // More than one poll of a task may push.
+            let mut ranges: Vec<_> =
+                (0..600).map(|_| Box::pin(file.sync_range(0, PAGE as u64))).collect();
+            let mut ended = Vec::new();
+            for range in &mut ranges {
+                ended.push(poll_immediate(range).await.is_some());
+            }
+            let other = file.clone();
+            let (sender, receiver) = std::sync::mpsc::channel();
+            std::thread::spawn(move || sender.send(block_on(other.sync_data())));
+            let synced = receiver.recv_timeout(std::time::Duration::from_secs(20));
+            synced.expect("the sync waits for an operation that was not pushed").unwrap();
+            let all = ranges.into_iter().zip(ended).filter(|(_, ended)| !ended);
+            for result in join_all(all.map(|(range, _)| range)).await {
+                result.unwrap();
+            }
+        },
+    );
+}

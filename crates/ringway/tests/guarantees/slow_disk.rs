@@ -31,9 +31,10 @@ struct SlowDisk {
 fn run(program: &str, arguments: &[&Path]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    } else {
+        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 }
 

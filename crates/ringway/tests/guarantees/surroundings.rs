@@ -186,9 +186,10 @@ fn of_threads_that_end() {
                         (at, read)
                     });
                     // The runtime ends with the thread.
-                    let polled = match in_runtime {
-                        true => current_thread().block_on(async { poll_once(read.as_mut()) }),
-                        false => poll_once(read.as_mut()),
+                    let polled = if in_runtime {
+                        current_thread().block_on(async { poll_once(read.as_mut()) })
+                    } else {
+                        poll_once(read.as_mut())
                     };
                     (read, polled)
                 });
@@ -277,9 +278,10 @@ impl Cgroup {
         let unified = Path::new("/sys/fs/cgroup");
         let has_memory = std::fs::read_to_string(unified.join("cgroup.subtree_control"))
             .is_ok_and(|controllers| controllers.contains("memory"));
-        let (root, limit) = match has_memory {
-            true => (unified.to_owned(), "memory.max"),
-            false => (unified.join("memory"), "memory.limit_in_bytes"),
+        let (root, limit) = if has_memory {
+            (unified.to_owned(), "memory.max")
+        } else {
+            (unified.join("memory"), "memory.limit_in_bytes")
         };
         let mut cgroup = Self { dir: root.join(name), limit, mount: None };
         if !root.is_dir() {

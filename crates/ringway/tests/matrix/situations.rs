@@ -35,9 +35,10 @@ struct Status(i32);
 
 impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match libc::WIFSIGNALED(self.0) {
-            true => write!(f, "killed by signal {}", libc::WTERMSIG(self.0)),
-            false => write!(f, "ended with status {:#x}", self.0),
+        if libc::WIFSIGNALED(self.0) {
+            write!(f, "killed by signal {}", libc::WTERMSIG(self.0))
+        } else {
+            write!(f, "ended with status {:#x}", self.0)
         }
     }
 }

@@ -170,7 +170,8 @@ fn may_ignore(pair: &Pair, rule: &str) -> bool {
     let passes = rule.ends_with(" 1") || rule.ends_with(" 3");
     // The standard library copies until the kernel copies nothing, which a false length and a
     // short read bring about too early.
-    let hides_the_end = ["file size ", "file read short "].iter().any(|of| rule.starts_with(of));
+    let hides_the_end =
+        ["file size ", "file read short "].iter().any(|start| rule.starts_with(start));
     passes || (hides_the_end && pair.name == "copy")
 }
 
@@ -207,9 +208,10 @@ fn each_function_under_each_rule() {
                     let outcome = function(&path);
                     hostile.set("clear").unwrap();
                     // How much a file has grown depends on how often its attributes were asked for.
-                    match rule.contains("grow ") {
-                        true => format!("{outcome:?}"),
-                        false => format!("{outcome:?}, then {:?}", behind(&hostile)),
+                    if rule.contains("grow ") {
+                        format!("{outcome:?}")
+                    } else {
+                        format!("{outcome:?}, then {:?}", behind(&hostile))
                     }
                 };
                 count += 1;

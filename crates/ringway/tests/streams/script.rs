@@ -127,10 +127,7 @@ fn pieces() -> impl Strategy<Value = Vec<(usize, bool)>> {
 
 /// Runs a future on tokio or without a runtime.
 fn run<T>(on_tokio: bool, future: impl Future<Output = T>) -> T {
-    match on_tokio {
-        true => multi_thread(2).block_on(future),
-        false => futures::executor::block_on(future),
-    }
+    if on_tokio { multi_thread(2).block_on(future) } else { futures::executor::block_on(future) }
 }
 
 /// Runs one step on a reader and on the model, which ends where the range does, and compares them.

@@ -48,9 +48,10 @@ fn check<B: Grows>(file: &File, content: &[u8], before: &[u8], spare: usize, off
     let (read, exact) = (buffer(), buffer());
     let spare = exact.spare_len();
     let (result, exact) = block_on(file.read_buf_exact_at(exact, offset as u64));
-    match rest.len() < spare {
-        true => assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
-        false => result.unwrap(),
+    if rest.len() < spare {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof)
+    } else {
+        result.unwrap()
     }
     let expected = [before, &rest[..spare.min(rest.len())]].concat();
     assert!(exact.as_ref() == expected);

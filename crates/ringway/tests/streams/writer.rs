@@ -90,9 +90,10 @@ async fn errors_lose_no_data() -> io::Result<()> {
             let mut errors = 0;
             loop {
                 let at = writer.position() as usize;
-                let result = match at < content.len() {
-                    true => writer.write_all(&content[at..content.len().min(at + 10_000)]).await,
-                    false => writer.flush().await,
+                let result = if at < content.len() {
+                    writer.write_all(&content[at..content.len().min(at + 10_000)]).await
+                } else {
+                    writer.flush().await
                 };
                 let written = writer.written() as usize;
                 assert!(written <= writer.position() as usize);
@@ -102,6 +103,37 @@ async fn errors_lose_no_data() -> io::Result<()> {
                     Ok(()) => {}
                     Err(_) => errors += 1,
                 }
+            }
+            assert!(errors > 5);
+            assert!(std::fs::read(&path)? == content, "direct {direct}, behind {behind}");
+            drop(writer);
+            wait_until_idle(&engine);
+        }
+    }
+    Ok(())
+}
+
+/// Some operations fail, and a failed flush is not repeated before more is written: what a flush
+/// within a block has padded and cut off again takes nothing away from later bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_flushes_between_writes_lose_no_data() -> io::Result<()> {
+    let content = pattern(0, 300_001);
+    for direct in [false, true] {
+        for behind in [1, 4] {
+            let (_dir, path) = sample(b"");
+            let engine = failing(300);
+            let mut writer = open(&engine, &path, direct).writer().chunk(8192).write_behind(behind);
+            let (mut errors, mut sizes) = (0, [5000, 8192, 1, 20_000, 511].into_iter().cycle());
+            while (writer.position() as usize) < content.len() {
+                let at = writer.position() as usize;
+                let end = content.len().min(at + sizes.next().unwrap());
+                while writer.write_all(&content[at..end]).await.is_err() {
+                    errors += 1;
+                }
+                errors += usize::from(writer.flush().await.is_err());
+            }
+            while writer.flush().await.is_err() {
+                errors += 1;
             }
             assert!(errors > 5);
             assert!(std::fs::read(&path)? == content, "direct {direct}, behind {behind}");

@@ -1,6 +1,6 @@
 //! The names of configurations and their settings in all reports.
 
-use crate::bench::result::{Machine, Measurement, Report};
+use crate::bench::result::{Machine, Measurement, Report, count_error};
 use crate::bench::workload::{Rate, Sizes, Target, Workload};
 use ringway_core::refusal::bytes_text;
 use ringway_measure::text::{clean, count, list, plural};
@@ -88,7 +88,7 @@ impl Setting {
 
     /// Whether measurements of the report differ in it.
     pub(super) fn varies(self, report: &Report) -> bool {
-        let mut values = report.measurements.iter().map(|of| self.value(&of.workload));
+        let mut values = report.measurements.iter().map(|row| self.value(&row.workload));
         let first = values.next();
         values.any(|next| Some(next) != first)
     }
@@ -166,10 +166,7 @@ pub(super) fn machine(of: &Machine) -> Vec<String> {
 fn failures(of: &Measurement) -> Vec<String> {
     let mut errors: Vec<(i32, u64)> = Vec::new();
     for &(errno, times) in of.runs.iter().flat_map(|run| &run.errors) {
-        match errors.iter_mut().find(|(known, _)| *known == errno) {
-            Some((_, sum)) => *sum = sum.saturating_add(times),
-            None => errors.push((errno, times)),
-        }
+        count_error(&mut errors, errno, times);
     }
     let failed = errors.into_iter().map(|(errno, times)| {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -197,37 +194,38 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             }
         }
     }
-    notes.into_iter().map(|(note, of)| format!("{}: {note}", names(report, &of))).collect()
+    notes.into_iter().map(|(note, rows)| format!("{}: {note}", names(report, &rows))).collect()
 }
 
 /// The names of some measurements: `kaio at depth 1 and 32; threads`.
-fn names(report: &Report, of: &[&Measurement]) -> String {
-    let varying: Vec<Setting> = Setting::ALL.into_iter().filter(|s| s.varies(report)).collect();
-    let others: Vec<Setting> = varying.iter().copied().filter(|s| *s != Setting::Depth).collect();
-    // Measurements with the same key differ in depth alone.
-    let key = |of: &Measurement| (configuration(&of.workload), describe(&of.workload, &others));
-    let mut keys: Vec<(String, String)> = of.iter().map(|of| key(of)).collect();
-    keys.dedup();
-    let name = |(configuration_name, settings): (String, String)| {
-        let is_one_of =
-            |of: &&&Measurement| key(of) == (configuration_name.clone(), settings.clone());
-        let depths: Vec<String> =
-            of.iter().filter(is_one_of).map(|of| of.workload.depth.to_string()).collect();
-        let all = report.measurements.iter().filter(|of| is_one_of(&of)).count();
-        let same = |of: &&Measurement| configuration(&of.workload) == configuration_name;
-        let is_whole = of.iter().filter(|of| same(of)).count()
-            == report.measurements.iter().filter(same).count();
-        let mut name = configuration_name.clone();
-        if !is_whole && !settings.is_empty() {
-            name += &format!(", {settings}");
+pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
+    let is_named = |setting: &Setting| *setting != Setting::Depth && setting.varies(report);
+    let named: Vec<Setting> = Setting::ALL.into_iter().filter(is_named).collect();
+    let backend = |row: &Measurement| configuration(&row.workload);
+    let settings = |row: &Measurement| describe(&row.workload, &named);
+    let all: Vec<&Measurement> = report.measurements.iter().collect();
+    let mut names: Vec<String> = Vec::new();
+    for row in some {
+        // All that differ from this one in depth alone are named together.
+        let is_same = |other: &&&Measurement| {
+            backend(other) == backend(row) && settings(other) == settings(row)
+        };
+        let has_backend = |other: &&&Measurement| backend(other) == backend(row);
+        let mut name = backend(row);
+        let is_whole =
+            some.iter().filter(has_backend).count() == all.iter().filter(has_backend).count();
+        if !is_whole && !named.is_empty() {
+            name += &format!(", {}", settings(row));
         }
-        if depths.len() < all {
+        let depths: Vec<String> =
+            some.iter().filter(is_same).map(|row| row.workload.depth.to_string()).collect();
+        if depths.len() < all.iter().filter(is_same).count() {
             name += &format!(" at depth {}", list(&depths));
         }
-        name
-    };
-    let mut names: Vec<String> = keys.into_iter().map(name).collect();
-    names.dedup();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     names.join("; ")
 }
 
@@ -254,17 +252,17 @@ mod tests {
     #[test]
     fn a_note_that_several_share_appears_once() {
         let mut report = samples::depths();
-        for of in report.measurements.iter_mut().filter(|of| of.workload.backend == Backend::Kaio) {
-            of.notes.push("ran on \x1b[31mthreads".into());
+        for row in &mut report.measurements[3..6] {
+            row.notes.push("ran on \x1b[31mthreads".into());
         }
         assert_eq!(notes(&report), ["kaio: ran on \u{fffd}[31mthreads"]);
         let kaio: Vec<&Measurement> =
-            report.measurements.iter().filter(|of| !of.notes.is_empty()).collect();
+            report.measurements.iter().filter(|row| !row.notes.is_empty()).collect();
         assert_eq!(names(&report, &kaio[..2]), "kaio at depth 1 and 32");
 
         let report = samples::everything();
         let absent: Vec<&Measurement> =
-            report.measurements.iter().filter(|of| of.runs.is_empty()).collect();
+            report.measurements.iter().filter(|row| row.runs.is_empty()).collect();
         let name = "uring +sqpoll +fixed, write";
         assert_eq!(names(&report, &absent), name);
         assert_eq!(names(&report, &absent[..1]), format!("{name} at depth 1"));

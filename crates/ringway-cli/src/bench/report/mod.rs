@@ -1,6 +1,5 @@
-//! The reports of a bench, all made from the same [`Report`](super::result::Report) by functions
-//! that only produce text. `configuration` names what was compared and `figures` compares it, so
-//! that every report has the same names and the same conclusions.
+//! The reports of a bench: one [`Model`] of the results, and a writer for each format, which only
+//! produces text. So every report has the same names, figures and conclusions.
 
 pub mod csv;
 pub mod html;
@@ -8,8 +7,14 @@ pub mod json;
 pub mod summary;
 pub mod table;
 
+mod conclusions;
 pub mod configuration;
-mod figures;
+mod model;
+mod warnings;
+
+pub use model::Model;
 
 #[cfg(test)]
 pub(crate) mod samples;
+#[cfg(test)]
+mod tests;

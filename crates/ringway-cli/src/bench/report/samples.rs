@@ -1,7 +1,7 @@
 //! Synthetic reports for the tests; nothing here was measured. Latencies have a log-normal
 //! distribution from a generator with a fixed seed, so every test run sees the same figures.
 
-use crate::bench::result::{Direction, Machine, Measurement, Report, Run};
+use crate::bench::result::{Direction, Interrupted, Machine, Measurement, Report, Run};
 use crate::bench::workload::{Access, Backend, Rate, Sizes, Stop, Sync, Target, Workload};
 use proptest::prelude::*;
 use ringway_measure::usage::Usage;
@@ -103,7 +103,7 @@ pub(crate) fn measurement(
             run(&of, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
         })
         .collect();
-    Measurement { workload: of, runs, notes: Vec::new() }
+    Measurement { runs, ..Measurement::new(of) }
 }
 
 /// Operations a second and CPU µs an operation of a backend at a depth.
@@ -132,6 +132,7 @@ pub(crate) fn report(measurements: Vec<Measurement>) -> Report {
         },
         measurements,
         command: "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3".into(),
+        interrupted: None,
     }
 }
 
@@ -244,8 +245,12 @@ pub(crate) fn odd() -> Vec<Report> {
         measured.runs.clear();
         measured.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
     }
-    let bare =
-        Report { machine: Machine::default(), measurements: Vec::new(), command: String::new() };
+    let bare = Report {
+        machine: Machine::default(),
+        measurements: Vec::new(),
+        command: String::new(),
+        interrupted: Some(Interrupted { finished: 0, planned: 3 }),
+    };
     vec![none_ran, no_time, nothing_done, refused, bare, one_measurement(), report(Vec::new())]
 }
 
@@ -263,8 +268,14 @@ pub(crate) fn anything() -> impl Strategy<Value = Report> {
             remarks: lines.clone(),
             refused: lines,
         });
-    (machine, prop::collection::vec(any_measurement(), 0..8), text)
-        .prop_map(|(machine, measurements, command)| Report { machine, measurements, command })
+    (machine, prop::collection::vec(any_measurement(), 0..8), text).prop_map(
+        |(machine, measurements, command)| Report {
+            machine,
+            measurements,
+            command,
+            interrupted: None,
+        },
+    )
 }
 
 fn any_measurement() -> impl Strategy<Value = Measurement> {
@@ -321,8 +332,9 @@ fn any_measurement() -> impl Strategy<Value = Measurement> {
                 ..self::workload(BACKENDS[backend], depth)
             }
         });
-    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3))
-        .prop_map(|(workload, runs, notes)| Measurement { workload, runs, notes })
+    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3)).prop_map(
+        |(workload, runs, notes)| Measurement { runs, notes, ..Measurement::new(workload) },
+    )
 }
 
 fn any_direction() -> impl Strategy<Value = Direction> {
@@ -376,7 +388,7 @@ fn any_run() -> impl Strategy<Value = Run> {
             errors,
             not_started,
             verified,
-            jobs: Vec::new(),
+            ..Run::default()
         };
         let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
         Run { jobs, ..run }

@@ -986,7 +986,9 @@ mod tests {
     fn stuck_threads_are_replaced() {
         let mut lane = Lane::new(4);
         let rounds = (1..).find(|_| {
-            (lane.calls.running.len()..lane.limit()).for_each(|_| _ = lane.calls.begin());
+            for _ in lane.calls.running.len()..lane.limit() {
+                _ = lane.calls.begin();
+            }
             lane.calls.tick(1);
             lane.calls.stuck > 300
         });
@@ -996,7 +998,9 @@ mod tests {
     #[test]
     fn the_number_of_stuck_calls_is_bounded() {
         let mut calls = Calls::default();
-        (0..MAX_STUCK + 10).for_each(|_| _ = calls.begin());
+        for _ in 0..MAX_STUCK + 10 {
+            _ = calls.begin();
+        }
         assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));
     }
 }

@@ -44,7 +44,9 @@ fn push(threads: &mut Threads, job: &Job) {
 }
 
 fn push_all(threads: &mut Threads, jobs: &[Job]) {
-    jobs.iter().for_each(|job| push(threads, job));
+    for job in jobs {
+        push(threads, job);
+    }
 }
 
 fn enter(threads: &mut Threads, want: usize, wait: Duration) -> Vec<(u32, EventKind)> {
@@ -121,7 +123,9 @@ fn many_jobs_on_many_files_return_what_the_calls_return() {
             let read = read(&files[index as usize % 8], 200, u64::from(index) * 83);
             jobs.push((Job { direct, ..job(index, read, kind) }, read));
         }
-        jobs.iter().for_each(|(job, _)| push(&mut threads, job));
+        for (job, _) in &jobs {
+            push(&mut threads, job);
+        }
         let results = reap(&mut threads, jobs.len());
         for (job, read) in jobs {
             let expected =
@@ -248,7 +252,9 @@ fn waiting_jobs_are_cancelled() {
     ];
     push_all(&mut threads, &jobs);
     assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
-    (0..5).for_each(|index| threads.cancel(token(index)));
+    for index in 0..5 {
+        threads.cancel(token(index));
+    }
     let results = reap(&mut threads, 5);
     assert!(results.values().all(|kind| *kind == error(libc::ECANCELED)), "{results:?}");
     // After the cancel has completed, nothing holds the file, and its writer gets EPIPE. (A child
@@ -341,7 +347,9 @@ fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
         push(&mut threads, &job(10, read(&file, 8, 0), FileKind::Storage));
         assert_eq!(one(&mut threads), (10, EventKind::Result(8)), "the only worker is stuck");
     }
-    (0..3).for_each(|index| threads.cancel(token(index)));
+    for index in 0..3 {
+        threads.cancel(token(index));
+    }
     assert_eq!(one(&mut threads).1, error(libc::ECANCELED));
 }
 
@@ -619,7 +627,9 @@ fn every_job_completes_once() {
             }
             settle(&mut events, &mut open);
         }
-        open.iter().for_each(|index| threads.cancel(token(*index)));
+        for index in &open {
+            threads.cancel(token(*index));
+        }
         let until = Instant::now() + 20 * SECOND;
         while !open.is_empty() {
             assert!(Instant::now() < until, "seed {seed}: {} are left", open.len());

@@ -83,7 +83,7 @@ fn slot_and_piece(token: Token) -> u32 {
 fn interest(raw: &Raw) -> Interest {
     let events = match raw {
         Raw::Poll(poll) => poll.events as i16,
-        Raw::Write(_) | Raw::WriteDsync(_) | Raw::Writev(_) => libc::POLLOUT,
+        raw if raw.is_write() => libc::POLLOUT,
         _ => libc::POLLIN,
     };
     (raw.fd().unwrap_or(-1), events)

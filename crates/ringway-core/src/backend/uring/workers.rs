@@ -203,9 +203,10 @@ impl Workers {
 
     /// Jobs in flight that a worker may have to do.
     pub fn jobs(&self) -> u32 {
-        match self.all_are_bounded {
-            true => self.bounded.jobs.count,
-            false => self.bounded.jobs.count + self.handed_over.jobs.count,
+        if self.all_are_bounded {
+            self.bounded.jobs.count
+        } else {
+            self.bounded.jobs.count + self.handed_over.jobs.count
         }
     }
 
@@ -287,11 +288,15 @@ mod tests {
         }
 
         fn begin(&mut self, ring: usize, slots: std::ops::Range<u32>, raw: &Raw, by_worker: bool) {
-            slots.for_each(|slot| self.rings[ring].begin(token(slot), raw, by_worker));
+            for slot in slots {
+                self.rings[ring].begin(token(slot), raw, by_worker);
+            }
         }
 
         fn end(&mut self, ring: usize, slots: std::ops::Range<u32>) {
-            slots.for_each(|slot| self.rings[ring].end(token(slot)));
+            for slot in slots {
+                self.rings[ring].end(token(slot));
+            }
         }
 
         /// So many ticks of those that need them.
@@ -345,7 +350,9 @@ mod tests {
         thread.begin(0, 4096..8192, &read(), true);
         assert_eq!(thread.tick(10), [MAX_WORKERS; 2]);
         let mut unknown = Workers::new(None, false);
-        (0..64).for_each(|slot| unknown.begin(token(slot), &write(), false));
+        for slot in 0..64 {
+            unknown.begin(token(slot), &write(), false);
+        }
         assert!(!unknown.may_be_exhausted());
         assert_eq!(unknown.tick(|| unreachable!()), None);
     }
@@ -356,13 +363,17 @@ mod tests {
         let mut thread = Thread::new([64, 4], 1);
         let piece = |number| Token::new(Key { index: 0, generation: NonZeroU32::MIN }, number);
         let workers = &mut thread.rings[0];
-        (0..4).for_each(|number| workers.begin(piece(number), &read(), true));
+        for number in 0..4 {
+            workers.begin(piece(number), &read(), true);
+        }
         workers.begin(piece(4), &read(), false);
         assert_eq!((workers.jobs(), workers.handed_over.jobs.count), (4, 4));
         assert_eq!(thread.tick(LONG), [64, 4]);
         assert_eq!(thread.tick(1), [64, 8]);
         assert!(!thread.rings[0].may_be_exhausted() && !thread.rings[0].has_hung_jobs());
-        (0..5).for_each(|number| thread.rings[0].end(piece(number)));
+        for number in 0..5 {
+            thread.rings[0].end(piece(number));
+        }
         assert_eq!((thread.rings[0].jobs(), thread.tick(2)), (0, [64, 4]));
         assert!(!thread.rings[0].may_be_exhausted());
     }
@@ -371,11 +382,15 @@ mod tests {
     #[test]
     fn old_kernels_have_one_kind() {
         let mut workers = Workers::new(Some([8, 24]), true);
-        (0..8).for_each(|slot| workers.begin(token(slot), &read(), true));
+        for slot in 0..8 {
+            workers.begin(token(slot), &read(), true);
+        }
         assert_eq!((workers.jobs(), workers.bounded.jobs.count), (8, 8));
         let mut current = || workers.tick(|| Some([8, 24]));
         assert_eq!((current(), current()), (None, Some([16, 0])));
-        (0..8).for_each(|slot| workers.end(token(slot)));
+        for slot in 0..8 {
+            workers.end(token(slot));
+        }
         assert_eq!((workers.jobs(), workers.bounded.jobs.count), (0, 0));
     }
 
@@ -407,7 +422,9 @@ mod tests {
     #[test]
     fn rings_of_one_thread_share_their_workers() {
         let mut thread = Thread::new([8, 24], 2);
-        (0..2).for_each(|ring| thread.begin(ring, 0..12, &read(), true));
+        for ring in 0..2 {
+            thread.begin(ring, 0..12, &read(), true);
+        }
         assert_eq!(thread.tick(LONG + 1), [8, 48]);
         thread.end(0, 0..12);
         assert_eq!(thread.tick(1), [8, 36]);

@@ -2,12 +2,9 @@
 //! This is so without the feature `tokio`, and on Windows, where tokio's I/O driver cannot wait for
 //! an event object.
 
+use crate::engine::executor::RuntimeId;
 use crate::engine::shard::Shard;
 use std::sync::Arc;
-
-/// A runtime whose I/O driver picks up completions: there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RuntimeId {}
 
 /// No runtime is known.
 #[inline]

@@ -10,8 +10,8 @@
 //! sleeps again when nothing has happened during a nap. If runtimes are late twice in a row, the
 //! thread picks up everything at once for some milliseconds, or until it comes too late itself.
 
-use super::Executor;
-use super::notifier::Notifier;
+use crate::engine::executor::Executor;
+use crate::engine::notifier::Notifier;
 use crate::engine::shard::{Progress, Shard, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
 use ringway_core::{BorrowedFd, OwnerProcess, start_thread, wait};
@@ -86,7 +86,9 @@ impl Reaper {
                 }
             }
         }
-        shards.iter().for_each(|shard| shard.close(self.close_wait));
+        for shard in shards {
+            shard.close(self.close_wait);
+        }
     }
 
     /// Sleeps until a shard is readable or holds something back.

@@ -9,12 +9,11 @@
 //! hook to be called picks up all completions. Both end with their runtime, and the engine's thread
 //! takes over.
 
-use super::Executor;
-use crate::engine::shard::{Shard, lock};
-use crate::engine::sync::Mutex;
+use crate::engine::executor::Executor;
+use crate::engine::shard::Shard;
+use crate::engine::sync::{Mutex, lock};
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
-pub(crate) use ::tokio::runtime::Id as RuntimeId;
 use ::tokio::runtime::{Handle, Id};
 use ringway_core::{OwnedFd, is_fork};
 use std::cell::Cell;

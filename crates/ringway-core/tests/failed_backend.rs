@@ -46,7 +46,9 @@ fn a_failed_queue_completes_operations_that_outlast_it() {
 fn completions_that_were_not_selected_keep_their_order() {
     let mut queue = Options::new().backend(BackendKind::Null).build().unwrap();
     let first = queue.push(op::nop().user_data(0)).unwrap();
-    (1..4).for_each(|number| _ = queue.push(op::nop().user_data(number)).unwrap());
+    for number in 1..4 {
+        _ = queue.push(op::nop().user_data(number)).unwrap();
+    }
     assert_eq!(queue.submit().unwrap(), 4);
     assert!(queue.abandon(first));
     queue.reap_matching(0, |number| number == 2, |done| assert_eq!(done.user_data, 2)).unwrap();

@@ -2,8 +2,8 @@
 //! [`Reaping::Manual`](crate::Reaping::Manual), the program. For the program it has a timer too,
 //! because no thread would otherwise handle operations that are held back.
 
-use super::manual::Timer;
-use crate::engine::sync::{AtomicBool, Ordering};
+use super::sync::{AtomicBool, Ordering};
+use super::timer::Timer;
 use ringway_core::BorrowedFd;
 use ringway_core::wait::Event;
 use std::io;

@@ -1,6 +1,6 @@
 //! Converts the result of an operation to what `File` and the functions of `fs` return.
 
-use crate::engine::OpResult;
+use super::shard::OpResult;
 use ringway_core::op::Vectored;
 use ringway_core::{Buffer, Error, File, Reason, SpareCapacity, op};
 use std::io;
@@ -15,13 +15,13 @@ fn refusal(reason: Reason) -> io::Error {
 
 /// The error of an operation that failed.
 #[cfg(all(target_os = "linux", not(ringway_portable)))]
-pub(super) fn failure(error: Error) -> io::Error {
+pub(crate) fn failure(error: Error) -> io::Error {
     error.into()
 }
 
 /// The error of an operation that failed. What the system does not have is named.
 #[cfg(any(not(target_os = "linux"), ringway_portable))]
-pub(super) fn failure(error: Error) -> io::Error {
+pub(crate) fn failure(error: Error) -> io::Error {
     match error.errno() {
         ringway_core::errno::ENOSYS => io::Error::new(
             io::ErrorKind::Unsupported,
@@ -32,17 +32,17 @@ pub(super) fn failure(error: Error) -> io::Error {
 }
 
 /// The error of every call in a forked child.
-pub(super) fn forked() -> io::Error {
+pub(crate) fn forked() -> io::Error {
     io::Error::from_raw_os_error(Reason::Forked.errno())
 }
 
 /// The error for an invalid argument that is found before the kernel is called.
-pub(super) fn invalid(text: impl Into<String>) -> io::Error {
+pub(crate) fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text.into())
 }
 
 /// The number in a result: bytes transferred, readiness, or 0.
-pub(super) fn number(outcome: OpResult) -> io::Result<u64> {
+pub(crate) fn number(outcome: OpResult) -> io::Result<u64> {
     match outcome {
         Ok(done) => done.result.map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),
@@ -55,7 +55,7 @@ pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
 }
 
 /// Bytes transferred, and the buffer.
-pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
+pub(crate) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
     let (result, buffer) = match outcome {
         Ok(done) => (done.result.map_err(failure), done.into_buffer()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_buffer()),
@@ -65,7 +65,7 @@ pub(super) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
 }
 
 /// Bytes read, and the buffer that has grown by them.
-pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapacity) {
+pub(crate) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapacity) {
     let (result, spare) = match outcome {
         Ok(done) => (done.result.map_err(failure), done.into_spare()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_spare()),
@@ -74,7 +74,7 @@ pub(super) fn spare_transfer(outcome: OpResult) -> (io::Result<usize>, SpareCapa
 }
 
 /// Bytes transferred, and the buffers.
-pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
+pub(crate) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
     let (result, buffers) = match outcome {
         Ok(done) => (done.result.map_err(failure), done.into_vectored()),
         Err(refused) => (Err(refusal(refused.reason)), refused.operation.into_vectored()),
@@ -83,7 +83,7 @@ pub(super) fn vectored(outcome: OpResult) -> (io::Result<usize>, Vec<Buffer>) {
 }
 
 /// The opened file.
-pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
+pub(crate) fn opened(outcome: OpResult) -> io::Result<File> {
     match outcome {
         Ok(done) => done.into_file().map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),
@@ -91,7 +91,7 @@ pub(super) fn opened(outcome: OpResult) -> io::Result<File> {
 }
 
 /// The metadata from `statx(2)`.
-pub(super) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
+pub(crate) fn metadata(outcome: OpResult) -> io::Result<op::Metadata> {
     match outcome {
         Ok(done) => done.into_metadata().map_err(failure),
         Err(refused) => Err(refusal(refused.reason)),

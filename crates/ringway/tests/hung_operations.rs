@@ -57,7 +57,9 @@ fn blocked_opens_do_not_delay_other_opens() {
                     let waited = tokio::time::timeout(TIME_LIMIT, read).await;
                     assert!(waited.is_ok(), "{kind}: an open is delayed; dropped: {dropped}");
                 }
-                opens.iter().for_each(|open| open.abort());
+                for open in &opens {
+                    open.abort();
+                }
             }
             for open in opens {
                 assert!(open.await.unwrap_err().is_cancelled());
@@ -122,7 +124,9 @@ fn hung_transfers_do_not_delay_other_operations() {
             for read in done {
                 read.await.unwrap().unwrap();
             }
-            stuck.iter().for_each(|read| read.abort());
+            for read in &stuck {
+                read.abort();
+            }
             for read in stuck {
                 assert!(read.await.unwrap_err().is_cancelled());
             }
@@ -300,9 +304,10 @@ fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(arguments).env("PATH", path).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr))),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 

@@ -131,7 +131,9 @@ mod windows {
                 queue.push(op::writev(log, buffers, op::Position::Current)).unwrap();
             }
             while queue.in_flight() > 0 {
-                queue.reap(1).unwrap().for_each(|done| assert_eq!(done.result, Ok(LEN as u64)));
+                for done in queue.reap(1).unwrap() {
+                    assert_eq!(done.result, Ok(LEN as u64));
+                }
             }
         }
         let written = std::fs::read(&path).unwrap();

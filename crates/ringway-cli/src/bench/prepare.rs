@@ -1,0 +1,65 @@
+//! The files of all workloads, before anything is measured.
+
+use super::input::NULL_SIZE;
+use super::options::BenchArgs;
+use super::progress::Progress;
+use super::result::add_note;
+use super::target::{JobFiles, Targets};
+use super::workload::Workload;
+use anyhow::bail;
+use std::path::Path;
+
+/// Checks, creates and fills the files. A bench of the null backend alone needs none.
+///
+/// # Errors
+///
+/// Those of [`Targets::prepare`], and a file that cannot be read with NVMe commands.
+pub fn prepare(
+    workloads: &[Workload],
+    args: &BenchArgs,
+    folder: &Path,
+    progress: &Progress,
+) -> anyhow::Result<Vec<JobFiles>> {
+    let mut targets = Targets::new(folder.to_owned(), args.overwrite, args.fill, progress);
+    if workloads.iter().all(Workload::is_null) {
+        return workloads.iter().map(|null| targets.nothing(null.jobs, NULL_SIZE)).collect();
+    }
+    let files = targets.prepare(workloads)?;
+    let uses_commands = |(workload, _): &(&Workload, &JobFiles)| workload.passthrough;
+    for (_, files) in workloads.iter().zip(&files).filter(uses_commands) {
+        if let Some(source) = files.iter().flatten().find(|source| source.generic().is_none()) {
+            bail!(
+                "--passthrough needs a whole NVMe disk (/dev/nvme0n1) with a generic device \
+                 (/dev/ng0n1), on kernel 5.19 or newer; this is a {}",
+                source.facts.kind
+            );
+        }
+    }
+    Ok(files)
+}
+
+/// Replaces direct by buffered I/O where the file system does not support it, and adds a remark.
+pub fn use_buffered_where_direct_fails(
+    workloads: &mut Vec<Workload>,
+    files: Vec<JobFiles>,
+    remarks: &mut Vec<String>,
+) -> Vec<JobFiles> {
+    let mut kept: Vec<Workload> = Vec::new();
+    let mut kept_files = Vec::new();
+    for (mut workload, files) in std::mem::take(workloads).into_iter().zip(files) {
+        let without = files.iter().flatten().find(|source| !source.facts.direct.supported);
+        if let Some(source) = without.filter(|_| workload.direct) {
+            let file_system = &source.facts.file_system;
+            let remark = format!("{file_system} does not support direct I/O: measured buffered");
+            add_note(remarks, remark);
+            (workload.direct, workload.iopoll) = (false, false);
+            if kept.contains(&workload) {
+                continue;
+            }
+        }
+        kept.push(workload);
+        kept_files.push(files);
+    }
+    *workloads = kept;
+    kept_files
+}
