@@ -18,30 +18,31 @@ func TestFileSystemTableIsThatOfTheCore(t *testing.T) {
 
 // A constant that changes here or there changes in both, or its line goes, with the reason.
 func TestConstantsAreThoseOfTheCore(t *testing.T) {
+	const rust, engine = "ringway-core/src", "ringway/src"
 	for _, c := range []struct {
-		value      int64
-		file, name string
+		value       int64
+		place, name string
 	}{
-		{groupShare, "ringway/src/engine/pacing.rs", "BATCH_SHARE"},
-		{largestGroup, "ringway/src/engine/pacing.rs", "MAX_BATCH"},
-		{maxRounds, "ringway/src/engine/combiner.rs", "MAX_ROUNDS"},
-		{maxMoved, "ringway/src/engine/combiner.rs", "MAX_OPERATIONS"},
-		{int64(stuckAfter), "ringway/src/engine/pacing.rs", "STUCK_AFTER"},
-		{largestLane, "ringway/src/engine/shard.rs", "MAX_STUCK"},
-		{int64(deviceStuckAfter), "ringway/src/engine/devices.rs", "STUCK_AFTER"},
-		{maxCachedRead, "ringway/src/fs/transfer.rs", "READ_STEP"},
-		{maxMisses, "ringway-core/src/cache_hint.rs", "MAX_MISSES"},
-		{maxPieces, "ringway-core/src/split.rs", "WINDOW"},
-		{maxTransfer, "ringway-core/src/queue/in_flight.rs", "MAX_PIECE"},
-		{maxRetries, "ringway-core/src/queue/events.rs", "MAX_RETRIES"},
-		{maxFixed, "ringway-core/src/queue/fixed.rs", "MAX_BUFFER"},
-		{extentsPerBlock, "ringway-core/src/extents.rs", "PER_BLOCK"},
-		{int64(readExtentsFor), "ringway-core/src/extents.rs", "AT_MOST"},
-		{accessLately, "ringway-core/src/submit_waits.rs", "WATCHED_FOR"},
-		{accessNever, "ringway-core/src/submit_waits.rs", "NEVER_CHANGED"},
+		{groupShare, engine, "BATCH_SHARE"},
+		{largestGroup, engine, "MAX_BATCH"},
+		{maxRounds, engine, "MAX_ROUNDS"},
+		{maxMoved, engine, "MAX_OPERATIONS"},
+		{int64(stuckAfter), engine + "/engine/pacing.rs", "STUCK_AFTER"},
+		{int64(deviceStuckAfter), engine + "/engine/devices.rs", "STUCK_AFTER"},
+		{largestLane, engine, "MAX_STUCK"},
+		{maxCachedRead, engine, "READ_STEP"},
+		{maxMisses, rust, "MAX_MISSES"},
+		{maxPieces, rust, "WINDOW"},
+		{maxTransfer, rust, "MAX_PIECE"},
+		{maxRetries, rust + "/queue", "MAX_RETRIES"},
+		{maxFixed, rust, "MAX_BUFFER"},
+		{extentsPerBlock, rust, "PER_BLOCK"},
+		{int64(readExtentsFor), rust, "AT_MOST"},
+		{accessLately, rust, "WATCHED_FOR"},
+		{accessNever, rust, "NEVER_CHANGED"},
 	} {
-		if there := core.Constant(t, c.file, c.name); c.value != there {
-			t.Errorf("%d here, but %s is %d in crates/%s", c.value, c.name, there, c.file)
+		if there := core.Constant(t, c.place, c.name); c.value != there {
+			t.Errorf("%d here, but %s is %d in crates/%s", c.value, c.name, there, c.place)
 		}
 	}
 }

@@ -6,44 +6,63 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 )
 
-// File returns the content of a file below crates/. Without it the test is skipped: the module was
-// fetched by itself.
-func File(t testing.TB, name string) string {
+// dir is the directory crates/. Without it the test is skipped: the module was fetched by itself.
+func dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.Getwd()
+	at, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := dir; ; at = filepath.Dir(at) {
-		content, err := os.ReadFile(filepath.Join(at, "crates", name))
-		if err == nil {
-			return string(content)
-		}
-		if _, err := os.Stat(filepath.Join(at, "crates")); err == nil {
-			t.Fatal("no such file below crates/: ", name)
-		}
-		if at == filepath.Dir(at) {
-			t.Skip("skipped: the Rust sources are not here")
+	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if crates := filepath.Join(at, "crates"); isDir(crates) {
+			return crates
 		}
 	}
+	t.Skip("skipped: the Rust sources are not here")
+	return ""
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// File returns the content of a file below crates/.
+func File(t testing.TB, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }
 
 // Constant returns the value of an integer or a Duration, in nanoseconds, that is a constant in a
-// file below crates/. Expressions have to be those of Go.
-func Constant(t testing.TB, file, name string) int64 {
+// file below crates/, or in one file of a directory there. Expressions have to be those of Go.
+func Constant(t testing.TB, place, name string) int64 {
 	t.Helper()
-	source := File(t, file)
-	found := regexp.MustCompile(`\bconst ` + name + `: \w+ =\s([^;]+);`).FindStringSubmatch(source)
-	if found == nil {
-		t.Fatalf("%s has no constant %s", file, name)
+	definition := regexp.MustCompile(`\bconst ` + name + `: \w+ =\s([^;]+);`)
+	var found [][]string
+	err := filepath.WalkDir(filepath.Join(dir(t), place),
+		func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(file) != ".rs" {
+				return err
+			}
+			source, err := os.ReadFile(file)
+			found = append(found, definition.FindAllStringSubmatch(string(source), -1)...)
+			return err
+		})
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s has %d constants %s: %v", place, len(found), name, err)
 	}
-	text := found[1]
+	text := found[0][1]
 	for _, change := range [][2]string{
 		{`^if cfg!\(\w+\) \{.*\} else \{(.*)\}$`, "$1"}, // The value outside of one kind of tests.
 		{`Duration::from_secs\((.*)\)`, "$1 * 1000000000"},
@@ -54,11 +73,11 @@ func Constant(t testing.TB, file, name string) int64 {
 	}
 	value, err := types.Eval(token.NewFileSet(), nil, token.NoPos, text)
 	if err != nil {
-		t.Fatalf("%s: %s is %s: %v", file, name, found[1], err)
+		t.Fatalf("%s: %s is %s: %v", place, name, text, err)
 	}
 	n, exact := constant.Int64Val(constant.ToInt(value.Value))
 	if !exact {
-		t.Fatalf("%s: %s is %s", file, name, found[1])
+		t.Fatalf("%s: %s is %s", place, name, text)
 	}
 	return n
 }
