@@ -1,9 +1,9 @@
 //go:build linux
 
-package parquet_test
-
 // Compares reads through Ahead with reads through package os, and tests Fetch with hostile
 // metadata.
+
+package parquet_test
 
 import (
 	"bytes"

@@ -1,5 +1,7 @@
 //go:build linux
 
+// An example for the documentation: a Parquet file, read row group by row group.
+
 package parquet_test
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux
 
-package parquet_test
-
 // Runs the tests of parquet-go on ringway.
+
+package parquet_test
 
 import (
 	"testing"

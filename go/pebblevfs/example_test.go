@@ -1,5 +1,7 @@
 //go:build linux
 
+// An example for the documentation: a database whose tables bypass the page cache.
+
 package pebblevfs_test
 
 import (

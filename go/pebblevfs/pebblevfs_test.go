@@ -1,9 +1,9 @@
 //go:build linux
 
-package pebblevfs_test
-
 // Compares databases on this file system with databases on vfs.Default: they return the same data,
 // and each opens what the other wrote. And processes that are killed while they write.
+
+package pebblevfs_test
 
 import (
 	"bufio"
@@ -477,7 +477,8 @@ func methods(t *testing.T, under vfs.FS) (all []string) {
 func TestSyncLeavesNoDirtyPages(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {
 		for what, sync := range map[string]func(f vfs.File) error{
-			"Sync": vfs.File.Sync, "SyncData": vfs.File.SyncData,
+			"Sync":     vfs.File.Sync,
+			"SyncData": vfs.File.SyncData,
 			"syncing file": func(f vfs.File) error {
 				return vfs.NewSyncingFile(f,
 					vfs.SyncingFileOptions{}).Sync()

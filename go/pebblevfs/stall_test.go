@@ -1,5 +1,7 @@
 //go:build linux
 
+// Reports of a disk that stalls.
+
 package pebblevfs_test
 
 import (

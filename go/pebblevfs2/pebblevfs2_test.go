@@ -1,9 +1,9 @@
 //go:build linux
 
-package pebblevfs2_test
-
 // Databases on this file system and on vfs.Default: they return the same data, and each opens what
 // the other wrote. And a disk that stalls.
+
+package pebblevfs2_test
 
 import (
 	"bytes"

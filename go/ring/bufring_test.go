@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Buffer rings.
+
+package ring
 
 import (
 	"bytes"

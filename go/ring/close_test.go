@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Closing a ring: what is canceled, closed, or leaked.
+
+package ring
 
 import (
 	"net"

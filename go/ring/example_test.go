@@ -1,5 +1,7 @@
 //go:build linux
 
+// Examples for the documentation: the steps of a program that has a ring of its own.
+
 package ring_test
 
 import (

@@ -1,7 +1,5 @@
 //go:build linux
 
-package ring
-
 // A defect of kernels from 7.0 on, and of late releases of 6.18 and 6.19: a request that needs an
 // io-wq worker may never start.
 //
@@ -10,6 +8,8 @@ package ring
 // then be handed to a worker that is about to exit, and lies there until another request for a
 // worker comes. So a thread that submits soon after a ring was closed first makes sure that it has
 // a worker.
+
+package ring
 
 import (
 	"errors"

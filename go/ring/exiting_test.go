@@ -1,5 +1,7 @@
 //go:build linux
 
+// io-wq workers that exit, as exiting.go describes.
+
 package ring
 
 import (

@@ -1,10 +1,10 @@
 //go:build linux
 
-package ring
-
 // Random sequences of pushes, submissions, waits, reaps, cancels, withdrawals and closes, compared
 // with a model of the file's contents and the requests in flight. After every step, pushed =
 // delivered + orphaned + in flight. Ordinary test runs use the seed corpus.
+
+package ring
 
 import (
 	"bytes"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Test helpers: rings, files and descriptors, and a ring with a simulated kernel.
+
+package ring
 
 import (
 	"errors"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring_test
-
 // Examples have no way to skip themselves: where io_uring is refused, none runs.
+
+package ring_test
 
 import (
 	"errors"

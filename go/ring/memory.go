@@ -1,9 +1,9 @@
 //go:build linux
 
-package ring
-
 // Waiting for lockable memory: the kernel gives that of a closed ring back some milliseconds later,
 // so a process that makes rings as fast as others are closed meets its limit for a moment.
+
+package ring
 
 import (
 	"sync/atomic"

@@ -1,8 +1,8 @@
 //go:build linux && (386 || arm || mips || mipsle)
 
-package ring
-
 // The width of a length in a msghdr.
+
+package ring
 
 import "syscall"
 

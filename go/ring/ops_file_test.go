@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Operations on open files, each tested by its effect: a wrong opcode would do something else.
+
+package ring
 
 import (
 	"os"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Operations on sockets, each tested by its effect.
+
+package ring
 
 import (
 	"fmt"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Operations on paths, each tested by its effect.
+
+package ring
 
 import (
 	"errors"

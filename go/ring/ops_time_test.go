@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Polls, timeouts, cancels and messages, each tested by its effect.
+
+package ring
 
 import (
 	"syscall"

@@ -1,8 +1,8 @@
 //go:build linux && (s390x || ppc64)
 
-package ring
-
 // The order of the halves of a poll mask.
+
+package ring
 
 import "math/bits"
 

@@ -1,7 +1,7 @@
 //go:build linux && !s390x && !ppc64
 
-package ring
-
 // The order of the halves of a poll mask.
+
+package ring
 
 func pollMask(events uint32) uint32 { return events }

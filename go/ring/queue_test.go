@@ -1,9 +1,9 @@
 //go:build linux
 
-package ring
-
 // The two queues: pushing, submitting, waiting, reaping, overflow; chains and barriers; memory of
 // requests.
+
+package ring
 
 import (
 	"os"

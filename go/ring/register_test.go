@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Registered files and buffers, files without a descriptor, eventfds.
+
+package ring
 
 import (
 	"errors"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package ring
-
 // Setup with and without flags, refusals, and the probe.
+
+package ring
 
 import (
 	"errors"

@@ -1,3 +1,5 @@
+// The exported names, compared between systems.
+
 package ringway_test
 
 import (

@@ -1,6 +1,6 @@
-package ringway
-
 // The memory of pooled buffers: a buddy-like allocator of page-aligned blocks.
+
+package ringway
 
 import (
 	"math/bits"

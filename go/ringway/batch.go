@@ -1,6 +1,6 @@
-package ringway
-
 // Batches: several transfers with one wait, and group commits.
+
+package ringway
 
 import (
 	"cmp"
@@ -66,7 +66,7 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 		for i := range batch {
 			t := &batch[i]
 			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {
-				t.N = f.tryCachedFirst(ctx, t.P, t.Off)
+				t.N = f.tryCached(ctx, t.P, t.Off)
 			}
 		}
 		return f.detachBatch(ctx, opRead, batch, func(batch []Transfer) error {

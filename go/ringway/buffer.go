@@ -1,7 +1,7 @@
-package ringway
-
 // Pooled buffers: aligned for direct I/O, and outside Go's heap, so that nothing has to be pinned
 // while the kernel uses them. The pool itself is in arena.go.
+
+package ringway
 
 import (
 	"sync"

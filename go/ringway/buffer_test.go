@@ -1,6 +1,6 @@
-package ringway
-
 // Pooled and registered buffers.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-package ringway
-
 // Reads of cached data: when to try the page cache before an operation is submitted.
+
+package ringway
 
 import (
 	"context"
@@ -72,48 +72,38 @@ func (c *cachePredictor) miss() {
 	c.skip.Store(1 << misses >> 4)
 }
 
-// tryCached reads what the page cache holds of the beginning of p. It may block if the cache has
-// always held the file's data so far. ok is false if p has to be read in another way.
-func (f *File) tryCached(p []byte, off int64) (n int, ok bool) {
-	if f.engine.options.AlwaysRing || !cachedReads {
-		return 0, false
+// nextCacheUse decides how the next step of a read uses the page cache.
+func (f *File) nextCacheUse() cacheUse {
+	if f.direct || !f.storage || f.engine.options.AlwaysRing || !cachedReads {
+		return skipCache
 	}
-	switch f.cache.next() {
+	return f.cache.next()
+}
+
+// tryCached reads what the page cache holds of the beginning of p, before a step of a read is made.
+// It blocks only if the context cannot end, and the cache has always held the file's data so far.
+func (f *File) tryCached(ctx context.Context, p []byte, off int64) int {
+	use := f.nextCacheUse()
+	if use == pread && ctx.Done() != nil {
+		use = probe
+	}
+	n, _ := f.readCache(use, p[:min(len(p), maxCachedRead)], off)
+	return n
+}
+
+// readCache uses the page cache as decided. ok is false if p has to be read in another way.
+func (f *File) readCache(use cacheUse, p []byte, off int64) (n int, ok bool) {
+	switch use {
 	case skipCache:
 		return 0, false
 	case pread:
-		n, err := f.blocking(opRead, p[:min(len(p), maxCachedRead)], off)
-		return n, err == nil // An error is found again, and handled, by the transfer that follows.
+		n, err := f.blocking(opRead, p, off)
+		return n, err == nil // An error is found again, and handled, by the step that follows.
 	}
-	return f.probeCache(p, off)
-}
-
-// tryCachedNow is like tryCached, but never blocks.
-func (f *File) tryCachedNow(p []byte, off int64) int {
-	if !f.storage || f.direct || f.engine.options.AlwaysRing || !cachedReads ||
-		f.cache.next() == skipCache {
-		return 0
-	}
-	n, _ := f.probeCache(p, off)
-	return n
-}
-
-// tryCachedFirst is tryCached for contexts that cannot end, and tryCachedNow for the others.
-func (f *File) tryCachedFirst(ctx context.Context, p []byte, off int64) int {
-	if ctx.Done() != nil || !f.storage || f.direct {
-		return f.tryCachedNow(p, off)
-	}
-	n, _ := f.tryCached(p, off)
-	return n
-}
-
-// probeCache reads what the page cache holds of the beginning of p, and trains the predictor.
-func (f *File) probeCache(p []byte, off int64) (int, bool) {
-	n, ok := readCached(f.fd, p[:min(len(p), maxCachedRead)], off)
-	if !ok {
+	if n, ok = readCached(f.fd, p, off); ok {
+		f.cache.hit()
+	} else {
 		f.cache.miss()
-		return 0, false
 	}
-	f.cache.hit()
-	return n, true
+	return n, ok
 }

@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// The prediction of page cache hits.
+
 package ringway
 
 import (
@@ -9,8 +11,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// The prediction of page cache hits.
 
 func TestCachePredictor(t *testing.T) {
 	var c cachePredictor

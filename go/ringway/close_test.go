@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Closing files and engines while the kernel, or somebody else, does not answer.
+
+package ringway
 
 import (
 	"bufio"

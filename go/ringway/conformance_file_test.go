@@ -1,7 +1,5 @@
 //go:build linux
 
-package ringway
-
 // The conformance cases through File. Where the contracts of os.File differ from those of the
 // system call of the same name, they are what is checked:
 //
@@ -15,6 +13,8 @@ package ringway
 // Each operation that is pushed has a goroutine. Operations for which File has no method (names,
 // statx) run on a ring of the test, so that cases with both kinds can run. A case without an
 // operation of File does not run here.
+
+package ringway
 
 import (
 	"errors"

@@ -1,10 +1,10 @@
 //go:build linux
 
-package ringway
-
 // Random sequences of reads, writes, batches, syncs, cancels and closes by many goroutines, on each
 // backend, compared with a model of the file. After every step, pushed = delivered + in flight +
 // waiting. An ordinary test run uses the seeds.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,8 +1,8 @@
 //go:build linux && !(amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // What the conformance cases lack on Linux without rings.
+
+package ringway
 
 import "errors"
 

@@ -1,10 +1,10 @@
 //go:build linux
 
-package ringway
-
 // The conformance cases through package ring. A ring is the kernel's interface: it lacks what the
 // queues of other bindings add, such as a limit on operations in flight, refusals before the
 // kernel, and continued transfers within a chain.
+
+package ringway
 
 import (
 	"errors"

@@ -1,12 +1,12 @@
 //go:build linux
 
-package ringway
-
 // The conformance cases through the Go API. All bindings run the cases of conformance/ (its README
 // has the grammar). A case runs through File on each backend, with and without AlwaysRing, if File
 // can express it (conformance_file_test.go), and through package ring (conformance_ring_test.go).
 // Cases that neither can express are listed with the reason. RINGWAY_CASE=part-of-a-name selects
 // cases by name.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,12 +1,13 @@
 //go:build linux
 
-package ringway
-
 // The language of the conformance cases, as conformance/README.md describes it, and loading the
 // cases.
 
+package ringway
+
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,43 +24,85 @@ import (
 // The words of a step.
 
 var caseFlags = map[string]uint64{
-	"O_RDONLY": syscall.O_RDONLY, "O_WRONLY": syscall.O_WRONLY, "O_RDWR": syscall.O_RDWR,
-	"O_CREAT": syscall.O_CREAT,
-	"O_EXCL":  syscall.O_EXCL, "O_TRUNC": syscall.O_TRUNC, "O_APPEND": syscall.O_APPEND,
-	"O_DIRECT":    syscall.O_DIRECT,
-	"O_DIRECTORY": syscall.O_DIRECTORY, "O_NOFOLLOW": syscall.O_NOFOLLOW,
-	"O_TMPFILE": 0o20000000 | syscall.O_DIRECTORY,
-	"O_PATH":    0o10000000, "O_NONBLOCK": syscall.O_NONBLOCK, "O_NOATIME": syscall.O_NOATIME,
-	"O_SYNC":       syscall.O_SYNC,
-	"AT_REMOVEDIR": 0x200, "AT_SYMLINK_FOLLOW": 0x400, "AT_SYMLINK_NOFOLLOW": 0x100,
-	"AT_EMPTY_PATH":      0x1000,
-	"AT_STATX_DONT_SYNC": 0x4000, "RENAME_NOREPLACE": 1, "RENAME_EXCHANGE": 2,
-	"FALLOC_FL_KEEP_SIZE": 1, "FALLOC_FL_PUNCH_HOLE": 2, "FALLOC_FL_ZERO_RANGE": 0x10,
-	"FALLOC_FL_COLLAPSE_RANGE": 8,
-	"FALLOC_FL_INSERT_RANGE":   0x20, "POSIX_FADV_NORMAL": 0, "POSIX_FADV_RANDOM": 1,
-	"POSIX_FADV_SEQUENTIAL": 2,
-	"POSIX_FADV_WILLNEED":   3, "POSIX_FADV_DONTNEED": 4, "POSIX_FADV_NOREUSE": 5,
-	"SYNC_FILE_RANGE_WAIT_BEFORE": 1, "SYNC_FILE_RANGE_WRITE": 2, "SYNC_FILE_RANGE_WAIT_AFTER": 4,
-	"POLLIN": 1, "POLLPRI": 2, "POLLOUT": 4, "POLLERR": 8, "POLLHUP": 16,
-	"RESOLVE_NO_XDEV": 1, "RESOLVE_NO_MAGICLINKS": 2, "RESOLVE_NO_SYMLINKS": 4,
-	"RESOLVE_BENEATH": 8, "RESOLVE_IN_ROOT": 16,
-	"STATX_BASIC_STATS": 0x7ff, "STATX_SIZE": 0x200, "STATX__RESERVED": 0x80000000,
+	"O_RDONLY":                    syscall.O_RDONLY,
+	"O_WRONLY":                    syscall.O_WRONLY,
+	"O_RDWR":                      syscall.O_RDWR,
+	"O_CREAT":                     syscall.O_CREAT,
+	"O_EXCL":                      syscall.O_EXCL,
+	"O_TRUNC":                     syscall.O_TRUNC,
+	"O_APPEND":                    syscall.O_APPEND,
+	"O_DIRECT":                    syscall.O_DIRECT,
+	"O_DIRECTORY":                 syscall.O_DIRECTORY,
+	"O_NOFOLLOW":                  syscall.O_NOFOLLOW,
+	"O_TMPFILE":                   0o20000000 | syscall.O_DIRECTORY,
+	"O_PATH":                      0o10000000,
+	"O_NONBLOCK":                  syscall.O_NONBLOCK,
+	"O_NOATIME":                   syscall.O_NOATIME,
+	"O_SYNC":                      syscall.O_SYNC,
+	"AT_REMOVEDIR":                0x200,
+	"AT_SYMLINK_FOLLOW":           0x400,
+	"AT_SYMLINK_NOFOLLOW":         0x100,
+	"AT_EMPTY_PATH":               0x1000,
+	"AT_STATX_DONT_SYNC":          0x4000,
+	"RENAME_NOREPLACE":            1,
+	"RENAME_EXCHANGE":             2,
+	"FALLOC_FL_KEEP_SIZE":         1,
+	"FALLOC_FL_PUNCH_HOLE":        2,
+	"FALLOC_FL_ZERO_RANGE":        0x10,
+	"FALLOC_FL_COLLAPSE_RANGE":    8,
+	"FALLOC_FL_INSERT_RANGE":      0x20,
+	"POSIX_FADV_NORMAL":           0,
+	"POSIX_FADV_RANDOM":           1,
+	"POSIX_FADV_SEQUENTIAL":       2,
+	"POSIX_FADV_WILLNEED":         3,
+	"POSIX_FADV_DONTNEED":         4,
+	"POSIX_FADV_NOREUSE":          5,
+	"SYNC_FILE_RANGE_WAIT_BEFORE": 1,
+	"SYNC_FILE_RANGE_WRITE":       2,
+	"SYNC_FILE_RANGE_WAIT_AFTER":  4,
+	"POLLIN":                      1,
+	"POLLPRI":                     2,
+	"POLLOUT":                     4,
+	"POLLERR":                     8,
+	"POLLHUP":                     16,
+	"RESOLVE_NO_XDEV":             1,
+	"RESOLVE_NO_MAGICLINKS":       2,
+	"RESOLVE_NO_SYMLINKS":         4,
+	"RESOLVE_BENEATH":             8,
+	"RESOLVE_IN_ROOT":             16,
+	"STATX_BASIC_STATS":           0x7ff,
+	"STATX_SIZE":                  0x200,
+	"STATX__RESERVED":             0x80000000,
 }
 
 var caseErrnos = map[string]syscall.Errno{
-	"EACCES": syscall.EACCES, "EAGAIN": syscall.EAGAIN, "EBADF": syscall.EBADF,
-	"EBUSY":     syscall.EBUSY,
-	"ECANCELED": syscall.ECANCELED, "EEXIST": syscall.EEXIST, "EFBIG": syscall.EFBIG,
-	"EINVAL": syscall.EINVAL,
-	"EISDIR": syscall.EISDIR, "ELOOP": syscall.ELOOP, "EMLINK": syscall.EMLINK,
+	"EACCES":       syscall.EACCES,
+	"EAGAIN":       syscall.EAGAIN,
+	"EBADF":        syscall.EBADF,
+	"EBUSY":        syscall.EBUSY,
+	"ECANCELED":    syscall.ECANCELED,
+	"EEXIST":       syscall.EEXIST,
+	"EFBIG":        syscall.EFBIG,
+	"EINVAL":       syscall.EINVAL,
+	"EISDIR":       syscall.EISDIR,
+	"ELOOP":        syscall.ELOOP,
+	"EMLINK":       syscall.EMLINK,
 	"ENAMETOOLONG": syscall.ENAMETOOLONG,
-	"ENODEV":       syscall.ENODEV, "ENOENT": syscall.ENOENT, "ENOSPC": syscall.ENOSPC,
-	"ENOTDIR":   syscall.ENOTDIR,
-	"ENOTEMPTY": syscall.ENOTEMPTY, "ENXIO": syscall.ENXIO, "EOPNOTSUPP": syscall.EOPNOTSUPP,
-	"EOVERFLOW": syscall.EOVERFLOW,
-	"EPERM":     syscall.EPERM, "EPIPE": syscall.EPIPE, "ESPIPE": syscall.ESPIPE,
-	"ETIMEDOUT": syscall.ETIMEDOUT,
-	"ETXTBSY":   syscall.ETXTBSY, "EXDEV": syscall.EXDEV, "EIO": syscall.EIO,
+	"ENODEV":       syscall.ENODEV,
+	"ENOENT":       syscall.ENOENT,
+	"ENOSPC":       syscall.ENOSPC,
+	"ENOTDIR":      syscall.ENOTDIR,
+	"ENOTEMPTY":    syscall.ENOTEMPTY,
+	"ENXIO":        syscall.ENXIO,
+	"EOPNOTSUPP":   syscall.EOPNOTSUPP,
+	"EOVERFLOW":    syscall.EOVERFLOW,
+	"EPERM":        syscall.EPERM,
+	"EPIPE":        syscall.EPIPE,
+	"ESPIPE":       syscall.ESPIPE,
+	"ETIMEDOUT":    syscall.ETIMEDOUT,
+	"ETXTBSY":      syscall.ETXTBSY,
+	"EXDEV":        syscall.EXDEV,
+	"EIO":          syscall.EIO,
 }
 
 // wrong is thrown by functions that interpret the words of a case, and caught by its run.
@@ -263,7 +306,7 @@ func (w caseWords) lengths() (all []int) {
 func (w caseWords) memory() [][]byte {
 	skew := int(w.number("skew"))
 	data, writes := w.get("data")
-	rest := caseContent(cmpOr(data, "none"))
+	rest := caseContent(cmp.Or(data, "none"))
 	buffers := [][]byte{}
 	for _, n := range w.lengths() {
 		raw := make([]byte, n+skew+4096)
@@ -280,13 +323,6 @@ func (w caseWords) memory() [][]byte {
 		buffers = append(buffers, b)
 	}
 	return buffers
-}
-
-func cmpOr(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 func sum(buffers [][]byte) (n int) {

@@ -1,6 +1,6 @@
-package ringway
-
 // Returning when a context ends, while the operation continues.
+
+package ringway
 
 import (
 	"context"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Contexts that end before, during or after an operation.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-package ringway
-
 // Copies from and to files, by the kernel alone (sendfile, splice, copy_file_range) where possible.
+
+package ringway
 
 import (
 	"io"

@@ -1,3 +1,5 @@
+// Copies that the kernel does alone.
+
 package ringway
 
 import (
@@ -10,8 +12,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// Copies that the kernel does alone.
 
 // A buffered file goes to a connection without a copy through the program, a direct file with one.
 // Both start at the current position and move it.

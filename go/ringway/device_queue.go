@@ -1,11 +1,11 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Keeps the transfers that a shard has in one device below the size of the device's queue. Beyond
 // that, the kernel makes the thread that submits wait, on ext4 and XFS also with RWF_NOWAIT, and
 // everything that has submitted to the same ring waits with it (submit_waits.go). Transfers that
 // would be too many wait in the shard, in order.
+
+package ringway
 
 import (
 	"fmt"

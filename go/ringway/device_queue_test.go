@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Transfers beyond what the queue of a device holds.
+
+package ringway
 
 import (
 	"context"

@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Real devices that fail and real file systems that are frozen, on loop devices. These tests need
 // root.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,9 +1,8 @@
+// Direct I/O: what devices require, and transfers through aligned buffers.
+
 package ringway
 
-// Direct I/O: alignment, and reads that are not aligned.
-
 import (
-	"context"
 	"io"
 	"syscall"
 	"unsafe"
@@ -37,81 +36,72 @@ type facts struct {
 // lookUp returns the facts. The first call looks them up, which may wait for a server. So a method
 // with a context calls it within detach.
 func (f *File) lookUp() *facts {
-	f.factsOnce.Do(func() {
-		f.facts = f.lookUpFacts()
-		f.facts.largest &^= f.facts.offset - 1
-	})
+	f.factsOnce.Do(f.setFacts)
 	return &f.facts
 }
 
+func (f *File) setFacts() {
+	f.facts = f.lookUpFacts()
+	f.facts.largest = wholeBlocks(f.facts.largest, f.facts.offset)
+}
+
+// wholeBlocks returns the largest request in whole blocks, and at least one.
+func wholeBlocks(largest, block int) int { return max(largest&^(block-1), block) }
+
 // directLimits returns the limits of direct transfers.
-func (f *File) directLimits() directLimits {
+func (f *File) directLimits() *directLimits {
 	facts := f.lookUp()
 	if f.needsPages.Load() {
-		return pageLimits
+		return &pageLimits
 	}
-	return facts.directLimits
+	return &facts.directLimits
 }
 
-// mustAlign reports whether a direct transfer that the limits allow failed because it was not
-// aligned. The file's limits then are pages, and the transfer can be repeated.
-func (f *File) mustAlign(err error, l directLimits, p []byte, off int64) bool {
-	if err != syscall.EINVAL || l.offset > 1 || pageLimits.aligned(p, off) {
-		return false
-	}
-	f.needsPages.Store(true)
-	return true
-}
+// addressOf returns the address of a buffer.
+func addressOf(p []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }
 
 // aligned reports whether a direct transfer is aligned.
-func (l directLimits) aligned(p []byte, off int64) bool {
-	return int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(l.memory-1) == 0 &&
-		int(off)&(l.offset-1) == 0 && len(p)&(l.offset-1) == 0
+func (l *directLimits) aligned(address uintptr, off int64, n int) bool {
+	return int(address)&(l.memory-1) == 0 && int(off)&(l.offset-1) == 0 && n&(l.offset-1) == 0
 }
+
+// tellsEnd reports whether a direct read that stops after n bytes has met the end of the file.
+func (l *directLimits) tellsEnd(n int) bool { return l.exact && n&(l.offset-1) != 0 }
 
 // isAligned reports whether it is certain that a direct transfer is aligned.
 func (f *File) isAligned(p []byte, off int64) bool {
-	l := f.directLimits()
-	return l.aligned(p, off) && (l.exact || pageLimits.aligned(p, off))
-}
-
-// fits reports whether a direct transfer is aligned and one request of the device.
-func (f *File) fits(p []byte, off int64) bool {
-	return f.isAligned(p, off) && len(p) <= f.directLimits().largest
+	l, address := f.directLimits(), addressOf(p)
+	return l.aligned(address, off, len(p)) &&
+		(l.exact || pageLimits.aligned(address, off, len(p)))
 }
 
 // maxBounce is the most that one transfer moves through an aligned buffer because the caller's is
 // not aligned.
 const maxBounce = 1 << 20
 
-// readDirect reads once. It returns io.EOF if it knows that the file ends there.
-func (f *File) readDirect(ctx context.Context, p []byte, off int64) (int, error) {
-	l := f.directLimits()
-	if l.aligned(p, off) {
-		n, err := f.readAligned(ctx, l, p, off)
-		if !f.mustAlign(err, l, p, off) {
-			return n, err
-		}
-		l = f.directLimits()
-	}
-	p = p[:min(len(p), maxBounce)]
-	start := off &^ int64(l.offset-1)
-	skip := int(off - start)
-	size := (skip + len(p) + l.offset - 1) &^ (l.offset - 1)
-	if start > maxOffset-int64(size) {
-		if size -= l.offset; size == 0 {
-			return f.readLastBlock(ctx, p, off)
-		}
-	}
-	buffer := f.engine.borrow(size)
+// throughBuffer makes a step through an aligned buffer: of a write, with a copy of the data; of a
+// read, with the enclosing blocks.
+func (f *File) throughBuffer(w *work, plan plan) (n int, err error) {
+	buffer := f.engine.borrow(plan.span.size)
 	defer buffer.release()
-	got, want := 0, min(size, skip+len(p))
+	p, memory, skip := w.p[:plan.n], buffer.memory[:plan.span.size], plan.span.skip
+	inner := *w
+	inner.inBuffer, inner.p = true, memory
+	if w.op == opWrite {
+		copy(memory, p)
+		n, _, err = f.step(&inner)
+		return n, err
+	}
+	inner.off -= int64(skip)
+	block := f.directLimits().offset
+	got, want := 0, skip+len(p)
 	for got < want {
-		n, err := f.readAligned(ctx, l, buffer.memory[got:size], start+int64(got))
+		n, _, err := f.step(&inner)
 		got += n
+		inner.p, inner.off = memory[got:], inner.off+int64(n)
 		// After a read that stopped within a block, some file systems refuse to read on.
-		refused := err == syscall.EINVAL && got&(l.offset-1) != 0
-		if err == io.EOF || err == nil && n == 0 || refused && f.endsAt(start+int64(got)) {
+		refused := err == syscall.EINVAL && got&(block-1) != 0
+		if err == io.EOF || refused && f.endsAt(inner.off) {
 			break
 		}
 		if err != nil {
@@ -121,37 +111,15 @@ func (f *File) readDirect(ctx context.Context, p []byte, off int64) (int, error)
 	if got <= skip {
 		return 0, nil
 	}
-	n := copy(p, buffer.memory[skip:got])
+	n = copy(p, memory[skip:got])
 	if got < want {
-		return n, io.EOF
+		err = io.EOF
 	}
-	return n, nil
-}
-
-// readLastBlock reads in the last block before 2^63, which no aligned transfer can reach.
-func (f *File) readLastBlock(ctx context.Context, p []byte, off int64) (int, error) {
-	if info, err := f.file.Stat(); err != nil || info.Size() <= off {
-		return 0, err
-	}
-	return f.transfer(ctx, opRead, p, off) // The kernel has the error.
+	return n, err
 }
 
 // endsAt reports whether the file ends at an offset, or before.
 func (f *File) endsAt(off int64) bool {
 	info, err := f.file.Stat()
 	return err == nil && info.Size() <= off
-}
-
-// readAligned reads an aligned range once, split into the device's requests if it is larger.
-func (f *File) readAligned(ctx context.Context, l directLimits, p []byte, off int64) (int, error) {
-	n, err := 0, error(nil)
-	if len(p) <= l.largest || !f.engine.supports(f, opRead, off) {
-		n, err = f.transfer(ctx, opRead, p, off)
-	} else {
-		n, err = f.readSplit(ctx, l, p, off)
-	}
-	if err == nil && l.exact && n < len(p) && n&(l.offset-1) != 0 {
-		return n, io.EOF
-	}
-	return n, err
 }

@@ -1,8 +1,8 @@
 //go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Opening files with the flag Direct on systems without rings.
+
+package ringway
 
 import (
 	"errors"

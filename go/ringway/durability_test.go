@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Errors of syncs, and of writes that a sync covers.
+
+package ringway
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
-package ringway
-
 // The engine: construction, backends, statistics and closing. How operations reach a queue is in
 // queue.go and shard.go.
+
+package ringway
 
 import (
 	"errors"

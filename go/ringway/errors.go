@@ -1,6 +1,6 @@
-package ringway
-
 // The errors of the package.
+
+package ringway
 
 import (
 	"context"

@@ -1,3 +1,5 @@
+// Examples for the documentation: files, batches, contexts, direct I/O and engines.
+
 package ringway_test
 
 import (

@@ -1,10 +1,10 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The list of a file's extents, which is in blocks of the file system. ext4 reads each of them when
 // a transfer first needs it, in the thread that submits the transfer, also with RWF_NOWAIT. So the
 // kernel is made to read all of them before the first transfer.
+
+package ringway
 
 import (
 	"syscall"

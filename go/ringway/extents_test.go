@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// The list of a file's extents, which is in memory after the first transfer.
+
 package ringway
 
 import (

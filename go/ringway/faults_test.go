@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The engine over queues that fail in the ways in which the kernel may.
+
+package ringway
 
 import (
 	"bytes"

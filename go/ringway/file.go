@@ -1,6 +1,6 @@
-package ringway
-
 // Files: opening, closing, syncing, and the methods of os.File that are not transfers.
+
+package ringway
 
 import (
 	"context"

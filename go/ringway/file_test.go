@@ -1,6 +1,6 @@
-package ringway_test
-
 // The contracts of File, on every backend.
+
+package ringway_test
 
 import (
 	"bytes"

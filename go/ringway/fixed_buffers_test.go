@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Buffers that are registered with the rings.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-package ringway
-
 // DirFS: a directory as an fs.FS.
+
+package ringway
 
 import (
 	"io/fs"

@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Operations that the kernel does not complete (a hung disk, a server that has gone), and those on
 // other files.
+
+package ringway
 
 import (
 	"bytes"

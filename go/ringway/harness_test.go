@@ -1,7 +1,7 @@
-package ringway
-
 // What several tests use: engines, files, and bounded waiting. Engines over queues that tests
 // control are in queue_harness_test.go.
+
+package ringway
 
 import (
 	"errors"

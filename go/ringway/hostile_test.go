@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Files on a FUSE file system that misbehaves (crates/ringway-hostile): the results are those of
 // package os.
+
+package ringway
 
 import (
 	"bufio"

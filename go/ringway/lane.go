@@ -1,6 +1,6 @@
-package ringway
-
 // The limit on blocking system calls.
+
+package ringway
 
 import (
 	"container/list"

@@ -1,6 +1,6 @@
-package ringway
-
 // The limit on blocking calls, when calls hang and when callers give up.
+
+package ringway
 
 import (
 	"context"

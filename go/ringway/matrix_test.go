@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Every exported function and method in every bad situation: each call returns, with a result that
 // the situation allows. `go test -v -run TestMatrix` prints the results.
+
+package ringway
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-package ringway
-
 // Transfers past the page cache of macOS.
+
+package ringway
 
 import (
 	"errors"

@@ -1,5 +1,7 @@
 //go:build !darwin && (!linux || !(amd64 || arm64 || loong64 || riscv64))
 
+// Systems that cannot bypass the page cache.
+
 package ringway
 
 import "os"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // A queue without a device, for benchmarks: what remains is the cost of the engine itself.
+
+package ringway
 
 import (
 	"sync/atomic"

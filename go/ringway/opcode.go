@@ -1,6 +1,6 @@
-package ringway
-
 // The operations that an engine submits.
+
+package ringway
 
 // opcode is what an operation does.
 type opcode uint8

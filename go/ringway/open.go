@@ -1,6 +1,6 @@
-package ringway
-
 // Opening files, and the functions that read or write a whole file.
+
+package ringway
 
 import (
 	"cmp"

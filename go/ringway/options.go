@@ -1,6 +1,6 @@
-package ringway
-
 // The options of an engine, and the choice of a backend.
+
+package ringway
 
 import (
 	"cmp"

@@ -1,6 +1,6 @@
-package ringway
-
 // Options that no engine can have, and arguments of the same kind.
+
+package ringway
 
 import (
 	"errors"

@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// The order of effects: appends, writes at the current position, and writes that extend the file.
+
 package ringway
 
 import (
@@ -19,8 +21,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// The order of effects: appends, writes at the current position, and writes that extend the file.
 
 // Many batches are appended to one file, through two Files. The records of each batch are adjacent
 // and in order.

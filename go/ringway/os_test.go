@@ -1,6 +1,6 @@
-package ringway_test
-
 // The API compared with package os.
+
+package ringway_test
 
 import (
 	"errors"

@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The submission policy, as pure data: when a shard submits the requests that have gathered, and
 // when it uses plain calls because only a few transfers run.
+
+package ringway
 
 import "sync/atomic"
 

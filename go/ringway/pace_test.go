@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// The submission policy.
+
 package ringway
 
 import (
@@ -9,8 +11,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// The submission policy.
 
 func TestPace(t *testing.T) {
 	p := pace{limit: 256}

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Which files go to the queues.
+
+package ringway
 
 import (
 	"os"
@@ -13,17 +13,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// The Rust core has the same table.
-func TestFileSystemTableIsThatOfTheCore(t *testing.T) {
-	core, err := os.ReadFile("../../crates/ringway-core/src/device/file_systems.txt")
-	if err != nil {
-		t.Skip("skipped: the core is not here: ", err)
-	}
-	if string(core) != fileSystemTable {
-		t.Error("file_systems.txt differs from that in crates/ringway-core/src/device")
-	}
-}
 
 func TestFileSystemTableIsUnderstood(t *testing.T) {
 	for line := range strings.Lines(fileSystemTable) {

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The queues of an engine: their interface, their construction, and the read that each has to pass.
+
+package ringway
 
 import (
 	"bytes"

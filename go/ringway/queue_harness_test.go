@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Engines over queues that tests control: scripts, and injected faults.
+
+package ringway
 
 import (
 	"encoding/binary"

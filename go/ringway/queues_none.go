@@ -1,9 +1,9 @@
 //go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Systems without rings: engines have no queues, so that every transfer is a plain system call.
 // Queues are in queue.go, and transfers through them in submit.go.
+
+package ringway
 
 import (
 	"context"
@@ -68,12 +68,10 @@ func (e *Engine) supports(*File, opcode, int64) bool { return false }
 
 // Nothing is supported, so that none of these is called, or each leaves its work to plain calls.
 
-func (f *File) queued(context.Context, opcode, []byte, int64) (n int, from source, err error) {
-	return 0, noResult, nil
-}
+func (f *File) queued(*work, int, bool) (n int, from source, err error) { return 0, noResult, nil }
 
-func (f *File) readSplit(ctx context.Context, _ directLimits, p []byte, off int64) (int, error) {
-	return f.transfer(ctx, opRead, p, off)
+func (f *File) readSplit(context.Context, []byte, int64, int) (n int, from source, err error) {
+	return 0, noResult, nil
 }
 
 func (f *File) submitBatch(context.Context, opcode, []Transfer) {}

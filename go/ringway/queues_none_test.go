@@ -1,5 +1,7 @@
 //go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
 
+// Systems without rings: what the tests of all systems need there, and what is refused.
+
 package ringway
 
 import (

@@ -1,8 +1,8 @@
 //go:build !race
 
-package ringway
-
 // Without the race detector, the memory accesses of the kernel need no annotations.
+
+package ringway
 
 // kernelWrote tells the race detector that the kernel has written to p.
 //

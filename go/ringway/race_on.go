@@ -1,9 +1,9 @@
 //go:build race
 
-package ringway
-
 // Annotations for the race detector, which does not see the memory accesses of the kernel. With
 // them it finds programs in which operations share a buffer.
+
+package ringway
 
 import (
 	"runtime"

@@ -1,6 +1,6 @@
-package ringway
-
 // Offsets and lengths at the limits of their types.
+
+package ringway
 
 import (
 	"context"
@@ -49,5 +49,46 @@ func TestReadsNearTheLargestOffset(t *testing.T) {
 			plain.Close()
 			closeAll(t, e, f)
 		}
+	}
+}
+
+// The same for reads at the current position, on a file system that has positions that large.
+func TestReadNearTheLargestPosition(t *testing.T) {
+	for _, direct := range []int{0, Direct} {
+		e := newOrSkip(t, Options{})
+		dir, err := os.MkdirTemp("/dev/shm", "ringway")
+		if err != nil {
+			t.Skip("skipped: there is no file system in memory: ", err)
+		}
+		defer os.RemoveAll(dir)
+		plain, err := os.Create(dir + "/file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer plain.Close()
+		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
+		if direct != 0 && errors.Is(err, syscall.EINVAL) {
+			t.Skip("skipped: no direct I/O in memory before Linux 6.6")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, before := range []int64{1, 100, 5000} {
+			for _, length := range []int{1, 100, 600, 9000} {
+				p := make([]byte, length)
+				for _, file := range []io.Seeker{plain, f} {
+					if _, err := file.Seek(math.MaxInt64-before, io.SeekStart); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, wantErr := plain.Read(p)
+				n, err := f.Read(p)
+				if n != want || (err == io.EOF) != (wantErr == io.EOF) ||
+					errors.Is(err, syscall.EINVAL) != errors.Is(wantErr, syscall.EINVAL) {
+					t.Errorf("direct %v: read of %d bytes, %d before 2^63-1: %d, %v; package os: "+
+						"%d, %v", direct != 0, length, before, n, err, want, wantErr)
+				}
+			}
+		}
+		closeAll(t, e, f)
 	}
 }

@@ -1,7 +1,7 @@
-package ringway
+// Reads: ranges, pooled buffers, and reads at the current position. How each step of a read is made
+// is in plan.go.
 
-// Reads. A read takes one of three ways: a copy from the page cache (cached.go), a queue of the
-// engine, or a plain system call. Direct reads that are not aligned are in direct.go.
+package ringway
 
 import (
 	"context"
@@ -52,11 +52,11 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, e
 	defer f.end()
 	if ctx.Err() != nil {
 		err = causeOf(ctx)
-	} else if endsBeyondRange(p, off) {
+	} else if endsBeyondRange(len(p), off) {
 		n, err = f.file.ReadAt(p, off)
 	}
 	for n < len(p) && err == nil {
-		if m := f.tryCachedNow(p[n:], off+int64(n)); m > 0 {
+		if m := f.tryCached(ctx, p[n:], off+int64(n)); m > 0 {
 			n += m
 			if ctx.Err() != nil && n < len(p) {
 				err = causeOf(ctx)
@@ -104,7 +104,7 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		return buffer, f.fail("read", err)
 	}
 	buffer := f.engine.NewBuffer(n)
-	if f.tryCachedNow(buffer.p, off) == n {
+	if f.tryCached(ctx, buffer.p, off) == n {
 		return buffer, nil
 	}
 	buffer, err := f.readPooled(ctx, buffer, off)
@@ -169,57 +169,7 @@ func (f *File) readableLength(off int64, n int) (int, error) {
 
 // readAt is ReadAt in a file that is held open.
 func (f *File) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
-	switch {
-	case len(p) == 0:
-		return 0, nil
-	case !f.storage || endsBeyondRange(p, off):
-		return f.file.ReadAt(p, off)
-	case f.direct && f.fits(p, off) && ctx.Err() == nil:
-		// The common case takes few stack frames: a goroutine keeps its stack while it waits.
-		if n, err = f.transfer(ctx, opRead, p, off); err == nil && n < len(p) {
-			var more int
-			more, err = f.readFull(ctx, p[n:], off+int64(n))
-			n += more
-		}
-		return n, err
-	}
-	return f.readFull(ctx, p, off)
-}
-
-// endsBeyondRange reports whether the kernel refuses a transfer as a whole, because it would end
-// beyond the largest offset. A part of it would meet the end of the file instead.
-func endsBeyondRange(p []byte, off int64) bool {
-	return off > maxOffset-int64(min(len(p), maxTransfer))
-}
-
-// readFull reads until p is full, or the file ends.
-func (f *File) readFull(ctx context.Context, p []byte, off int64) (n int, err error) {
-	for n < len(p) {
-		m, _, err := f.readSome(ctx, p[n:], off+int64(n))
-		n += m
-		if err != nil {
-			return n, err
-		}
-		if m == 0 {
-			return n, io.EOF
-		}
-	}
-	return n, nil
-}
-
-// readSome reads once; 0 bytes mean the end of the file.
-func (f *File) readSome(ctx context.Context, p []byte, off int64) (int, source, error) {
-	if ctx.Err() != nil {
-		return 0, noResult, causeOf(ctx)
-	}
-	if f.direct {
-		n, err := f.readDirect(ctx, p, off)
-		return n, fromQueue, err
-	}
-	if n, ok := f.tryCached(p, off); ok {
-		return n, fromCache, nil
-	}
-	return f.transferFrom(ctx, opRead, p, off)
+	return f.all(&work{ctx: ctx, op: opRead, p: p, off: off})
 }
 
 // Read reads at the current position, as [os.File.Read] does: it returns fewer bytes than p holds
@@ -245,43 +195,33 @@ func (f *File) Read(p []byte) (n int, err error) {
 	} else {
 		n, err = f.readHere(p)
 	}
-	if n == 0 && err == nil {
-		return 0, io.EOF
-	}
 	return n, f.fail("read", err)
 }
 
 // readHere reads at the current position until p is full, or a system call reads less. As with the
 // system call, an error after a part is left to the next Read.
 func (f *File) readHere(p []byte) (n int, err error) {
-	for n < len(p) {
-		m, from, err := f.readSome(background, p[n:], atCurrent)
+	w := work{ctx: background, op: opRead, p: p, off: atCurrent}
+	for from := noResult; len(w.p) > 0 && err == nil && from != fromCall; w.p = p[n:] {
+		var m int
+		m, from, err = f.step(&w)
 		n += m
-		if n == 0 {
-			return 0, err
-		}
-		if m == 0 || err != nil || from == fromCall {
-			break
-		}
 	}
-	return n, nil
+	if n > 0 {
+		err = nil
+	}
+	return n, err
 }
 
 // readHereDirect is readHere for direct I/O: a ring does not move the current position after a
 // direct read.
 func (f *File) readHereDirect(p []byte) (n int, err error) {
 	at, err := f.file.Seek(0, io.SeekCurrent)
-	for n < len(p) && err == nil {
-		var m int
-		m, err = f.readDirect(background, p[n:], at+int64(n))
-		if n += m; m == 0 {
-			break
-		}
+	if err == nil {
+		n, err = f.readAt(background, p, at)
 	}
 	if n > 0 {
 		_, err = f.file.Seek(at+int64(n), io.SeekStart)
-	} else if err == io.EOF {
-		err = nil
 	}
 	return n, err
 }

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Read at the current position: as much as os.File.Read returns, wherever the data comes from.
+
+package ringway
 
 import (
 	"bytes"
@@ -206,3 +206,19 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
+
+// A direct read that stops within a block has met the end of the file, which needs no second one.
+func TestDirectReadOfTheEndIsOneOperation(t *testing.T) {
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+		e, pushed := engineThatCounts(t, backend)
+		f := openIn(t, e, make([]byte, 5000), os.O_RDWR|Direct)
+		if facts := f.lookUp(); !facts.exact || !facts.allows(backend) {
+			skip.Test(t, "this file system is not known")
+		}
+		before := pushed()
+		n, err := f.ReadAt(alignedSlice(2*pageSize, pageSize), 0)
+		if n != 5000 || err != io.EOF || pushed()-before != 1 {
+			t.Error(backend, n, err, pushed()-before)
+		}
+	}
+}

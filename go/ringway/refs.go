@@ -1,6 +1,6 @@
-package ringway
-
 // The reference count of a descriptor.
+
+package ringway
 
 import (
 	"math"

@@ -1,3 +1,5 @@
+// The reference count of a descriptor.
+
 package ringway
 
 import (
@@ -5,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 )
-
-// The reference count of a descriptor.
 
 func TestRefs(t *testing.T) {
 	for range 200 {

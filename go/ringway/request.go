@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Requests: operations on their way through a shard, and the goroutines that wait for them.
+
+package ringway
 
 import (
 	"sync"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway_test
-
 // Engines under a limit on the size of files (RLIMIT_FSIZE).
+
+package ringway_test
 
 import (
 	"errors"

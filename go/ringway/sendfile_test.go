@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway_test
-
 // Copies of files to connections without a copy through the program.
+
+package ringway_test
 
 import (
 	"bytes"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Shards: how goroutines share a queue through a combining lock.
+
+package ringway
 
 import (
 	"errors"

@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// The work of combiners and of the reaper, counted on queues without a kernel.
+
 package ringway
 
 import (
@@ -15,8 +17,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// The work of combiners and of the reaper, counted on queues without a kernel.
 
 // goroutine returns the runtime's number of the calling goroutine.
 func goroutine() string {

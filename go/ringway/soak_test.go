@@ -1,10 +1,10 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // A soak test: goroutines read, write, batch, sync and cancel at random, over queues that inject
 // faults. Each checks its file against a model. It takes two seconds for each backend, or as long
 // as RINGWAY_SOAK says: make -C go soak SOAK=10m.
+
+package ringway
 
 import (
 	"context"

@@ -1,9 +1,9 @@
 //go:build linux
 
-package ringway_test
-
 // How the standard library uses the types: as an fs.FS, an io.ReaderAt, a Reader or a Writer.
 // Results are compared with those of package os. file_test.go tests the contracts themselves.
+
+package ringway_test
 
 import (
 	"archive/tar"

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway_test
-
 // Storms of cancels, garbage collections, limits, and system calls that a sandbox refuses.
+
+package ringway_test
 
 import (
 	"bytes"

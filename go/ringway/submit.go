@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Transfers through the engine's queues: single ones, split reads, batches and syncs. Those by
 // plain system calls are in transfer.go.
+
+package ringway
 
 import (
 	"context"
@@ -21,24 +21,23 @@ func (e *Engine) supports(f *File, op opcode, off int64) bool {
 	return f.lookUp().allows(e.backend)
 }
 
-// queued is a transfer through a queue, or by a plain call if only a few run. There is no result if
-// the queue turned out not to support it.
-func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n int, from source,
-	err error) {
-	e := f.engine
+// queued transfers the beginning of the work through a queue, or, with few, by a plain call if only
+// a few run. There is no result if the queue turned out not to support it.
+func (f *File) queued(w *work, size int, few bool) (n int, from source, err error) {
+	e, op, p := f.engine, w.op, w.p[:size]
 	if op == opWrite {
 		kernelReads(p)
 	}
 	s := e.shard()
-	if ctx.Done() == nil && e.beginPlain(s) {
-		n, err = f.blocking(op, p, off)
+	if few && e.beginPlain(s) {
+		n, err = f.blocking(op, p, w.off)
 		e.plain.Add(-1)
 		if err == nil {
 			f.noteDone(op)
 		}
 		return n, fromCall, err
 	}
-	result, err := e.do(ctx, s, f.request(op, p, off))
+	result, err := e.do(w.ctx, s, f.request(op, p, w.off))
 	if err != nil {
 		return 0, fromQueue, err
 	}
@@ -54,7 +53,7 @@ func (f *File) queued(ctx context.Context, op opcode, p []byte, off int64) (n in
 // beginPlain reports whether a transfer should run as a plain call because only a few run. The
 // caller ends it with plain.Add(-1).
 func (e *Engine) beginPlain(s *shard) bool {
-	if e.options.AlwaysRing || s.load.high.Load() {
+	if s.load.high.Load() {
 		return false
 	}
 	for n := e.plain.Load(); n < fewTransfers; n = e.plain.Load() {
@@ -151,23 +150,20 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	return 0, errno
 }
 
-// maxPieces is how many pieces of one read are in flight at once.
-const maxPieces = 8
-
-// readSplit reads a range with several requests at once. The result counts the unbroken prefix, and
-// has the error of the first piece that failed.
-func (f *File) readSplit(ctx context.Context, l directLimits, p []byte,
-	off int64) (n int, err error) {
-	p = p[:min(len(p), maxPieces*l.largest)]
+// readSplit reads a range with several requests at once, for pieces of one size. The result counts
+// the unbroken prefix, and has the error of the first piece that failed. There is none if the queue
+// turned out not to support the first piece.
+func (f *File) readSplit(ctx context.Context, p []byte, off int64, size int) (n int, from source,
+	err error) {
 	all := make([]*request, 0, maxPieces)
-	for at := 0; at < len(p); at += l.largest {
-		piece := p[at:min(at+l.largest, len(p))]
+	for at := 0; at < len(p); at += size {
+		piece := p[at:min(at+size, len(p))]
 		all = append(all, f.request(opRead, piece, off+int64(at)))
 	}
 	if err := f.engine.doAll(ctx, &waiter{done: make(chan struct{}, 1)}, all); err != nil {
-		return 0, err
+		return 0, fromQueue, err
 	}
-	unbroken, usePlain := true, false
+	from, unbroken := fromQueue, true
 	for _, r := range all {
 		want := len(r.p)
 		result, failed := f.engine.takeResult(ctx, r)
@@ -177,18 +173,15 @@ func (f *File) readSplit(ctx context.Context, l directLimits, p []byte,
 		switch {
 		case failed != nil:
 			err = failed
-		case result == unsupported:
-			usePlain = n == 0
-		default:
+		case result != unsupported:
 			n += int(result)
+		case n == 0:
+			from = noResult
 		}
 		unbroken = int(result) == want
 	}
 	kernelWrote(p[:n])
-	if usePlain {
-		return f.plainTransfer(ctx, opRead, p, off)
-	}
-	return n, err
+	return n, from, err
 }
 
 // requestGroup is the requests of a batch that one goroutine waits for.
@@ -202,23 +195,26 @@ var groups = sync.Pool{New: func() any {
 	return &requestGroup{waiter: waiter{done: make(chan struct{}, 1)}}
 }}
 
-// submitBatch transfers a batch through one shard. Transfers that the queue does not support are
-// left as they are, without an error: those that are empty, not aligned, or refused by the backend.
+// submitBatch transfers a batch through one shard. Transfers that are not one request of a queue
+// are left as they are, without an error: those that are empty or not aligned, for example, and
+// those that the backend turns out not to support.
 func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 	group := groups.Get().(*requestGroup)
 	all := group.all[:0]
 	for i := range batch {
 		t := &batch[i]
-		if t.N == len(t.P) || t.Off < 0 || len(t.P) > maxTransfer {
+		if t.N == len(t.P) || t.Off < 0 {
 			continue
 		}
-		if f.direct && !f.fits(t.P, t.Off) { // N is 0 for direct I/O.
+		w := work{ctx: ctx, op: op, p: t.P[t.N:], off: t.Off + int64(t.N)}
+		plan := f.plan(&w, skipCache)
+		if plan.way != wayQueue && plan.way != wayFew || plan.n < len(w.p) || plan.unsure {
 			continue
 		}
 		if op == opWrite {
-			kernelReads(t.P)
+			kernelReads(w.p)
 		}
-		r := f.request(op, t.P[t.N:], t.Off+int64(t.N))
+		r := f.request(op, w.p, w.off)
 		r.index = int32(i)
 		all = append(all, r)
 	}

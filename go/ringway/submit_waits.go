@@ -1,7 +1,5 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Transfers whose submission may wait in the kernel, although their file system is asynchronous. A
 // ring gives them to a kernel thread (IOSQE_ASYNC); instead of KAIO, plain calls do them.
 //
@@ -9,6 +7,8 @@ package ringway
 // waits for it in its next system call, as soon as something of its own completes. Whatever
 // goroutines run there stand still, and so does the garbage collector. So it does not suffice that
 // Go's scheduler knows of the call: such transfers must not be started in it.
+
+package ringway
 
 import (
 	"sync"

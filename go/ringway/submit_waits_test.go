@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Submissions that would wait in the kernel.
+
+package ringway
 
 import (
 	"fmt"

@@ -1,8 +1,8 @@
-package ringway
-
 // Syncs. Linux reports an error of writeback once for each open file, to whatever sync asks first.
 // So the syncs of a File share: one runs, one is queued for all callers who came later, and an
 // error belongs to everyone who was waiting.
+
+package ringway
 
 import (
 	"cmp"

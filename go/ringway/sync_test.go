@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Concurrent syncs of a File: who runs, who waits, and who receives an error that the kernel
 // reports once.
+
+package ringway
 
 import (
 	"context"

@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The system calls of files that do not go through a queue. syscalls_os.go has the counterparts for
 // other systems.
+
+package ringway
 
 import (
 	"errors"

@@ -1,9 +1,9 @@
 //go:build !linux || !(amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The system calls of files on systems without rings, which are those of package os. What the
 // system lacks fails with errors.ErrUnsupported. syscalls_linux.go has the counterparts for Linux.
+
+package ringway
 
 import (
 	"errors"

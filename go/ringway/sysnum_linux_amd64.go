@@ -1,3 +1,5 @@
+// The numbers of system calls that package syscall lacks, in the table of amd64.
+
 package ringway
 
 // System call numbers that package syscall does not have.

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // Threads that end: the kernel then ends what they have submitted, for any goroutine, with EFAULT.
+
+package ringway
 
 import (
 	"bytes"

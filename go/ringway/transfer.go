@@ -1,13 +1,14 @@
-package ringway
+// Steps of transfers: what is asked before a plan is made (plan.go), and how plans are carried out.
+// Transfers through queues are in submit.go, syncs in sync.go. Systems differ in the system calls
+// alone: syscalls_linux.go, syscalls_os.go.
 
-// Transfers: through a queue of the engine (submit.go), or by plain system calls, whose number is
-// limited. Syncs are in sync.go. Systems differ in the system calls alone: syscalls_linux.go,
-// syscalls_os.go.
+package ringway
 
 import (
 	"context"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // source is what a result comes from. The result of one system call is what package os has, also if
@@ -15,35 +16,122 @@ import (
 type source uint8
 
 const (
-	noResult source = iota // The queue does not support the transfer.
+	noResult source = iota // Nothing has been tried, or the queue does not support the transfer.
 	fromCall
 	fromQueue
 	fromCache
 )
 
-// transfer is one read or write through a queue, or by a plain system call if no queue supports it
-// or only a few transfers run.
-func (f *File) transfer(ctx context.Context, op opcode, p []byte, off int64) (int, error) {
-	n, _, err := f.transferFrom(ctx, op, p, off)
+// work is what is left to read or to write. A pointer to it takes little of the stack, which a
+// goroutine keeps while it waits.
+type work struct {
+	ctx      context.Context
+	op       opcode
+	inBuffer bool // A part of a step that goes through a buffer.
+	p        []byte
+	off      int64 // Or atCurrent.
+}
+
+// all does the work, one step after the other, until there is an error.
+func (f *File) all(w *work) (n int, err error) {
+	for len(w.p) > 0 && err == nil {
+		var m int
+		m, _, err = f.step(w)
+		n += m
+		w.p = w.p[m:]
+		if w.off != atCurrent {
+			w.off += int64(m)
+		}
+	}
 	return n, err
 }
 
-// transferFrom is transfer, with the source of the result.
-func (f *File) transferFrom(ctx context.Context, op opcode, p []byte,
-	off int64) (int, source, error) {
-	if len(p) > maxTransfer {
-		p = p[:maxTransfer]
+// step makes one step. The error of a read is io.EOF if it is known that the file ends behind the n
+// bytes.
+func (f *File) step(w *work) (n int, from source, err error) {
+	if w.ctx.Err() != nil {
+		return 0, noResult, causeOf(w.ctx)
 	}
-	if f.engine.closed.Load() {
-		return 0, noResult, ErrEngineClosed
+	use := skipCache
+	if w.op == opRead {
+		use = f.nextCacheUse()
 	}
-	if f.engine.supports(f, op, off) {
-		if n, from, err := f.queued(ctx, op, p, off); from != noResult {
-			return n, from, err
+	plan := f.plan(w, use)
+	if plan.way == wayCache {
+		n, ok := f.readCache(use, w.p[:plan.n], w.off)
+		if n > 0 {
+			return n, fromCache, nil
 		}
+		if ok {
+			return 0, fromCache, io.EOF
+		}
+		plan = f.plan(w, skipCache)
 	}
-	n, err := f.plainTransfer(ctx, op, p, off)
-	return n, fromCall, err
+	switch plan.way {
+	case wayCall:
+	case wayQueue, wayFew:
+		n, from, err = f.queued(w, plan.n, plan.way == wayFew)
+	default:
+		n, from, err = f.rareStep(w, plan)
+	}
+	if from == noResult {
+		from = fromCall
+		n, err = f.plainTransfer(w.ctx, w.op, w.p[:plan.n], w.off)
+	}
+	switch {
+	case n == plan.n:
+	case err == syscall.EINVAL && plan.unsure:
+		f.needsPages.Store(true)
+		return f.step(w)
+	case err == nil && w.op == opWrite && n == 0:
+		err = io.ErrUnexpectedEOF
+	case err == nil && w.op == opRead && (n == 0 || f.direct && f.directLimits().tellsEnd(n)):
+		err = io.EOF
+	}
+	return n, from, err
+}
+
+// rareStep makes a step in a way that few steps are made in. There is no result if a plain call has
+// to make it.
+func (f *File) rareStep(w *work, plan plan) (n int, from source, err error) {
+	p := w.p[:plan.n]
+	switch plan.way {
+	case wayOS:
+		if w.op == opRead {
+			n, err = f.file.ReadAt(p, w.off)
+		} else {
+			n, err = f.file.WriteAt(p, w.off)
+		}
+		return n, fromCall, err
+	case wayClosed:
+		return 0, fromCall, ErrEngineClosed
+	case wayBuffer:
+		n, err = f.throughBuffer(w, plan)
+		return n, fromQueue, err
+	case waySplit:
+		return f.readSplit(w.ctx, p, w.off, plan.span.size)
+	}
+	// wayLastBlock: the kernel has the error, if the file reaches the block.
+	if info, err := f.file.Stat(); err != nil || info.Size() <= w.off {
+		return 0, fromCall, err
+	}
+	return 0, noResult, nil
+}
+
+// plan returns how to make a step.
+func (f *File) plan(w *work, use cacheUse) plan {
+	c := conditions{op: w.op, storage: f.storage, direct: f.direct, cache: use, off: w.off,
+		n: len(w.p), inBuffer: w.inBuffer}
+	// What a server may have to be asked for is not known before the page cache was tried.
+	if f.storage && use == skipCache {
+		if f.direct {
+			c.limits, c.address = f.directLimits(), addressOf(w.p)
+		}
+		c.closed = f.engine.closed.Load()
+		c.queue = !c.closed && f.engine.supports(f, w.op, w.off)
+		c.few = w.ctx.Done() == nil && !f.engine.options.AlwaysRing
+	}
+	return c.plan()
 }
 
 // plainTransfer is one read or write by a blocking system call, when the number of those allows.

@@ -1,8 +1,8 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-package ringway
-
 // The io_uring backend, over package ring.
+
+package ringway
 
 import (
 	"syscall"

@@ -1,7 +1,7 @@
-package ringway
-
 // Writes. A write of a File is never split into concurrent pieces: nothing after a failed part is
 // written, and appends stay in order.
+
+package ringway
 
 import (
 	"cmp"
@@ -59,9 +59,6 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 
 // writeAt is WriteAt in a file that is held open.
 func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
-	if !f.storage {
-		return f.file.WriteAt(p, off)
-	}
 	if err := f.checkAligned(p, off); err != nil {
 		return 0, err
 	}
@@ -78,47 +75,9 @@ func (f *File) checkAligned(p []byte, off int64) error {
 	return nil
 }
 
-// writeAll writes all of p, one request after the other.
+// writeAll writes all of p, one step after the other.
 func (f *File) writeAll(ctx context.Context, p []byte, off int64) (n int, err error) {
-	for n < len(p) {
-		at := off
-		if off != atCurrent {
-			at += int64(n)
-		}
-		m, err := f.writeSome(ctx, p[n:], at)
-		n += m
-		if err != nil {
-			return n, err
-		}
-		if m == 0 {
-			return n, io.ErrUnexpectedEOF
-		}
-	}
-	return n, nil
-}
-
-// writeSome writes once. It copies the data of a direct write whose buffer is not aligned.
-func (f *File) writeSome(ctx context.Context, p []byte, off int64) (int, error) {
-	if ctx.Err() != nil {
-		return 0, causeOf(ctx)
-	}
-	if !f.direct {
-		return f.transfer(ctx, opWrite, p, off)
-	}
-	l := f.directLimits()
-	if int(uintptr(unsafe.Pointer(unsafe.SliceData(p))))&(l.memory-1) != 0 {
-		if off != atCurrent { // An append stays one write, so that no other write splits it.
-			p = p[:min(len(p), maxBounce)]
-		}
-		buffer := f.engine.borrow(len(p))
-		defer buffer.release()
-		p = buffer.memory[:copy(buffer.memory, p)]
-	}
-	n, err := f.transfer(ctx, opWrite, p, off)
-	if f.mustAlign(err, l, p, off) {
-		return f.writeSome(ctx, p, off)
-	}
-	return n, err
+	return f.all(&work{ctx: ctx, op: opWrite, p: p, off: off})
 }
 
 // Write writes at the current position, as [os.File.Write] does.

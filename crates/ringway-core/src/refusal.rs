@@ -4,7 +4,7 @@
 //! A refusal is one number, and the same number has many causes: EPERM from `io_uring_setup` may
 //! come from a sysctl, a seccomp filter or a security module. [`Refusal::new`] examines the machine
 //! while the cause still exists and stores the explanation, so that a program can show later why it
-//! fell back.
+//! fell back. The texts are data: `refusal/refusals.txt`.
 //!
 //! ```
 //! use ringway_core::Refusal;
@@ -16,13 +16,13 @@
 
 mod errno;
 pub mod limits;
+mod table;
 
-use crate::sys::libc;
 #[cfg(feature = "testing")]
 pub(crate) use errno::errno_from_name;
 pub use errno::errno_name;
 pub(crate) use errno::errno_of;
-use limits::{Capability, Limits};
+use limits::Limits;
 use std::fmt;
 
 /// A feature that a kernel, a container or a limit may refuse.
@@ -129,34 +129,6 @@ impl Feature {
     pub const fn since(self) -> Option<(u32, u32)> {
         self.entry().1
     }
-
-    fn is_kaio(self) -> bool {
-        matches!(self, Self::Kaio | Self::KaioUserRing | Self::KaioResFd | Self::KaioFsync)
-    }
-
-    /// True for parts of io_uring, which are refused together with it.
-    fn is_uring(self) -> bool {
-        !self.is_kaio() && !matches!(self, Self::Threads | Self::DirectIo)
-    }
-
-    /// True for bits of `io_uring_params.flags`.
-    fn is_setup_flag(self) -> bool {
-        matches!(
-            self,
-            Self::CqSize
-                | Self::Clamp
-                | Self::RDisabled
-                | Self::SubmitAll
-                | Self::CoopTaskrun
-                | Self::TaskrunFlag
-                | Self::SingleIssuer
-                | Self::DeferTaskrun
-                | Self::NoSqArray
-                | Self::SqPoll
-                | Self::AttachWq
-                | Self::IoPoll
-        )
-    }
 }
 
 impl fmt::Display for Feature {
@@ -193,7 +165,7 @@ impl Refusal {
     /// As [`Refusal::new`], with limits that were read before.
     pub(crate) fn with_limits(feature: Feature, errno: i32, limits: &Limits) -> Self {
         let (meaning, fix) = if cfg!(ringway_linux) {
-            explain(feature, errno, limits)
+            table::explain(feature, errno, limits)
         } else {
             explain_elsewhere(feature)
         };
@@ -254,380 +226,10 @@ fn explain_elsewhere(feature: Feature) -> (String, String) {
     (meaning, fix.to_owned())
 }
 
-const RAISE_MEMLOCK: &str =
-    "raise the limit (ulimit -l; LimitMEMLOCK= in systemd; docker run --ulimit memlock=-1)";
-
-/// The meaning of `errno` as the result of requesting `feature`, and the fix. Pure: `limits` holds
-/// all facts about the machine.
-fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
-    use Feature::*;
-    let text = |meaning: &str, fix: &str| (meaning.to_owned(), fix.to_owned());
-    if errno == libc::EPERM
-        && feature.is_uring()
-        && let Some(sysctl) = explain_sysctl(limits)
-    {
-        return sysctl;
-    }
-    match (errno, feature) {
-        (libc::EPERM, SqPoll) if limits.seccomp != Some(2) => text(
-            "before kernel 5.13 a polling thread needs CAP_SYS_NICE, before 5.11 CAP_SYS_ADMIN",
-            "run without SQPOLL, give the process CAP_SYS_NICE, or use kernel 5.13 or newer",
-        ),
-        (libc::EBADF, SqPoll) => text(
-            "before kernel 5.11 a polling thread reads registered files only",
-            "run without SQPOLL, or use kernel 5.11 or newer",
-        ),
-        (libc::EPERM, AttachWq) => text(
-            "the polling thread belongs to another process, or to the parent of this one",
-            "make the first ring in the process that attaches to it",
-        ),
-        (libc::EPERM | libc::EACCES, Passthrough) if limits.seccomp != Some(2) => text(
-            "the process may not send commands to the device: before kernel 6.2 that needs \
-             CAP_SYS_ADMIN, and from then on a device that is open for reading or writing",
-            "give the process CAP_SYS_ADMIN, use kernel 6.2 or newer, or open the block device \
-             (/dev/nvme0n1) for direct I/O",
-        ),
-        (libc::EPERM, DirectIo) => text(
-            "O_DIRECT is not permitted for the file, or the container does not have the device",
-            "check the file's attributes (lsattr), or pass the device to the container (docker \
-             run --device)",
-        ),
-        (libc::EACCES, DirectIo) => text(
-            "the file's mode or a security module refuses it",
-            "check the mode of the file and of the directories above it",
-        ),
-        (libc::EPERM | libc::EACCES, _) => explain_denied(feature, limits),
-
-        (libc::ENOSYS, Threads) => {
-            text("a sandbox refuses new threads", "allow clone and clone3 in the sandbox")
-        }
-        // The ring exists, so only this part of it is missing.
-        (libc::ENOSYS, _)
-            if limits.seccomp != Some(2)
-                && feature != Uring
-                && feature.is_uring()
-                && !feature.is_setup_flag() =>
-        {
-            explain_unknown(feature)
-        }
-        (libc::ENOSYS, _) => explain_missing(feature, limits),
-
-        (libc::EINVAL | libc::EOPNOTSUPP, Uring) => text(
-            "the kernel rejected the parameters or a read: io_uring is too old or incomplete here",
-            "use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend",
-        ),
-        (libc::EINVAL, DeferTaskrun) => text(
-            "this kernel does not support DEFER_TASKRUN, or it was requested without \
-             SINGLE_ISSUER or with SQPOLL",
-            "none needed: rings work without it; kernel 6.1 or newer supports it",
-        ),
-        (libc::EINVAL, AttachWq) => text(
-            "the descriptor to attach to is not a ring, or this kernel does not support ATTACH_WQ",
-            "attach to an open ring; kernel 5.6 or newer supports it",
-        ),
-        (libc::EINVAL, IoPoll) => text(
-            "the file was not opened with O_DIRECT, or the operation is not a read or a write",
-            "open files with O_DIRECT and use this ring for reads and writes only",
-        ),
-        (libc::EINVAL, Passthrough) => text(
-            "this kernel does not pass NVMe commands through io_uring",
-            "use kernel 5.19 or newer, or open the block device (/dev/nvme0n1) for direct I/O",
-        ),
-        #[cfg(ringway_linux)]
-        (libc::ENOTTY, Passthrough) => text(
-            "the file is not an NVMe generic device",
-            "open the character device of the namespace (/dev/ng0n1), which kernels from 5.13 on \
-             have",
-        ),
-        (libc::EOPNOTSUPP, Passthrough) => text(
-            "only io_uring passes NVMe commands, and only to devices whose driver supports that",
-            "use io_uring, or open the block device (/dev/nvme0n1) for direct I/O",
-        ),
-        (libc::EINVAL, Kaio) => text(
-            "the context's size is 0 or too large, or Linux AIO does not support the request",
-            "use fewer requests in flight",
-        ),
-        (libc::EINVAL, DirectIo) => text(
-            "this file system does not support direct I/O",
-            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
-        ),
-        (libc::EINVAL, FixedBuffers) => text(
-            "a registered buffer is empty or larger than 1 GiB, or there are more than the kernel \
-             takes at once (16384; before kernel 5.13, 1024)",
-            "register fewer or smaller buffers",
-        ),
-        (libc::EINVAL, _) if feature.since().is_some() => explain_unknown(feature),
-
-        (libc::ENOMEM, FixedBuffers) => {
-            let (meaning, fix) =
-                explain_no_memory("registered memory counts", "register fewer buffers", limits);
-            let meaning =
-                format!("{meaning}; a buffer in a huge page counts as the whole page (2 MiB)");
-            (meaning, fix)
-        }
-        (libc::ENOMEM, _) if feature.is_kaio() => text(
-            "not enough kernel memory or address space for the completion ring",
-            "check the container's memory limit (memory.max), ulimit -v and vm.max_map_count",
-        ),
-        (libc::ENOMEM, Threads) => text(
-            "no memory for a thread's stack",
-            "check the memory limit of the container (memory.max) and ulimit -v",
-        ),
-        (libc::ENOMEM, _) => {
-            let (meaning, fix) =
-                explain_no_memory("ring memory counts", "create fewer or smaller rings", limits);
-            // (A queue has waited for that.)
-            let has_limit = limits.memlock.soft.is_some_and(|soft| soft > 0);
-            let note = if has_limit && !limits.may_lock_all_memory() {
-                "; that of a closed ring counts for some milliseconds"
-            } else {
-                ""
-            };
-            (meaning + note, fix)
-        }
-
-        (libc::EMFILE, FixedFiles) => (
-            format!("the table is larger than RLIMIT_NOFILE ({})", limits.nofile),
-            "register fewer files or raise the limit (ulimit -n; LimitNOFILE= in systemd)"
-                .to_owned(),
-        ),
-        (libc::EMFILE, _) => (
-            format!("this process is out of descriptors; RLIMIT_NOFILE is {}", limits.nofile),
-            "close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; docker run \
-             --ulimit nofile=)"
-                .to_owned(),
-        ),
-        (libc::ENFILE, _) => text(
-            "the machine is out of descriptors",
-            "raise fs.file-max, or find the process that leaks descriptors (lsof)",
-        ),
-
-        (libc::EBADF, IoPoll | Passthrough) => {
-            text("the file is not open for reading", "open it for reading too")
-        }
-        (libc::EOPNOTSUPP, IoPoll) => text(
-            "only io_uring polls for completions, and the file's device must support it",
-            "use io_uring and a device whose queue/io_poll is 1 (NVMe booted with \
-             nvme.poll_queues=N), opened with O_DIRECT",
-        ),
-        (libc::EOPNOTSUPP, SqPoll | AttachWq) => text(
-            "only io_uring has it, and the queue uses another backend",
-            "none needed: operations work without it",
-        ),
-        (libc::EOPNOTSUPP, KaioUserRing) => text(
-            "the completion ring's header is not one that is known to be readable from user space",
-            "none needed: completions are fetched with io_getevents",
-        ),
-        (libc::EOPNOTSUPP, DirectIo) => text(
-            "this file system does not support direct I/O",
-            "move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads",
-        ),
-        (libc::EOPNOTSUPP, _) => text(
-            "this kernel, file system or device does not support it",
-            "none needed: operations work without it",
-        ),
-
-        (libc::ECHILD, _) => {
-            text("the queue belongs to the parent process", "make a new queue in this process")
-        }
-        (libc::EAGAIN, _) if feature.is_kaio() => explain_aio_full(limits),
-        (libc::EAGAIN, Threads) => text(
-            "no more threads are allowed",
-            "raise ulimit -u or the container's pids.max (docker run --pids-limit)",
-        ),
-        (libc::EAGAIN, _) => text(
-            "the kernel is temporarily short of a resource",
-            "try again with fewer requests in flight",
-        ),
-
-        (libc::EEXIST, _) => text(
-            "the ring belongs to the thread that made it, and another thread entered it",
-            "make the queue on the thread that uses it",
-        ),
-
-        (libc::EBUSY, FixedBuffers | FixedFiles) => text(
-            "this kernel (before 5.19) registers them only while no operation is in flight",
-            "register before the first operation, or when all have completed",
-        ),
-        (libc::EBUSY, EventFd) => {
-            text("the ring already has an eventfd registered", "unregister the earlier one first")
-        }
-        (libc::ENOSPC, FixedBuffers | FixedFiles) => text(
-            "a queue registers at most 64",
-            "register fewer and larger buffers, or the most used files only",
-        ),
-        (libc::EBUSY, RingFd) => text(
-            "a thread can register at most 16 ring descriptors",
-            "none needed: rings work without it; use fewer rings on one thread",
-        ),
-        (libc::EBUSY, Uring) => text(
-            "completions overflowed and must be reaped first",
-            "reap completions, or make the completion queue larger",
-        ),
-        (libc::EBUSY, _) => text("it is in use", "try again later"),
-
-        (libc::ETIMEDOUT, Uring | Kaio) => text(
-            "a read through it did not complete",
-            "check whether a sandbox emulates it incompletely (gVisor)",
-        ),
-        (libc::EIO, Uring | Kaio) => text(
-            "a read through it returned wrong bytes",
-            "check whether a sandbox emulates it incompletely (gVisor)",
-        ),
-        _ => text("the kernel returned an unexpected error", ""),
-    }
-}
-
-/// EPERM from `io_uring_setup` because of a sysctl (kernel 6.6 and newer).
-fn explain_sysctl(limits: &Limits) -> Option<(String, String)> {
-    match limits.io_uring_disabled? {
-        // With 1, members of one group and CAP_SYS_ADMIN may use io_uring; a process with the
-        // capability was refused for another reason.
-        1 if limits.has(Capability::SysAdmin) == Some(true) => None,
-        1 => Some(match limits.io_uring_group {
-            Some(group) if group >= 0 => (
-                format!(
-                    "kernel.io_uring_disabled is 1, and this process is not in group {group} \
-                     (kernel.io_uring_group)"
-                ),
-                format!("run it in group {group}, or sysctl -w kernel.io_uring_disabled=0"),
-            ),
-            _ => (
-                "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN"
-                    .to_owned(),
-                "set kernel.io_uring_group to a group of this process, or sysctl -w \
-                 kernel.io_uring_disabled=0"
-                    .to_owned(),
-            ),
-        }),
-        2 => Some((
-            "kernel.io_uring_disabled is 2".to_owned(),
-            "sysctl -w kernel.io_uring_disabled=0".to_owned(),
-        )),
-        _ => None,
-    }
-}
-
-/// A feature that this kernel is too old for.
-fn explain_unknown(feature: Feature) -> (String, String) {
-    let fix = match feature.since() {
-        Some((major, minor)) => {
-            format!(
-                "none needed: operations work without it; kernel {major}.{minor} or newer \
-                 supports it"
-            )
-        }
-        None => String::new(),
-    };
-    (format!("this kernel does not support {feature}"), fix)
-}
-
-/// The system calls that a seccomp profile must allow for a feature.
-fn system_calls(feature: Feature) -> &'static str {
-    if feature.is_kaio() {
-        "io_setup, io_submit, io_getevents and io_destroy"
-    } else if feature == Feature::Threads {
-        "clone and clone3"
-    } else {
-        "io_uring_setup, io_uring_enter and io_uring_register"
-    }
-}
-
-/// EPERM or EACCES that no sysctl explains.
-fn explain_denied(feature: Feature, limits: &Limits) -> (String, String) {
-    if limits.seccomp == Some(2) {
-        (
-            "a seccomp filter of the container or service refuses it".to_owned(),
-            allow_in_seccomp(feature),
-        )
-    } else {
-        (
-            "a security module or a sandbox refuses it".to_owned(),
-            "look for denials of SELinux or AppArmor (ausearch -m avc, dmesg)".to_owned(),
-        )
-    }
-}
-
-/// ENOSYS: the system call does not exist, or a seccomp filter pretends so.
-fn explain_missing(feature: Feature, limits: &Limits) -> (String, String) {
-    let (built, option) = if feature.is_kaio() {
-        ("Linux AIO", "CONFIG_AIO=y")
-    } else {
-        ("io_uring", "CONFIG_IO_URING=y, version 5.6 or newer")
-    };
-    if limits.seccomp == Some(2) {
-        (
-            format!("a seccomp filter hides it, or the kernel was built without {built}"),
-            allow_in_seccomp(feature),
-        )
-    } else {
-        (
-            format!("the kernel was built without {built}, is too old, or is a sandbox's (gVisor)"),
-            format!("use a kernel with {option}"),
-        )
-    }
-}
-
-fn allow_in_seccomp(feature: Feature) -> String {
-    format!(
-        "allow {} in the seccomp profile (docker run --security-opt seccomp=PROFILE; \
-         SystemCallFilter=@aio in systemd)",
-        system_calls(feature)
-    )
-}
-
-/// ENOMEM for memory that counts against `RLIMIT_MEMLOCK`.
-fn explain_no_memory(charged: &str, smaller: &str, limits: &Limits) -> (String, String) {
-    match limits.memlock.soft {
-        Some(soft) if !limits.may_lock_all_memory() => (
-            format!(
-                "{charged} against RLIMIT_MEMLOCK, which is {} for all processes of this user \
-                 together{}",
-                bytes_text(soft),
-                match limits.has(Capability::IpcLock) {
-                    Some(true) => {
-                        " (CAP_IPC_LOCK does not lift it in a user namespace, such as a rootless \
-                         container's)"
-                    }
-                    _ => "",
-                }
-            ),
-            format!("{smaller}, or {RAISE_MEMLOCK}"),
-        ),
-        _ => (
-            "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process"
-                .to_owned(),
-            format!("{smaller}; check the container's memory limit (memory.max)"),
-        ),
-    }
-}
-
-/// EAGAIN from `io_setup`: the machine-wide limit of Linux AIO requests is reached.
-fn explain_aio_full(limits: &Limits) -> (String, String) {
-    match limits.aio_max_nr {
-        Some(max) => {
-            let taken = match limits.aio_nr {
-                Some(taken) => format!(", and {taken} are in use"),
-                None => String::new(),
-            };
-            (
-                format!("fs.aio-max-nr is {max} for the whole machine{taken}"),
-                format!(
-                    "sysctl -w fs.aio-max-nr={}, or use fewer requests in flight",
-                    max.saturating_mul(4).max(1 << 20)
-                ),
-            )
-        }
-        None => (
-            "the machine's limit of Linux AIO requests (fs.aio-max-nr) is reached".to_owned(),
-            "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight".to_owned(),
-        ),
-    }
-}
-
 #[cfg(all(test, not(ringway_linux)))]
 mod tests {
     use super::*;
+    use crate::sys::libc;
 
     #[test]
     fn what_only_linux_has_is_explained() {
@@ -642,8 +244,9 @@ mod tests {
 
 #[cfg(all(test, ringway_linux))]
 mod tests {
-    use super::limits::Limit;
+    use super::limits::{Capability, Limit};
     use super::*;
+    use crate::sys::libc;
 
     /// An ordinary user of a machine without restrictions.
     fn ordinary() -> Limits {

@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // `ringway-go bench`, from its options to its reports.
+
+package main
 
 import (
 	"errors"

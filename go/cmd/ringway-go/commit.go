@@ -1,10 +1,10 @@
 //go:build linux
 
-package main
-
 // The workload `commit`: goroutines append 4 KiB records to a log, and each waits until its record
 // is durable. A single writer gathers the records of all waiting goroutines into one commit. The
 // log wraps around and overwrites allocated blocks, so that the file system allocates nothing.
+
+package main
 
 import (
 	"encoding/binary"

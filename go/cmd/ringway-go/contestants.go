@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // The contestants: each opens the file and reads blocks of it. All of them read into memory outside
 // Go's heap, so that the garbage collector and the page tables cost each the same.
+
+package main
 
 import (
 	"errors"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Figures as people read them: three significant digits and a suitable unit, as in `ringway bench`.
+
+package main
 
 import (
 	"fmt"

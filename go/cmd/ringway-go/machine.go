@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // The machine and the target, as the head of a report describes them.
+
+package main
 
 import (
 	"fmt"

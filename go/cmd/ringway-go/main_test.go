@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // The whole command, on small files and for short times: its output and exit status, and what it
 // leaves behind.
+
+package main
 
 import (
 	"bufio"

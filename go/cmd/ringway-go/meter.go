@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // The measured loop: goroutines that make one request after the other, and the window of time in
 // which requests count.
+
+package main
 
 import (
 	"cmp"

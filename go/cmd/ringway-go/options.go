@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // The options of `bench`, and what they select to be measured.
+
+package main
 
 import (
 	"flag"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // The reports: a table for people, in the shape of that of `ringway bench`, and JSON in raw units.
+
+package main
 
 import (
 	"cmp"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Everything without I/O: options, contestants, medians, ratios, the reports; and the scratch file.
+
+package main
 
 import (
 	"bytes"

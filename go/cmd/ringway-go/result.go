@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Results: runs, rows, medians and ratios. The reports are made from them.
+
+package main
 
 import (
 	"cmp"

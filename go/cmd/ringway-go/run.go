@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // A run, in a process of its own: its CPU time is then that of the process, and no threads are left
 // from an earlier run. The parent starts this command again and reads the result as JSON.
+
+package main
 
 import (
 	"bytes"

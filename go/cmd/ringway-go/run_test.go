@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Single runs: each contestant reads what it was asked to, and wrong results are found.
+
+package main
 
 import (
 	"bytes"

@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // The file that is read: an existing one, opened read-only, or a scratch file without a name, which
 // disappears with the process. Runs open it again through /proc/self/fd, with the flags they need.
+
+package main
 
 import (
 	"encoding/binary"

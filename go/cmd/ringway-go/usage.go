@@ -1,9 +1,9 @@
 //go:build linux
 
-package main
-
 // What a run costs the process: CPU time, context switches, allocations and threads. The io-wq
 // workers of the kernel (iou-wrk-*) are threads of the process, so getrusage counts their time.
+
+package main
 
 import (
 	"os"

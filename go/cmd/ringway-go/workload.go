@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // What the benchmark measures: workloads, and the contestants of each.
+
+package main
 
 import (
 	"fmt"

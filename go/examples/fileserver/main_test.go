@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Compares the server with one on package os, for many requests at once.
+
+package main
 
 import (
 	"bytes"
@@ -38,11 +38,15 @@ func site(t *testing.T) string {
 		large[i] = byte(rand.Uint32())
 	}
 	for name, content := range map[string][]byte{
-		"index.html": []byte("<p>hello"), "large.bin": large,
-		"sub/page.html": []byte("<!doctype html>"), "sub/empty": nil,
-		"sub/with space & more": []byte("text"), "style.css": []byte("p{}"),
-		"image.png":      []byte("\x89PNG\r\n\x1a\n"),
-		"own/index.html": []byte("own"), "unknown": []byte("\x00\x01\x02"),
+		"index.html":            []byte("<p>hello"),
+		"large.bin":             large,
+		"sub/page.html":         []byte("<!doctype html>"),
+		"sub/empty":             nil,
+		"sub/with space & more": []byte("text"),
+		"style.css":             []byte("p{}"),
+		"image.png":             []byte("\x89PNG\r\n\x1a\n"),
+		"own/index.html":        []byte("own"),
+		"unknown":               []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

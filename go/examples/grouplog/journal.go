@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // The log: its format, recovery and group commit.
+
+package main
 
 import (
 	"encoding/binary"

@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Tests the log: concurrent appends, killed processes, torn files and failed commits.
+
+package main
 
 import (
 	"bufio"
@@ -172,9 +172,12 @@ func TestTornLogIsTruncated(t *testing.T) {
 	wrong := record("third")
 	wrong[len(wrong)-1]++
 	for what, tail := range map[string][]byte{
-		"nothing": {}, "zeros": make([]byte, 5000), "a part of a header": {5, 0},
-		"a part of a record": record("third")[:10],
-		"a wrong checksum":   wrong, "an absurd length": {255, 255, 255, 255, 1, 2, 3, 4, 5},
+		"nothing":                   {},
+		"zeros":                     make([]byte, 5000),
+		"a part of a header":        {5, 0},
+		"a part of a record":        record("third")[:10],
+		"a wrong checksum":          wrong,
+		"an absurd length":          {255, 255, 255, 255, 1, 2, 3, 4, 5},
 		"a record after a torn one": slices.Concat(wrong, record("fourth")),
 	} {
 		t.Run(what, func(t *testing.T) {

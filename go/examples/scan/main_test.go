@@ -1,8 +1,8 @@
 //go:build linux
 
-package main
-
 // Compares the sums with those of a plain loop, and tests the command line.
+
+package main
 
 import (
 	"bytes"

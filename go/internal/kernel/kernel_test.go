@@ -1,5 +1,7 @@
 //go:build linux
 
+// Comparisons of kernel versions.
+
 package kernel
 
 import "testing"

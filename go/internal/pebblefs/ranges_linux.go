@@ -1,6 +1,6 @@
-package pebblefs
-
 // The operations on ranges of a file that only Linux has.
+
+package pebblefs
 
 import (
 	"errors"

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package pebblefs
-
 // Systems without fallocate(2) and sync_file_range(2).
+
+package pebblefs
 
 // rangeSync is empty.
 //

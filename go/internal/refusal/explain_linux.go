@@ -1,21 +1,20 @@
+// What an errno means on this machine, from a table.
+
 package refusal
 
-// What an errno means on this machine.
-
 import (
+	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
-// since is the first kernel that supports a feature of io_uring.
-var since = map[string]string{
-	"CQSIZE": "5.5", "CLAMP": "5.6", "SUBMIT_ALL": "5.18", "COOP_TASKRUN": "5.19",
-	"SINGLE_ISSUER": "6.0",
-	"DEFER_TASKRUN": "6.1", "NO_SQARRAY": "6.6", "SQPOLL": "5.1", "ATTACH_WQ": "5.6",
-	"IOPOLL":  "5.1",
-	"EXT_ARG": "5.11", IOWQWorkers: "5.15",
-}
+// table is a copy of the table of the Rust core, which explains its lines.
+//
+//go:embed refusals.txt
+var table string
 
 // limits is what this process may use. A zero value means that it is not known or that the kernel
 // does not have it.
@@ -40,146 +39,143 @@ const (
 
 // explain returns what errno means as the result of a request for feature, and the fix.
 func explain(feature string, errno syscall.Errno, l limits) (meaning, fix string) {
-	uring := feature != KAIO && feature != Threads && feature != DirectIO
-	filtered := l.seccomp == "2"
-	allow := "allow " + systemCalls(feature) + " in the seccomp profile " +
-		"(docker run --security-opt seccomp=PROFILE; SystemCallFilter=@aio in systemd)"
-	switch errno {
-	case syscall.EPERM, syscall.EACCES:
-		if feature == DirectIO {
-			return "O_DIRECT is not permitted for the file, or a security module refuses it",
-				"check the mode and the attributes of the file (lsattr)"
-		}
-		if errno == syscall.EPERM && uring {
-			if meaning, fix := explainSysctl(l); meaning != "" {
-				return meaning, fix
+	return textOf(errnoName(errno), feature, l)
+}
+
+// textOf returns the text of the first rule that fits.
+func textOf(key, feature string, l limits) (meaning, fix string) {
+	var text []string
+	fits := false
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, " ") {
+			if fits {
+				break
 			}
+			fits = ruleFits(line, key, feature, l)
+		} else if fits {
+			text = append(text, strings.TrimSpace(line))
 		}
-		if filtered {
-			return "a seccomp filter of the container or service refuses it", allow
-		}
-		return "a security module or a sandbox refuses it",
-			"look for denials of SELinux or AppArmor (ausearch -m avc, dmesg)"
-	case syscall.ENOSYS:
-		built, option := "io_uring", "CONFIG_IO_URING=y, version 5.6 or newer"
-		if feature == KAIO {
-			built, option = "Linux AIO", "CONFIG_AIO=y"
-		}
-		if filtered {
-			return "a seccomp filter hides it, or the kernel was built without " + built, allow
-		}
-		return "the kernel was built without " + built + ", is too old, or is a sandbox's (gVisor)",
-			"use a kernel with " + option
-	case syscall.EINVAL:
-		switch {
-		case feature == Uring:
-			return "the kernel rejected the parameters or a read: " +
-					"io_uring is too old or incomplete",
-				"use Linux 5.6 or newer outside a sandboxed kernel (gVisor), or another backend"
-		case feature == DirectIO:
-			return "this file system does not support direct I/O",
-				"move the file to a file system with it (ext4, xfs, btrfs), or use buffered reads"
-		case since[feature] != "":
-			return "this kernel does not support " + feature,
-				"none needed: operations work without it; kernel " + since[feature] +
-					" or newer supports it"
-		}
-	case syscall.ENOMEM:
-		if feature == KAIO {
-			return "not enough kernel memory or address space for the completion ring",
-				"check the container's memory limit (memory.max), ulimit -v and vm.max_map_count"
-		}
-		if uring && !l.memlockUnlimited && !l.mayLockAllMemory() {
-			return explainMemlock(feature, l)
-		}
-		return "the kernel has no memory for it; RLIMIT_MEMLOCK does not apply to this process",
-			"create fewer or smaller rings; check the container's memory limit (memory.max)"
-	case syscall.EMFILE:
-		return fmt.Sprintf("this process is out of descriptors; RLIMIT_NOFILE is %d", l.nofile),
-			"close descriptors or raise the limit (ulimit -n; LimitNOFILE= in systemd; " +
-				"docker run --ulimit nofile=)"
-	case syscall.ENFILE:
-		return "the machine is out of descriptors",
-			"raise fs.file-max, or find the process that leaks descriptors (lsof)"
-	case syscall.EAGAIN:
-		if feature == KAIO {
-			meaning := "the machine's limit of Linux AIO requests (fs.aio-max-nr) is reached"
-			if l.aioMaxNr != "" && l.aioNr != "" {
-				meaning = "fs.aio-max-nr is " + l.aioMaxNr + " for the whole machine, and " +
-					l.aioNr + " are in use"
-			}
-			return meaning, "sysctl -w fs.aio-max-nr=1048576, or use fewer requests in flight"
-		}
-		return "the kernel is temporarily short of a resource",
-			"try again with fewer requests in flight"
-	case syscall.EOPNOTSUPP:
-		if feature == FixedBuffers {
-			return "only the backend uring supports them",
-				"none needed: operations work without them"
-		}
-		return "this kernel, file system or device does not support it",
-			"none needed: operations work without it"
-	case syscall.ETIMEDOUT:
-		return "a read through it did not complete",
-			"check whether a sandbox emulates it incompletely (gVisor)"
-	case syscall.EIO:
-		return "a read through it returned wrong bytes",
-			"check whether a sandbox emulates it incompletely (gVisor)"
 	}
-	return "the kernel returned an unexpected error", ""
+	meaning, fix, _ = strings.Cut(strings.Join(text, " "), " fix: ")
+	return expand(meaning, feature, l), expand(fix, feature, l)
 }
 
-// mayLockAllMemory reports whether RLIMIT_MEMLOCK does not apply: with CAP_IPC_LOCK in the initial
-// user namespace.
-func (l limits) mayLockAllMemory() bool {
-	return l.capabilities&capIPCLock != 0 && !l.userNamespace
+// ruleFits reports whether a line is the head of a rule that fits.
+func ruleFits(line, key, feature string, l limits) bool {
+	keys, rest, _ := strings.Cut(line, "|")
+	features, conditions, _ := strings.Cut(rest, "|")
+	return anyWord(keys, func(word string) bool { return word == key || word == "*" }) &&
+		anyWord(features, func(word string) bool {
+			kind, isKind := strings.CutPrefix(word, "@")
+			return word == feature || word == "*" || isKind && hasKind(feature, kind)
+		}) &&
+		!anyWord(conditions, func(word string) bool {
+			word, negated := strings.CutPrefix(word, "!")
+			return l.holds(word, feature) == negated
+		})
 }
 
-// explainMemlock is for ENOMEM where the memory counts against RLIMIT_MEMLOCK.
-func explainMemlock(feature string, l limits) (meaning, fix string) {
-	kind, reduce := "ring", "create fewer or smaller rings"
-	note := "; that of a closed ring counts for some milliseconds"
-	if feature == FixedBuffers {
-		kind, reduce = "registered", "register fewer buffers"
-		note = "; a buffer in a huge page counts as the whole page (2 MiB)"
+// anyWord reports whether a word of a column is as asked.
+func anyWord(column string, is func(word string) bool) bool {
+	for word := range strings.SplitSeq(column, ",") {
+		if is(strings.TrimSpace(word)) {
+			return true
+		}
 	}
-	namespace := ""
-	if l.capabilities&capIPCLock != 0 {
-		namespace = " (CAP_IPC_LOCK does not lift it in a user namespace, such as a rootless " +
-			"container's)"
-	}
-	return kind + " memory counts against RLIMIT_MEMLOCK, which is " + bytesText(l.memlock) +
-			" for all processes of this user together" + namespace + note,
-		reduce + ", or raise the limit (ulimit -l; LimitMEMLOCK= in systemd; " +
-			"docker run --ulimit memlock=-1)"
+	return false
 }
 
-// explainSysctl returns the reason for EPERM if it is the sysctl of Linux 6.6 and later, or "".
-func explainSysctl(l limits) (meaning, fix string) {
-	switch l.uringDisabled {
-	case "1":
-		if l.capabilities&capSysAdmin != 0 {
-			return "", ""
+// featureOf returns the first kernel that has a feature, and its kinds.
+func featureOf(feature string) (since, kinds string) {
+	for line := range strings.Lines(table) {
+		columns := strings.Split(line, "|")
+		if len(columns) == 4 && strings.TrimSpace(columns[1]) == feature {
+			return strings.Trim(columns[2], " -"), columns[3]
 		}
-		if group, err := strconv.Atoi(l.uringGroup); err == nil && group >= 0 {
-			return fmt.Sprintf("kernel.io_uring_disabled is 1, and this process is not in group "+
-					"%d (kernel.io_uring_group)", group),
-				fmt.Sprintf("run it in group %d, or sysctl -w kernel.io_uring_disabled=0", group)
-		}
-		return "kernel.io_uring_disabled is 1, which restricts io_uring to CAP_SYS_ADMIN",
-			"set kernel.io_uring_group to a group of this process, or " +
-				"sysctl -w kernel.io_uring_disabled=0"
-	case "2":
-		return "kernel.io_uring_disabled is 2", "sysctl -w kernel.io_uring_disabled=0"
 	}
 	return "", ""
 }
 
-func systemCalls(feature string) string {
-	if feature == KAIO {
-		return "io_setup, io_submit, io_getevents and io_destroy"
+func hasKind(feature, kind string) bool {
+	_, kinds := featureOf(feature)
+	return slices.Contains(strings.Fields(kinds), kind)
+}
+
+// holds reports whether a condition of a rule holds.
+func (l *limits) holds(condition, feature string) bool {
+	switch name, value, _ := strings.Cut(condition, "="); name {
+	case "since":
+		since, _ := featureOf(feature)
+		return since != ""
+	case "seccomp":
+		return l.seccomp == "2"
+	case "io_uring_disabled":
+		return l.uringDisabled == value
+	case "group":
+		group, err := strconv.Atoi(l.uringGroup)
+		return err == nil && group >= 0
+	case "sys_admin":
+		return l.capabilities&capSysAdmin != 0
+	case "ipc_lock":
+		return l.capabilities&capIPCLock != 0
+	case "memlock":
+		return !l.memlockUnlimited && !l.mayLockAllMemory()
+	case "aio_max":
+		return l.aioMaxNr != ""
+	case "aio_nr":
+		return l.aioNr != ""
 	}
-	return "io_uring_setup, io_uring_enter and io_uring_register"
+	return condition == "" // There is no condition.
+}
+
+// mayLockAllMemory reports whether RLIMIT_MEMLOCK does not apply: with CAP_IPC_LOCK in the initial
+// user namespace.
+func (l *limits) mayLockAllMemory() bool {
+	return l.capabilities&capIPCLock != 0 && !l.userNamespace
+}
+
+// expand replaces the names in braces.
+func expand(text, feature string, l limits) string {
+	var expanded strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		expanded.WriteString(before)
+		if !found {
+			return expanded.String()
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		expanded.WriteString(l.valueOf(name, feature))
+		text = after
+	}
+}
+
+// valueOf returns what a name in braces stands for.
+func (l *limits) valueOf(name, feature string) string {
+	switch name {
+	case "feature":
+		return feature
+	case "since":
+		since, _ := featureOf(feature)
+		return since
+	case "group":
+		return l.uringGroup
+	case "nofile":
+		if l.nofile == ^uint64(0) {
+			return "unlimited"
+		}
+		return strconv.FormatUint(l.nofile, 10)
+	case "memlock":
+		return bytesText(l.memlock)
+	case "aio_max":
+		return l.aioMaxNr
+	case "aio_nr":
+		return l.aioNr
+	case "aio_more":
+		most, _ := strconv.ParseUint(l.aioMaxNr, 10, 62)
+		return strconv.FormatUint(max(4*most, 1<<20), 10)
+	}
+	text, _ := textOf(name, feature, *l)
+	return text
 }
 
 // bytesText formats a size in the largest exact unit.

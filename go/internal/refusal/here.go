@@ -1,5 +1,7 @@
 //go:build linux
 
+// The limits and sysctls of this process and machine, on which the meaning of an errno depends.
+
 package refusal
 
 import (

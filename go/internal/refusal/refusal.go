@@ -76,6 +76,9 @@ func errnoName(errno syscall.Errno) string {
 		syscall.EBUSY:      "EBUSY",
 		syscall.EEXIST:     "EEXIST",
 		syscall.EBADF:      "EBADF",
+		syscall.ECHILD:     "ECHILD",
+		syscall.ENOSPC:     "ENOSPC",
+		syscall.ENOTTY:     "ENOTTY",
 	}
 	if name, ok := names[errno]; ok {
 		return name

@@ -1,12 +1,17 @@
 //go:build linux
 
+// What refusals say, for limits of every kind. Nothing is read from this machine but once.
+
 package refusal
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/core"
 )
 
 // One errno has several causes, each with its own fix.
@@ -63,5 +68,86 @@ func TestErrorNamesFeatureErrnoAndFix(t *testing.T) {
 	}
 	if !errors.Is(r, syscall.ENOSYS) {
 		t.Error("errors.Is does not find the errno")
+	}
+}
+
+func TestTableIsThatOfTheCore(t *testing.T) {
+	if core.File(t, "ringway-core/src/refusal/refusals.txt") != table {
+		t.Error("refusals.txt differs from that in crates/ringway-core/src/refusal")
+	}
+}
+
+// all returns the features and the errnos of the table, without the names of texts.
+func all() (features, errnos []string) {
+	for line := range strings.Lines(table) {
+		columns := strings.Split(line, "|")
+		switch {
+		case len(columns) == 4:
+			features = append(features, strings.TrimSpace(columns[1]))
+		case len(columns) > 1:
+			for word := range strings.SplitSeq(columns[0], ",") {
+				if word = strings.TrimSpace(word); strings.HasPrefix(word, "E") {
+					errnos = append(errnos, word)
+				}
+			}
+		}
+	}
+	return features, errnos
+}
+
+// Every name in braces stands for something, and every feature of this package has a line.
+func TestTableIsUnderstood(t *testing.T) {
+	features, errnos := all()
+	for _, feature := range []string{Uring, KAIO, Threads, IOWQWorkers, DirectIO, FixedBuffers} {
+		if !slices.Contains(features, feature) {
+			t.Errorf("%q is in no line", feature)
+		}
+	}
+	if len(features) < 20 || len(errnos) < 50 {
+		t.Fatal("the table is not understood: ", features, errnos)
+	}
+	var named []string
+	for errno := range syscall.Errno(134) {
+		named = append(named, errnoName(errno))
+	}
+	for _, errno := range errnos {
+		if !slices.Contains(named, errno) {
+			t.Errorf("%s is not known by name", errno)
+		}
+	}
+	unexpected, _ := textOf("", Uring, limits{})
+	for _, l := range []limits{{}, {seccomp: "2", memlockUnlimited: true},
+		{uringDisabled: "1", uringGroup: "7", aioMaxNr: "65536"},
+		{uringDisabled: "2", aioMaxNr: "65536", aioNr: "1", capabilities: capIPCLock}} {
+		for _, feature := range features {
+			for _, errno := range errnos {
+				meaning, fix := textOf(errno, feature, l)
+				whole := meaning + "; fix: " + fix
+				if meaning == "" || strings.ContainsAny(whole, "{}") ||
+					strings.Contains(whole, "  ") || (fix == "") != (meaning == unexpected) ||
+					fix != "" && strings.Contains(whole, unexpected) {
+					t.Errorf("%s, %s, %+v: %q, %q", feature, errno, l, meaning, fix)
+				}
+			}
+		}
+	}
+}
+
+func TestConditionsOfTheTableAreKnown(t *testing.T) {
+	// With these limits every condition holds.
+	l := limits{seccomp: "2", uringGroup: "1", aioMaxNr: "1", aioNr: "1", userNamespace: true,
+		capabilities: capIPCLock | capSysAdmin}
+	for line := range strings.Lines(table) {
+		columns := strings.Split(line, "|")
+		if strings.HasPrefix(line, "#") || len(columns) != 3 {
+			continue
+		}
+		for word := range strings.SplitSeq(columns[2], ",") {
+			word = strings.TrimPrefix(strings.TrimSpace(word), "!")
+			_, l.uringDisabled, _ = strings.Cut(word, "=")
+			if !l.holds(word, Uring) {
+				t.Errorf("%q in %q", word, line)
+			}
+		}
 	}
 }

@@ -1,5 +1,7 @@
 //go:build linux
 
+// The dirty pages of a file, which show whether a sync happened.
+
 package suite
 
 import (

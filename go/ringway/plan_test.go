@@ -1,0 +1,319 @@
+// Plans: a table of what is decided, and what holds for the plans of all conditions.
+
+package ringway
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// known is a file of which everything is known, of a device with blocks of 512 bytes.
+var known = directLimits{memory: 4, offset: 512, largest: 128 << 10, exact: true}
+
+// unknown is a file of which nothing is known.
+var unknown = directLimits{memory: 1, offset: 1, largest: maxTransfer}
+
+func TestPlan(t *testing.T) {
+	const address = 0x10_0000
+	buffered := conditions{storage: true, cache: skipCache, queue: true, few: true, off: 8192,
+		n: 4096}
+	direct := buffered
+	direct.direct, direct.limits, direct.address = true, &known, address
+	for _, c := range []struct {
+		what   string
+		from   conditions
+		change func(c *conditions)
+		want   plan
+	}{
+		{"a pipe", buffered, func(c *conditions) { c.storage = false }, plan{way: wayOS, n: 4096}},
+		{"a pipe, whatever else", direct,
+			func(c *conditions) { c.storage, c.closed = false, true },
+			plan{way: wayOS, n: 4096}},
+		{"beyond the largest offset", direct, func(c *conditions) { c.off = math.MaxInt64 - 4095 },
+			plan{way: wayOS, n: 4096}},
+		{"a write there is the kernel's", direct,
+			func(c *conditions) { c.op, c.off, c.n = opWrite, math.MaxInt64-511, 512 },
+			plan{way: wayFew, n: 512}},
+
+		{"cached", buffered, func(c *conditions) { c.cache = probe },
+			plan{way: wayCache, n: 4096}},
+		{"certainly cached", buffered, func(c *conditions) { c.cache, c.n = pread, 3<<20 },
+			plan{way: wayCache, n: 1 << 20}},
+		{"cached, after the engine was closed", buffered,
+			func(c *conditions) { c.cache, c.closed, c.queue = probe, true, false },
+			plan{way: wayCache, n: 4096}},
+		{"not cached", buffered, func(c *conditions) {},
+			plan{way: wayFew, n: 4096}},
+		{"with a context that can end", buffered, func(c *conditions) { c.few = false },
+			plan{way: wayQueue, n: 4096}},
+		{"at the current position", buffered, func(c *conditions) { c.off = atCurrent },
+			plan{way: wayFew, n: 4096}},
+		{"on a file system that is not known", buffered, func(c *conditions) { c.queue = false },
+			plan{way: wayCall, n: 4096}},
+		{"more than a system call may transfer", buffered,
+			func(c *conditions) { c.n = math.MaxInt32 },
+			plan{way: wayFew, n: 1 << 30}},
+		{"closed", buffered, func(c *conditions) { c.closed, c.queue = true, false },
+			plan{way: wayClosed, n: 4096}},
+		{"a buffered write", buffered, func(c *conditions) { c.op, c.queue = opWrite, false },
+			plan{way: wayCall, n: 4096}},
+
+		{"aligned", direct, func(c *conditions) {},
+			plan{way: wayFew, n: 4096}},
+		{"in blocks that are no pages", direct, func(c *conditions) { c.off, c.n = 512, 1024 },
+			plan{way: wayFew, n: 1024}},
+		{"larger than a request", direct, func(c *conditions) { c.n = 192 << 10 },
+			plan{way: waySplit, n: 192 << 10, span: span{size: 128 << 10}}},
+		{"larger than all pieces", direct, func(c *conditions) { c.n = 16 << 20 },
+			plan{way: waySplit, n: 1 << 20, span: span{size: 128 << 10}}},
+		{"larger than a request, without a queue", direct,
+			func(c *conditions) { c.n, c.queue = 16<<20, false },
+			plan{way: wayCall, n: 16 << 20}},
+		{"not aligned, and nothing is known", direct,
+			func(c *conditions) { c.limits, c.queue, c.off, c.n = &unknown, false, 1, 1000 },
+			plan{way: wayCall, unsure: true, n: 1000}},
+
+		{"the buffer is not aligned", direct, func(c *conditions) { c.address += 2 },
+			plan{way: wayBuffer, n: 4096, span: span{size: 4096}}},
+		{"the offset is not", direct, func(c *conditions) { c.off += 100 },
+			plan{way: wayBuffer, n: 4096, span: span{4608, 100}}},
+		{"the length is not", direct, func(c *conditions) { c.n = 1 },
+			plan{way: wayBuffer, n: 1, span: span{size: 512}}},
+		{"more than a buffer", direct, func(c *conditions) { c.address++; c.n = 3 << 20 },
+			plan{way: wayBuffer, n: 1 << 20, span: span{size: 1 << 20}}},
+		{"the last blocks before 2^63", direct,
+			func(c *conditions) { c.off, c.n = math.MaxInt64-1000, 1000 },
+			plan{way: wayBuffer, n: 489, span: span{512, 23}}},
+		{"the last one, which none can reach", direct,
+			func(c *conditions) { c.off, c.n = math.MaxInt64-500, 500 },
+			plan{way: wayLastBlock, n: 500}},
+
+		{"a direct write", direct, func(c *conditions) { c.op = opWrite },
+			plan{way: wayFew, n: 4096}},
+		{"a large one is not split", direct, func(c *conditions) { c.op, c.n = opWrite, 16<<20 },
+			plan{way: wayFew, n: 16 << 20}},
+		{"a write from memory that is not aligned", direct,
+			func(c *conditions) { c.op, c.n = opWrite, 16<<20; c.address++ },
+			plan{way: wayBuffer, n: 1 << 20, span: span{size: 1 << 20}}},
+		{"an append of it stays one write", direct,
+			func(c *conditions) {
+				c.op, c.n, c.off, c.queue = opWrite, 16<<20, atCurrent, false
+				c.address++
+			},
+			plan{way: wayBuffer, n: 16 << 20, span: span{size: 16 << 20}}},
+		{"a write whose range is not aligned is the kernel's", direct,
+			func(c *conditions) { c.op, c.off = opWrite, 100 },
+			plan{way: wayFew, n: 4096}},
+	} {
+		given := c.from
+		c.change(&given)
+		if got := given.plan(); got != c.want {
+			t.Errorf("%s: %+v, not %+v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestShortReadTellsTheEndOfTheFile(t *testing.T) {
+	l := known
+	if !l.tellsEnd(1000) || l.tellsEnd(1024) || l.tellsEnd(0) {
+		t.Error("with blocks of 512 bytes")
+	}
+	if l.exact = false; l.tellsEnd(1000) || unknown.tellsEnd(1000) {
+		t.Error("on a file system that is not known")
+	}
+}
+
+func TestLargestRequestIsWholeBlocks(t *testing.T) {
+	for _, c := range []struct{ largest, block, want int }{{128 << 10, 512, 128 << 10},
+		{130_000, 4096, 31 * 4096}, {maxTransfer, 1, maxTransfer}, {4096, 64 << 10, 64 << 10}} {
+		if got := wholeBlocks(c.largest, c.block); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// conditionsOf makes conditions that a file can have.
+func conditionsOf(bits uint32, off, size, address uint64) conditions {
+	flag := func(n int) bool { return bits>>n&1 != 0 }
+	c := conditions{
+		op: opcode(bits & 1), storage: !flag(1) || !flag(2), direct: flag(3), closed: flag(4),
+		queue: flag(5), few: flag(6), cache: skipCache, off: int64(off >> 1),
+		n: max(int(size%(5<<30)), 1), address: uintptr(address % (1 << 40)),
+	}
+	if flag(7) {
+		c.n = min(c.n>>12, 16<<20) + 1
+	}
+	if flag(8) {
+		c.off = int64(off % (1 << 30))
+	} else if flag(9) { // Near the largest offset.
+		before := 1 + int(off%(1<<(size%22)))
+		c.off = math.MaxInt64 - int64(before)
+		if flag(11) {
+			c.n = 1 + c.n%before
+		}
+	}
+	if flag(10) {
+		c.off, c.n, c.address = c.off&^4095, max(c.n&^4095, 4096), c.address&^4095
+	}
+	if c.direct {
+		c.limits = &directLimits{memory: 1 << (bits >> 12 & 15 % 13),
+			offset: 1 << (bits >> 16 & 15), exact: flag(20)}
+		c.limits.largest = wholeBlocks(4096<<(bits>>21&15), c.limits.offset)
+		if flag(25) {
+			c.limits = &unknown
+		}
+	} else if c.op == opRead {
+		c.cache = cacheUse(bits >> 26 % 3)
+	}
+	switch {
+	case flag(28) && (c.op == opWrite || !c.direct):
+		c.off = atCurrent
+		c.queue = c.queue && !c.direct
+	case c.op == opWrite && c.direct: // As checkAligned requires.
+		c.off &^= int64(c.limits.offset - 1)
+		c.n = max(c.n&^(c.limits.offset-1), c.limits.offset)
+	}
+	if c.op == opWrite && !c.direct || c.closed {
+		c.queue = false
+	}
+	return c
+}
+
+// checkPlan checks what holds for every plan.
+func checkPlan(t *testing.T, c *conditions) {
+	t.Helper()
+	p := c.plan()
+	fail := func(why string) { t.Errorf("%s: %+v: %+v", why, *c, p) }
+	again := *c
+	if again.plan() != p || again != *c {
+		fail("not a function of the conditions")
+	}
+	if p.n <= 0 || p.n > c.n {
+		fail("a step has to make progress, within the buffer")
+	}
+	if c.op == opWrite && c.off == atCurrent && p.n < min(c.n, maxTransfer) {
+		fail("an append is in pieces")
+	}
+	alignedTo := func(address uintptr, off int64, n int) bool {
+		return off == atCurrent || c.limits.aligned(address, off, n)
+	}
+	switch p.way {
+	case wayOS:
+		if c.storage && !(c.op == opRead && endsBeyondRange(c.n, c.off)) {
+			fail("package os")
+		}
+	case wayCache:
+		if c.direct || c.op != opRead || p.n > maxCachedRead {
+			fail("the page cache")
+		}
+	case wayClosed:
+		if !c.closed {
+			fail("not closed")
+		}
+	case wayCall, wayQueue, wayFew, waySplit:
+		if c.closed || !c.storage || (p.way != wayCall) != c.queue || p.way == wayFew && !c.few {
+			fail("a call or a queue")
+		}
+		if p.way != waySplit && p.n > maxTransfer || p.span.size > maxTransfer {
+			fail("more than an operation may transfer")
+		}
+		if c.direct && !alignedTo(c.address, c.off, c.n) {
+			fail("not aligned")
+		}
+		if c.direct && p.n&(c.limits.offset-1) != 0 && p.n < c.n {
+			fail("stops within a block")
+		}
+		if large := c.direct && c.op == opRead && c.n > c.limits.largest; (p.way == waySplit) !=
+			(large && c.queue) {
+			fail("split")
+		}
+		size := p.span.size
+		if p.way == waySplit && (size&(c.limits.offset-1) != 0 || size != c.limits.largest ||
+			(p.n+size-1)/size > maxPieces || p.n <= size) {
+			fail("the pieces")
+		}
+		if p.unsure && (!c.direct || c.limits.offset > 1 ||
+			pageLimits.aligned(c.address, c.off, c.n)) {
+			fail("pages would not help")
+		}
+	case wayBuffer:
+		if !c.direct ||
+			alignedTo(c.address, c.off, c.n) && c.address&uintptr(c.limits.memory-1) == 0 {
+			fail("a buffer for nothing")
+		}
+		if p.span.skip < 0 || p.span.size < p.span.skip+p.n ||
+			p.span.size > p.n+p.span.skip+c.limits.offset ||
+			c.op == opWrite && p.span != (span{size: p.n}) {
+			fail("the buffer")
+		}
+		// The transfer between the buffer and the file needs no other buffer.
+		inner := *c
+		inner.address, inner.n, inner.inBuffer = 1<<20, p.span.size, true
+		if c.off != atCurrent {
+			inner.off -= int64(p.span.skip)
+			if inner.off < 0 || inner.off > maxOffset-int64(p.span.size) && c.op == opRead {
+				fail("the range of the buffer")
+			}
+		}
+		planned := inner.plan().way
+		if inner.inBuffer = false; planned == wayOS || inner.plan().way != planned {
+			fail("the buffer is not aligned")
+		}
+	case wayLastBlock:
+		if !c.direct || c.off < maxOffset-int64(c.limits.offset-1) {
+			fail("not the last block")
+		}
+	default:
+		fail("no way")
+	}
+}
+
+func FuzzPlan(f *testing.F) {
+	for bits := uint32(1); bits != 0; bits <<= 1 {
+		f.Add(bits|8, uint64(math.MaxUint64)-uint64(bits), uint64(bits)*977, uint64(bits)*4095)
+	}
+	f.Fuzz(func(t *testing.T, bits uint32, off, size, address uint64) {
+		c := conditionsOf(bits, off, size, address)
+		checkPlan(t, &c)
+	})
+}
+
+// The plans of many conditions, always the same.
+func TestPlans(t *testing.T) {
+	ways := map[way]int{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300_000 {
+		c := conditionsOf(random.Uint32(), random.Uint64(), random.Uint64(), random.Uint64())
+		checkPlan(t, &c)
+		ways[c.plan().way]++
+		if t.Failed() {
+			break
+		}
+	}
+	for w := wayOS; w <= wayLastBlock; w++ {
+		if ways[w] == 0 && !t.Failed() {
+			t.Errorf("way %d is in no plan: %v", w, ways)
+		}
+	}
+}
+
+// The steps of a read are as many as it takes, and each byte is read once.
+func TestStepsCoverTheRange(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 20_000 {
+		c := conditionsOf(random.Uint32()|1<<3, random.Uint64(), random.Uint64(), random.Uint64())
+		steps := 0
+		for whole := c; whole.n > 0; steps++ {
+			p := whole.plan()
+			whole.n -= p.n
+			whole.address += uintptr(p.n)
+			if whole.off != atCurrent {
+				whole.off += int64(p.n)
+			}
+			if steps > c.n/4096+10 {
+				t.Fatalf("%+v: does not end", c)
+			}
+		}
+	}
+}
