@@ -18,6 +18,10 @@ const ext4Magic = 0xef53
 // extentsPerBlock is how many are in one block of ext4's list.
 const extentsPerBlock = 340
 
+// extentsPerCall is how many are asked for at a time. A call reads a block for each if the blocks
+// are nearly empty, and the time is checked between calls only.
+const extentsPerCall = 32
+
 // readExtentsFor bounds the reading, since transfers wait for it. What is left is not read.
 const readExtentsFor = time.Second
 
@@ -25,7 +29,7 @@ const readExtentsFor = time.Second
 type fiemap struct {
 	start, length                  uint64
 	flags, mapped, count, reserved uint32
-	extents                        [extentsPerBlock]struct {
+	extents                        [extentsPerCall]struct {
 		logical, physical, length uint64
 		_                         [2]uint64
 		flags                     uint32
@@ -43,11 +47,11 @@ func hasManyBlocks(fd int) bool {
 // readExtents has the kernel read the list. It waits for the device.
 func readExtents(fd int) {
 	const ioctl, last = 0xc020660b, 1 // FS_IOC_FIEMAP, FIEMAP_EXTENT_LAST
-	m := &fiemap{length: 1<<64 - 1, count: extentsPerBlock}
+	m := &fiemap{length: 1<<64 - 1, count: extentsPerCall}
 	for end := time.Now().Add(readExtentsFor); time.Now().Before(end); {
 		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), ioctl,
 			uintptr(unsafe.Pointer(m)))
-		n := min(m.mapped, extentsPerBlock)
+		n := min(m.mapped, extentsPerCall)
 		if errno != 0 || n == 0 {
 			return
 		}

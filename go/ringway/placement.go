@@ -97,8 +97,10 @@ func (f *File) lookUpFacts() (facts facts) {
 	facts.placement = system.place(f.direct, reported, func() bool { return isNocow(f.fd) })
 	if facts.allows(f.engine.backend) {
 		facts.queue = blockQueueOf(f.fd)
-		if system.magic == ext4Magic && hasManyBlocks(f.fd) {
+		if system.magic == ext4Magic && hasManyBlocks(f.fd) &&
+			f.engine.calls.begin(background) == nil {
 			readExtents(f.fd)
+			f.engine.calls.end()
 		}
 	}
 	if facts.ring && f.direct && system.alignment != "-" {

@@ -317,3 +317,17 @@ func TestStepsCoverTheRange(t *testing.T) {
 		}
 	}
 }
+
+// A transfer that was refused because it was not aligned makes later ones use an aligned buffer,
+// but none is refused for it.
+func TestUnknownAlignmentRefusesNothing(t *testing.T) {
+	f := &File{direct: true, storage: true}
+	f.factsOnce.Do(func() { f.facts.memory, f.facts.offset = 1, 1 })
+	f.needsPages.Store(true)
+	if err := f.checkAligned(make([]byte, 512), 512); err != nil {
+		t.Error(err)
+	}
+	if f.directLimits().memory != pageSize {
+		t.Error("an unaligned buffer is used again")
+	}
+}

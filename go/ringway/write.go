@@ -68,7 +68,9 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
 // checkAligned returns a MisalignedError for a direct write that the device cannot do.
 func (f *File) checkAligned(p []byte, off int64) error {
 	if f.direct && f.storage {
-		if l := f.directLimits(); (int(off)|len(p))&(l.offset-1) != 0 {
+		// Not by pages, because an unaligned transfer was refused once: that only makes later ones
+		// use an aligned buffer.
+		if l := &f.lookUp().directLimits; (int(off)|len(p))&(l.offset-1) != 0 {
 			return &MisalignedError{off, len(p), l.offset}
 		}
 	}
