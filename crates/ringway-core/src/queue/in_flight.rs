@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// After this many retries an operation falls back to the threads, where it may block.
 pub(super) const MAX_RETRIES: u8 = 8;
+/// After this many, an ECANCELED that nobody has requested is the answer.
+const MAX_CANCELED: u8 = 100;
 
 /// The longest piece of any transfer; the kernel's own limit is just below 2 GiB.
 const MAX_PIECE: u64 = 1 << 30;
@@ -180,9 +182,10 @@ impl<T: Default> InFlight<T> {
             // before the kernel started it (a link) or continued it (a buffered read that had to
             // wait). If the address is really bad, the retry fails too.
             libc::EFAULT => !by_thread && self.retries <= MAX_RETRIES,
-            // Nobody but the file system answers that to a thread.
+            // Nobody but the file system answers that to a thread, and a well-known one does not.
+            // (Of a path nobody knows whose it is.)
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
-                self.is_well_known() && self.retries <= MAX_RETRIES
+                self.is_well_known() && self.retries <= MAX_CANCELED
             }
             // The kernel may have enforced the time limit.
             libc::EINTR | libc::ECANCELED => {

@@ -28,7 +28,7 @@ use windows::directory;
 /// failure, the file has either the old content or the new. A new file is written and synced, takes
 /// the name of the old one, and the directory is synced.
 ///
-/// After an error, or if the future is dropped, only the old file is left. On Linux the new file
+/// After an error, or if the future is dropped, no other file is left. On Linux the new file
 /// has no name until it is complete (`O_TMPFILE`), so a crash normally leaves nothing either. A
 /// crash between the last two steps, or on a system or file system without `O_TMPFILE`, may leave a
 /// file `.NAME.RANDOM.tmp`, which never gets in the way of a later write.

@@ -334,8 +334,8 @@ fn explain_direct(error: io::Error) -> io::Error {
         return error;
     }
     let text = format!(
-        "OpenOptions::direct: if the file opens without it, its file system has no direct I/O \
-         ({error})"
+        "OpenOptions::direct: if the file opens without it, the file or its file system has no \
+         direct I/O ({error})"
     );
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
