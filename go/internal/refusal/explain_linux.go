@@ -120,6 +120,8 @@ func (l *limits) holds(condition, feature string) bool {
 		return l.capabilities&capIPCLock != 0
 	case "memlock":
 		return !l.memlockUnlimited && !l.mayLockAllMemory()
+	case "some_memlock":
+		return !l.memlockUnlimited && l.memlock > 0 && !l.mayLockAllMemory()
 	case "aio_max":
 		return l.aioMaxNr != ""
 	case "aio_nr":

@@ -136,7 +136,7 @@ func TestTableIsUnderstood(t *testing.T) {
 func TestConditionsOfTheTableAreKnown(t *testing.T) {
 	// With these limits every condition holds.
 	l := limits{seccomp: "2", uringGroup: "1", aioMaxNr: "1", aioNr: "1", userNamespace: true,
-		capabilities: capIPCLock | capSysAdmin}
+		memlock: 1, capabilities: capIPCLock | capSysAdmin}
 	for line := range strings.Lines(table) {
 		columns := strings.Split(line, "|")
 		if strings.HasPrefix(line, "#") || len(columns) != 3 {

@@ -63,6 +63,9 @@ fn holds(condition: &str, feature: Feature, limits: &Limits) -> bool {
         "sys_admin" => limits.has(Capability::SysAdmin) == Some(true),
         "ipc_lock" => limits.has(Capability::IpcLock) == Some(true),
         "memlock" => limits.memlock.soft.is_some() && !limits.may_lock_all_memory(),
+        "some_memlock" => {
+            limits.memlock.soft.is_some_and(|soft| soft > 0) && !limits.may_lock_all_memory()
+        }
         "aio_max" => limits.aio_max_nr.is_some(),
         "aio_nr" => limits.aio_nr.is_some(),
         _ => unreachable!("refusals.txt: no condition is called {condition}"),
