@@ -33,6 +33,9 @@ impl Files {
 
     /// The file of a descriptor that is about to be registered.
     pub fn get_to_hold(&mut self, fd: RawFd) -> Option<File> {
+        if let Some(registered) = self.registered(fd) {
+            return Some(registered.clone());
+        }
         self.forget(fd);
         self.look_up(fd, usize::try_from(fd).ok()?)
     }
