@@ -144,7 +144,7 @@ impl Faulty {
             return None;
         }
         Some(match opcode {
-            Opcode::Write | Opcode::Writev | Opcode::Fallocate => {
+            Opcode::Write | Opcode::Writev | Opcode::WriteFile | Opcode::Fallocate => {
                 self.fault_rng.one_of(&[libc::EIO, libc::ENOSPC])
             }
             _ => libc::EIO,

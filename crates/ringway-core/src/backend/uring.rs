@@ -600,7 +600,7 @@ impl<R: Entries> Uring<R> {
                     }
                     _ => None,
                 };
-                others += event.iter().count();
+                others += usize::from(event.is_some());
                 events.extend(event);
                 continue;
             }

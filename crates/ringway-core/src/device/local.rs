@@ -28,18 +28,21 @@ impl LocalMounts {
     }
 
     fn new(mounts: &Mounts) -> Self {
-        let is_overlay = |mount: &&Mount| mount.file_system == "overlay";
+        // Of several mounts on one point the last one is on top.
+        let on_top: HashMap<_, _> =
+            mounts.iter().map(|mount| (mount.mount_point.as_str(), mount)).collect();
+        let is_overlay = |mount: &Mount| mount.file_system == "overlay";
         let mut local = Self::default();
-        // Of several mounts on one point the last one is on top. An overlay does what its layers
-        // do, and until these are known it is not local.
-        for mount in mounts.iter() {
+        // An overlay does what its layers do, and until these are known it is not local.
+        for mount in on_top.values() {
             let is_local = by_name(&mount.file_system).is_some_and(|known| known.is_local);
-            local.insert(mount, is_local && !is_overlay(&mount));
+            local.insert(mount, is_local && !is_overlay(mount));
         }
         // Twice, for an overlay of overlays.
-        for mount in [mounts, mounts].into_iter().flat_map(Mounts::iter).filter(is_overlay) {
-            if local.has_point(mount) && local.has_layers(mount) {
-                local.insert(mount, true);
+        for _ in 0..2 {
+            for mount in on_top.values().filter(|mount| is_overlay(mount)) {
+                let has_layers = local.has_layers(mount);
+                local.insert(mount, has_layers);
             }
         }
         local
@@ -47,11 +50,6 @@ impl LocalMounts {
 
     fn insert(&mut self, mount: &Mount, is_local: bool) {
         self.points.insert(mount.mount_point.as_bytes().into(), is_local.then_some(mount.id()));
-    }
-
-    /// Whether nothing is mounted over it. (What is there would be its own layer.)
-    fn has_point(&self, mount: &Mount) -> bool {
-        self.points.get(mount.mount_point.as_bytes()) == Some(&None)
     }
 
     /// Whether all layers of an overlay are local. In a container they are often out of sight: then
@@ -133,6 +131,8 @@ mod tests {
         assert_eq!(overlay("rw,lowerdir=/a,upperdir=/under/up,workdir=/under/w"), None);
         assert_eq!(overlay("rw,lowerdir=l/ABC:l/DEF,upperdir=/c/up,workdir=/w"), None);
         assert_eq!(overlay("rw"), None);
+        // What is mounted over one decides.
+        assert_eq!(overlay("rw,lowerdir=/a:/b\n51 27 0:61 / /merged rw - nfs4 server:/ rw"), None);
         // A container's root, whose layers are the host's.
         let root = "27 1 0:60 / / rw - overlay overlay rw,lowerdir=/var/a,upperdir=/var/b\n";
         assert_eq!(LocalMounts::new(&Mounts::parse(root)).of_path("/file"), None);

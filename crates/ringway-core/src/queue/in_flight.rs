@@ -161,7 +161,10 @@ impl<T: Default> InFlight<T> {
         if self.cancel_cause != CancelCause::None {
             return false;
         }
+        let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         match errno {
+            // The kernel may have enforced the time limit.
+            libc::EINTR | libc::ECANCELED if is_late() => false,
             // The descriptor is closed, whatever the file system has answered.
             libc::EINTR | libc::EAGAIN if self.is_close() => false,
             libc::EFAULT | libc::ECANCELED if self.is_close() => {
@@ -172,8 +175,8 @@ impl<T: Default> InFlight<T> {
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
-            // (A multipath namespace may have no path. It may never get one.)
-            // (The kernel's queues make a sync like a thread does.)
+            // A multipath namespace may have no path, and may never get one. (The kernel's queues
+            // make a sync like a thread does.)
             libc::EAGAIN if by_thread || self.operation.raw.is_sync() => {
                 self.is_stream() || self.is_well_known() && self.retries <= MAX_RETRIES
             }
@@ -187,10 +190,7 @@ impl<T: Default> InFlight<T> {
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
                 self.is_well_known() && self.retries <= MAX_CANCELED
             }
-            // The kernel may have enforced the time limit.
-            libc::EINTR | libc::ECANCELED => {
-                self.deadline.is_none_or(|deadline| Instant::now() < deadline)
-            }
+            libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }
     }
@@ -481,6 +481,22 @@ mod tests {
                     progress.complete(number, piece.len as i64).is_some(),
                     number + 1 == pieces
                 );
+            }
+        }
+    }
+
+    /// Made again after its time limit, an operation would take effect although it is reported as
+    /// timed out.
+    #[test]
+    fn nothing_is_retried_after_its_time_limit() {
+        let file = File::from(std::fs::File::open(DEVICE).unwrap());
+        let mut flight = InFlight::<()>::default();
+        for operation in [op::fsync(&file), op::close(file.clone()), op::statx("x"), op::nop()] {
+            flight.operation = ManuallyDrop::new(operation);
+            flight.may_close_again = true;
+            for (deadline, retries) in [(None, true), (Some(Instant::now()), false)] {
+                flight.deadline = deadline;
+                assert_eq!(flight.should_retry(libc::ECANCELED, false), retries);
             }
         }
     }

@@ -68,7 +68,7 @@ impl Cancels {
         self.pause_over
     }
 
-    /// The next entry, with its token. Call [`Self::not_added`] if there is no room for it.
+    /// The next entry, with its token. Call [`Self::added`] if there is room for it.
     pub fn next_entry(&mut self) -> Option<(squeue::Entry, Token)> {
         self.pause_over = false;
         if let Some(job) = self.due.last() {
