@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 /// Zeroed memory at an aligned address. It dereferences to a slice of bytes.
 ///
-/// From 128 KiB on, the kernel maps the memory and zeroes each page at its first use. So allocation
-/// takes the same time for any length, and unused pages take no memory.
+/// From 4 MiB on, the kernel maps the memory and zeroes each page at its first use. So allocation
+/// takes the same time for any larger length, and unused pages take no memory. Below that, memory
+/// comes from the program's allocator, and all of it is zeroed at once.
 ///
 /// ```
 /// # use ringway_core::{AlignedBuffer, File};
@@ -25,8 +26,22 @@ use std::sync::Arc;
 pub struct AlignedBuffer {
     first: NonNull<u8>,
     layout: Layout,
+    source: Source,
     /// Counts the memory until it is freed.
     gauge: Option<Arc<MemoryGauge>>,
+}
+
+/// Where the memory of a buffer comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// There are no bytes.
+    None,
+    /// The allocator aligned it.
+    Aligned,
+    /// The allocator returned this address of a longer piece of memory, which has the buffer.
+    Within(NonNull<u8>),
+    /// A mapping of its own.
+    Mapped,
 }
 
 impl AlignedBuffer {
@@ -83,16 +98,25 @@ impl AlignedBuffer {
     }
 
     fn zeroed(layout: Layout) -> Option<Self> {
-        let first = if layout.size() == 0 {
+        let (first, source) = match layout.size() {
             // Dangling but aligned: zero bytes are never read or written.
-            std::ptr::without_provenance_mut(layout.align())
-        } else if is_mapped(layout) {
-            map(layout.size())?
-        } else {
+            0 => (std::ptr::without_provenance_mut(layout.align()), Source::None),
+            LARGE..MAPPED if layout.align() <= PAGE => {
+                let around = around(layout);
+                // SAFETY: the layout's size is not zero.
+                let allocated = NonNull::new(unsafe { alloc_zeroed(around) })?;
+                let skipped = allocated.align_offset(layout.align());
+                assert!(skipped + layout.size() <= around.size());
+                // SAFETY: the assertion says that the result is within the allocation.
+                (unsafe { allocated.as_ptr().add(skipped) }, Source::Within(allocated))
+            }
+            MAPPED.. if cfg!(unix) && layout.align() <= PAGE => {
+                (map(layout.size())?, Source::Mapped)
+            }
             // SAFETY: the layout's size is not zero.
-            unsafe { alloc_zeroed(layout) }
+            _ => (unsafe { alloc_zeroed(layout) }, Source::Aligned),
         };
-        Some(Self { first: NonNull::new(first)?, layout, gauge: None })
+        Some(Self { first: NonNull::new(first)?, layout, source, gauge: None })
     }
 
     /// Allocates `len` zeroed bytes with the alignment that direct I/O on a file needs.
@@ -125,15 +149,17 @@ impl DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.layout.size() > 0 {
-            if is_mapped(self.layout) {
-                // SAFETY: `map` returned `first` for this size, no reference to it is left, and it
-                // is unmapped once.
-                unsafe { unmap(self.first.as_ptr(), self.layout.size()) };
-            } else {
-                // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
-                unsafe { dealloc(self.first.as_ptr(), self.layout) }
-            }
+        match self.source {
+            Source::None => {}
+            // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
+            Source::Aligned => unsafe { dealloc(self.first.as_ptr(), self.layout) },
+            // SAFETY: `alloc_zeroed` returned the address for this layout, and it is freed once.
+            Source::Within(allocated) => unsafe {
+                dealloc(allocated.as_ptr(), around(self.layout));
+            },
+            // SAFETY: `map` returned `first` for this size, no reference to it is left, and it is
+            // unmapped once.
+            Source::Mapped => unsafe { unmap(self.first.as_ptr(), self.layout.size()) },
         }
         if let Some(gauge) = &self.gauge {
             gauge.subtract(self.layout.size());
@@ -141,14 +167,20 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// From this size on, memory is mapped: the allocator would zero it, which takes as long as reading
-/// into it.
-const MAPPED: usize = 128 << 10;
+/// From this size on, memory is mapped: the allocator would zero all of it, used or not. Below it,
+/// mapping costs more than zeroing: two system calls that lock the address space, a page fault for
+/// each page, and an interrupt of every processor that runs the program when the pages go.
+const MAPPED: usize = 4 << 20;
+/// From this size on, the alignment is made here, within a piece of memory that is longer by a
+/// page. glibc maps each large piece that it has to align itself, and unmaps it again.
+const LARGE: usize = 64 << 10;
 /// The smallest page size on Linux: mappings are aligned to it.
 const PAGE: usize = 4096;
 
-fn is_mapped(layout: Layout) -> bool {
-    cfg!(unix) && layout.size() >= MAPPED && layout.align() <= PAGE
+/// What to request of the allocator to have a buffer of this layout within it.
+fn around(layout: Layout) -> Layout {
+    let len = layout.size() + layout.align();
+    Layout::from_size_align(len, 1).expect("buffers that are not mapped are far below the limit")
 }
 
 /// Fresh pages, or `None`.
@@ -198,7 +230,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_buffer_is_aligned_zeroed_and_writable(
-            len in prop_oneof![0usize..20_000, MAPPED - 10..MAPPED + 5000],
+            len in prop_oneof![
+                20 => 0usize..20_000,
+                5 => LARGE - 10..LARGE + 5000,
+                1 => MAPPED - 10..MAPPED + 5000,
+            ],
             shift in 0u32..16,
         ) {
             let mut buffer = AlignedBuffer::new(len, 1 << shift);
