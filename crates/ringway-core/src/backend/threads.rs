@@ -17,6 +17,7 @@
 
 pub(crate) mod nowait;
 mod pool;
+mod signal;
 // They block threads with pipes, which Windows cannot poll.
 #[cfg(all(test, unix))]
 mod tests;
@@ -62,6 +63,8 @@ pub(crate) struct Threads {
     cached: CachedReads,
     /// System calls made by the submitting thread.
     calls: u64,
+    /// Those of the pool's threads, as of the last `enter`.
+    pool_calls: u64,
     refusals: Vec<Refusal>,
     interruptible: bool,
     // Kept to reuse their memory.
@@ -84,6 +87,7 @@ impl Threads {
             pending: 0,
             cached: CachedReads::default(),
             calls: 0,
+            pool_calls: 0,
             refusals: Vec::new(),
             interruptible: options.interruptible,
             events: Vec::new(),
@@ -256,6 +260,7 @@ impl Backend for Threads {
             state.raise();
         }
         let refused = state.refused.take();
+        self.pool_calls = state.calls;
         drop(state);
 
         run_deferred(&self.shared, &mut self.deferred);
@@ -275,6 +280,8 @@ impl Backend for Threads {
         } else {
             state.cancel(token, &mut self.deferred);
         }
+        drop(state);
+        run_deferred(&self.shared, &mut self.deferred);
     }
 
     fn poll_fd(&mut self) -> io::Result<RawFd> {
@@ -320,7 +327,7 @@ impl Backend for Threads {
     /// Counts the calls of operations, tries and polls that did not wait, `ppoll(2)`, and reads and
     /// writes of eventfds, but not the calls that start threads, put them to sleep and wake them.
     fn system_calls(&self) -> u64 {
-        self.calls + self.shared.lock().calls
+        self.calls + self.pool_calls
     }
 }
 

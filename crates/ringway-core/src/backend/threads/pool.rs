@@ -1,9 +1,10 @@
 //! The threads of one queue and their shared state: lanes of tasks, events, and wakeups.
 //!
-//! One mutex protects all of it, and while it is held no system call is made except on eventfds.
-//! Waking and starting threads is recorded in [`Deferred`] and done after the mutex is released.
+//! One mutex protects all of it. Waking and starting threads, and signalling eventfds, is recorded in
+//! [`Deferred`] and done after the mutex is released: whoever is woken takes the mutex first thing.
 
 use super::nowait::{self, TryResult};
+use super::signal::{Raise, Signal};
 use super::watch::{self, Watch};
 use crate::backend::{Event, EventKind, FileKind, Job, Wait};
 #[cfg(ringway_linux)]
@@ -12,8 +13,8 @@ use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, LazyEventFd, Numbers, wait_readable};
-use crate::sys::{Number, RawFd, libc};
+use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
+use crate::sys::{RawFd, libc};
 use crate::thread::start_thread;
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -251,6 +252,7 @@ impl Lane {
 #[derive(Default)]
 pub(super) struct Deferred {
     reaper: bool,
+    raise: Option<Raise>,
     idle: Vec<Thread>,
     start: [usize; LANES.len()],
     start_watcher: bool,
@@ -260,21 +262,12 @@ pub(super) struct Deferred {
 impl Deferred {
     pub fn any(&self) -> bool {
         self.reaper
+            || self.raise.is_some()
             || !self.idle.is_empty()
             || self.start.iter().any(|threads| *threads > 0)
             || self.start_watcher
             || !self.opens.is_empty()
     }
-}
-
-/// The descriptor that is readable when there may be events.
-#[derive(Default)]
-struct Signal {
-    fd: LazyEventFd,
-    /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
-    forward_to: Option<Arc<EventFd>>,
-    /// Readable, or to be made readable once it exists.
-    raised: bool,
 }
 
 /// State shared by the owner of the pool and its threads.
@@ -323,7 +316,7 @@ impl Shared {
             refused: None,
             no_start_before: None,
         };
-        let eventfds = [state.signal.fd.numbers(), state.watch.wake_numbers()];
+        let eventfds = [state.signal.numbers(), state.watch.wake_numbers()];
         Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
     }
 
@@ -346,8 +339,7 @@ impl Shared {
         while state.watch.polling {
             state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.signal.fd.close();
-        state.signal.forward_to = None;
+        state.signal.close();
         state.watch.close_wake();
     }
 
@@ -410,56 +402,43 @@ impl State {
     pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
         self.events.push(Event { token, kind });
         match self.wanted {
-            None => self.raise(),
+            None => {
+                if let Some(raise) = self.signal.begin_raise() {
+                    self.calls += raise.calls();
+                    deferred.raise = Some(raise);
+                }
+            }
             Some(wanted) if self.events.len() == wanted => deferred.reaper = true,
             Some(_) => {}
         }
     }
 
-    /// Makes the descriptor readable, if it exists. This is done under the lock, so that it is
-    /// readable only while there are events.
+    /// Makes the descriptor readable, if it exists. For the owner of the pool: a thread that is
+    /// woken by it would wait for the lock.
     pub fn raise(&mut self) {
-        if !self.signal.raised {
-            self.signal.raised = true;
-            for fd in self.signal.fd.get().into_iter().chain(self.signal.forward_to.as_deref()) {
-                fd.signal();
-                self.calls += 1;
-            }
+        if let Some(raise) = self.signal.begin_raise() {
+            self.calls += raise.calls();
+            raise.finish();
         }
     }
 
     fn lower(&mut self) {
-        if self.signal.raised {
-            self.signal.raised = false;
-            if let Some(fd) = self.signal.fd.get() {
-                fd.drain();
-                self.calls += 1;
-            }
-        }
+        self.calls += self.signal.lower();
     }
 
     /// The descriptor; made by the first call.
     pub fn signal_fd(&mut self) -> io::Result<RawFd> {
-        let signal = &mut self.signal;
-        let is_new = signal.fd.get().is_none();
-        let fd = signal.fd.get_or_make()?;
-        if is_new && signal.raised {
-            fd.signal();
-        }
-        Ok(fd.number())
+        self.signal.get_or_make()
     }
 
     /// The eventfd of [`signal_fd`](Self::signal_fd), if that was called.
     pub fn signal_eventfd(&self) -> Option<Arc<EventFd>> {
-        self.signal.fd.share()
+        self.signal.share()
     }
 
     /// Signals this eventfd too. Only its owner drains it.
     pub fn forward_signal_to(&mut self, eventfd: Arc<EventFd>) {
-        if self.signal.raised {
-            eventfd.signal();
-        }
-        self.signal.forward_to = Some(eventfd);
+        self.signal.forward_to(eventfd);
     }
 
     /// Takes all events, in exchange for an empty list.
@@ -715,6 +694,9 @@ fn may_block(job: &Job) -> bool {
 pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     if std::mem::take(&mut deferred.reaper) {
         shared.reaper.notify_one();
+    }
+    if let Some(raise) = deferred.raise.take() {
+        raise.finish();
     }
     for thread in deferred.idle.drain(..) {
         thread.unpark();
