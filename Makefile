@@ -51,6 +51,7 @@ needs.install-ocaml := $(needs.ocaml)
 needs.check := $(CHECK_NEEDS)
 needs.check-targets := rust rust-current cc cc-arm64
 needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
+needs.test-long := $(needs.test)
 needs.test-portable := $(BUILD_NEEDS)
 needs.test-windows := $(BUILD_NEEDS) windows
 needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
@@ -83,10 +84,9 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
-.PHONY: test-portable-quick test-in-turn
+.PHONY: test-in-turn test-side-by-side test-alone check-texts compile-crates
 .PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
-.PHONY: compile-bindings compile-data-engines test-while-compiling test-bindings-in-turn
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -192,9 +192,9 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 ##@ Develop
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
-# what is compiled and checked without running it is made meanwhile. No two stages run tests at the
-# same time: some tests change limits of the system.
-test: ## formatting, lints and every test: what CI runs
+# three chains run side by side, each of which compiles what it then tests. The tests that change
+# limits of the whole system run alone, at the end.
+test: ## formatting, lints and the tests of every language, in 20 minutes: what CI runs
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
 
@@ -208,21 +208,12 @@ quick: ## formatting, lints and the quick tests of the crates, in two minutes
 	$(CARGO) test -p ringway --all-features --test basics --test hung_operations
 
 test-in-turn:
-	$(MAKE) check-crates
-	scripts/tests/repeat_failures.sh
-	scripts/tests/map.sh
-	scripts/tests/setup.sh
-	scripts/tests/columns.sh
-	scripts/tests/install.sh
-	tests/kernels/test_kernels.py
-	$(MAKE) -j2 test-while-compiling
-	$(MAKE) test-data-engines
+	$(MAKE) check-texts
+	$(MAKE) compile-crates
+	$(MAKE) -j3 test-side-by-side
+	$(MAKE) test-alone
 
-# Two chains side by side: one tests, the other compiles what is tested later.
-test-while-compiling: test-bindings-in-turn meanwhile-compile-data-engines
-test-bindings-in-turn: test-crates meanwhile-compile-bindings
-	$(MAKE) test-bindings
-meanwhile-compile-data-engines: meanwhile-compile-bindings
+test-side-by-side: test-crates meanwhile-test-bindings meanwhile-test-data-engines
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -232,22 +223,41 @@ ALONE := env -u MAKEFLAGS -u MFLAGS
 DATA_ENGINES := cd datafusion && RUSTC_WORKSPACE_WRAPPER=clippy-driver \
 	CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ $(ALONE) $(CARGO)
 
-# The doc tests run on each backend: they are the programs a reader tries first.
+# So it is for the crates: what is linted is not compiled once more without it.
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
+	$(ALONE) $(CARGO)
+compile-crates:
+	$(LINTED) test --workspace --all-features --no-run
+	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
+	$(CARGO) clippy -p ringway-c -- -D warnings
+
+# What changes a limit of the system, which would refuse rings and requests to all other tests.
+ALONE_TESTS := io_uring_disabled_by_sysctl no_kaio_requests_left
 test-crates:
+	$(LINTED) test --workspace --all-features --no-fail-fast -- $(ALONE_TESTS:%=--skip %)
+
+test-alone:
+	set -e; for test in $(ALONE_TESTS); do \
+		$(LINTED) test -p ringway-core --all-features --test conformance -- $$test; done
+
+# The doc tests run on each backend: they are the programs a reader tries first.
+test-long: export RINGWAY_LONG = 1
+test-long: ## all of `make test` and what takes longer: more cases, systems and sanitizers
+	@$(NEED) $(needs.test)
+	$(MAKE) check
 	$(ALONE) $(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(ALONE) $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(ALONE) $(CARGO) test --workspace --all-features --doc
-	$(MAKE) test-portable-quick
+	$(MAKE) test-portable loom
+	$(MAKE) -C crates/ringway-c -j2 -Otarget test-long
+	$(MAKE) -C rocksdb test
+	$(MAKE) -C go test-long
+	$(MAKE) -C ocaml test-long
+	$(DATA_ENGINES) test --workspace
 
-# The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces. The
-# tests among PORTABLE_QUICK take seconds and are part of `make test`.
-PORTABLE_QUICK := --lib --test cases --test other_systems --test model --test regressions \
-	--test failed_backend --test blocking
+# The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces.
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
 	$(ALONE) $(CARGO)
-test-portable-quick:
-	$(PORTABLE) test -p ringway-core --all-features --no-fail-fast $(PORTABLE_QUICK)
-
 test-portable: ## the tests of the crates' code for macOS and FreeBSD, on Linux
 	@$(NEED) $(needs.test-portable)
 	$(PORTABLE) build -p ringway-core --all-features --examples
@@ -266,13 +276,17 @@ test-windows: ## the tests that run on Windows, under Wine
 	$(WINDOWS) test $(WINDOWS_BUILD) --no-fail-fast --lib --tests
 	@echo "passed on Windows ($$(wine --version)): $(WINDOWS_PACKAGES)"
 
+# Of the other systems, the two that differ most.
 test-bindings:
+	$(ALONE) scripts/check-targets.sh aarch64-apple-darwin x86_64-pc-windows-gnu
+	$(MAKE) check-bindings
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
 
 test-data-engines:
+	$(DATA_ENGINES) fmt --all --check
 	$(DATA_ENGINES) test --workspace
 
 # Makes a target at a low priority. Its output is printed at its end, as one block.
@@ -281,31 +295,32 @@ meanwhile-%:
 	nice $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
 	cat $(TARGET)/$*.log; exit $$status
 
-compile-bindings: check-bindings check-targets
-	$(MAKE) -C rocksdb
-	$(MAKE) -C go compile-tests
-
-compile-data-engines: check-data-engines
-	$(DATA_ENGINES) test --workspace --no-run
-
-check: check-crates check-bindings check-targets ## formatting, lints and long lines, no tests
-check: check-data-engines
+check: check-crates check-bindings check-targets check-data-engines ## formatting and lints, no tests
+	$(MAKE) -C go check-all
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
-check-crates:
+check-texts:
 	@$(NEED) $(needs.check)
 	scripts/check-columns.py
 	$(CARGO) fmt --all --check
+	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
+		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
+	scripts/tests/repeat_failures.sh
+	scripts/tests/map.sh
+	scripts/tests/setup.sh
+	scripts/tests/columns.sh
+	scripts/tests/install.sh
+	tests/kernels/test_kernels.py
+
+check-crates: check-texts
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
-	@! $(CARGO) tree -p ringway -p ringway-c -e normal,features | grep testing || \
-		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
-
-check-bindings:
 	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
 		$(CARGO) check -p ringway --lib --profile test
 	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
+
+check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
