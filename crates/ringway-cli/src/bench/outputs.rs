@@ -98,10 +98,7 @@ impl Outputs {
             }
         }
         // Last: after Ctrl-C nobody may read standard output any more.
-        let printed = printed.unwrap_or_else(|| {
-            let (table, summary) = (report::table::render(&model), report::summary::render(&model));
-            format!("{table}\n{summary}")
-        });
+        let printed = printed.unwrap_or_else(|| report::terminal::render(&model));
         match std::io::stdout().write_all(printed.as_bytes()) {
             // A reader that closes the pipe early (`| head`) is not a failure.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

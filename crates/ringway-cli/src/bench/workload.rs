@@ -245,6 +245,17 @@ pub enum Stop {
     Whole(Option<Duration>),
 }
 
+impl Stop {
+    /// The time limit.
+    pub fn runtime(self) -> Option<Duration> {
+        match self {
+            Self::After(time) => Some(time),
+            Self::Requests(_) => None,
+            Self::Bytes(_, time) | Self::Whole(time) => time,
+        }
+    }
+}
+
 /// The page cache before a buffered run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -2,8 +2,7 @@
 //! the summary first, then charts, then every figure.
 
 use super::configuration::{self, Setting};
-use super::model::{Figures, Group, Model};
-use super::table::{Rows, rows};
+use super::model::{Figures, Group, Model, gather};
 use anyhow::Context;
 use jiff::Zoned;
 use ringway_measure::page::{Figure, Page, Section};
@@ -58,15 +57,12 @@ pub fn render(model: &Model) -> anyhow::Result<String> {
     for group in &groups {
         sections.extend(charts(group, axis, &names).context("the charts")?);
     }
-    if !report.measurements.is_empty() {
-        let Rows { captions, table, .. } = rows(model);
-        sections.push(Section {
-            title: "Every figure".into(),
-            paragraphs: captions,
-            table: Some(table),
-            ..Section::default()
-        });
-    }
+    sections.extend(model.rows.iter().map(|rows| Section {
+        title: "Every figure".into(),
+        paragraphs: rows.captions.clone(),
+        table: Some(rows.table.clone()),
+        ..Section::default()
+    }));
     let now = Zoned::now();
     let version = env!("CARGO_PKG_VERSION");
     let page = Page {
@@ -101,17 +97,15 @@ struct Series<'a> {
 
 /// The charts of one group; `None` where only the harness has figures.
 fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option<Section>> {
-    let mut all: Vec<Series> = Vec::new();
-    for (name, entry) in &group.entries {
-        let Some(figures) = &entry.figures else { continue };
-        match all.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.figures.push(figures),
-            None => {
-                let colour = names.iter().position(|known| known == name);
-                all.push(Series { name, colour, figures: vec![figures] });
-            }
-        }
-    }
+    let measured = group
+        .entries
+        .iter()
+        .filter_map(|(name, entry)| Some((name.as_str(), entry.figures.as_ref()?)));
+    let series = |(name, figures)| {
+        let colour = names.iter().position(|known| *known == name);
+        Series { name, colour, figures }
+    };
+    let mut all: Vec<Series> = gather(measured).into_iter().map(series).collect();
     let mut places: Vec<(f64, String)> = Vec::new();
     for figures in all.iter().filter(|s| s.colour.is_some()).flat_map(|s| &s.figures) {
         places.push((place(axis, figures), axis.value(&figures.measurement.workload)));
@@ -229,105 +223,4 @@ fn spread_out(places: &[(f64, String)]) -> Vec<(f64, String)> {
     let most = places.len().min(LATENCY_CHARTS);
     let at = |number: usize| number * (places.len() - 1) / most.saturating_sub(1).max(1);
     (0..most).map(|number| places[at(number)].clone()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::report::samples;
-    use crate::bench::result::Report;
-    use crate::bench::workload::Target;
-    use roxmltree::{Document, ParsingOptions};
-
-    fn render(report: &Report) -> anyhow::Result<String> {
-        super::render(&Model::new(report))
-    }
-
-    /// The page as a tree. It is well-formed XML, so a strict parser can read it.
-    fn parse(page: &str) -> Document<'_> {
-        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-        Document::parse_with_options(page, options)
-            .unwrap_or_else(|error| panic!("{error}\n{page}"))
-    }
-
-    /// All text of the page.
-    fn text(page: &Document) -> String {
-        page.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
-    }
-
-    fn count(page: &Document, tag: &str) -> usize {
-        page.descendants().filter(|node| node.has_tag_name(tag)).count()
-    }
-
-    #[test]
-    fn a_page_has_its_charts_its_table_and_its_summary() {
-        let page = render(&samples::depths()).unwrap();
-        let tree = parse(&page);
-        // Operations and CPU time by depth, and latency at each of 3 depths.
-        assert_eq!(count(&tree, "figure"), 2 + 3);
-        assert_eq!(count(&tree, "tr"), 1 + 12);
-        // Speed: 3 backends by 3 depths; CPU: the harness too; latency: 7 percentiles at 3 depths.
-        // Each line has a circle in the legend.
-        let marks = page.matches("<circle").count();
-        assert_eq!(marks, (9 + 3) + (12 + 4) + 3 * 3 * (7 + 1));
-        for part in [
-            "Fastest: uring and kaio (equal) at depth 1; uring at depth 32 and 128.",
-            "Linux 6.12.9, 8 processors",
-            "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3",
-        ] {
-            assert!(text(&tree).contains(part), "{part}\n{}", text(&tree));
-        }
-    }
-
-    #[test]
-    fn nothing_is_loaded_from_elsewhere() {
-        let page = render(&samples::everything()).unwrap();
-        for foreign in ["https:", "src=", "url(", "@import", "<script", "<link"] {
-            assert!(!page.contains(foreign), "{foreign}");
-        }
-        // The name of SVG's namespace is not an address.
-        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("http:"));
-    }
-
-    #[test]
-    fn hostile_names_stay_text() {
-        let hostile = "</title><script>alert(\"1\")</script>'&\u{0}";
-        let mut report = samples::everything();
-        report.command = hostile.into();
-        report.machine.kernel = hostile.into();
-        report.machine.device = hostile.into();
-        report.machine.remarks = vec![hostile.into()];
-        report.machine.refused = vec![hostile.into()];
-        for (at, of) in report.measurements.iter_mut().enumerate() {
-            of.workload.name = hostile.into();
-            of.workload.target = Target::Files(vec![format!("{hostile}{}", at % 2).into()]);
-            of.notes = vec![hostile.into()];
-        }
-        let page = render(&report).unwrap();
-        assert!(!page.contains("<script"));
-        assert!(text(&parse(&page)).contains("<script>alert(\"1\")</script>'&\u{fffd}"));
-    }
-
-    #[test]
-    fn one_depth_has_bars_and_block_sizes_are_an_axis() {
-        let one = render(&samples::along_depths(&[32], |_| {})).unwrap();
-        let bars = parse(&one)
-            .descendants()
-            .filter(|node| node.has_tag_name("rect") && node.attribute("fill") != Some("#FFFFFF"))
-            .count();
-        assert_eq!(bars, 3 + 4, "speed, and CPU time with the harness");
-        let sizes = render(&samples::block_sizes()).unwrap();
-        let text = text(&parse(&sizes));
-        assert!(text.contains("bytes a second") && text.contains("64 KiB"), "{text}");
-    }
-
-    #[test]
-    fn what_did_not_run_has_a_row_and_no_line() {
-        let page = render(&samples::odd()[3]).unwrap();
-        let tree = parse(&page);
-        assert_eq!(page.matches(">did not run<").count(), 3);
-        assert!(text(&tree).contains("kaio: io_setup: EAGAIN; fix: raise fs.aio-max-nr"));
-        let marks = page.matches("<circle").count();
-        assert_eq!(marks, (6 + 2) + (9 + 3) + 3 * 2 * (7 + 1));
-    }
 }

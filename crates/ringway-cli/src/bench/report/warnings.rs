@@ -4,6 +4,7 @@ use super::configuration;
 use super::model::{Figures, Model};
 use crate::bench::result::Measurement;
 use crate::bench::workload::Backend;
+use ringway_measure::stats::Spread;
 use ringway_measure::text::{plural, significant};
 use ringway_measure::usage;
 
@@ -33,10 +34,7 @@ pub(super) fn warnings(model: &Model) -> Vec<String> {
         ),
     );
     warn(
-        any(&|f| {
-            let of = &f.measurement.workload;
-            of.backend == Backend::Kaio && !of.direct
-        }),
+        any(&|f| f.measurement.workload.backend == Backend::Kaio && !f.measurement.workload.direct),
         "Linux AIO is asynchronous with direct I/O only: buffered kaio rows do not show what it \
          can do."
             .to_owned(),
@@ -76,8 +74,8 @@ pub(super) fn warnings(model: &Model) -> Vec<String> {
     }
     if let Some(slots) = after("nr_requests ").and_then(|slots| slots.parse::<u64>().ok()) {
         let exceeds = |f: &Figures| {
-            let of = &f.measurement.workload;
-            of.direct && u64::from(of.depth) * u64::from(of.jobs) > slots
+            let workload = &f.measurement.workload;
+            workload.direct && u64::from(workload.depth) * u64::from(workload.jobs) > slots
         };
         warn(
             any(&exceeds),
@@ -155,14 +153,12 @@ pub(super) fn reading(model: &Model, compared: bool) -> Vec<String> {
     }
     let costs = |null: &Figures| null.cpu_us.median;
     let nulls: Vec<&Figures> = model.figures().filter(|figures| figures.is_null()).collect();
-    let least = nulls.iter().map(|null| costs(null)).min_by(f64::total_cmp);
-    let most = nulls.iter().map(|null| costs(null)).max_by(f64::total_cmp);
-    if let (Some(least), Some(most)) = (least, most) {
+    if let Some(Spread { low, high, .. }) = Spread::of(nulls.iter().map(|null| costs(null))) {
         let mut line = format!(
             "The harness itself costs {} to {} CPU µs/op (the null rows), which every figure \
              includes",
-            significant(least),
-            significant(most)
+            significant(low),
+            significant(high)
         );
         // The share of the harness in the cheapest row with the same settings.
         let share = |null: &&Figures| {
