@@ -16,10 +16,6 @@ const MAX_JOB_FILE: u64 = 1 << 20;
 pub const NULL_SIZE: u64 = 1 << 30;
 
 /// The plan, and whether it comes from job files.
-///
-/// # Errors
-///
-/// Those of reading job files and of their contents; options that do not fit together.
 pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     let mut jobs = Plan::default();
     let mut data = Vec::new();

@@ -165,35 +165,13 @@ impl<'a> Job<'a> {
         let start =
             if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
         let seed = mix(seed ^ mix(u64::from(number)));
-        let checks = files.iter().any(|file| !matches!(file.check, Check::None));
         Ok(Self {
             offsets: Offsets::new(order, workload.block_size, &regions, seed, start),
             random: Random::new(seed),
             idle: (0..depth).rev().collect(),
             buffers: buffers(workload, queue.as_mut()),
             parked: Vec::with_capacity(depth as usize),
-            recorder: Recorder {
-                workload,
-                files,
-                requests: vec![Request::default(); depth as usize],
-                measuring: false,
-                checks,
-                plain: Vec::new(),
-                result: JobResult {
-                    run: Run {
-                        verified: (workload.verify && !workload.is_null()).then_some((0, 0)),
-                        ..Run::default()
-                    },
-                    written: if write_seed.is_some() {
-                        let blocks = regions.iter().map(|region| region.len / workload.block_size);
-                        blocks.map(|blocks| vec![false; blocks as usize]).collect()
-                    } else {
-                        Vec::new()
-                    },
-                    ..JobResult::default()
-                },
-                stopped: false,
-            },
+            recorder: Recorder::new(workload, files, write_seed.is_some()),
             write_seed,
             schedule: None,
             until_sync: workload.sync.map(Sync::every),
@@ -581,7 +559,26 @@ struct Recorder<'a> {
     stopped: bool,
 }
 
-impl Recorder<'_> {
+impl<'a> Recorder<'a> {
+    /// `writes_pattern`: the blocks that are written are recorded.
+    fn new(workload: &'a Workload, files: &'a [JobFile], writes_pattern: bool) -> Self {
+        let is_verified = workload.verify && !workload.is_null();
+        let run = Run { verified: is_verified.then_some((0, 0)), ..Run::default() };
+        let blocks = files.iter().filter(|_| writes_pattern);
+        let blocks = blocks.map(|file| file.region.len / workload.block_size);
+        let written = blocks.map(|blocks| vec![false; blocks as usize]).collect();
+        Self {
+            workload,
+            files,
+            requests: vec![Request::default(); workload.depth as usize],
+            measuring: false,
+            checks: files.iter().any(|file| !matches!(file.check, Check::None)),
+            plain: Vec::new(),
+            result: JobResult { run, written, ..JobResult::default() },
+            stopped: false,
+        }
+    }
+
     #[inline]
     fn count(&mut self, opcode: Opcode, result: Result<u64, i32>, slot: u32, time: u64) {
         let request = &self.requests[slot as usize];

@@ -16,10 +16,6 @@ const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 const LATENCY_CHARTS: usize = 6;
 
 /// The page, dated now.
-///
-/// # Errors
-///
-/// Those of drawing charts and of the template.
 pub fn render(model: &Model) -> anyhow::Result<String> {
     let (report, summary) = (model.report, &model.summary);
     let mut sections = vec![Section {

@@ -220,7 +220,7 @@ fn latency(samples: &Histogram<u64>, percentiles: bool) -> Value {
 }
 
 /// The settings as fio's options. Flags have the value `1`.
-fn options(workload: &Workload) -> Map<String, Value> {
+pub fn options(workload: &Workload) -> Map<String, Value> {
     let mut options = vec![("name", workload.name.clone())];
     options.extend(files(workload));
     options.push(("rw", workload.access.name().to_owned()));
