@@ -6,6 +6,7 @@ pub mod html;
 pub mod json;
 pub mod terminal;
 
+mod charts;
 mod conclusions;
 pub mod configuration;
 mod model;

@@ -147,85 +147,76 @@ fn percentiles_need_enough_samples() {
 }
 
 /// The headline, then texts that the report shows, and texts that it does not.
-type Words = (Report, &'static str, &'static [&'static str], &'static [&'static str]);
+type Words = (Report, &'static str, Texts, Texts);
 
-/// Reports of two or three backends at one depth, and their words.
-fn duels() -> Vec<Words> {
-    let single = with(duel(&[(Uring, 1e5, 5.0), (Kaio, 1.07e5, 5.0)], 0.0), |measured| {
-        measured.runs.truncate(1);
-    });
-    let rates = [(Uring, 2e4, 9.0), (Kaio, 2e4, 5.0), (Threads, 1.2e4, 20.0)];
-    let fixed_rate = with(duel(&rates, 0.0), |measured| {
-        measured.workload.rate = Some(Rate::Requests(20_000));
-    });
-    let both = "Fastest and least CPU time an operation: uring.";
-    vec![
-        (
-            duel(&[(Uring, 1e5, 5.0), (Kaio, 1.01e5, 5.0)], 0.02),
-            "The runs show no difference: kaio and uring (equal).",
-            &["uring 100 k ops/s ±2.0 % (equal)"],
-            &["Fastest"],
-        ),
-        (
-            duel(&[(Uring, 1.5e5, 4.0), (Kaio, 1e5, 8.0)], 0.02),
-            both,
-            &["kaio 100 k ops/s ±2.0 % (0.67×) at 8.00 CPU µs/op (2.00×)"],
-            &["(equal)"],
-        ),
-        (
-            // The runs overlap.
-            duel(&[(Uring, 1e5, 5.0), (Kaio, 1.03e5, 5.0)], 0.02),
-            "Fastest: undecided between kaio and uring. Least CPU time an operation: kaio and \
-             uring (equal).",
-            &["uring 100 k ops/s ±2.0 % (undecided)"],
-            &[],
-        ),
-        (
-            // They lie further than a fifth from their median.
-            duel(&[(Uring, 1.8e5, 4.0), (Kaio, 1e5, 4.0)], 0.25),
-            "Fastest: undecided between uring and kaio. Least CPU time an operation: uring and \
-             kaio (equal).",
-            &["kaio 100 k ops/s ±25.0 % (undecided)", "uring; kaio: the runs lie further than"],
-            &[],
-        ),
+/// Backends with their operations a second and costs, and the spread of their runs; then the words
+/// as in [`Words`].
+type Duel = (&'static [(Backend, f64, f64)], f64, &'static str, Texts, Texts);
+type Texts = &'static [&'static str];
+
+const DUELS: &[Duel] = &[
+    (
+        &[(Uring, 1e5, 5.0), (Kaio, 1.01e5, 5.0)],
+        0.02,
+        "The runs show no difference: kaio and uring (equal).",
+        &["uring 100 k ops/s ±2.0 % (equal)"],
+        &["Fastest"],
+    ),
+    (
+        &[(Uring, 1.5e5, 4.0), (Kaio, 1e5, 8.0)],
+        0.02,
+        "Fastest and least CPU time an operation: uring.",
+        &["kaio 100 k ops/s ±2.0 % (0.67×) at 8.00 CPU µs/op (2.00×)"],
+        &["(equal)"],
+    ),
+    (
+        // The runs overlap.
+        &[(Uring, 1e5, 5.0), (Kaio, 1.03e5, 5.0)],
+        0.02,
+        "Fastest: undecided between kaio and uring. Least CPU time an operation: kaio and uring \
+         (equal).",
+        &["uring 100 k ops/s ±2.0 % (undecided)"],
+        &[],
+    ),
+    (
+        // They lie further than a fifth from their median.
+        &[(Uring, 1.8e5, 4.0), (Kaio, 1e5, 4.0)],
+        0.25,
+        "Fastest: undecided between uring and kaio. Least CPU time an operation: uring and kaio \
+         (equal).",
+        &["kaio 100 k ops/s ±25.0 % (undecided)", "uring; kaio: the runs lie further than"],
+        &[],
+    ),
+    (
         // Then only runs that are far apart decide.
-        (duel(&[(Uring, 1e6, 4.0), (Kaio, 1e5, 4.0)], 0.25), both, &[], &[]),
-        (
-            duel(&[(Uring, 1e5, 8.0), (Kaio, 1.001e5, 4.0)], 0.02),
-            "Fastest: kaio and uring (equal). Least CPU time an operation: kaio.",
-            &["uring 100 k ops/s ±2.0 % (equal) at 8.00 CPU µs/op (2.00×)"],
-            &[],
-        ),
-        (
-            duel(&[(Uring, 1.5e5, 8.0), (Kaio, 1e5, 4.0)], 0.02),
-            "Fastest: uring. Least CPU time an operation: kaio.",
-            &["kaio 100 k ops/s ±2.0 % (0.67×) at 4.00 CPU µs/op (0.50×)"],
-            &[],
-        ),
-        (
-            single,
-            "Fastest and least CPU time an operation: undecided between kaio and uring.",
-            &["differences below 10 % are undecided"],
-            &["±"],
-        ),
-        (
-            fixed_rate,
-            "Keeps the rate of 20.0 k requests a second at the least CPU time an operation: kaio. \
-             threads fell behind the rate.",
-            &[
-                "threads 12.0 k ops/s ±0.0 % (0.60×)",
-                "kaio 20.0 k ops/s ±0.0 % (equal) at 5.00 CPU µs/op (0.56×)",
-            ],
-            &[],
-        ),
-        (
-            duel(&[(Uring, 1e5, 5.0), (Null, 1.5e5, 3.0)], 0.01),
-            "Only uring was measured, so there is nothing to compare.",
-            &["The harness alone does less than twice", "it limits the figures"],
-            &[],
-        ),
-    ]
-}
+        &[(Uring, 1e6, 4.0), (Kaio, 1e5, 4.0)],
+        0.25,
+        "Fastest and least CPU time an operation: uring.",
+        &[],
+        &[],
+    ),
+    (
+        &[(Uring, 1e5, 8.0), (Kaio, 1.001e5, 4.0)],
+        0.02,
+        "Fastest: kaio and uring (equal). Least CPU time an operation: kaio.",
+        &["uring 100 k ops/s ±2.0 % (equal) at 8.00 CPU µs/op (2.00×)"],
+        &[],
+    ),
+    (
+        &[(Uring, 1.5e5, 8.0), (Kaio, 1e5, 4.0)],
+        0.02,
+        "Fastest: uring. Least CPU time an operation: kaio.",
+        &["kaio 100 k ops/s ±2.0 % (0.67×) at 4.00 CPU µs/op (0.50×)"],
+        &[],
+    ),
+    (
+        &[(Uring, 1e5, 5.0), (Null, 1.5e5, 3.0)],
+        0.01,
+        "Only uring was measured, so there is nothing to compare.",
+        &["The harness alone does less than twice", "it limits the figures"],
+        &[],
+    ),
+];
 
 /// Other reports and their words.
 fn others() -> Vec<Words> {
@@ -243,6 +234,13 @@ fn others() -> Vec<Words> {
     on_disk.machine.file_system = "tmpfs".into();
     let mut interrupted = samples::depths();
     interrupted.interrupted = Some(Interrupted { finished: 35, planned: 36 });
+    let single = with(duel(&[(Uring, 1e5, 5.0), (Kaio, 1.07e5, 5.0)], 0.0), |measured| {
+        measured.runs.truncate(1);
+    });
+    let rates = [(Uring, 2e4, 9.0), (Kaio, 2e4, 5.0), (Threads, 1.2e4, 20.0)];
+    let fixed_rate = with(duel(&rates, 0.0), |measured| {
+        measured.workload.rate = Some(Rate::Requests(20_000));
+    });
     let busy = |processors: f64, which: std::ops::Range<usize>| {
         let mut report = with(samples::depths(), |measured| {
             measured.runs.iter_mut().for_each(|run| run.other_processors = Some(0.75));
@@ -272,6 +270,22 @@ fn others() -> Vec<Words> {
             &["depth 32, 1 job, 5.00 s"],
             &["Fastest"],
         ),
+        (
+            single,
+            "Fastest and least CPU time an operation: undecided between kaio and uring.",
+            &["differences below 10 % are undecided"],
+            &["±"],
+        ),
+        (
+            fixed_rate,
+            "Keeps the rate of 20.0 k requests a second at the least CPU time an operation: kaio. \
+             threads fell behind the rate.",
+            &[
+                "threads 12.0 k ops/s ±0.0 % (0.60×)",
+                "kaio 20.0 k ops/s ±0.0 % (equal) at 5.00 CPU µs/op (0.56×)",
+            ],
+            &[],
+        ),
         (nothing, "Nothing was measured: no configuration completed an operation.", &[], &[]),
         (only_harness, "No backend was measured, only the harness.", &[], &[]),
         (
@@ -300,7 +314,10 @@ fn others() -> Vec<Words> {
 
 #[test]
 fn conclusions_claim_no_more_than_the_runs_show() {
-    for (report, headline, shown, hidden) in duels().into_iter().chain(others()) {
+    let duels = DUELS.iter().map(|&(backends, spread, headline, shown, hidden)| -> Words {
+        (duel(backends, spread), headline, shown, hidden)
+    });
+    for (report, headline, shown, hidden) in duels.chain(others()) {
         let (text, summary) = (flat(&report), Model::new(&report).summary);
         assert!(headline.is_empty() || summary.headline == headline, "{}", summary.headline);
         for part in shown {
