@@ -426,7 +426,7 @@ fn job_files_move_what_fio_moves() {
         let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
         let theirs = case["fio"]["jobs"].as_array().unwrap();
         assert_eq!(jobs(&report).len(), theirs.len(), "{case}");
-        let moved = |of: &Value| number(&of[0]);
+        let moved = |direction: &Value| number(&direction[0]);
         for (ours, theirs) in jobs(&report).iter().zip(theirs) {
             let options = ours["job options"]
                 .get("ioengine")
@@ -442,8 +442,9 @@ fn job_files_move_what_fio_moves() {
                 }
             }
         }
-        let bytes = |of: &Value| number(&of["read"]["io_bytes"]) + number(&of["write"]["io_bytes"]);
-        let their_bytes = |of: &Value| number(&of["read"][1]) + number(&of["write"][1]);
+        let bytes =
+            |job: &Value| number(&job["read"]["io_bytes"]) + number(&job["write"]["io_bytes"]);
+        let their_bytes = |job: &Value| number(&job["read"][1]) + number(&job["write"][1]);
         assert_eq!(
             jobs(&report).iter().map(bytes).sum::<u64>(),
             theirs.iter().map(their_bytes).sum::<u64>(),
@@ -866,7 +867,7 @@ fn every_json_key_is_documented() {
     ] {
         for key in object.as_object().unwrap().keys().filter(|key| *key != "latency") {
             let is_named =
-                [format!("{key}`"), format!("`{key}.")].iter().any(|of| page.contains(of));
+                [format!("{key}`"), format!("`{key}.")].iter().any(|name| page.contains(name));
             assert!(is_named, "`{key}` is not in docs/command-line.md");
         }
     }

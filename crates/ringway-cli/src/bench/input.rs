@@ -90,8 +90,7 @@ fn begins_with_section(text: &str) -> bool {
 
 fn target(args: &BenchArgs, data: Vec<PathBuf>) -> anyhow::Result<Target> {
     Ok(match (data.is_empty(), args.size) {
-        (false, Some(size)) => Target::SizedFiles { paths: data, size },
-        (false, None) => Target::Files(data),
+        (false, size) => Target::Files { paths: data, size },
         (true, Some(size)) => Target::Scratch { size },
         (true, None) if only_null(&args.backend) => Target::Scratch { size: NULL_SIZE },
         (true, None) => {

@@ -8,7 +8,7 @@
 use super::interrupt::is_interrupted;
 use super::result::{Run, count_error};
 use super::schedule::Schedule;
-use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
+use super::workload::{Access, Backend, Sizes, Stop, Target, Workload};
 use anyhow::{Context, anyhow};
 use ringway_core::op::{self, Opcode};
 use ringway_core::refusal::{Feature, Refusal};
@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
             recorder: Recorder::new(workload, files, write_seed.is_some()),
             write_seed,
             schedule: None,
-            until_sync: workload.sync.map(Sync::every),
+            until_sync: workload.sync.map(|sync| sync.every),
             until_pause: workload.pause.map(|pause| pause.after),
             last_written: 0,
             issued: 0,
@@ -448,10 +448,8 @@ impl<'a> Job<'a> {
     fn sync_now(&mut self, slot: u32) -> u64 {
         let file = self.files[self.last_written].file.as_fd();
         self.calls += 1;
-        let result = match self.workload.sync {
-            Some(Sync::Fdatasync(_)) => rustix::fs::fdatasync(file),
-            _ => rustix::fs::fsync(file),
-        };
+        let data_only = self.workload.sync.is_some_and(|sync| sync.data_only);
+        let result = if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) };
         let time = now();
         let result = result.map(|()| 0).map_err(Errno::raw_os_error);
         self.recorder.count(Opcode::Fsync, result, slot, time);
@@ -466,17 +464,15 @@ impl<'a> Job<'a> {
     fn push_sync(&mut self, time: u64) -> anyhow::Result<u64> {
         let slot = self.idle.pop().context("a slot is free")?;
         self.parked.push(self.buffers.pop().context("a free slot has a buffer")?);
-        self.until_sync = self.workload.sync.map(Sync::every);
+        self.until_sync = self.workload.sync.map(|sync| sync.every);
         let place = Place { file: self.last_written, offset: 0, len: 0 };
         self.recorder.requests[slot as usize] = Request { start: time, pushed: time, place };
         let Some(queue) = &mut self.queue else {
             return Ok(self.sync_now(slot));
         };
         let file = &self.files[self.last_written].file;
-        let operation = match self.workload.sync {
-            Some(Sync::Fdatasync(_)) => op::fdatasync(file),
-            _ => op::fsync(file),
-        };
+        let data_only = self.workload.sync.is_some_and(|sync| sync.data_only);
+        let operation = if data_only { op::fdatasync(file) } else { op::fsync(file) };
         queue.push(operation.user_data(u64::from(slot))).map_err(|error| anyhow!("{error}"))?;
         Ok(time)
     }
@@ -671,7 +667,7 @@ fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
 /// Whether jobs that share files start at different offsets, so that one does not read what another
 /// has just fetched. In job files, as in fio, all start at the first block.
 fn spreads_jobs(workload: &Workload) -> bool {
-    matches!(workload.target, Target::Scratch { .. } | Target::Files(_))
+    matches!(workload.target, Target::Scratch { .. } | Target::Files { size: None, .. })
 }
 
 /// The maximum number of threads of a job: more gain nothing.

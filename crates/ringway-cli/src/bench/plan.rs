@@ -88,7 +88,10 @@ fn base(args: &BenchArgs, target: &Target) -> Workload {
         },
         ramp: args.ramp.unwrap_or(RAMP),
         rate: args.rate.map(Rate::Requests),
-        sync: args.fsync.map(Sync::Fsync).or(args.fdatasync.map(Sync::Fdatasync)),
+        sync: args
+            .fsync
+            .or(args.fdatasync)
+            .map(|every| Sync { data_only: args.fsync.is_none(), every }),
         seed: args.seed.unwrap_or(1),
         verify: args.verify,
         target: target.clone(),
@@ -260,8 +263,8 @@ mod tests {
         assert_eq!(plan.notes.len(), 3);
     }
 
-    fn some<T: Clone + std::fmt::Debug + 'static>(of: &[T]) -> impl Strategy<Value = Vec<T>> {
-        proptest::sample::subsequence(of.to_vec(), 0..=of.len())
+    fn some<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Value = Vec<T>> {
+        proptest::sample::subsequence(all.to_vec(), 0..=all.len())
     }
 
     proptest! {

@@ -415,9 +415,8 @@ fn uses(workload: &Workload) -> Vec<(PathBuf, Use<'_>)> {
     let usage = |size| Use { workload, size };
     match &workload.target {
         Target::Scratch { .. } => Vec::new(),
-        Target::Files(paths) => paths.iter().map(|path| (path.clone(), usage(None))).collect(),
-        Target::SizedFiles { paths, size } => {
-            paths.iter().map(|path| (path.clone(), usage(Some(*size)))).collect()
+        Target::Files { paths, size } => {
+            paths.iter().map(|path| (path.clone(), usage(*size))).collect()
         }
         Target::Directory { path, size, files } => {
             let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
@@ -469,14 +468,7 @@ mod tests {
 
         /// A workload on a whole file, or on the beginning of one.
         fn workload(&self, access: Access, name: &str, size: Option<u64>) -> Workload {
-            let paths = vec![self.path(name)];
-            on(
-                access,
-                match size {
-                    Some(size) => Target::SizedFiles { paths, size },
-                    None => Target::Files(paths),
-                },
-            )
+            on(access, Target::Files { paths: vec![self.path(name)], size })
         }
     }
 
@@ -668,7 +660,8 @@ mod tests {
             ("/tmp", "--scratch"),
             ("/no/such/file", "--size"),
         ] {
-            let error = prepare(OVERWRITE, &[on(Read, Target::Files(vec![path.into()]))]);
+            let target = Target::Files { paths: vec![path.into()], size: None };
+            let error = prepare(OVERWRITE, &[on(Read, target)]);
             let error = error.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }

@@ -145,8 +145,10 @@ fn every_key() {
         ("hipri", |w| w.iopoll = true),
         ("fixedbufs=1", |w| w.fixed_buffers = true),
         ("registerfiles", |w| w.fixed_files = true),
-        ("fsync=16", |w| w.sync = Some(Sync::Fsync(16))),
-        ("fsync=16\nfsync=0\nfdatasync=1", |w| { w.sync = Some(Sync::Fdatasync(1)); }),
+        ("fsync=16", |w| w.sync = Some(Sync { data_only: false, every: 16 })),
+        ("fsync=16\nfsync=0\nfdatasync=1", |w| {
+            w.sync = Some(Sync { data_only: true, every: 1 });
+        }),
         ("rate_iops=10k", |w| w.rate = Some(Rate::Requests(10_240))),
         ("rate_iops=0\nrate=0", |_| ()),
         ("rate=1m", |w| w.rate = Some(Rate::Bytes(1 << 20))),
@@ -228,8 +230,8 @@ fn a_unit_with_another_meaning_in_fio_is_a_difference() {
 #[test]
 fn files() {
     let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
-    let files = |names: &[&str]| Target::Files(paths(names));
-    let sized = |names: &[&str], size| Target::SizedFiles { paths: paths(names), size };
+    let files = |names: &[&str]| Target::Files { paths: paths(names), size: None };
+    let sized = |names: &[&str], size| Target::Files { paths: paths(names), size: Some(size) };
     let own = |size| Target::Directory { path: PathBuf::from("."), size, files: 1 };
     let three = Duration::from_secs(3);
     for (lines, target, stop) in [
@@ -511,10 +513,10 @@ fn expressible() -> impl Strategy<Value = Workload> {
             stop: if timed { Stop::After(times.0) } else { Stop::Whole(Some(times.0)) },
             ramp: times.1,
             rate: rate.map(Rate::Requests),
-            sync: fsync.map(if direct { Sync::Fsync } else { Sync::Fdatasync }),
+            sync: fsync.map(|every| Sync { data_only: direct, every }),
             seed: if repeat { seed } else { DEFAULT_SEED },
             no_random_map: map,
-            target: Target::SizedFiles { paths: vec!["a:b".into(), "c".into()], size: 8 << 20 },
+            target: Target::Files { paths: vec!["a:b".into(), "c".into()], size: Some(8 << 20) },
             group_reporting: group,
             ..plain()
         }

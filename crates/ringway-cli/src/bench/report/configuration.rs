@@ -63,7 +63,7 @@ impl Setting {
                 None => String::new(),
             },
             Self::Sync => workload.sync.map_or(String::new(), |sync| {
-                format!("{} after {}", sync.name(), plural(sync.every().into(), "write"))
+                format!("{} after {}", sync.name(), plural(sync.every.into(), "write"))
             }),
             Self::Verify => if workload.verify { "every byte checked" } else { "" }.to_owned(),
             Self::Target => clean(&target(&workload.target)),
@@ -126,14 +126,12 @@ pub(super) fn configuration(workload: &Workload) -> String {
 }
 
 fn target(target: &Target) -> String {
-    let names = |paths: &[std::path::PathBuf]| {
-        paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(" ")
-    };
     match target {
         Target::Scratch { size } => format!("scratch file of {}", bytes_text(*size)),
-        Target::Files(paths) => names(paths),
-        Target::SizedFiles { paths, size } => {
-            format!("{} of {}", bytes_text(*size), names(paths))
+        Target::Files { paths, size } => {
+            let names = paths.iter().map(|path| path.to_string_lossy());
+            let names = names.collect::<Vec<_>>().join(" ");
+            size.map_or(names.clone(), |size| format!("{} of {names}", bytes_text(size)))
         }
         Target::Directory { path, size, files } => {
             let files = plural(u64::from(*files), "file");

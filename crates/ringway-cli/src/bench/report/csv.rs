@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use crate::bench::result::{Direction, Measurement, Run};
-use crate::bench::workload::{Rate, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Rate, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use ringway_measure::stats;
 
@@ -47,10 +47,10 @@ fn row(measurement: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field
         Some(Rate::Bytes(rate)) => (None, Some(rate)),
         None => (None, None),
     };
-    let sync = |name| workload.sync.filter(|sync| sync.name() == name).map(Sync::every);
+    let sync = |name| workload.sync.filter(|sync| sync.name() == name).map(|sync| sync.every);
     let target = match &workload.target {
         Target::Scratch { .. } => String::new(),
-        Target::Files(paths) | Target::SizedFiles { paths, .. } => {
+        Target::Files { paths, .. } => {
             paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":")
         }
         Target::Directory { path, .. } => path.to_string_lossy().into_owned(),

@@ -270,7 +270,7 @@ pub fn options(workload: &Workload) -> Map<String, Value> {
         options.push(("thinktime", pause.time.as_micros().to_string()));
         options.push(("thinktime_blocks", pause.after.to_string()));
     }
-    options.extend(workload.sync.map(|sync| (sync.name(), sync.every().to_string())));
+    options.extend(workload.sync.map(|sync| (sync.name(), sync.every.to_string())));
     options.push(("randseed", workload.seed.to_string()));
     options.push(("randrepeat", u8::from(workload.rand_repeat).to_string()));
     options.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
@@ -280,9 +280,9 @@ pub fn options(workload: &Workload) -> Map<String, Value> {
 fn files(workload: &Workload) -> Vec<(&'static str, String)> {
     let mut options = match &workload.target {
         Target::Scratch { size } => vec![("size", size.to_string())],
-        Target::Files(paths) => vec![("filename", fio_names(paths))],
-        Target::SizedFiles { paths, size } => {
-            vec![("filename", fio_names(paths)), ("size", size.to_string())]
+        Target::Files { paths, size } => {
+            let size = size.map(|size| ("size", size.to_string()));
+            std::iter::once(("filename", fio_names(paths))).chain(size).collect()
         }
         Target::Directory { path, size, files } => vec![
             ("directory", path.to_string_lossy().into_owned()),

@@ -63,10 +63,7 @@ pub(crate) fn run(workload: &Workload, ops_per_second: f64, cpu_us: f64, seed: u
         }
     };
     let median = f64::from(workload.depth * workload.jobs) / ops_per_second * 1e9;
-    let syncs = match workload.sync {
-        Some(Sync::Fsync(every) | Sync::Fdatasync(every)) => writes / u64::from(every.max(1)),
-        None => 0,
-    };
+    let syncs = workload.sync.map_or(0, |sync| writes / u64::from(sync.every.max(1)));
     let cpu = ops as f64 * cpu_us / 1e6;
     let busy = Duration::from_secs_f64(if workload.sqpoll { seconds * 0.97 } else { 0.0 });
     let threads = workload.backend == Backend::Threads;
@@ -179,7 +176,7 @@ pub(crate) fn mixed() -> Report {
     along_depths(&[1, 32], |workload| {
         workload.access = Access::RandRw;
         workload.read_percent = 70;
-        workload.sync = Some(Sync::Fsync(16));
+        workload.sync = Some(Sync { data_only: false, every: 16 });
         workload.name = format!("mixed-{}", workload.depth);
     })
 }
@@ -294,13 +291,13 @@ fn any_workload() -> impl Strategy<Value = Workload> {
             let (read_percent, depth, jobs, batch, complete_min) = numbers;
             let [direct, sqpoll, iopoll, fixed_buffers, fixed_files, verify] = flags;
             let largest = block_size.saturating_mul(2);
+            let files = |size| Target::Files { paths: vec![(&path).into(); 2], size };
             let (stop, target) = match kind {
                 0 => (Stop::After(Duration::from_nanos(size)), Target::Scratch { size }),
-                1 => (Stop::Requests(size), Target::Files(vec![path.clone().into(), path.into()])),
-                2 => (
-                    Stop::Bytes(size, direct.then_some(Duration::from_secs(1))),
-                    Target::SizedFiles { paths: vec![path.into()], size },
-                ),
+                1 => (Stop::Requests(size), files(None)),
+                2 => {
+                    (Stop::Bytes(size, direct.then_some(Duration::from_secs(1))), files(Some(size)))
+                }
                 _ => (Stop::Whole(None), Target::Directory { path: path.into(), size, files: 2 }),
             };
             Workload {
@@ -319,7 +316,7 @@ fn any_workload() -> impl Strategy<Value = Workload> {
                 complete_min,
                 stop,
                 rate: rate.map(if direct { Rate::Requests } else { Rate::Bytes }),
-                sync: sync.map(if verify { Sync::Fsync } else { Sync::Fdatasync }),
+                sync: sync.map(|every| Sync { data_only: !verify, every }),
                 verify,
                 target,
                 group_reporting: sqpoll,

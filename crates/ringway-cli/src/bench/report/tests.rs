@@ -65,6 +65,10 @@ fn duel(backends: &[(Backend, f64, f64)], spread: f64) -> Report {
     samples::report(backends.iter().map(measured).collect())
 }
 
+fn files(paths: &[&str]) -> Target {
+    Target::Files { paths: paths.iter().map(Into::into).collect(), size: None }
+}
+
 /// serde_json writes null for a figure that is not a number.
 fn has_null(value: &Value) -> bool {
     match value {
@@ -523,7 +527,7 @@ fn csv_has_a_row_for_each_run() {
     assert_eq!(medians, 8, "one of each measurement");
 
     let hostile = with(samples::one_measurement(), |measured| {
-        measured.workload.target = Target::Files(vec!["a,\"b\"\r\nc".into()]);
+        measured.workload.target = files(&["a,\"b\"\r\nc"]);
         measured.runs.clear();
         measured.notes = vec!["refused, \"why\"".into()];
     });
@@ -638,7 +642,7 @@ const VALUES: &[Values] = &[
     ),
     (
         |measured| {
-            measured.workload.target = Target::Files(vec!["/a:b".into(), "/\"c\"".into()]);
+            measured.workload.target = files(&["/a:b", "/\"c\""]);
             measured.workload.ramp = Duration::from_millis(1500);
             measured.workload.stop =
                 crate::bench::workload::Stop::Bytes(4096, Some(Duration::from_micros(1500)));
@@ -747,7 +751,7 @@ fn a_page_loads_nothing_from_elsewhere_and_hostile_names_stay_text() {
     let mut report = with(samples::everything(), |measured| {
         number += 1;
         measured.workload.name = hostile.into();
-        measured.workload.target = Target::Files(vec![format!("{hostile}{}", number % 2).into()]);
+        measured.workload.target = files(&[&format!("{hostile}{}", number % 2)]);
         measured.notes = vec![hostile.into()];
     });
     report.command = hostile.into();
