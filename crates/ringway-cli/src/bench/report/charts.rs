@@ -177,7 +177,8 @@ impl<'a> Charts<'a> {
         lines.retain(|line| !line.points.is_empty());
         let logarithmic = x_label == "percentile";
         let (x_label, ticks) = (x_label.to_owned(), ticks.to_vec());
-        (!lines.is_empty()).then(|| Plot::Lines(Lines { x_label, ticks, logarithmic, unit, lines }))
+        let lines = Lines { x_label, ticks, logarithmic, unit, lines };
+        (!lines.lines.is_empty()).then_some(Plot::Lines(lines))
     }
 }
 
