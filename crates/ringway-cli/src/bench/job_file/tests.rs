@@ -495,31 +495,24 @@ fn expressible() -> impl Strategy<Value = Workload> {
     (choices, numbers, times, any::<[bool; 9]>()).prop_map(|(choices, numbers, times, flags)| {
         let (access, backend, fsync, rate) = choices;
         let (percent, shift, depth, batch, jobs, seed) = numbers;
-        let [direct, sqpoll, iopoll, fixed, files, map, group, repeat, timed] = flags;
-        let uring = backend == Backend::Uring;
-        Workload {
-            backend,
-            access,
-            read_percent: if access.is_mixed() { percent } else { 50 },
-            block_size: 1024 << shift,
-            depth,
-            jobs,
-            direct,
-            sqpoll: uring && sqpoll,
-            iopoll: uring && iopoll,
-            fixed_buffers: uring && fixed,
-            fixed_files: uring && (files || sqpoll),
-            batch: Some(batch.min(depth)),
-            stop: if timed { Stop::After(times.0) } else { Stop::Whole(Some(times.0)) },
-            ramp: times.1,
-            rate: rate.map(Rate::Requests),
-            sync: fsync.map(|every| Sync { data_only: direct, every }),
-            seed: if repeat { seed } else { DEFAULT_SEED },
-            no_random_map: map,
-            target: Target::Files { paths: vec!["a:b".into(), "c".into()], size: Some(8 << 20) },
-            group_reporting: group,
-            ..plain()
+        let mut w = Workload { access, backend, depth, jobs, ramp: times.1, ..plain() };
+        let [ring, files, timed] = [flags[0], flags[1], flags[2]];
+        [w.direct, w.no_random_map, w.group_reporting] = [flags[3], flags[4], flags[5]];
+        if backend == Backend::Uring {
+            [w.sqpoll, w.iopoll, w.fixed_buffers] = [flags[6], flags[7], flags[8]];
+            w.fixed_files = files || w.sqpoll;
         }
+        if access.is_mixed() {
+            w.read_percent = percent;
+        }
+        (w.block_size, w.batch) = (1024 << shift, Some(batch.min(depth)));
+        w.stop = if timed { Stop::After(times.0) } else { Stop::Whole(Some(times.0)) };
+        w.rate = rate.map(Rate::Requests);
+        w.sync = fsync.map(|every| Sync { data_only: ring, every });
+        w.seed = if ring { seed } else { DEFAULT_SEED };
+        let paths = vec!["a:b".into(), "c".into()];
+        w.target = Target::Files { paths, size: Some(8 << 20) };
+        w
     })
 }
 

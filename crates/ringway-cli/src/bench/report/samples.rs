@@ -288,40 +288,25 @@ fn any_workload() -> impl Strategy<Value = Workload> {
     let bytes = (prop_oneof![Just(4096), any::<u64>()], any::<Option<u64>>(), 0u64..1 << 40);
     (choices, numbers, bytes, any::<Option<u32>>(), any::<[bool; 6]>()).prop_map(
         |((backend, access, kind, name, path), numbers, (block_size, rate, size), sync, flags)| {
-            let (read_percent, depth, jobs, batch, complete_min) = numbers;
-            let [direct, sqpoll, iopoll, fixed_buffers, fixed_files, verify] = flags;
-            let largest = block_size.saturating_mul(2);
+            let mut w = workload(backend, 1);
+            (w.name, w.access, w.block_size) = (name, access, block_size);
+            (w.read_percent, w.depth, w.jobs, w.batch, w.complete_min) = numbers;
+            [w.direct, w.sqpoll, w.iopoll, w.fixed_buffers, w.fixed_files, w.verify] = flags;
+            w.group_reporting = w.sqpoll;
+            if w.iopoll {
+                w.sizes = Sizes::UpTo(block_size.saturating_mul(2));
+            }
+            w.rate = rate.map(if w.direct { Rate::Requests } else { Rate::Bytes });
+            w.sync = sync.map(|every| Sync { data_only: !w.verify, every });
             let files = |size| Target::Files { paths: vec![(&path).into(); 2], size };
-            let (stop, target) = match kind {
+            let limit = w.direct.then_some(Duration::from_secs(1));
+            (w.stop, w.target) = match kind {
                 0 => (Stop::After(Duration::from_nanos(size)), Target::Scratch { size }),
                 1 => (Stop::Requests(size), files(None)),
-                2 => {
-                    (Stop::Bytes(size, direct.then_some(Duration::from_secs(1))), files(Some(size)))
-                }
+                2 => (Stop::Bytes(size, limit), files(Some(size))),
                 _ => (Stop::Whole(None), Target::Directory { path: path.into(), size, files: 2 }),
             };
-            Workload {
-                name,
-                access,
-                read_percent,
-                block_size,
-                sizes: if iopoll { Sizes::UpTo(largest) } else { Sizes::One },
-                jobs,
-                direct,
-                sqpoll,
-                iopoll,
-                fixed_buffers,
-                fixed_files,
-                batch,
-                complete_min,
-                stop,
-                rate: rate.map(if direct { Rate::Requests } else { Rate::Bytes }),
-                sync: sync.map(|every| Sync { data_only: !verify, every }),
-                verify,
-                target,
-                group_reporting: sqpoll,
-                ..workload(backend, depth)
-            }
+            w
         },
     )
 }
@@ -340,37 +325,22 @@ fn any_direction() -> impl Strategy<Value = Direction> {
 
 fn any_run() -> impl Strategy<Value = Run> {
     let times = [(); 5].map(|()| (0u64..1 << 45).prop_map(Duration::from_nanos));
-    let usage = (times, any::<[u32; 2]>()).prop_map(|(times, [io_wq_workers, switches])| {
-        let [real, user, system, sqpoll, io_wq] = times;
-        Usage {
-            real,
-            user,
-            system,
-            voluntary_switches: switches.into(),
-            involuntary_switches: 1,
-            sqpoll,
-            io_wq,
-            io_wq_workers,
-        }
-    });
     let directions = [(); 3].map(|()| any_direction());
     let errors = vec(any::<(i32, u64)>(), 0..3);
-    (directions, usage, errors, any::<Option<(u64, u64)>>(), any::<[u64; 2]>(), any::<bool>())
-        .prop_map(|([read, write, sync], usage, errors, verified, numbers, separate)| {
-            let [not_started, system_calls] = numbers;
-            let run = Run {
-                read,
-                write,
-                sync,
-                usage,
-                system_calls,
-                errors,
-                not_started,
-                verified,
-                ..Run::default()
-            };
-            Run { jobs: if separate { vec![run.clone(); 2] } else { Vec::new() }, ..run }
-        })
+    let counts = any::<([u64; 2], [u32; 2], Option<(u64, u64)>, bool)>();
+    (times, directions, errors, counts).prop_map(|(times, directions, errors, counts)| {
+        let mut run = Run { errors, ..Run::default() };
+        [run.read, run.write, run.sync] = directions;
+        let usage = &mut run.usage;
+        [usage.real, usage.user, usage.system, usage.sqpoll, usage.io_wq] = times;
+        let ([not_started, system_calls], [workers, switches], verified, are_separate) = counts;
+        (usage.io_wq_workers, usage.voluntary_switches) = (workers, switches.into());
+        (run.not_started, run.system_calls, run.verified) = (not_started, system_calls, verified);
+        if are_separate {
+            run.jobs = vec![run.clone(); 2];
+        }
+        run
+    })
 }
 
 /// Whether a text has a figure that is not a number.
