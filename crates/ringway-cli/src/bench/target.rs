@@ -297,8 +297,20 @@ impl<'a> Targets<'a> {
         let may_write = may_be_lost && (fill || access.writes() || was_made_here);
         let lay_out = fill || usage.workload.lay_out || access.reads();
         let takes_space = lay_out || usage.workload.preallocate;
-        let (mut anchor, is_new) =
-            open_or_create(path, known.as_deref(), usage, may_be_lost, may_write, takes_space)?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(may_write);
+        if may_be_lost && known.is_none() && is_block_device(path) {
+            // Without O_CREAT this requests exclusive use: the device cannot be mounted meanwhile.
+            options.custom_flags(libc::O_EXCL);
+        }
+        // A known file is reopened, even if its name now belongs to another file.
+        let from = known.as_ref().map_or_else(|| path.to_owned(), |source| source.path());
+        let (mut anchor, is_new) = match options.open(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && usage.size.is_some() => {
+                (create(path, usage.size_of(0)?.filter(|_| takes_space))?, true)
+            }
+            opened => (opened.with_context(name)?, false),
+        };
         if (access.writes() || self.fill) && !may_be_lost && !is_new {
             bail!("{} was created by another process meanwhile", path.display());
         }
@@ -308,16 +320,7 @@ impl<'a> Targets<'a> {
         let found = known.as_ref().map_or(has, |source| source.found);
         let size = usage.size_of(found)?.unwrap_or(has);
         let is_device = facts.kind == StorageKind::Block;
-        if size == 0 {
-            bail!(
-                "{} is empty; give --size and --overwrite, and --fill for workloads that only read",
-                path.display()
-            );
-        } else if is_device && size > has {
-            bail!("{} has {has} bytes, fewer than the {size} requested", path.display());
-        } else if has < size && !is_new && !may_write {
-            bail!(too_short(path, has, size));
-        }
+        check_size(path, has, size, is_device, is_new || may_write)?;
         let missing = Region { start: has, len: size.saturating_sub(has) };
         let to_fill = if fill { region(usage.workload, found, size) } else { missing };
         if fill || has < size {
@@ -353,35 +356,35 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Opens a file, or creates one whose size is given. The result says whether it is new.
-fn open_or_create(
+/// Creates a file, if this many bytes fit.
+fn create(path: &Path, bytes: Option<u64>) -> anyhow::Result<fs::File> {
+    if let Some(bytes) = bytes {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        check_space(path, bytes, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
+    }
+    let created = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    created.with_context(|| path.display().to_string())
+}
+
+/// Fails where a file of `has` bytes cannot be used with this size.
+fn check_size(
     path: &Path,
-    known: Option<&Source>,
-    usage: Use<'_>,
-    may_be_lost: bool,
-    may_write: bool,
-    takes_space: bool,
-) -> anyhow::Result<(fs::File, bool)> {
-    let name = || path.display().to_string();
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(may_write);
-    if may_be_lost && known.is_none() && is_block_device(path) {
-        // Without O_CREAT this requests exclusive use: the device cannot be mounted meanwhile.
-        options.custom_flags(libc::O_EXCL);
+    has: u64,
+    size: u64,
+    is_device: bool,
+    can_grow: bool,
+) -> anyhow::Result<()> {
+    let name = path.display();
+    if size == 0 {
+        bail!(
+            "{name} is empty; give --size and --overwrite, and --fill for workloads that only read"
+        );
+    } else if is_device && size > has {
+        bail!("{name} has {has} bytes, fewer than the {size} requested");
+    } else if has < size && !can_grow {
+        bail!(too_short(path, has, size));
     }
-    // A known file is reopened, even if its name now belongs to another file.
-    match options.open(known.map_or_else(|| path.to_owned(), Source::path)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && usage.size.is_some() => {
-            if takes_space {
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                let free = scratch::free_space(folder.unwrap_or(Path::new(".")))?;
-                check_space(path, usage.size_of(0)?.unwrap_or(0), free)?;
-            }
-            let created = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
-            Ok((created.with_context(name)?, true))
-        }
-        opened => Ok((opened.with_context(name)?, false)),
-    }
+    Ok(())
 }
 
 fn too_short(path: &Path, has: u64, size: u64) -> String {

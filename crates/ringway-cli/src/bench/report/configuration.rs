@@ -188,29 +188,25 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes.map(|(note, rows)| format!("{}: {note}", names(report, &rows))).collect()
 }
 
-/// The names of some measurements: `kaio at depth 1 and 32; threads`.
+/// The names of some measurements: `kaio at depth 1 and 32; threads`. All that differ in depth alone
+/// are named together.
 pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
     let is_named = |setting: &Setting| *setting != Setting::Depth && setting.varies(report);
     let named: Vec<Setting> = Setting::ALL.into_iter().filter(is_named).collect();
-    let backend = |row: &Measurement| configuration(&row.workload);
-    let settings = |row: &Measurement| describe(&row.workload, &named);
-    let all: Vec<&Measurement> = report.measurements.iter().collect();
+    let key = |row: &Measurement| (configuration(&row.workload), describe(&row.workload, &named));
+    let all: Vec<_> = report.measurements.iter().map(key).collect();
+    let chosen: Vec<_> = some.iter().map(|row| key(row)).collect();
+    let depths = gather(some.iter().map(|row| (key(row), row.workload.depth.to_string())));
     let mut names: Vec<String> = Vec::new();
-    for row in some {
-        // All that differ from this one in depth alone are named together.
-        let is_same = |other: &&&Measurement| {
-            backend(other) == backend(row) && settings(other) == settings(row)
+    for (key, depths) in depths {
+        let (mut name, settings) = key.clone();
+        let of_backend = |keys: &[(String, String)]| {
+            keys.iter().filter(|(backend, _)| *backend == key.0).count()
         };
-        let has_backend = |other: &&&Measurement| backend(other) == backend(row);
-        let mut name = backend(row);
-        let is_whole =
-            some.iter().filter(has_backend).count() == all.iter().filter(has_backend).count();
-        if !is_whole && !named.is_empty() {
-            name += &format!(", {}", settings(row));
+        if of_backend(&chosen) < of_backend(&all) && !named.is_empty() {
+            name += &format!(", {settings}");
         }
-        let depths: Vec<String> =
-            some.iter().filter(is_same).map(|row| row.workload.depth.to_string()).collect();
-        if depths.len() < all.iter().filter(is_same).count() {
+        if depths.len() < all.iter().filter(|other| **other == key).count() {
             name += &format!(" at depth {}", list(&depths));
         }
         if !names.contains(&name) {
