@@ -188,8 +188,8 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes.map(|(note, rows)| format!("{}: {note}", names(report, &rows))).collect()
 }
 
-/// The names of some measurements: `kaio at depth 1 and 32; threads`. All that differ in depth alone
-/// are named together.
+/// The names of some measurements: `kaio at depth 1 and 32; threads`. Those that differ in depth
+/// alone are named together.
 pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
     let is_named = |setting: &Setting| *setting != Setting::Depth && setting.varies(report);
     let named: Vec<Setting> = Setting::ALL.into_iter().filter(is_named).collect();
@@ -200,10 +200,10 @@ pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
     let mut names: Vec<String> = Vec::new();
     for (key, depths) in depths {
         let (mut name, settings) = key.clone();
-        let of_backend = |keys: &[(String, String)]| {
-            keys.iter().filter(|(backend, _)| *backend == key.0).count()
-        };
-        if of_backend(&chosen) < of_backend(&all) && !named.is_empty() {
+        let has_backend = |other: &&(String, String)| other.0 == key.0;
+        let is_whole =
+            chosen.iter().filter(has_backend).count() == all.iter().filter(has_backend).count();
+        if !is_whole && !named.is_empty() {
             name += &format!(", {settings}");
         }
         if depths.len() < all.iter().filter(|other| **other == key).count() {

@@ -10,7 +10,7 @@ use crate::bench::result::{Direction, Measurement, Report, Run, add};
 use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
-use ringway_measure::stats::percentile;
+use ringway_measure::stats::{Spread, percentile};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,19 +72,15 @@ pub fn render_at(model: &Model, at: &Zoned) -> String {
 fn jobs_of(group: usize, measurement: &Measurement) -> Vec<Value> {
     let Some(run) = measurement.median() else { return Vec::new() };
     if !run.jobs.is_empty() {
-        return run
-            .jobs
-            .iter()
-            .map(|job_run| job(group, measurement, job_run, 1, own(measurement, job_run)))
-            .collect();
+        let one = |run| job(group, measurement, run, 1, own(measurement, run));
+        return run.jobs.iter().map(one).collect();
     }
     let mut own = own(measurement, run);
-    let mut rates: Vec<f64> = measurement.runs.iter().map(Run::ops_per_second).collect();
-    rates.sort_by(f64::total_cmp);
+    let rates = Spread::of(measurement.runs.iter().map(Run::ops_per_second));
     own["ops_per_second_of_runs"] = json!({
         "median": rounded(run.ops_per_second()),
-        "min": rates.first().map(|rate| rounded(*rate)),
-        "max": rates.last().map(|rate| rounded(*rate)),
+        "min": rates.map(|rates| rounded(rates.low)),
+        "max": rates.map(|rates| rounded(rates.high)),
     });
     own["runs"] = measurement.runs.iter().map(figures).collect();
     vec![job(group, measurement, run, measurement.workload.jobs, own)]
@@ -134,11 +130,8 @@ fn own(measurement: &Measurement, run: &Run) -> Value {
 /// The figures of one run.
 fn figures(run: &Run) -> Value {
     let usage = &run.usage;
-    let errors: Vec<Value> = run
-        .errors
-        .iter()
-        .map(|(errno, times)| json!({ "errno": errno, "requests": times }))
-        .collect();
+    let error = |(errno, times): &(i32, u64)| json!({ "errno": errno, "requests": times });
+    let errors: Vec<Value> = run.errors.iter().map(error).collect();
     let mut out = json!({
         "ops": run.ops(),
         "bytes": run.bytes(),
