@@ -83,6 +83,11 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
+/// The JSON that the bench writes to standard output.
+fn report(folder: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&succeeded(&bench(folder, args))).unwrap()
+}
+
 /// Asserts the exit status, and that standard error contains these texts.
 fn failed(output: &Output, status: i32, texts: &[&str]) {
     let stderr = text(&output.stderr);
@@ -136,11 +141,10 @@ fn every_backend_reads_and_writes_on_every_file_system() {
     for folder in folders() {
         let args =
             words("--size 2m --rw randread,randwrite,read,write,randrw,rw --depth 1,8 --json -");
-        let output = bench(
+        let report = report(
             folder.path(),
             &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
         );
-        let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
         // The null backend has one configuration for direct and buffered I/O, like the others here.
         assert_eq!(jobs(&report).len(), 6 * 2 * 4);
         check_sums(&report, 4096);
@@ -157,11 +161,7 @@ fn options_of_the_ring_run_or_have_a_reason() {
     let folder = folder();
     let args = words("--size 2m --backend uring,kaio --depth 4 --sqpoll 0,1 --fixed-buffers");
     let more = words("--fixed-files --iopoll 0,1 --batch 2 --jobs 2 --json -");
-    let report: Value = serde_json::from_str(&succeeded(&bench(
-        folder.path(),
-        &[&args[..], &more, &SHORT].concat(),
-    )))
-    .unwrap();
+    let report = report(folder.path(), &[&args[..], &more, &SHORT].concat());
     check_sums(&report, 4096);
 }
 
@@ -195,9 +195,7 @@ fn existing_files_are_not_written_to_without_overwrite() {
     }
     // Reading needs no permission to write, and every byte can be checked.
     let read = words("--verify --depth 4 --json - precious");
-    let report: Value =
-        serde_json::from_str(&succeeded(&bench(folder.path(), &[&SHORT[..], &read].concat())))
-            .unwrap();
+    let report = report(folder.path(), &[&SHORT[..], &read].concat());
     check_sums(&report, 4096);
     assert!(fs::read(&path).unwrap() == content);
     succeeded(&bench(
@@ -329,12 +327,7 @@ fn a_file_that_becomes_shorter_is_an_error() {
         command.args(["--direct", "0", "file"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
-        let mut seen = Vec::new();
-        while !text(&seen).contains("runs:") {
-            let mut byte = [0];
-            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
-            seen.push(byte[0]);
-        }
+        let mut seen = read_until(&mut stderr, "runs:");
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 18).unwrap();
         stderr.read_to_end(&mut seen).unwrap();
         let output = finish(child);
@@ -378,9 +371,7 @@ fn psync_makes_one_system_call_for_each_request() {
     let folder = folder();
     let args = words("--size 1m --backend psync --depth 8 --rw randread,randwrite --jobs 2");
     let more = words("--requests 100 --ramp 0 --repeat 1 --json -");
-    let report: Value =
-        serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
-            .unwrap();
+    let report = report(folder.path(), &[&args[..], &more].concat());
     assert_eq!(jobs(&report).len(), 2);
     for job in jobs(&report) {
         assert_eq!(
@@ -422,11 +413,10 @@ fn job_files_move_what_fio_moves() {
             fs::write(folder.path().join(name), text.as_str().unwrap()).unwrap();
         }
         fs::write(folder.path().join("job.fio"), case["job"].as_str().unwrap()).unwrap();
-        let output = bench(folder.path(), &["job.fio", "--json", "-", "--overwrite"]);
-        let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+        let report = report(folder.path(), &["job.fio", "--json", "-", "--overwrite"]);
         let theirs = case["fio"]["jobs"].as_array().unwrap();
         assert_eq!(jobs(&report).len(), theirs.len(), "{case}");
-        let moved = |of: &Value| number(&of[0]);
+        let moved = |direction: &Value| number(&direction[0]);
         for (ours, theirs) in jobs(&report).iter().zip(theirs) {
             let options = ours["job options"]
                 .get("ioengine")
@@ -442,8 +432,9 @@ fn job_files_move_what_fio_moves() {
                 }
             }
         }
-        let bytes = |of: &Value| number(&of["read"]["io_bytes"]) + number(&of["write"]["io_bytes"]);
-        let their_bytes = |of: &Value| number(&of["read"][1]) + number(&of["write"][1]);
+        let bytes =
+            |job: &Value| number(&job["read"]["io_bytes"]) + number(&job["write"]["io_bytes"]);
+        let their_bytes = |job: &Value| number(&job["read"][1]) + number(&job["write"][1]);
         assert_eq!(
             jobs(&report).iter().map(bytes).sum::<u64>(),
             theirs.iter().map(their_bytes).sum::<u64>(),
@@ -546,18 +537,28 @@ fn start_interruptible(mut command: Command) -> Child {
     command.spawn().expect("the command starts")
 }
 
-/// Sends a signal when standard error contains `when`, and returns the rest of the output and the
-/// status.
-fn stop(mut child: Child, when: &str, signal: i32) -> Output {
-    let mut stderr = child.stderr.take().unwrap();
+/// Reads until the text is there, and returns what was read.
+fn read_until(stderr: &mut impl Read, when: &str) -> Vec<u8> {
     let mut seen = Vec::new();
     while !text(&seen).contains(when) {
         let mut byte = [0];
         assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
         seen.push(byte[0]);
     }
+    seen
+}
+
+fn kill(child: &Child, signal: i32) {
     // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Sends a signal when standard error contains `when`, and returns the rest of the output and the
+/// status.
+fn stop(mut child: Child, when: &str, signal: i32) -> Output {
+    let mut stderr = child.stderr.take().unwrap();
+    read_until(&mut stderr, when);
+    kill(&child, signal);
     finish(child)
 }
 
@@ -597,8 +598,7 @@ fn the_finished_runs_of_an_interrupted_bench_are_reported() {
     let stderr = child.stderr.take().unwrap();
     // Some runs finish.
     std::thread::sleep(Duration::from_secs(2));
-    // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    kill(&child, libc::SIGINT);
     let output = finish(child);
     let stderr = std::io::read_to_string(stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{stderr}");
@@ -661,18 +661,9 @@ fn a_second_interrupt_ends_the_bench_at_once() {
     let args = words("--runtime 100ms --json out.json");
     let mut child = start_long_bench(folder.path(), &args, writer.into());
     let mut stderr = child.stderr.take().unwrap();
-    let kill = |child: &Child| {
-        // SAFETY: the call takes numbers; the child has not been reaped, so the id is its own.
-        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
-    };
-    let mut seen = Vec::new();
-    while !text(&seen).contains("runs:") {
-        let mut byte = [0];
-        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{}", text(&seen));
-        seen.push(byte[0]);
-    }
+    read_until(&mut stderr, "runs:");
     std::thread::sleep(Duration::from_millis(200));
-    kill(&child);
+    kill(&child, libc::SIGINT);
     let until = Instant::now() + TIMEOUT;
     while fs::read(folder.path().join("out.json")).unwrap().is_empty() {
         assert!(Instant::now() < until, "the other report is written");
@@ -680,7 +671,7 @@ fn a_second_interrupt_ends_the_bench_at_once() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(child.try_wait().unwrap(), None, "it waits for the pipe");
-    kill(&child);
+    kill(&child, libc::SIGINT);
     assert_eq!(finish(child).status.signal(), Some(libc::SIGINT));
 }
 
@@ -688,7 +679,7 @@ fn a_second_interrupt_ends_the_bench_at_once() {
 fn a_fixed_rate_is_kept() {
     let folder = folder();
     let args = words("--size 1m --rate 500 --depth 16 --runtime 400ms --repeat 1 --json -");
-    let report: Value = serde_json::from_str(&succeeded(&bench(folder.path(), &args))).unwrap();
+    let report = report(folder.path(), &args);
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
         // 500 a second for 400 ms; requests of the ramp that complete late count too.
@@ -701,9 +692,7 @@ fn syncs_do_not_count_against_the_rate() {
     let folder = folder();
     let args = words("--size 1m --rw write --rate 400 --fdatasync 1 --runtime 500ms");
     let more = words("--ramp 0 --depth 1,4 --repeat 1 --json -");
-    let report: Value =
-        serde_json::from_str(&succeeded(&bench(folder.path(), &[&args[..], &more].concat())))
-            .unwrap();
+    let report = report(folder.path(), &[&args[..], &more].concat());
     for job in jobs(&report) {
         // 200 writes were due, however slow the device is.
         let due = number(&job["write"]["total_ios"]) + number(&job["ringway"]["not_started"]);
@@ -715,8 +704,7 @@ fn syncs_do_not_count_against_the_rate() {
 fn syncs_follow_writes() {
     let folder = folder();
     let args = words("--size 1m --rw write --depth 1,4 --fdatasync 4 --requests 40 --ramp 0");
-    let output = bench(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
-    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let report = report(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
     check_sums(&report, 4096);
     for job in jobs(&report) {
         assert_eq!(number(&job["write"]["total_ios"]), 40);
@@ -742,8 +730,7 @@ fn job_files_run() {
     for (name, job) in ["aio.fio", "uring.fio"].into_iter().zip(ARTICLE) {
         fs::write(folder.path().join(name), job).unwrap();
     }
-    let output = bench(folder.path(), &["aio.fio", "uring.fio", "--json", "-"]);
-    let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    let report = report(folder.path(), &["aio.fio", "uring.fio", "--json", "-"]);
     check_sums(&report, 4096);
     assert_eq!(jobs(&report).len(), 2);
     assert!(jobs(&report).iter().all(|job| job["jobname"] == "read256B-rand"));
@@ -760,11 +747,7 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
     let job = "[global]\nsize=256k\nioengine=io_uring\n[fill]\nrw=write\nnumjobs=2\nbs=16k\n\
                [fill]\nrw=randread\nfilename=named\n[again]\nrw=randrw\nfilename=named\n";
     fs::write(folder.path().join("job"), job).unwrap();
-    let report: Value = serde_json::from_str(&succeeded(&bench(
-        folder.path(),
-        &["job", "--json", "-", "--verify"],
-    )))
-    .unwrap();
+    let report = report(folder.path(), &["job", "--json", "-", "--verify"]);
     let bytes = |job: &Value| number(&job["read"]["io_bytes"]) + number(&job["write"]["io_bytes"]);
     assert_eq!(jobs(&report).iter().map(bytes).collect::<Vec<_>>(), [256 << 10; 4]);
     let mut names: Vec<_> =
@@ -866,7 +849,7 @@ fn every_json_key_is_documented() {
     ] {
         for key in object.as_object().unwrap().keys().filter(|key| *key != "latency") {
             let is_named =
-                [format!("{key}`"), format!("`{key}.")].iter().any(|of| page.contains(of));
+                [format!("{key}`"), format!("`{key}.")].iter().any(|name| page.contains(name));
             assert!(is_named, "`{key}` is not in docs/command-line.md");
         }
     }

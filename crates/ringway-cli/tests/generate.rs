@@ -23,7 +23,8 @@ fn man_pages_and_completions_mention_every_option() {
     let completions = ["ringway.bash", "_ringway", "ringway.fish"];
     let completions = completions.map(|name| read(&format!("completions/{name}")));
     let cli = Cli::command();
-    let subcommands: Vec<_> = cli.get_subcommands().filter(|of| !of.is_hide_set()).collect();
+    let subcommands: Vec<_> =
+        cli.get_subcommands().filter(|command| !command.is_hide_set()).collect();
     assert_eq!(subcommands.len(), 3);
     for subcommand in subcommands {
         let name = subcommand.get_name();

@@ -139,14 +139,14 @@ fn reading_options_do_not_change_the_hash() {
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     for algorithm in ["blake3", "crc32c", "xxh3"] {
-        let of = |way: &[&str]| {
+        let hash = |way: &[&str]| {
             succeeded(&sum(folder.path(), &[&["--algo", algorithm], way, &names].concat()))
         };
-        let expected = of(&[]);
+        let expected = hash(&[]);
         for way in
             [&["--direct"][..], &["--block", "64k", "--depth", "3"], &["--block", "4m", "--direct"]]
         {
-            assert_eq!(of(way), expected, "{algorithm} {way:?}");
+            assert_eq!(hash(way), expected, "{algorithm} {way:?}");
         }
         for (name, line) in names.iter().zip(expected.lines()) {
             let content = fs::read(folder.path().join(name)).unwrap();
@@ -574,10 +574,10 @@ fn lines_of_every_digest_and_format_are_checked() {
     let names = sized_files(folder.path());
     let names = as_strs(&names);
     for form in [&[][..], &["--tag"]] {
-        let of =
+        let lines =
             |algorithm| sum(folder.path(), &[form, &["--algo", algorithm], &names].concat()).stdout;
         // The digest follows from each line.
-        let list = ["blake3", "crc32c", "xxh3"].map(of).concat();
+        let list = ["blake3", "crc32c", "xxh3"].map(lines).concat();
         let checked = succeeded(&sum_of(folder.path(), &["--check", "--direct"], &list));
         assert_eq!(checked.lines().filter(|line| line.ends_with(": OK")).count(), 3 * names.len());
     }

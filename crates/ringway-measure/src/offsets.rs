@@ -98,7 +98,9 @@ impl Offsets {
                     };
                 }
             }
-            self.files.iter_mut().for_each(|file| file.restart(pass));
+            for file in &mut self.files {
+                file.restart(pass);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! random: compression and deduplication in the device gain nothing.
 
 use crate::random::mix;
+use std::ops::Range;
 
 /// Bytes of a block, the unit of the pattern and of all counts.
 pub const BLOCK: u64 = 512;
@@ -10,58 +11,46 @@ const WORDS: usize = (BLOCK / 8) as usize;
 
 /// Fills `bytes` with the pattern at `offset`.
 pub fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
-    for (block, from, part) in parts_mut(offset, bytes) {
-        let content = content(seed, block);
-        part.copy_from_slice(&content[from..from + part.len()]);
+    for (block, from, piece) in pieces(offset, bytes.len()) {
+        let piece = &mut bytes[piece];
+        piece.copy_from_slice(&content(seed, block)[from..from + piece.len()]);
     }
 }
 
 /// The number of blocks, whole or in part, in `bytes`, and how many of them differ from the pattern
 /// at `offset`.
 pub fn check(seed: u64, offset: u64, bytes: &[u8]) -> (u64, u64) {
-    count(offset, bytes.len(), |block, from, at| {
-        let content = content(seed, block);
-        let len = content[from..].len().min(bytes.len() - at);
-        content[from..from + len] == bytes[at..at + len]
+    count(offset, bytes.len(), |block, from, piece| {
+        content(seed, block)[from..from + piece.len()] == bytes[piece]
     })
 }
 
 /// Like [`check`], against given bytes instead of the pattern.
 pub fn compare(offset: u64, bytes: &[u8], expected: &[u8]) -> (u64, u64) {
-    count(offset, bytes.len(), |_, from, at| {
-        let end = (at + BLOCK as usize - from).min(bytes.len());
-        expected.get(at..end) == Some(&bytes[at..end])
+    count(offset, bytes.len(), |_, _, piece| expected.get(piece.clone()) == bytes.get(piece))
+}
+
+/// Counts blocks, and those that are wrong.
+fn count(
+    offset: u64,
+    len: usize,
+    is_right: impl Fn(u64, usize, Range<usize>) -> bool,
+) -> (u64, u64) {
+    pieces(offset, len).fold((0, 0), |(blocks, wrong), (block, from, piece)| {
+        (blocks + 1, wrong + u64::from(!is_right(block, from, piece)))
     })
 }
 
-/// Counts blocks. `is_right` receives the block's number, the offset in the block where `bytes`
-/// begin, and the offset of the block in `bytes`.
-fn count(offset: u64, len: usize, is_right: impl Fn(u64, usize, usize) -> bool) -> (u64, u64) {
-    let (mut blocks, mut wrong, mut at) = (0, 0, 0);
-    while at < len {
+/// Splits `len` bytes at block boundaries: the block's number, the offset of the piece in the
+/// block, and the piece.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
         let place = offset + at as u64;
         let from = (place % BLOCK) as usize;
-        blocks += 1;
-        wrong += u64::from(!is_right(place / BLOCK, from, at));
-        at += BLOCK as usize - from;
-    }
-    (blocks, wrong)
-}
-
-/// Splits `bytes` at block boundaries: the block's number, the offset of the piece in the block,
-/// and the piece.
-fn parts_mut(offset: u64, mut bytes: &mut [u8]) -> impl Iterator<Item = (u64, usize, &mut [u8])> {
-    let mut place = offset;
-    std::iter::from_fn(move || {
-        if bytes.is_empty() {
-            return None;
-        }
-        let (block, from) = (place / BLOCK, (place % BLOCK) as usize);
-        let len = (BLOCK as usize - from).min(bytes.len());
-        let (part, rest) = std::mem::take(&mut bytes).split_at_mut(len);
-        bytes = rest;
-        place += len as u64;
-        Some((block, from, part))
+        let piece = at..len.min(at + BLOCK as usize - from);
+        at = piece.end;
+        (!piece.is_empty()).then_some((place / BLOCK, from, piece))
     })
 }
 

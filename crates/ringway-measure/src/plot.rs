@@ -309,8 +309,23 @@ mod tests {
         }
     }
 
-    fn is_well_formed(svg: &str) {
-        roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{error}\n{svg}"));
+    fn parse(svg: &str) -> roxmltree::Document<'_> {
+        roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{error}\n{svg}"))
+    }
+
+    /// The place of each text that `is` chooses.
+    fn places(svg: &str, is: impl Fn(&str) -> bool) -> Vec<(i32, i32)> {
+        let document = parse(svg);
+        let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+        let texts = texts.filter(|node| node.text().is_some_and(|text| is(text.trim())));
+        let pixels = |node: roxmltree::Node, name| node.attribute(name).unwrap().parse().unwrap();
+        texts.map(|node| (pixels(node, "x"), pixels(node, "y"))).collect()
+    }
+
+    fn chart(logarithmic: bool, ticks: &[f64], lines: Vec<Line>) -> anyhow::Result<String> {
+        let ticks = ticks.iter().map(|tick| (*tick, tick.to_string())).collect();
+        let x_label = "queue depth".to_owned();
+        super::lines(&Lines { x_label, ticks, logarithmic, unit: text::rate, lines })
     }
 
     #[test]
@@ -321,7 +336,7 @@ mod tests {
         let panel = Bars { title: name.into(), columns: vec![name.into(); 2], bars: vec![bar] };
         let svg = bars(&[panel]).unwrap();
         assert!(!svg.contains("<script"), "{svg}");
-        is_well_formed(&svg);
+        parse(&svg);
     }
 
     #[test]
@@ -332,15 +347,10 @@ mod tests {
             bars: vec![Bar { label: "bar".into(), colour: None, values: vec![None] }],
         };
         let svg = bars(&[panel("title"), panel("")]).unwrap();
-        let document = roxmltree::Document::parse(&svg).unwrap();
-        let texts = |wanted: &str| -> Vec<f64> {
-            let texts = document.descendants().filter(|node| node.tag_name().name() == "text");
-            let texts = texts.filter(|node| node.text().is_some_and(|text| text.trim() == wanted));
-            texts.map(|node| node.attribute("y").unwrap().parse().unwrap()).collect()
-        };
-        let (title, headings, labels) = (texts("title"), texts("heading"), texts("bar"));
-        assert!(title[0] + 21.0 <= headings[0] && headings[0] + 17.0 <= labels[0], "{svg}");
-        assert!(headings[1] - labels[0] < 60.0, "no space for an empty title\n{svg}");
+        let [title, headings, labels] =
+            ["title", "heading", "bar"].map(|wanted| places(&svg, |text| text == wanted));
+        assert!(title[0].1 + 21 <= headings[0].1 && headings[0].1 + 17 <= labels[0].1, "{svg}");
+        assert!(headings[1].1 - labels[0].1 < 60, "no space for an empty title\n{svg}");
     }
 
     #[test]
@@ -349,61 +359,29 @@ mod tests {
             [(false, [0.0, 0.0]), (true, [0.0, 1e12]), (true, [5.0, 5.0]), (false, [1e-9, 1e300])]
         {
             let points = vec![(0.0, values[0]), (5.0, values[1])];
-            let plot = Lines {
-                x_label: "queue depth".into(),
-                ticks: vec![(0.0, "1".into()), (5.0, "32".into())],
-                logarithmic,
-                unit: text::rate,
-                lines: vec![Line { label: "uring".into(), colour: Some(0), points }],
-            };
-            let svg = lines(&plot).unwrap();
+            let line = Line { label: "uring".into(), colour: Some(0), points };
+            let svg = chart(logarithmic, &[0.0, 5.0], vec![line]).unwrap();
             assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend\n{svg}");
-            is_well_formed(&svg);
+            parse(&svg);
         }
+        assert!(chart(false, &[], Vec::new()).is_err(), "no point");
     }
 
     #[test]
     fn the_legend_has_as_many_rows_as_it_needs() {
+        let label = |number: usize| format!("uring +sqpoll +fixed {number}");
         let line = |number: usize| Line {
-            label: format!("uring +sqpoll +fixed {number}"),
+            label: label(number),
             colour: Some(number),
             points: vec![(0.0, 1.0)],
         };
-        let plot = Lines {
-            x_label: String::new(),
-            ticks: vec![(0.0, "1".into())],
-            logarithmic: false,
-            unit: text::rate,
-            lines: (0..8).map(line).collect(),
-        };
-        let svg = lines(&plot).unwrap();
-        let document = roxmltree::Document::parse(&svg).unwrap();
-        let pixels = |node: roxmltree::Node, name| node.attribute(name).unwrap().parse().unwrap();
-        let height: i32 = pixels(document.root_element(), "height");
-        let mut places = Vec::new();
-        for node in document.descendants().filter(|node| node.has_tag_name("text")) {
-            let label = node.text().unwrap_or_default().trim();
-            if label.starts_with("uring") {
-                let (x, y): (i32, i32) = (pixels(node, "x"), pixels(node, "y"));
-                let right = x + LETTER * label.len() as i32;
-                assert!(right <= CHART && y < height, "{label} is outside\n{svg}");
-                places.push((x, y));
-            }
-        }
+        let svg = chart(false, &[0.0], (0..8).map(line).collect()).unwrap();
+        let mut places = places(&svg, |text| text.starts_with("uring"));
+        let height = parse(&svg).root_element().attribute("height").unwrap().parse().unwrap();
+        let right = |x: i32| x + LETTER * label(0).len() as i32;
+        assert!(places.iter().all(|(x, y)| right(*x) <= CHART && *y < height), "{svg}");
         places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), 8, "{svg}");
-    }
-
-    #[test]
-    fn a_chart_has_a_point() {
-        let nothing = Lines {
-            x_label: String::new(),
-            ticks: Vec::new(),
-            logarithmic: false,
-            unit: text::rate,
-            lines: Vec::new(),
-        };
-        assert!(lines(&nothing).is_err());
     }
 }

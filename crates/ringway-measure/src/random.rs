@@ -52,7 +52,9 @@ mod tests {
     fn numbers_are_evenly_distributed() {
         let mut random = Random::new(1);
         let mut counts = [0u32; 10];
-        (0..100_000).for_each(|_| counts[random.below(10) as usize] += 1);
+        for _ in 0..100_000 {
+            counts[random.below(10) as usize] += 1;
+        }
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
     }
 }

@@ -132,65 +132,54 @@ mod tests {
     }
 
     #[test]
-    fn medians_that_differ_by_little_are_equal() {
-        assert_eq!(compared(&[100.0, 100.0], &[101.9, 101.9]), Comparison::Equal);
-        assert_eq!(compared(&[100.0, 100.0], &[103.0, 103.0]), Comparison::Smaller);
-        assert_eq!(compared(&[103.0, 103.0], &[100.0, 100.0]), Comparison::Greater);
-        assert_eq!(compared(&[95.0, 100.0, 105.0], &[96.0, 101.0, 106.0]), Comparison::Equal);
-    }
-
-    #[test]
-    fn runs_that_overlap_or_spread_decide_nothing() {
-        let a = spread(&[100.0, 110.0, 120.0]);
-        assert_eq!(a.half_range(), 10.0);
-        assert_eq!(a.percent().unwrap(), "±9.1 %");
+    fn the_spread_of_runs_decides_comparisons() {
+        use Comparison::{Equal, Greater, Smaller, Undecided};
+        const A: &[f64] = &[100.0, 110.0, 120.0];
+        const WIDE: &[f64] = &[70.0, 100.0, 120.0];
+        for (a, b, expected, why) in [
+            (&[100.0, 100.0][..], &[101.9, 101.9][..], Equal, "within 2 %"),
+            (&[100.0, 100.0], &[103.0, 103.0], Smaller, "not within 2 %"),
+            (&[103.0, 103.0], &[100.0, 100.0], Greater, "not within 2 %"),
+            (&[95.0, 100.0, 105.0], &[96.0, 101.0, 106.0], Equal, "within 2 %"),
+            (A, &[119.0, 125.0, 130.0], Undecided, "overlap"),
+            (A, &[121.0, 131.0, 132.0], Smaller, "apart"),
+            (&[100.0; 3], &[80.0, 97.0, 97.0], Undecided, "medians are closer than the runs"),
+            (WIDE, &[130.0, 131.0, 132.0], Undecided, "not steady"),
+            (WIDE, WIDE, Undecided, "not steady"),
+            (WIDE, &[240.0, 241.0, 242.0], Smaller, "far apart"),
+            (&[100.0], &[108.0], Undecided, "a single run needs a greater difference"),
+            (&[100.0], &[120.0], Smaller, "a single run"),
+        ] {
+            assert_eq!(spread(a).compare(&spread(b)), expected, "{a:?} {b:?}: {why}");
+        }
+        assert_eq!((spread(A).half_range(), spread(A).percent().unwrap()), (10.0, "±9.1 %".into()));
         assert_eq!(spread(&[100.0]).percent(), None);
-        let a = [100.0, 110.0, 120.0];
-        assert_eq!(compared(&a, &[119.0, 125.0, 130.0]), Comparison::Undecided, "overlap");
-        assert_eq!(compared(&a, &[121.0, 131.0, 132.0]), Comparison::Smaller, "apart");
-        let close = compared(&[100.0, 100.0, 100.0], &[80.0, 97.0, 97.0]);
-        assert_eq!(close, Comparison::Undecided, "the medians are closer than the runs");
-        let wide = [70.0, 100.0, 120.0];
-        assert!(!spread(&wide).is_steady());
-        assert_eq!(compared(&wide, &[130.0, 131.0, 132.0]), Comparison::Undecided, "not steady");
-        assert_eq!(compared(&wide, &wide), Comparison::Undecided);
-        assert_eq!(compared(&wide, &[240.0, 241.0, 242.0]), Comparison::Smaller, "far apart");
-        assert!(!spread(&[0.0, 0.0, 5.0]).is_steady());
-    }
-
-    #[test]
-    fn a_single_run_needs_a_greater_difference() {
-        assert_eq!(compared(&[100.0], &[108.0]), Comparison::Undecided);
-        assert_eq!(compared(&[100.0], &[120.0]), Comparison::Smaller);
-    }
-
-    fn compared(a: &[f64], b: &[f64]) -> Comparison {
-        spread(a).compare(&spread(b))
+        assert!(!spread(WIDE).is_steady() && !spread(&[0.0, 0.0, 5.0]).is_steady());
     }
 
     #[test]
     fn percentiles_need_enough_samples() {
-        let of = |samples: u64, percent| {
+        let shown = |samples: u64, percent| {
             let mut histogram = latency_histogram();
             histogram.record_n(7, samples).unwrap();
             percentile(&histogram, percent)
         };
-        for (percent, needed) in [
-            (1.0, 100),
-            (5.0, 20),
-            (50.0, 2),
-            (75.0, 4),
-            (90.0, 10),
-            (95.0, 20),
-            (99.0, 100),
-            (99.5, 200),
-            (99.9, 1_000),
-            (99.95, 2_000),
-            (99.99, 10_000),
+        for (needed, percents) in [
+            (2, &[50.0][..]),
+            (4, &[75.0]),
+            (10, &[90.0]),
+            (20, &[5.0, 95.0]),
+            (100, &[1.0, 99.0]),
+            (200, &[99.5]),
+            (1_000, &[99.9]),
+            (2_000, &[99.95]),
+            (10_000, &[99.99]),
         ] {
-            assert_eq!(of(needed, percent), Some(7), "p{percent}");
-            assert_eq!(of(needed - 1, percent), None, "p{percent}");
+            for percent in percents {
+                assert_eq!(shown(needed, *percent), Some(7), "p{percent}");
+                assert_eq!(shown(needed - 1, *percent), None, "p{percent}");
+            }
         }
-        assert_eq!(of(1_000_000, 100.0), None, "the maximum is not a percentile");
+        assert_eq!(shown(1_000_000, 100.0), None, "the maximum is not a percentile");
     }
 }

@@ -13,14 +13,8 @@ pub const ABSENT: &str = "–";
 /// `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 /// `1 job`, `3 jobs`.
@@ -29,8 +23,8 @@ pub fn plural(n: u64, noun: &str) -> String {
 }
 
 /// `a, b and c`.
-pub fn list<S: AsRef<str>>(of: &[S]) -> String {
-    let names: Vec<&str> = of.iter().map(AsRef::as_ref).collect();
+pub fn list<S: AsRef<str>>(names: &[S]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match &names[..] {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -136,26 +130,31 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_and_a_suitable_unit() {
-        assert_eq!(nanoseconds(0.0), "0 ns");
-        assert_eq!(nanoseconds(7.0), "7 ns");
-        assert_eq!(nanoseconds(870.0), "870 ns");
-        assert_eq!(nanoseconds(999.6), "1.00 µs");
-        assert_eq!(nanoseconds(81_234.0), "81.2 µs");
-        assert_eq!(nanoseconds(999_700.0), "1.00 ms");
-        assert_eq!(nanoseconds(5e9), "5.00 s");
-        assert_eq!(rate(9_812.4), "9,812");
-        assert_eq!(rate(412_345.0), "412 k");
-        assert_eq!(rate(999_800.0), "1.00 M");
-        assert_eq!(significant(f64::NAN), ABSENT);
-        assert_eq!(significant(0.99996), "1.00");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(count(123), "123");
-        assert_eq!(ratio(1.0, 2.0), "0.50×");
-        assert_eq!(ratio(300.0, 2.0), "150×");
-        assert_eq!(ratio(3.0, 0.0), "–×");
-        assert_eq!(list(&["a", "b", "c"]), "a, b and c");
-        assert_eq!(plural(1, "job") + &plural(2000, "job"), "1 job2,000 jobs");
-        assert_eq!(clean("a\x1b[2J"), "a\u{fffd}[2J");
+        for (text, expected) in [
+            (nanoseconds(0.0), "0 ns"),
+            (nanoseconds(7.0), "7 ns"),
+            (nanoseconds(870.0), "870 ns"),
+            (nanoseconds(999.6), "1.00 µs"),
+            (nanoseconds(81_234.0), "81.2 µs"),
+            (nanoseconds(999_700.0), "1.00 ms"),
+            (nanoseconds(5e9), "5.00 s"),
+            (rate(9_812.4), "9,812"),
+            (rate(412_345.0), "412 k"),
+            (rate(999_800.0), "1.00 M"),
+            (significant(f64::NAN), ABSENT),
+            (significant(0.99996), "1.00"),
+            (count(1_234_567), "1,234,567"),
+            (count(123), "123"),
+            (ratio(1.0, 2.0), "0.50×"),
+            (ratio(300.0, 2.0), "150×"),
+            (ratio(3.0, 0.0), "–×"),
+            (list(&["a", "b", "c"]), "a, b and c"),
+            (plural(1, "job"), "1 job"),
+            (plural(2000, "job"), "2,000 jobs"),
+            (clean("a\x1b[2J"), "a\u{fffd}[2J"),
+        ] {
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

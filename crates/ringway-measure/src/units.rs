@@ -51,90 +51,50 @@ fn split_unit(text: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
+    /// Values, and all texts that mean them; the last ones mean nothing.
     #[test]
     fn sizes_have_units_of_1024_or_are_hexadecimal() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("007", Some(7)),
-            ("4096", Some(4096)),
-            ("4096b", Some(4096)),
-            ("4096B", Some(4096)),
-            ("4k", Some(4096)),
-            ("4K", Some(4096)),
-            ("4kb", Some(4096)),
-            ("4kB", Some(4096)),
-            ("4ki", Some(4096)),
-            ("4KiB", Some(4096)),
-            ("3m", Some(3 << 20)),
-            ("3MB", Some(3 << 20)),
-            ("3mi", Some(3 << 20)),
-            ("3mib", Some(3 << 20)),
-            ("1g", Some(1 << 30)),
-            ("1gb", Some(1 << 30)),
-            ("1Gi", Some(1 << 30)),
-            ("1GiB", Some(1 << 30)),
-            ("2t", Some(2 << 40)),
-            ("2tb", Some(2 << 40)),
-            ("2ti", Some(2 << 40)),
-            ("2tib", Some(2 << 40)),
-            ("1p", Some(1 << 50)),
-            ("1pb", Some(1 << 50)),
-            ("1pi", Some(1 << 50)),
-            ("1pib", Some(1 << 50)),
-            ("0x1000", Some(4096)),
-            ("0X1F", Some(31)),
-            ("0xb", Some(11)),
-            ("18446744073709551615", Some(u64::MAX)),
-            ("18446744073709551616", None),
-            ("16383p", Some(16383 << 50)),
-            ("16384p", None),
-            ("0x10000000000000000", None),
-            ("", None),
-            ("k", None),
-            ("0x", None),
-            ("0x+1", None),
-            ("0x10k", None),
-            ("-1", None),
-            ("+1", None),
-            ("1.5k", None),
-            ("1 k", None),
-            ("1kk", None),
-            ("1ib", None),
-            ("1e", None),
-            ("50%", None),
-            ("４k", None),
+        for (expected, texts) in [
+            (Some(0), "0"),
+            (Some(7), "007"),
+            (Some(11), "0xb"),
+            (Some(31), "0X1F"),
+            (Some(4096), "4096 4096b 4096B 4k 4K 4kb 4kB 4ki 4KiB 0x1000"),
+            (Some(3 << 20), "3m 3MB 3mi 3mib"),
+            (Some(1 << 30), "1g 1gb 1Gi 1GiB"),
+            (Some(2 << 40), "2t 2tb 2ti 2tib"),
+            (Some(1 << 50), "1p 1pb 1pi 1pib"),
+            (Some(16383 << 50), "16383p"),
+            (Some(u64::MAX), "18446744073709551615"),
+            (None, "18446744073709551616 16384p 0x10000000000000000 k 0x 0x+1 0x10k -1 +1 1.5k"),
+            (None, "1kk 1ib 1e 50% ４k"),
         ] {
-            assert_eq!(parse_size(text), expected, "{text}");
+            for text in texts.split(' ') {
+                assert_eq!(parse_size(text), expected, "{text}");
+            }
         }
+        assert_eq!([parse_size(""), parse_size("1 k")], [None, None]);
     }
 
     #[test]
     fn times_have_units_and_may_have_a_fraction() {
-        for (text, expected) in [
-            ("15s", Some(Duration::from_secs(15))),
-            ("15SEC", Some(Duration::from_secs(15))),
-            ("500ms", Some(Duration::from_millis(500))),
-            ("500msec", Some(Duration::from_millis(500))),
-            ("10us", Some(Duration::from_micros(10))),
-            ("10usec", Some(Duration::from_micros(10))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("1.5m", Some(Duration::from_secs(90))),
-            ("1h", Some(Duration::from_secs(3600))),
-            ("1d", Some(Duration::from_secs(86_400))),
-            ("0s", Some(Duration::ZERO)),
-            ("15", Some(Duration::from_secs(15))),
-            ("-5s", None),
-            ("1e3s", None),
-            ("infs", None),
-            ("5min", None),
-            ("s", None),
-            (".", None),
-            ("", None),
-            ("18446744073709551615s", None),
+        for (expected, texts) in [
+            (Some(0.0), "0s"),
+            (Some(0.000_01), "10us 10usec"),
+            (Some(0.5), "500ms 500msec"),
+            (Some(15.0), "15 15s 15SEC"),
+            (Some(90.0), "1.5m"),
+            (Some(120.0), "2m 2M"),
+            (Some(3600.0), "1h"),
+            (Some(86_400.0), "1d"),
+            (None, "-5s 1e3s infs 5min s . 18446744073709551615s"),
         ] {
-            assert_eq!(parse_duration(text, "s"), expected, "{text}");
+            for text in texts.split(' ') {
+                let expected = expected.map(Duration::from_secs_f64);
+                assert_eq!(parse_duration(text, "s"), expected, "{text}");
+            }
         }
+        assert_eq!(parse_duration("", "s"), None);
         assert_eq!(parse_duration("50", "us"), Some(Duration::from_micros(50)));
     }
 }

@@ -16,10 +16,6 @@ const MAX_JOB_FILE: u64 = 1 << 20;
 pub const NULL_SIZE: u64 = 1 << 30;
 
 /// The plan, and whether it comes from job files.
-///
-/// # Errors
-///
-/// Those of reading job files and of their contents; options that do not fit together.
 pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     let mut jobs = Plan::default();
     let mut data = Vec::new();
@@ -94,8 +90,7 @@ fn begins_with_section(text: &str) -> bool {
 
 fn target(args: &BenchArgs, data: Vec<PathBuf>) -> anyhow::Result<Target> {
     Ok(match (data.is_empty(), args.size) {
-        (false, Some(size)) => Target::SizedFiles { paths: data, size },
-        (false, None) => Target::Files(data),
+        (false, size) => Target::Files { paths: data, size },
         (true, Some(size)) => Target::Scratch { size },
         (true, None) if only_null(&args.backend) => Target::Scratch { size: NULL_SIZE },
         (true, None) => {

@@ -8,7 +8,7 @@
 use super::interrupt::is_interrupted;
 use super::result::{Run, count_error};
 use super::schedule::Schedule;
-use super::workload::{Access, Backend, Sizes, Stop, Sync, Target, Workload};
+use super::workload::{Access, Backend, Sizes, Stop, Target, Workload};
 use anyhow::{Context, anyhow};
 use ringway_core::op::{self, Opcode};
 use ringway_core::refusal::{Feature, Refusal};
@@ -165,38 +165,16 @@ impl<'a> Job<'a> {
         let start =
             if spreads_jobs(workload) { f64::from(number) / f64::from(workload.jobs) } else { 0.0 };
         let seed = mix(seed ^ mix(u64::from(number)));
-        let checks = files.iter().any(|file| !matches!(file.check, Check::None));
         Ok(Self {
             offsets: Offsets::new(order, workload.block_size, &regions, seed, start),
             random: Random::new(seed),
             idle: (0..depth).rev().collect(),
             buffers: buffers(workload, queue.as_mut()),
             parked: Vec::with_capacity(depth as usize),
-            recorder: Recorder {
-                workload,
-                files,
-                requests: vec![Request::default(); depth as usize],
-                measuring: false,
-                checks,
-                plain: Vec::new(),
-                result: JobResult {
-                    run: Run {
-                        verified: (workload.verify && !workload.is_null()).then_some((0, 0)),
-                        ..Run::default()
-                    },
-                    written: if write_seed.is_some() {
-                        let blocks = regions.iter().map(|region| region.len / workload.block_size);
-                        blocks.map(|blocks| vec![false; blocks as usize]).collect()
-                    } else {
-                        Vec::new()
-                    },
-                    ..JobResult::default()
-                },
-                stopped: false,
-            },
+            recorder: Recorder::new(workload, files, write_seed.is_some()),
             write_seed,
             schedule: None,
-            until_sync: workload.sync.map(Sync::every),
+            until_sync: workload.sync.map(|sync| sync.every),
             until_pause: workload.pause.map(|pause| pause.after),
             last_written: 0,
             issued: 0,
@@ -470,10 +448,8 @@ impl<'a> Job<'a> {
     fn sync_now(&mut self, slot: u32) -> u64 {
         let file = self.files[self.last_written].file.as_fd();
         self.calls += 1;
-        let result = match self.workload.sync {
-            Some(Sync::Fdatasync(_)) => rustix::fs::fdatasync(file),
-            _ => rustix::fs::fsync(file),
-        };
+        let data_only = self.workload.sync.is_some_and(|sync| sync.data_only);
+        let result = if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) };
         let time = now();
         let result = result.map(|()| 0).map_err(Errno::raw_os_error);
         self.recorder.count(Opcode::Fsync, result, slot, time);
@@ -488,17 +464,15 @@ impl<'a> Job<'a> {
     fn push_sync(&mut self, time: u64) -> anyhow::Result<u64> {
         let slot = self.idle.pop().context("a slot is free")?;
         self.parked.push(self.buffers.pop().context("a free slot has a buffer")?);
-        self.until_sync = self.workload.sync.map(Sync::every);
+        self.until_sync = self.workload.sync.map(|sync| sync.every);
         let place = Place { file: self.last_written, offset: 0, len: 0 };
         self.recorder.requests[slot as usize] = Request { start: time, pushed: time, place };
         let Some(queue) = &mut self.queue else {
             return Ok(self.sync_now(slot));
         };
         let file = &self.files[self.last_written].file;
-        let operation = match self.workload.sync {
-            Some(Sync::Fdatasync(_)) => op::fdatasync(file),
-            _ => op::fsync(file),
-        };
+        let data_only = self.workload.sync.is_some_and(|sync| sync.data_only);
+        let operation = if data_only { op::fdatasync(file) } else { op::fsync(file) };
         queue.push(operation.user_data(u64::from(slot))).map_err(|error| anyhow!("{error}"))?;
         Ok(time)
     }
@@ -581,7 +555,26 @@ struct Recorder<'a> {
     stopped: bool,
 }
 
-impl Recorder<'_> {
+impl<'a> Recorder<'a> {
+    /// `writes_pattern`: the blocks that are written are recorded.
+    fn new(workload: &'a Workload, files: &'a [JobFile], writes_pattern: bool) -> Self {
+        let is_verified = workload.verify && !workload.is_null();
+        let run = Run { verified: is_verified.then_some((0, 0)), ..Run::default() };
+        let blocks = files.iter().filter(|_| writes_pattern);
+        let blocks = blocks.map(|file| file.region.len / workload.block_size);
+        let written = blocks.map(|blocks| vec![false; blocks as usize]).collect();
+        Self {
+            workload,
+            files,
+            requests: vec![Request::default(); workload.depth as usize],
+            measuring: false,
+            checks: files.iter().any(|file| !matches!(file.check, Check::None)),
+            plain: Vec::new(),
+            result: JobResult { run, written, ..JobResult::default() },
+            stopped: false,
+        }
+    }
+
     #[inline]
     fn count(&mut self, opcode: Opcode, result: Result<u64, i32>, slot: u32, time: u64) {
         let request = &self.requests[slot as usize];
@@ -674,7 +667,7 @@ fn draw(sizes: &Sizes, block_size: u64, random: &mut Random, room: u64) -> u64 {
 /// Whether jobs that share files start at different offsets, so that one does not read what another
 /// has just fetched. In job files, as in fio, all start at the first block.
 fn spreads_jobs(workload: &Workload) -> bool {
-    matches!(workload.target, Target::Scratch { .. } | Target::Files(_))
+    matches!(workload.target, Target::Scratch { .. } | Target::Files { size: None, .. })
 }
 
 /// The maximum number of threads of a job: more gain nothing.

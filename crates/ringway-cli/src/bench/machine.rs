@@ -5,7 +5,6 @@ use super::result::{Machine, Measurement, add_note};
 use super::target::JobFiles;
 use super::workload::{Cache, Target, Workload};
 use anyhow::Context;
-use ringway_core::device::PathFacts;
 use ringway_core::refusal::bytes_text;
 use std::fs;
 use std::path::Path;
@@ -16,41 +15,20 @@ pub fn machine(
     folder: &Path,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Machine> {
-    let mut facts: Vec<&PathFacts> = Vec::new();
-    for source in files.iter().flatten().flatten() {
-        if !facts.contains(&&source.facts) {
-            facts.push(&source.facts);
-        }
-    }
-    let size = files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
     let only_null = measurements.iter().all(|measurement| measurement.workload.is_null());
-    let named = match measurements.first().map(|measurement| &measurement.workload.target) {
-        _ if only_null => "no file: the null backend does no I/O".to_owned(),
-        Some(Target::Scratch { size }) => {
-            let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
-            format!(
-                "target: a scratch file of {} in {}, removed afterwards",
-                bytes_text(*size),
-                folder.display()
-            )
-        }
-        Some(Target::Files(paths) | Target::SizedFiles { paths, .. }) => {
-            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-            format!("target: {}", paths.join(", "))
-        }
-        Some(Target::Directory { path, .. }) => {
-            format!("target: files in {}, which are kept", path.display())
-        }
-        None => String::new(),
-    };
-    remarks.insert(0, named);
-    if only_null {
-        facts.clear();
-    }
+    let target = measurements.first().map(|measurement| &measurement.workload.target);
+    remarks.insert(
+        0,
+        match target {
+            _ if only_null => "no file: the null backend does no I/O".to_owned(),
+            Some(target) => target_remark(target, folder)?,
+            None => String::new(),
+        },
+    );
     let (mut file_systems, mut devices, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    for facts in facts {
-        add_note(&mut file_systems, facts.file_system.clone());
-        if let Some(device) = &facts.device {
+    for source in files.iter().flatten().flatten().filter(|_| !only_null) {
+        add_note(&mut file_systems, source.facts.file_system.clone());
+        if let Some(device) = &source.facts.device {
             add_note(&mut devices, device.to_string());
         }
     }
@@ -59,25 +37,45 @@ pub fn machine(
             add_note(&mut refused, format!("{}: {reason}", measurement.workload.backend.name()));
         }
     }
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Machine {
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        kernel: kernel.trim().to_owned(),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
         file_system: file_systems.join("; "),
         device: devices.join("; "),
-        target_size: if only_null { 0 } else { size },
+        target_size: if only_null { 0 } else { largest(files) },
         remarks,
         refused,
     })
 }
 
+/// What is measured on, in words.
+fn target_remark(target: &Target, folder: &Path) -> anyhow::Result<String> {
+    Ok(match target {
+        Target::Scratch { size } => {
+            let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
+            let (size, folder) = (bytes_text(*size), folder.display());
+            format!("target: a scratch file of {size} in {folder}, removed afterwards")
+        }
+        Target::Files { paths, .. } => {
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            format!("target: {}", paths.join(", "))
+        }
+        Target::Directory { path, .. } => {
+            format!("target: files in {}, which are kept", path.display())
+        }
+    })
+}
+
+/// The size of the largest file.
+fn largest(files: &[JobFiles]) -> u64 {
+    files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0)
+}
+
 pub fn cache_remark(cache: Cache, workloads: &[Workload], files: &[JobFiles]) -> Option<String> {
-    let is_cached = |of: &Workload| !of.direct && !of.is_null() && of.access.reads();
-    let largest = files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0);
+    let is_cached = |w: &Workload| !w.direct && !w.is_null() && w.access.reads();
     let state = match cache {
-        Cache::Warm if largest > available_memory() / 2 => {
+        Cache::Warm if largest(files) > available_memory() / 2 => {
             "the file is too large for the page cache, which is left as it is"
         }
         Cache::Warm => "the file is in the page cache",

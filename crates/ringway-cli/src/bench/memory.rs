@@ -97,8 +97,6 @@ fn left_in(root: &Path, group: &Group) -> u64 {
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1 << 20;
-
     /// A folder in the place of `/`, with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -114,51 +112,54 @@ mod tests {
         root
     }
 
-    fn available(files: &[(&str, &str)]) -> u64 {
-        available_under(root(files).path()) / MIB
-    }
+    const V2: (&str, &str) =
+        ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n");
 
     #[test]
-    fn without_limits_the_memory_of_the_machine_is_available() {
-        assert_eq!(available(&[]), 1024);
+    fn limits_of_control_groups_apply() {
         assert!(available_memory() > 0);
-        let v2 = [
-            ("proc/self/cgroup", "0::/user.slice\n"),
-            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"),
-            ("sys/fs/cgroup/user.slice/memory.max", "max\n"),
-        ];
-        assert_eq!(available(&v2), 1024);
-    }
-
-    #[test]
-    fn limits_of_version_2_apply_from_all_ancestors() {
-        let v2 = [
-            ("proc/self/cgroup", "0::/a/b\n"),
+        for (files, expected) in [
+            (&[][..], 1024),
             (
-                "proc/self/mountinfo",
-                "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n",
+                &[
+                    V2,
+                    ("proc/self/cgroup", "0::/user.slice\n"),
+                    ("sys/fs/cgroup/user.slice/memory.max", "max\n"),
+                ],
+                1024,
             ),
-            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
-            ("sys/fs/cgroup/a/memory.max", "104857600\n"),
-            ("sys/fs/cgroup/a/memory.current", "62914560\n"),
-            ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 20971520\nactive_file 5\n"),
-        ];
-        assert_eq!(available(&v2), 60);
-    }
-
-    #[test]
-    fn limits_of_version_1_apply_in_a_container() {
-        let v1 = [
-            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n"),
             (
-                "proc/self/mountinfo",
-                "1 2 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-                 2 2 0:4 /docker/1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+                // Those of all ancestors in version 2.
+                &[
+                    V2,
+                    ("proc/self/cgroup", "0::/a/b\n"),
+                    ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+                    ("sys/fs/cgroup/a/memory.max", "104857600\n"),
+                    ("sys/fs/cgroup/a/memory.current", "62914560\n"),
+                    (
+                        "sys/fs/cgroup/a/memory.stat",
+                        "anon 1\ninactive_file 20971520\nactive_file 5\n",
+                    ),
+                ],
+                60,
             ),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "52428800\n"),
-            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "10485760\n"),
-            ("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1048576\n"),
-        ];
-        assert_eq!(available(&v1), 41);
+            (
+                // Version 1, in a container.
+                &[
+                    ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n"),
+                    (
+                        "proc/self/mountinfo",
+                        "1 2 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                         2 2 0:4 /docker/1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+                    ),
+                    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "52428800\n"),
+                    ("sys/fs/cgroup/memory/memory.usage_in_bytes", "10485760\n"),
+                    ("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1048576\n"),
+                ],
+                41,
+            ),
+        ] {
+            assert_eq!(available_under(root(files).path()) >> 20, expected, "{files:?}");
+        }
     }
 }

@@ -197,22 +197,13 @@ const OUTPUT: &str = "Output";
 impl BenchArgs {
     /// Whether no option says what to compare.
     pub fn is_default_matrix(&self) -> bool {
-        self.matrix_options().next().is_none()
+        self.job_options()
+            .iter()
+            .all(|option| ["--runtime", "--ramp", "--size", "--seed"].contains(option))
     }
 
     /// The options that a job file has keys for, as far as they were given.
     pub fn job_options(&self) -> Vec<&'static str> {
-        let more = [
-            ("--runtime", self.runtime.is_some()),
-            ("--ramp", self.ramp.is_some()),
-            ("--size", self.size.is_some()),
-            ("--seed", self.seed.is_some()),
-        ];
-        let more = more.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
-        self.matrix_options().chain(more).collect()
-    }
-
-    fn matrix_options(&self) -> impl Iterator<Item = &'static str> {
         let options = [
             ("--backend", !self.backend.is_empty()),
             ("--rw", !self.rw.is_empty()),
@@ -231,8 +222,12 @@ impl BenchArgs {
             ("--fdatasync", self.fdatasync.is_some()),
             ("--rate", self.rate.is_some()),
             ("--requests", self.requests.is_some()),
+            ("--runtime", self.runtime.is_some()),
+            ("--ramp", self.ramp.is_some()),
+            ("--size", self.size.is_some()),
+            ("--seed", self.seed.is_some()),
         ];
-        options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
+        options.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
     }
 }
 

@@ -17,10 +17,8 @@ pub struct Outputs(Vec<(Render, Output)>);
 
 type Render = fn(&Model) -> anyhow::Result<String>;
 
-enum Output {
-    Stdout,
-    File(PathBuf, fs::File),
-}
+/// A file with its path; `None` for standard output, instead of the table.
+type Output = Option<(PathBuf, fs::File)>;
 
 impl Outputs {
     pub fn open(args: &BenchArgs) -> anyhow::Result<Self> {
@@ -33,10 +31,10 @@ impl Outputs {
         for (path, render) in formats {
             let Some(path) = path else { continue };
             if path.as_os_str() == "-" {
-                if outputs.use_stdout() {
+                if outputs.0.iter().any(|(_, output)| output.is_none()) {
                     bail!("only one report can go to standard output");
                 }
-                outputs.0.push((render, Output::Stdout));
+                outputs.0.push((render, None));
                 continue;
             }
             // It is truncated when the report is written.
@@ -45,14 +43,9 @@ impl Outputs {
             if file.metadata()?.file_type().is_block_device() {
                 bail!("{} is a block device; give a file for the report", path.display());
             }
-            outputs.0.push((render, Output::File(path.clone(), file)));
+            outputs.0.push((render, Some((path.clone(), file))));
         }
         Ok(outputs)
-    }
-
-    /// Whether a report goes to standard output, instead of the table.
-    fn use_stdout(&self) -> bool {
-        self.0.iter().any(|(_, output)| matches!(output, Output::Stdout))
     }
 
     /// Fails if a report would overwrite a file that is measured on, a job file or another report;
@@ -62,8 +55,7 @@ impl Outputs {
         let targets = workloads.iter().flat_map(target::paths);
         let paths = named.iter().cloned().chain(targets);
         let mut taken: Vec<_> = paths.filter_map(|path| fs::metadata(path).ok()).map(id).collect();
-        for (_, output) in &self.0 {
-            let Output::File(path, file) = output else { continue };
+        for (path, file) in self.0.iter().filter_map(|(_, output)| output.as_ref()) {
             let metadata = file.metadata().with_context(|| path.display().to_string())?;
             if !metadata.is_file() {
                 continue;
@@ -87,8 +79,8 @@ impl Outputs {
         for (render, output) in &self.0 {
             let text = render(&model)?;
             match output {
-                Output::Stdout => printed = Some(text),
-                Output::File(path, file) => {
+                None => printed = Some(text),
+                Some((path, file)) => {
                     // A pipe or a terminal cannot be truncated.
                     let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
                     let truncated = if is_file { file.set_len(0) } else { Ok(()) };
@@ -98,10 +90,7 @@ impl Outputs {
             }
         }
         // Last: after Ctrl-C nobody may read standard output any more.
-        let printed = printed.unwrap_or_else(|| {
-            let (table, summary) = (report::table::render(&model), report::summary::render(&model));
-            format!("{table}\n{summary}")
-        });
+        let printed = printed.unwrap_or_else(|| report::terminal::render(&model));
         match std::io::stdout().write_all(printed.as_bytes()) {
             // A reader that closes the pipe early (`| head`) is not a failure.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

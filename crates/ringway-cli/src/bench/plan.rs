@@ -88,7 +88,10 @@ fn base(args: &BenchArgs, target: &Target) -> Workload {
         },
         ramp: args.ramp.unwrap_or(RAMP),
         rate: args.rate.map(Rate::Requests),
-        sync: args.fsync.map(Sync::Fsync).or(args.fdatasync.map(Sync::Fdatasync)),
+        sync: args
+            .fsync
+            .or(args.fdatasync)
+            .map(|every| Sync { data_only: args.fsync.is_none(), every }),
         seed: args.seed.unwrap_or(1),
         verify: args.verify,
         target: target.clone(),
@@ -185,6 +188,10 @@ mod tests {
 
     const TARGET: Target = Target::Scratch { size: 1 << 30 };
 
+    fn default() -> BenchArgs {
+        BenchArgs::default()
+    }
+
     #[test]
     fn lists_multiply() {
         let args = BenchArgs {
@@ -194,7 +201,7 @@ mod tests {
             depth: vec![1, 32],
             jobs: vec![1, 2],
             direct: vec![false, true],
-            ..BenchArgs::default()
+            ..default()
         };
         let plan = plan(&args, &TARGET);
         assert_eq!(plan.workloads.len(), 64);
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_default_compares_all_backends_direct_and_buffered() {
-        let plan = plan(&BenchArgs::default(), &TARGET);
+        let plan = plan(&default(), &TARGET);
         let count =
             |backend| plan.workloads.iter().filter(|workload| workload.backend == backend).count();
         assert_eq!([Backend::Uring, Backend::Kaio, Backend::Threads].map(count), [4, 4, 4]);
@@ -217,51 +224,46 @@ mod tests {
     }
 
     #[test]
-    fn options_that_a_backend_does_not_have_are_left_out_with_a_note() {
-        let args = BenchArgs {
-            backend: vec![Backend::Uring, Backend::Kaio],
-            depth: vec![8],
-            sqpoll: vec![false, true],
-            fixed_buffers: vec![true],
-            ..BenchArgs::default()
-        };
-        let plan = plan(&args, &TARGET);
-        let settings =
-            |workload: &Workload| (workload.backend, workload.sqpoll, workload.fixed_buffers);
-        assert_eq!(
-            plan.workloads.iter().map(settings).collect::<Vec<_>>(),
-            [
-                (Backend::Uring, false, true),
-                (Backend::Uring, true, true),
-                (Backend::Kaio, false, false)
-            ]
-        );
-        assert_eq!(plan.notes.len(), 2);
-        assert!(plan.notes[0].contains("--fixed-buffers is for uring only"), "{:?}", plan.notes);
+    fn options_that_do_not_fit_are_left_out_with_a_note() {
+        let one = || BenchArgs { backend: vec![Backend::Uring], depth: vec![4], ..default() };
+        let settings = |w: &Workload| (w.backend, w.sqpoll, w.fixed_buffers, w.iopoll, w.batch);
+        for (args, expected, notes) in [
+            (
+                BenchArgs {
+                    backend: vec![Backend::Uring, Backend::Kaio],
+                    sqpoll: vec![false, true],
+                    fixed_buffers: vec![true],
+                    ..one()
+                },
+                &[
+                    (Backend::Uring, false, true, false, None),
+                    (Backend::Uring, true, true, false, None),
+                    (Backend::Kaio, false, false, false, None),
+                ][..],
+                &["--fixed-buffers is for uring only", "--sqpoll is for uring only"][..],
+            ),
+            (
+                BenchArgs {
+                    direct: vec![false],
+                    iopoll: vec![true],
+                    fsync: Some(1),
+                    batch: Some(16),
+                    ..one()
+                },
+                &[(Backend::Uring, false, false, false, Some(4))],
+                &["--iopoll needs direct I/O", "--fsync and --fdatasync", "--batch 16 is reduced"],
+            ),
+        ] {
+            let plan = plan(&args, &TARGET);
+            assert_eq!(plan.workloads.iter().map(settings).collect::<Vec<_>>(), expected);
+            assert!(plan.workloads.iter().all(|w| w.sync.is_none()));
+            assert_eq!(plan.notes.len(), notes.len(), "{:?}", plan.notes);
+            assert!(plan.notes.iter().zip(notes).all(|(note, part)| note.starts_with(part)));
+        }
     }
 
-    #[test]
-    fn polling_needs_direct_io_and_syncs_need_writes() {
-        let args = BenchArgs {
-            backend: vec![Backend::Uring],
-            depth: vec![4],
-            direct: vec![false],
-            iopoll: vec![true],
-            fsync: Some(1),
-            batch: Some(16),
-            ..BenchArgs::default()
-        };
-        let plan = plan(&args, &TARGET);
-        let workload = &plan.workloads[0];
-        assert_eq!(
-            (workload.iopoll, workload.sync, workload.batch, workload.complete_min),
-            (false, None, Some(4), 4)
-        );
-        assert_eq!(plan.notes.len(), 3);
-    }
-
-    fn some<T: Clone + std::fmt::Debug + 'static>(of: &[T]) -> impl Strategy<Value = Vec<T>> {
-        proptest::sample::subsequence(of.to_vec(), 0..=of.len())
+    fn some<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Value = Vec<T>> {
+        proptest::sample::subsequence(all.to_vec(), 0..=all.len())
     }
 
     proptest! {
@@ -279,7 +281,7 @@ mod tests {
         ) {
             let args = BenchArgs {
                 backend, rw, direct, sqpoll, iopoll, fixed_buffers, depth, batch, fsync,
-                ..BenchArgs::default()
+                ..default()
             };
             let plan = plan(&args, &TARGET);
             prop_assert!(!plan.workloads.is_empty());

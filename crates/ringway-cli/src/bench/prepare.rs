@@ -10,10 +10,6 @@ use anyhow::bail;
 use std::path::Path;
 
 /// Checks, creates and fills the files. A bench of the null backend alone needs none.
-///
-/// # Errors
-///
-/// Those of [`Targets::prepare`], and a file that cannot be read with NVMe commands.
 pub fn prepare(
     workloads: &[Workload],
     args: &BenchArgs,

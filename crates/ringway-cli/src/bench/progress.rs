@@ -7,8 +7,7 @@ use ringway_core::refusal::bytes_text;
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
 
-/// A bar on a terminal, otherwise a line for each file that is
-/// written.
+/// A bar on a terminal, otherwise a line for each file that is written.
 pub struct Progress {
     quiet: bool,
     bar: RefCell<ProgressBar>,

@@ -6,12 +6,12 @@ use super::memory::available_memory;
 use super::progress::Progress;
 use super::result::{Run, add_note};
 use super::target::{JobFiles, SEED, Source};
-use super::workload::{Advice, Cache, Stop, Workload};
+use super::workload::{Advice, Cache, Workload};
 use anyhow::Context;
 use ringway_core::refusal::errno_text;
 use ringway_measure::clock::now;
 use ringway_measure::random::mix;
-use ringway_measure::usage::{Helpers, Others, Window};
+use ringway_measure::usage::{Helpers, Others, Usage, Window};
 use ringway_measure::{pattern, scratch};
 use rustix::fs::fadvise;
 use std::io;
@@ -54,18 +54,13 @@ pub fn run(
         return Ok(Outcome::Refused(reason));
     }
     // Before the page cache is prepared, since these reads fill it.
-    let mut notes = Vec::new();
-    let mut are_pattern = Vec::new();
-    for source in &sources {
-        are_pattern.push(
-            !checks_reads(workload)
-                || source.is_pattern(workload)
-                || source.holds_pattern(workload)?,
-        );
+    let mut without_pattern = Vec::new();
+    for source in sources.iter().filter(|_| checks_reads(workload)) {
+        if !source.is_pattern(workload) && !source.holds_pattern(workload)? {
+            without_pattern.push(Arc::clone(source));
+        }
     }
-    if are_pattern.contains(&false) {
-        notes.push(NO_PATTERN.to_owned());
-    }
+    let is_pattern = |source| !without_pattern.iter().any(|other| Arc::ptr_eq(source, other));
     if !workload.is_null() && !workload.direct && workload.access.reads() {
         for source in &sources {
             set_cache(source, cache).context("the page cache")?;
@@ -79,9 +74,6 @@ pub fn run(
     let write_seed = writes.then_some(if workload.access.reads() { SEED } else { other });
     let mut files = Vec::new();
     for job in job_files {
-        let is_pattern = |file| {
-            sources.iter().zip(&are_pattern).any(|(source, is)| *is && Arc::ptr_eq(source, file))
-        };
         let opened = job.iter().map(|source| open(workload, source, is_pattern(source)));
         match opened.collect::<io::Result<Vec<_>>>() {
             Ok(opened) => files.push(opened),
@@ -92,13 +84,16 @@ pub fn run(
         }
     }
     let others = Others::start();
-    let (window, helpers, results, refusals) =
-        match run_jobs(workload, &files, seed, write_seed, progress)? {
-            Ok(ran) => ran,
-            Err(refusal) => return Ok(Outcome::Refused(refusal)),
-        };
-    notes.extend(refusals);
-    let mut run = combine(workload, &window, &helpers, &results, &mut notes);
+    let ran = match run_jobs(workload, &files, seed, write_seed, progress)? {
+        Ok(ran) => ran,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    let mut notes = Vec::new();
+    if !without_pattern.is_empty() {
+        notes.push(NO_PATTERN.to_owned());
+    }
+    let (mut run, remarks) = combine(workload, ran.usage, &ran.results);
+    notes.extend(ran.refusals.into_iter().chain(remarks));
     run.other_processors = others.processors();
     if workload.access.writes() && !workload.is_null() {
         // Writeback would slow the next run down.
@@ -108,7 +103,7 @@ pub fn run(
     }
     if let Some(seed) = write_seed {
         for source in &sources {
-            let written = written_of(source, job_files, &results);
+            let written = written_of(source, job_files, &ran.results);
             read_back(workload, source, &written, seed, &mut run)?;
         }
     }
@@ -135,30 +130,18 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
             "the used part of the file is shorter than a block of {block_size} bytes"
         ));
     }
-    let align = sources
-        .iter()
-        .map(|source| u64::from(source.facts.direct.offset_align))
-        .max()
-        .unwrap_or(1)
-        .max(1);
-    let is_aligned = |bytes: u64| bytes.is_multiple_of(align);
-    if workload.direct
-        && !(is_aligned(block_size) && regions().all(|region| is_aligned(region.start)))
-    {
+    let aligns = sources.iter().map(|source| u64::from(source.facts.direct.offset_align));
+    let align = aligns.fold(1, u64::max);
+    let mut used = regions().map(|region| region.start).chain([block_size]);
+    if workload.direct && !used.all(|bytes| bytes.is_multiple_of(align)) {
         return Some(format!("direct I/O on this file needs multiples of {align} bytes"));
     }
-    let memory = workload
-        .largest_request()
-        .saturating_mul(u64::from(workload.depth))
-        .saturating_mul(u64::from(workload.jobs));
+    let buffers = u64::from(workload.depth) * u64::from(workload.jobs);
+    let memory = workload.largest_request().saturating_mul(buffers);
     let available = available_memory();
     (memory > available / 2).then(|| {
-        let mib = |bytes: u64| bytes >> 20;
-        format!(
-            "its buffers need {} MiB, and {} MiB of memory are available",
-            mib(memory),
-            mib(available)
-        )
+        let (need, have) = (memory >> 20, available >> 20);
+        format!("its buffers need {need} MiB, and {have} MiB of memory are available")
     })
 }
 
@@ -213,7 +196,13 @@ fn advice(workload: &Workload) -> Option<rustix::fs::Advice> {
     }
 }
 
-type Ran = (Arc<Window>, Helpers, Vec<JobResult>, Vec<String>);
+/// What the jobs of a run did.
+struct Ran {
+    usage: Usage,
+    results: Vec<JobResult>,
+    /// The requested options that were refused.
+    refusals: Vec<String>,
+}
 
 /// Runs each job on its own thread. The inner error is the reason why a queue was refused.
 fn run_jobs(
@@ -223,46 +212,39 @@ fn run_jobs(
     write_seed: Option<u64>,
     progress: &Progress,
 ) -> anyhow::Result<Result<Ran, String>> {
-    let window = Arc::new(Window::new(files.len()));
+    let window = Window::new(files.len());
     // Jobs wait for the times, or for `None`, which ends them; and at the end until they may leave.
     let (start, leave) = (OnceLock::<Option<Times>>::new(), OnceLock::<()>::new());
+    let job = |number, files, ready: mpsc::Sender<_>, done: mpsc::Sender<()>| {
+        let job = Job::new(workload, files, number, seed, write_seed);
+        let _ = ready.send(job.as_ref().map(Job::refusals).map_err(ToString::to_string));
+        drop(ready);
+        let mut job = job.ok()?;
+        let result = job.run((*start.wait())?, &window);
+        drop(done);
+        // The helper threads exit with the queue; they are sampled once more before that.
+        leave.wait();
+        Some(result)
+    };
     thread::scope(|scope| {
-        let (ready, all_ready) = mpsc::channel();
-        let (done, all_done) = mpsc::channel();
+        let ((ready, all_ready), (done, all_done)) = (mpsc::channel(), mpsc::channel());
+        let mut threads = Vec::new();
         for (number, files) in (0..).zip(files) {
-            let (window, start, leave) = (Arc::clone(&window), &start, &leave);
-            let (ready, done) = (ready.clone(), done.clone());
-            let job = move || {
-                let mut job = match Job::new(workload, files, number, seed, write_seed) {
-                    Ok(job) => job,
-                    Err(error) => {
-                        let _ = ready.send(Err(error.to_string()));
-                        return;
-                    }
-                };
-                let _ = ready.send(Ok(job.refusals()));
-                drop(ready);
-                let Some(times) = *start.wait() else { return };
-                let _ = done.send((number, job.run(times, &window)));
-                drop(done);
-                // The helper threads exit with the queue; they are sampled once more before that.
-                leave.wait();
-            };
-            let spawned =
-                thread::Builder::new().name(format!("job {number}")).spawn_scoped(scope, job);
-            if let Err(error) = spawned {
+            let (job, ready, done) = (&job, ready.clone(), done.clone());
+            let thread = thread::Builder::new().name(format!("job {number}"));
+            let thread = thread.spawn_scoped(scope, move || job(number, files, ready, done));
+            if thread.is_err() {
                 let _ = start.set(None);
-                return Err(error).context("start a thread for a job");
             }
+            threads.push(thread.context("start a thread for a job")?);
         }
         drop((ready, done));
-
-        let mut notes: Vec<String> = Vec::new();
-        for refusals in all_ready.iter() {
-            match refusals {
-                Ok(refusals) => {
-                    for refusal in refusals {
-                        add_note(&mut notes, refusal);
+        let mut refusals = Vec::new();
+        for ready in all_ready {
+            match ready {
+                Ok(refused) => {
+                    for refusal in refused {
+                        add_note(&mut refusals, refusal);
                     }
                 }
                 Err(refusal) => {
@@ -271,94 +253,72 @@ fn run_jobs(
                 }
             }
         }
-        let mut helpers = None;
         let times = times(workload);
         let _ = start.set(Some(times));
-        let mut results: Vec<(u32, JobResult)> = Vec::new();
-        let mut failed = None;
-        loop {
-            let until_measured = Duration::from_nanos(times.measured.saturating_sub(now()));
-            let wait = match helpers {
-                None => until_measured.min(SAMPLE_INTERVAL),
-                Some(_) => SAMPLE_INTERVAL,
-            };
-            match all_done.recv_timeout(wait) {
-                Ok((number, Ok(result))) => results.push((number, result)),
-                Ok((_, Err(error))) => failed = Some(error),
-                Err(RecvTimeoutError::Timeout) => {
-                    if now() >= times.measured {
-                        helpers.get_or_insert_with(Helpers::start).sample();
-                    }
-                    progress.tick();
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if results.len() + usize::from(failed.is_some()) == files.len() {
-                break;
-            }
-        }
-        let mut helpers = helpers.unwrap_or_default();
-        helpers.sample();
+        let helpers = sample_helpers(&all_done, times.measured, progress);
         let _ = leave.set(());
-        match failed {
-            Some(error) => Err(error),
-            None if results.len() < files.len() => {
-                anyhow::bail!("a job ended without a result")
-            }
-            None => {
-                results.sort_by_key(|(number, _)| *number);
-                let results = results.into_iter().map(|(_, result)| result).collect();
-                Ok(Ok((Arc::clone(&window), helpers, results, notes)))
-            }
-        }
+        let result = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().ok().flatten().context("a job ended without a result")?
+        };
+        let results = threads.into_iter().map(result).collect::<anyhow::Result<_>>()?;
+        let mut usage = window.usage();
+        helpers.add_to(&mut usage);
+        Ok(Ok(Ran { usage, results, refusals }))
     })
+}
+
+/// Samples the kernel's helper threads from the time `measured` until all jobs have ended.
+fn sample_helpers(all_done: &mpsc::Receiver<()>, measured: u64, progress: &Progress) -> Helpers {
+    let mut helpers = None;
+    loop {
+        let until_measured = Duration::from_nanos(measured.saturating_sub(now()));
+        let wait = if helpers.is_none() { until_measured } else { SAMPLE_INTERVAL };
+        if all_done.recv_timeout(wait.min(SAMPLE_INTERVAL)) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+        if now() >= measured {
+            helpers.get_or_insert_with(Helpers::start).sample();
+        }
+        progress.tick();
+    }
+    let mut helpers = helpers.unwrap_or_default();
+    helpers.sample();
+    helpers
 }
 
 fn times(workload: &Workload) -> Times {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let start = now();
     let measured = start.saturating_add(nanoseconds(workload.ramp));
-    let runtime = match workload.stop {
-        Stop::After(runtime) => Some(runtime),
-        Stop::Requests(_) => None,
-        Stop::Bytes(_, runtime) | Stop::Whole(runtime) => runtime,
-    };
-    Times { start, measured, end: measured.saturating_add(runtime.map_or(u64::MAX, nanoseconds)) }
+    let runtime = workload.stop.runtime().map_or(u64::MAX, nanoseconds);
+    Times { start, measured, end: measured.saturating_add(runtime) }
 }
 
-fn combine(
-    workload: &Workload,
-    window: &Window,
-    helpers: &Helpers,
-    results: &[JobResult],
-    notes: &mut Vec<String>,
-) -> Run {
-    let mut run = Run { usage: window.usage(), ..Run::default() };
-    helpers.add_to(&mut run.usage);
+/// The run of all jobs, and what to know about it.
+fn combine(workload: &Workload, usage: Usage, results: &[JobResult]) -> (Run, Vec<String>) {
+    let mut run = Run { usage, ..Run::default() };
     for result in results {
         run.add(&result.run);
     }
     if !workload.group_reporting && results.len() > 1 {
         run.jobs = results.iter().map(|result| result.run.clone()).collect();
     }
-    let mut note = |is: bool, text: &str| {
-        if is {
-            notes.push(text.to_owned());
-        }
-    };
-    note(
-        results.iter().any(|result| result.to_threads > 0),
-        "operations that the backend does not support ran on threads",
-    );
-    note(
-        results.iter().any(|result| result.short > 0),
-        "the file became shorter: requests reached the end of the file and failed",
-    );
-    note(
-        run.not_started > 0,
-        "the rate was not reached: requests were due and not started at the end",
-    );
-    run
+    let notes = [
+        (
+            results.iter().any(|result| result.to_threads > 0),
+            "operations that the backend does not support ran on threads",
+        ),
+        (
+            results.iter().any(|result| result.short > 0),
+            "the file became shorter: requests reached the end of the file and failed",
+        ),
+        (
+            run.not_started > 0,
+            "the rate was not reached: requests were due and not started at the end",
+        ),
+    ];
+    let notes = notes.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned());
+    (run, notes.collect())
 }
 
 /// The blocks of a file that the jobs have written.
@@ -415,19 +375,15 @@ fn read_back(
 mod tests {
     use super::*;
     use crate::bench::workload::Access;
+    use clap::ValueEnum;
 
     #[test]
     fn the_kernel_is_advised_of_the_access_pattern_by_default() {
         use rustix::fs::Advice as Posix;
         let given = |access, own| advice(&Workload { access, advice: own, ..Workload::default() });
-        for (access, order) in [
-            (Access::RandRead, Posix::Random),
-            (Access::RandWrite, Posix::Random),
-            (Access::RandRw, Posix::Random),
-            (Access::Read, Posix::Sequential),
-            (Access::Write, Posix::Sequential),
-            (Access::ReadWrite, Posix::Sequential),
-        ] {
+        for &access in Access::value_variants() {
+            let is_random = access.name().starts_with("rand");
+            let order = if is_random { Posix::Random } else { Posix::Sequential };
             assert_eq!(given(access, Workload::default().advice), Some(order));
             assert_eq!(given(access, Advice::None), None);
             assert_eq!(given(access, Advice::Random), Some(Posix::Random));

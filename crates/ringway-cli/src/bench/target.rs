@@ -56,10 +56,6 @@ impl Source {
 
     /// Whether the file has the pattern of an earlier run: one of the blocks sampled all over it is
     /// right. In such a file, other blocks count as wrong bytes.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading it.
     pub fn holds_pattern(&self, workload: &Workload) -> io::Result<bool> {
         let file = self.open_plain(false, false)?;
         let region = self.region(workload);
@@ -80,19 +76,11 @@ impl Source {
     }
 
     /// Reopens the file.
-    ///
-    /// # Errors
-    ///
-    /// Those of `open(2)`; EINVAL where direct I/O is not supported.
     pub fn open(&self, direct: bool, write: bool) -> io::Result<File> {
         OpenOptions::new().read(true).write(write).direct(direct).open(self.path())
     }
 
     /// Opens the NVMe generic device of the disk that the file is.
-    ///
-    /// # Errors
-    ///
-    /// Those of `open(2)`; `Unsupported` if the file is no NVMe disk.
     pub fn open_generic(&self, write: bool) -> io::Result<File> {
         let path = self.generic().ok_or(io::ErrorKind::Unsupported)?;
         OpenOptions::new().read(true).write(write).open(path)
@@ -109,10 +97,6 @@ impl Source {
     }
 
     /// Reopens the file for blocking calls.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open).
     pub fn open_plain(&self, direct: bool, write: bool) -> io::Result<fs::File> {
         let flags = if direct { libc::O_DIRECT } else { 0 };
         fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(self.path())
@@ -188,19 +172,15 @@ impl<'a> Targets<'a> {
     pub fn prepare(&mut self, workloads: &[Workload]) -> anyhow::Result<Vec<JobFiles>> {
         // All are checked before the first is written to.
         let uses: Vec<_> = workloads.iter().flat_map(uses).collect();
-        for (path, of) in &uses {
+        for (path, usage) in &uses {
             let writes =
-                |(other, of): &(PathBuf, Use)| other == path && of.workload.access.writes();
-            self.check(path, *of, self.fill || uses.iter().any(writes))?;
+                |(other, usage): &(PathBuf, Use)| other == path && usage.workload.access.writes();
+            self.check(path, *usage, self.fill || uses.iter().any(writes))?;
         }
         workloads.iter().map(|workload| self.job_files(workload)).collect()
     }
 
     /// The files of a workload that does no I/O, as if they had this size.
-    ///
-    /// # Errors
-    ///
-    /// Those of opening `/dev/null`.
     pub fn nothing(&mut self, jobs: u32, size: u64) -> anyhow::Result<JobFiles> {
         let anchor = fs::File::open("/dev/null")?;
         let facts = PathFacts::of_fd(anchor.as_fd())?;
@@ -239,8 +219,8 @@ impl<'a> Targets<'a> {
             fs::create_dir_all(path).with_context(|| path.display().to_string())?;
         }
         let mut sources = Vec::new();
-        for (path, of) in uses(workload) {
-            sources.push(self.source(&path, of)?);
+        for (path, usage) in uses(workload) {
+            sources.push(self.source(&path, usage)?);
         }
         Ok(match workload.target {
             Target::Directory { files, .. } => {
@@ -258,11 +238,11 @@ impl<'a> Targets<'a> {
 
     /// Checks whether a file may be used so; writes nothing. `writes`: a workload or --fill will
     /// write to it.
-    fn check(&self, path: &Path, of: Use<'_>, writes: bool) -> anyhow::Result<()> {
+    fn check(&self, path: &Path, usage: Use<'_>, writes: bool) -> anyhow::Result<()> {
         let name = path.display();
         let facts = match PathFacts::of_path(path) {
             Ok(facts) => facts,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match of.size {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match usage.size {
                 Some(_) => return Ok(()),
                 // A device, which nobody creates. (/dev/shm has files.)
                 None if path.parent() == Some(Path::new("/dev")) => bail!("{name} does not exist"),
@@ -290,7 +270,7 @@ impl<'a> Targets<'a> {
         }
         if facts.kind == StorageKind::Regular && !writes {
             let has = fs::metadata(path)?.len();
-            if let Some(size) = of.size_of(has)?.filter(|size| has < *size) {
+            if let Some(size) = usage.size_of(has)?.filter(|size| has < *size) {
                 bail!(too_short(path, has, size));
             }
         }
@@ -298,100 +278,67 @@ impl<'a> Targets<'a> {
     }
 
     /// Opens or creates a file, and fills it where necessary.
-    fn source(&mut self, path: &Path, of: Use<'_>) -> anyhow::Result<Arc<Source>> {
+    fn source(&mut self, path: &Path, usage: Use<'_>) -> anyhow::Result<Arc<Source>> {
         let name = || path.display().to_string();
-        let known = self
-            .known
-            .iter()
-            .rfind(|(known, _)| known == path)
-            .map(|(_, source)| Arc::clone(source));
-        let access = of.workload.access;
-        let writes = access.writes();
-        let reads_back = of.workload.verify && access.is_mixed();
-        if let Some(source) = &known
-            && of
-                .size_of(source.found)?
-                .map_or(source.size >= source.found, |size| size == source.size)
-            && (source.is_pattern(of.workload) || !(reads_back || self.fill))
-        {
-            return Ok(Arc::clone(source));
-        }
-        let may_be_lost = self.overwrite || known.as_ref().is_some_and(|source| source.may_be_lost);
+        let known = self.known.iter().rfind(|(known, _)| known == path);
+        let known = known.map(|(_, source)| Arc::clone(source));
+        let access = usage.workload.access;
         // Filling loses the contents of the file; extending only makes it longer.
-        let fill = self.fill || reads_back;
-        let extend = fill || writes || known.as_ref().is_some_and(|source| source.may_be_lost);
-        let lay_out = fill || of.workload.lay_out || access.reads();
-        let takes_space = lay_out || of.workload.preallocate;
+        let fill = self.fill || (usage.workload.verify && access.is_mixed());
+        if let Some(source) = &known {
+            let size = usage.size_of(source.found)?;
+            let has_size = size.map_or(source.size >= source.found, |size| size == source.size);
+            if has_size && (source.is_pattern(usage.workload) || !fill) {
+                return Ok(Arc::clone(source));
+            }
+        }
+        let was_made_here = known.as_ref().is_some_and(|source| source.may_be_lost);
+        let may_be_lost = self.overwrite || was_made_here;
+        let may_write = may_be_lost && (fill || access.writes() || was_made_here);
+        let lay_out = fill || usage.workload.lay_out || access.reads();
+        let takes_space = lay_out || usage.workload.preallocate;
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(may_be_lost && extend);
+        options.read(true).write(may_write);
         if may_be_lost && known.is_none() && is_block_device(path) {
             // Without O_CREAT this requests exclusive use: the device cannot be mounted meanwhile.
             options.custom_flags(libc::O_EXCL);
         }
         // A known file is reopened, even if its name now belongs to another file.
-        let opened =
-            options.open(known.as_ref().map_or_else(|| path.to_owned(), |source| source.path()));
-        let (mut anchor, is_new) = match opened {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && of.size.is_some() => {
-                let size = of.size_of(0)?.unwrap_or(0);
-                if takes_space {
-                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                    check_space(
-                        path,
-                        size,
-                        scratch::free_space(folder.unwrap_or(Path::new(".")))?,
-                    )?;
-                }
-                let created =
-                    fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
-                (created.with_context(name)?, true)
+        let from = known.as_ref().map_or_else(|| path.to_owned(), |source| source.path());
+        let (mut anchor, is_new) = match options.open(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && usage.size.is_some() => {
+                (create(path, usage.size_of(0)?.filter(|_| takes_space))?, true)
             }
             opened => (opened.with_context(name)?, false),
         };
-        if (writes || self.fill) && !may_be_lost && !is_new {
+        if (access.writes() || self.fill) && !may_be_lost && !is_new {
             bail!("{} was created by another process meanwhile", path.display());
         }
         let facts = PathFacts::of_fd(anchor.as_fd()).with_context(name)?;
         // The metadata of a block device do not have its size.
         let has = anchor.seek(SeekFrom::End(0)).with_context(name)?;
         let found = known.as_ref().map_or(has, |source| source.found);
-        let size = of.size_of(found)?.unwrap_or(has);
-        if size == 0 {
-            bail!(
-                "{} is empty; give --size and --overwrite, and --fill for workloads that only read",
-                path.display()
-            );
-        }
+        let size = usage.size_of(found)?.unwrap_or(has);
         let is_device = facts.kind == StorageKind::Block;
-        if is_device && size > has {
-            bail!("{} has {has} bytes, fewer than the {size} requested", path.display());
-        }
-        if has < size && !is_new && !(may_be_lost && extend) {
-            bail!(too_short(path, has, size));
-        }
+        check_size(path, has, size, is_device, is_new || may_write)?;
         let missing = Region { start: has, len: size.saturating_sub(has) };
-        let to_fill = if fill { region(of.workload, found, size) } else { missing };
+        let to_fill = if fill { region(usage.workload, found, size) } else { missing };
         if fill || has < size {
             if !is_device && !is_new && takes_space {
                 check_space(path, missing.len, scratch::free_space(path)?)?;
             }
             let filled = if lay_out {
-                self.progress.file_starts(&name(), to_fill.len);
-                let end = to_fill.start + to_fill.len;
-                let mut written = |bytes| self.progress.bytes_written(bytes);
-                scratch::fill(&anchor, to_fill.start, end, SEED, &mut written)
+                self.fill(&anchor, &name(), to_fill)
             } else if takes_space {
                 scratch::reserve(&anchor, FallocateFlags::empty(), size)
             } else {
                 Ok(())
             };
-            if let Err(error) = filled {
-                if is_new && is_same(&anchor, path) {
-                    // A partially filled file is useless.
-                    let _ = fs::remove_file(path);
-                }
-                return Err(error).with_context(name);
+            if filled.is_err() && is_new && is_same(&anchor, path) {
+                // A partially filled file is useless.
+                let _ = fs::remove_file(path);
             }
+            filled.with_context(name)?;
         }
         let pattern = match known {
             _ if fill || lay_out && is_new => to_fill,
@@ -401,6 +348,43 @@ impl<'a> Targets<'a> {
         let may_be_lost = may_be_lost || is_new;
         Ok(self.know(path.to_owned(), Source { anchor, size, found, pattern, may_be_lost, facts }))
     }
+
+    fn fill(&self, file: &fs::File, name: &str, part: Region) -> io::Result<()> {
+        self.progress.file_starts(name, part.len);
+        let mut written = |bytes| self.progress.bytes_written(bytes);
+        scratch::fill(file, part.start, part.start + part.len, SEED, &mut written)
+    }
+}
+
+/// Creates a file, if this many bytes fit.
+fn create(path: &Path, bytes: Option<u64>) -> anyhow::Result<fs::File> {
+    if let Some(bytes) = bytes {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        check_space(path, bytes, scratch::free_space(folder.unwrap_or(Path::new(".")))?)?;
+    }
+    let created = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    created.with_context(|| path.display().to_string())
+}
+
+/// Fails where a file of `has` bytes cannot be used with this size.
+fn check_size(
+    path: &Path,
+    has: u64,
+    size: u64,
+    is_device: bool,
+    can_grow: bool,
+) -> anyhow::Result<()> {
+    let name = path.display();
+    if size == 0 {
+        bail!(
+            "{name} is empty; give --size and --overwrite, and --fill for workloads that only read"
+        );
+    } else if is_device && size > has {
+        bail!("{name} has {has} bytes, fewer than the {size} requested");
+    } else if has < size && !can_grow {
+        bail!(too_short(path, has, size));
+    }
+    Ok(())
 }
 
 fn too_short(path: &Path, has: u64, size: u64) -> String {
@@ -431,17 +415,16 @@ fn is_same(file: &fs::File, path: &Path) -> bool {
 
 /// The paths that a workload names, and how it uses them.
 fn uses(workload: &Workload) -> Vec<(PathBuf, Use<'_>)> {
-    let of = |size| Use { workload, size };
+    let usage = |size| Use { workload, size };
     match &workload.target {
         Target::Scratch { .. } => Vec::new(),
-        Target::Files(paths) => paths.iter().map(|path| (path.clone(), of(None))).collect(),
-        Target::SizedFiles { paths, size } => {
-            paths.iter().map(|path| (path.clone(), of(Some(*size)))).collect()
+        Target::Files { paths, size } => {
+            paths.iter().map(|path| (path.clone(), usage(*size))).collect()
         }
         Target::Directory { path, size, files } => {
             let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
             let names = (0..workload.jobs).flat_map(|job| (0..*files).map(move |file| (job, file)));
-            names.map(|(job, file)| (name(job, file), of(Some(*size)))).collect()
+            names.map(|(job, file)| (name(job, file), usage(Some(*size)))).collect()
         }
     }
 }
@@ -459,224 +442,201 @@ fn is_block_device(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::bench::workload::{Access, Start, Stop};
+    use Access::{RandRead, RandRw, RandWrite, Read, ReadWrite, Write};
 
-    fn workload(access: Access, verify: bool, target: Target) -> Workload {
-        Workload { access, verify, target, stop: Stop::Whole(None), ..Workload::default() }
+    /// A folder for files, whose names have no folder in the tests.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        /// Writes a file of sevens.
+        fn sevens(&self, name: &str, len: usize) {
+            fs::write(self.path(name), vec![7; len]).unwrap();
+        }
+
+        fn content(&self, name: &str) -> Vec<u8> {
+            fs::read(self.path(name)).unwrap()
+        }
+
+        fn has_sevens(&self, name: &str, len: usize) -> bool {
+            self.content(name) == vec![7; len]
+        }
+
+        /// A workload on a whole file, or on the beginning of one.
+        fn workload(&self, access: Access, name: &str, size: Option<u64>) -> Workload {
+            on(access, Target::Files { paths: vec![self.path(name)], size })
+        }
     }
 
-    fn prepare_filled(
-        overwrite: bool,
-        fill: bool,
+    fn on(access: Access, target: Target) -> Workload {
+        Workload { access, target, stop: Stop::Whole(None), ..Workload::default() }
+    }
+
+    fn verified(workload: Workload) -> Workload {
+        Workload { verify: true, ..workload }
+    }
+
+    /// What is allowed: --overwrite and --fill.
+    fn prepare(
+        (overwrite, fill): (bool, bool),
         workloads: &[Workload],
     ) -> anyhow::Result<Vec<JobFiles>> {
         Targets::new(std::env::temp_dir(), overwrite, fill, &Progress::new(true)).prepare(workloads)
     }
 
-    fn prepare(overwrite: bool, workloads: &[Workload]) -> anyhow::Result<Vec<JobFiles>> {
-        prepare_filled(overwrite, false, workloads)
-    }
+    const NOTHING: (bool, bool) = (false, false);
+    const OVERWRITE: (bool, bool) = (true, false);
+    const FILL: (bool, bool) = (false, true);
+    const BOTH: (bool, bool) = (true, true);
 
     #[test]
-    fn existing_files_are_written_to_only_with_overwrite() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("precious");
-        fs::write(&path, [7; 8192]).unwrap();
-        let untouched = || fs::read(&path).unwrap() == [7; 8192];
-        let files = || Target::Files(vec![path.clone()]);
-        let sized = |size| Target::SizedFiles { paths: vec![path.clone()], size };
-
-        assert!(prepare(false, &[workload(Access::Read, true, files())]).is_ok());
-        for refused in [
-            workload(Access::RandWrite, false, files()),
-            workload(Access::RandRw, false, sized(4096)),
+    fn existing_files_are_only_written_to_where_that_is_allowed() {
+        let folder = Folder::new();
+        folder.sevens("old", 8192);
+        let workload = |access, size| folder.workload(access, "old", size);
+        // What is allowed, the workload, and a part of the error.
+        for (allowed, workload, refused) in [
+            (NOTHING, verified(workload(Read, None)), ""),
+            (NOTHING, workload(RandWrite, None), "--overwrite"),
+            (NOTHING, workload(RandRw, Some(4096)), "--overwrite"),
+            (FILL, workload(Read, None), "--overwrite"),
+            // Preparing a write workload does not change the contents; only its runs do.
+            (OVERWRITE, workload(RandWrite, None), ""),
+            (OVERWRITE, verified(workload(RandWrite, None)), ""),
+            // Workloads that only read never write to existing files.
+            (NOTHING, verified(workload(RandRead, Some(4096))), ""),
+            (OVERWRITE, verified(workload(Read, None)), ""),
+            (OVERWRITE, verified(workload(RandRead, Some(4096))), ""),
+            (NOTHING, workload(Read, Some(16_384)), "--fill"),
+            (OVERWRITE, workload(RandRead, Some(16_384)), "--fill"),
         ] {
-            let error = prepare(false, std::slice::from_ref(&refused)).unwrap_err();
-            assert!(error.to_string().contains("--overwrite"), "{error}");
-            assert!(untouched());
+            match prepare(allowed, std::slice::from_ref(&workload)) {
+                Ok(files) => {
+                    assert!(refused.is_empty() && !files[0][0][0].holds_pattern(&workload).unwrap())
+                }
+                Err(error) => {
+                    assert!(!refused.is_empty() && error.to_string().contains(refused), "{error}");
+                }
+            }
+            assert!(folder.has_sevens("old", 8192), "{workload:?}");
         }
-        let error =
-            prepare_filled(false, true, &[workload(Access::Read, false, files())]).unwrap_err();
-        assert!(error.to_string().contains("--overwrite") && untouched(), "{error}");
-        // Preparing a write workload does not change the contents; only its runs do.
-        assert!(prepare(true, &[workload(Access::RandWrite, false, files())]).is_ok());
-        assert!(prepare(true, &[workload(Access::RandWrite, true, files())]).is_ok());
-        assert!(untouched());
-        prepare(true, &[workload(Access::Write, false, sized(16_384))]).unwrap();
-        let content = fs::read(&path).unwrap();
+        prepare(OVERWRITE, &[workload(Write, Some(16_384))]).unwrap();
+        let content = folder.content("old");
         assert_eq!((content.len(), &content[..8192]), (16_384, &[7; 8192][..]));
     }
 
     #[test]
-    fn workloads_that_only_read_never_write_to_existing_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("precious");
-        fs::write(&path, [7; 8192]).unwrap();
-        let sized = |size| Target::SizedFiles { paths: vec![path.clone()], size };
-        for access in [Access::Read, Access::RandRead] {
-            for target in [Target::Files(vec![path.clone()]), sized(4096)] {
-                for overwrite in [false, true] {
-                    let prepared =
-                        prepare(overwrite, &[workload(access, true, target.clone())]).unwrap();
-                    assert!(
-                        !prepared[0][0][0]
-                            .holds_pattern(&workload(access, true, target.clone()))
-                            .unwrap()
-                    );
-                }
-            }
-            for overwrite in [false, true] {
-                let error =
-                    prepare(overwrite, &[workload(access, false, sized(16_384))]).unwrap_err();
-                assert!(error.to_string().contains("--fill"), "{error}");
-            }
-            assert!(fs::read(&path).unwrap() == [7; 8192]);
-        }
-    }
-
-    #[test]
     fn filling_writes_the_used_part_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        fs::write(&path, [7; 16_384]).unwrap();
-        let target = Target::SizedFiles { paths: vec![path.clone()], size: 4096 };
-        let reading =
-            Workload { start: Start::Byte(8192), ..workload(Access::Read, true, target.clone()) };
-        for (fill, workload) in
-            [(true, reading.clone()), (false, Workload { access: Access::ReadWrite, ..reading })]
-        {
-            fs::write(&path, [7; 16_384]).unwrap();
-            let prepared = prepare_filled(true, fill, std::slice::from_ref(&workload)).unwrap();
-            assert!(
-                prepared[0][0][0].is_pattern(&workload)
-                    && prepared[0][0][0].holds_pattern(&workload).unwrap()
-            );
-            let content = fs::read(&path).unwrap();
-            assert_eq!(pattern::check(SEED, 8192, &content[8192..12_288]).1, 0);
-            assert!(content[..8192].iter().chain(&content[12_288..]).all(|byte| *byte == 7));
-            assert_eq!(content.len(), 16_384);
-        }
-        // Half of the file.
-        fs::write(&path, [7; 16_384]).unwrap();
-        let half = Workload {
-            percent: 50,
-            ..workload(Access::Read, true, Target::Files(vec![path.clone()]))
+        let folder = Folder::new();
+        let from_8192 = |access| Workload {
+            start: Start::Byte(8192),
+            ..verified(folder.workload(access, "file", Some(4096)))
         };
-        prepare_filled(true, true, &[half]).unwrap();
-        assert!(fs::read(&path).unwrap()[8192..] == [7; 8192]);
+        let half = Workload { percent: 50, ..verified(folder.workload(Read, "file", None)) };
+        for (allowed, workload, filled) in [
+            (BOTH, from_8192(Read), 8192..12_288),
+            (OVERWRITE, from_8192(ReadWrite), 8192..12_288),
+            (BOTH, half, 0..8192),
+        ] {
+            folder.sevens("file", 16_384);
+            let prepared = prepare(allowed, std::slice::from_ref(&workload)).unwrap();
+            let source = &prepared[0][0][0];
+            assert!(source.is_pattern(&workload) && source.holds_pattern(&workload).unwrap());
+            let content = folder.content("file");
+            let checked = pattern::check(SEED, filled.start as u64, &content[filled.clone()]);
+            assert_eq!((content.len(), checked.1), (16_384, 0));
+            let mut rest = content[..filled.start].iter().chain(&content[filled.end..]);
+            assert!(rest.all(|byte| *byte == 7));
+        }
     }
 
     #[test]
     fn a_percentage_is_rounded_to_whole_blocks() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        fs::File::create(&path).unwrap().set_len(1_049_000).unwrap();
-        let region = |start, percent| {
-            let plain = workload(Access::Read, false, Target::Files(vec![path.clone()]));
-            let workload = Workload { start, percent, ..plain };
-            let region =
-                prepare(false, std::slice::from_ref(&workload)).unwrap()[0][0][0].region(&workload);
-            (region.start, region.len / 4096)
-        };
+        let folder = Folder::new();
+        fs::File::create(folder.path("file")).unwrap().set_len(1_049_000).unwrap();
         // The values of fio 3.33.
-        assert_eq!(region(Start::Percent(25), 100), (266_240, 191));
-        assert_eq!(region(Start::Byte(0), 50), (0, 128));
-        assert_eq!(region(Start::Percent(30), 50), (315_392, 128));
-        assert_eq!(region(Start::Byte(100_001), 100), (100_001, 231));
-    }
-
-    #[test]
-    fn one_refusal_prevents_all_writes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
-        fs::write(&old, [7; 8192]).unwrap();
-        let make = workload(
-            Access::Write,
-            false,
-            Target::SizedFiles { paths: vec![new.clone()], size: 4096 },
-        );
-        let refused = workload(Access::Write, false, Target::Files(vec![old]));
-        assert!(prepare(false, &[make.clone(), refused]).is_err());
-        assert!(!new.exists());
-        prepare(false, &[make]).unwrap();
-        assert_eq!(fs::metadata(new).unwrap().len(), 4096);
-    }
-
-    #[test]
-    fn a_file_that_does_not_fit_is_not_created() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new");
-        let target = Target::SizedFiles { paths: vec![path.clone()], size: 1 << 62 };
-        for access in [Access::Read, Access::Write] {
-            let error = prepare(false, &[workload(access, false, target.clone())]).unwrap_err();
-            assert!(error.to_string().contains("nothing was written"), "{error}");
-            assert!(!path.exists());
+        for (start, percent, expected) in [
+            (Start::Percent(25), 100, (266_240, 191)),
+            (Start::Byte(0), 50, (0, 128)),
+            (Start::Percent(30), 50, (315_392, 128)),
+            (Start::Byte(100_001), 100, (100_001, 231)),
+        ] {
+            let workload = Workload { start, percent, ..folder.workload(Read, "file", None) };
+            let prepared = prepare(NOTHING, std::slice::from_ref(&workload)).unwrap();
+            let region = prepared[0][0][0].region(&workload);
+            assert_eq!((region.start, region.len / 4096), expected);
         }
+    }
+
+    #[test]
+    fn a_refusal_prevents_all_writes() {
+        let folder = Folder::new();
+        folder.sevens("old", 8192);
+        let new = folder.workload(Write, "new", Some(4096));
+        let old = folder.workload(Write, "old", None);
+        prepare(NOTHING, &[new.clone(), old]).unwrap_err();
+        for access in [Read, Write] {
+            let error = prepare(NOTHING, &[folder.workload(access, "new", Some(1 << 62))]);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("nothing was written"), "{error}");
+        }
+        assert!(!folder.path("new").exists());
+        prepare(NOTHING, &[new]).unwrap();
+        assert_eq!(folder.content("new").len(), 4096);
     }
 
     #[test]
     fn files_of_write_workloads_are_allocated_and_not_filled() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = |name: &str| Target::SizedFiles {
-            paths: vec![folder.path().join(name)],
-            size: 1 << 20,
+        let folder = Folder::new();
+        let plain = |name, access| Workload {
+            lay_out: false,
+            ..folder.workload(access, name, Some(1 << 20))
         };
-        let plain =
-            |name, access| Workload { lay_out: false, ..workload(access, false, target(name)) };
-        let workloads = [
-            plain("allocated", Access::Write),
-            Workload { preallocate: false, ..plain("empty", Access::RandWrite) },
-            Workload { lay_out: true, ..plain("laid", Access::Write) },
-            plain("mixed", Access::ReadWrite),
-        ];
-        let prepared = prepare(false, &workloads).unwrap();
-        let len = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
-        assert_eq!(
-            ["allocated", "empty", "laid", "mixed"].map(len),
-            [1 << 20, 0, 1 << 20, 1 << 20]
-        );
-        let written: Vec<bool> = prepared
-            .iter()
-            .zip(&workloads)
-            .map(|(files, workload)| files[0][0].holds_pattern(workload).unwrap())
-            .collect();
-        assert_eq!(written, [false, false, true, true]);
+        // The size after preparing, and whether the file has the pattern.
+        for (name, workload, size, is_filled) in [
+            ("allocated", plain("allocated", Write), 1 << 20, false),
+            ("empty", Workload { preallocate: false, ..plain("empty", RandWrite) }, 0, false),
+            ("laid", Workload { lay_out: true, ..plain("laid", Write) }, 1 << 20, true),
+            ("mixed", plain("mixed", ReadWrite), 1 << 20, true),
+        ] {
+            let prepared = prepare(NOTHING, std::slice::from_ref(&workload)).unwrap();
+            let has_pattern = prepared[0][0][0].holds_pattern(&workload).unwrap();
+            assert_eq!((folder.content(name).len(), has_pattern), (size, is_filled), "{name}");
+        }
     }
 
     #[test]
     fn a_folder_has_files_for_each_job_and_keeps_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new");
-        let target = Target::Directory { path: path.clone(), size: 8192, files: 2 };
-        let mut writing = workload(Access::Write, false, target);
-        writing.name = "job".to_owned();
-        writing.jobs = 2;
-        let prepared = prepare(false, std::slice::from_ref(&writing)).unwrap();
-        assert_eq!(prepared[0].len(), 2);
+        let folder = Folder::new();
+        let target = Target::Directory { path: folder.path("new"), size: 8192, files: 2 };
+        let writing = Workload { name: "job".to_owned(), jobs: 2, ..on(Write, target) };
+        let prepared = prepare(NOTHING, std::slice::from_ref(&writing)).unwrap();
         let is_whole = |source: &Arc<Source>| source.size == 8192 && source.is_pattern(&writing);
-        assert!(prepared[0].iter().all(|files| files.len() == 2 && files.iter().all(is_whole)));
-        let reading = Workload { access: Access::Read, ..writing.clone() };
-        let prepared = prepare(false, std::slice::from_ref(&reading)).unwrap();
-        assert!(
-            prepared
-                .iter()
-                .flatten()
-                .flatten()
-                .all(|source| source.holds_pattern(&reading).unwrap())
-        );
-        assert!(prepare(false, &[writing]).is_err(), "they exist already");
-        for name in ["job.0.0", "job.0.1", "job.1.0", "job.1.1"] {
-            assert!(path.join(name).exists(), "{name}");
-        }
+        assert_eq!(prepared[0].iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
+        assert!(prepared[0].iter().flatten().all(is_whole));
+        let reading = Workload { access: Read, ..writing.clone() };
+        let prepared = prepare(NOTHING, std::slice::from_ref(&reading)).unwrap();
+        let mut files = prepared[0].iter().flatten();
+        assert!(files.all(|source| source.holds_pattern(&reading).unwrap()));
+        prepare(NOTHING, &[writing]).expect_err("they exist already");
+        let names = ["job.0.0", "job.0.1", "job.1.0", "job.1.1"];
+        assert!(names.iter().all(|name| folder.path("new").join(name).exists()));
     }
 
     #[test]
     fn all_workloads_share_one_scratch_file() {
         let target = Target::Scratch { size: 1 << 20 };
-        let workloads =
-            [workload(Access::Read, true, target.clone()), workload(Access::Write, true, target)];
-        let prepared = prepare(false, &workloads).unwrap();
-        assert!(Arc::ptr_eq(&prepared[0][0][0], &prepared[1][0][0]));
+        let prepared = prepare(NOTHING, &[Read, Write].map(|access| on(access, target.clone())));
+        let prepared = prepared.unwrap();
         let source = &prepared[0][0][0];
+        assert!(Arc::ptr_eq(source, &prepared[1][0][0]));
         assert!(source.open(source.facts.direct.supported, true).is_ok());
         let mut bytes = [0; 4096];
         source.open_plain(false, false).unwrap().read_exact_at(&mut bytes, 4096).unwrap();
@@ -685,18 +645,15 @@ mod tests {
 
     #[test]
     fn a_known_file_is_used_even_if_its_name_is_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        let target = |size| Target::SizedFiles { paths: vec![path.clone()], size };
+        let folder = Folder::new();
         let progress = Progress::new(true);
         let mut targets = Targets::new(std::env::temp_dir(), false, false, &progress);
-        targets.prepare(&[workload(Access::Write, false, target(4096))]).unwrap();
+        targets.prepare(&[folder.workload(Write, "file", Some(4096))]).unwrap();
         // Our file is removed, and another file takes its name.
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, [7; 1000]).unwrap();
-        let larger = workload(Access::Write, false, target(8192));
-        targets.job_files(&larger).unwrap();
-        assert!(fs::read(&path).unwrap() == [7; 1000]);
+        fs::remove_file(folder.path("file")).unwrap();
+        folder.sevens("file", 1000);
+        targets.job_files(&folder.workload(Write, "file", Some(8192))).unwrap();
+        assert!(folder.has_sevens("file", 1000));
     }
 
     #[test]
@@ -706,10 +663,10 @@ mod tests {
             ("/tmp", "--scratch"),
             ("/no/such/file", "--size"),
         ] {
-            let error =
-                prepare(true, &[workload(Access::Read, false, Target::Files(vec![path.into()]))])
-                    .unwrap_err();
-            assert!(error.to_string().contains(expected), "{error}");
+            let target = Target::Files { paths: vec![path.into()], size: None };
+            let error = prepare(OVERWRITE, &[on(Read, target)]);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

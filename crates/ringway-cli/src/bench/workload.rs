@@ -103,28 +103,19 @@ impl Access {
     }
 }
 
-/// The system call that follows every N writes.
+/// A system call that follows every N writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
-    /// `fsync` after every N writes.
-    Fsync(u32),
-    /// `fdatasync` after every N writes.
-    Fdatasync(u32),
+pub struct Sync {
+    /// `fdatasync` instead of `fsync`.
+    pub data_only: bool,
+    /// The number of writes before each sync.
+    pub every: u32,
 }
 
 impl Sync {
-    /// The number of writes before each sync.
-    pub fn every(self) -> u32 {
-        let (Self::Fsync(writes) | Self::Fdatasync(writes)) = self;
-        writes
-    }
-
     /// The name of the system call.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Fsync(_) => "fsync",
-            Self::Fdatasync(_) => "fdatasync",
-        }
+        if self.data_only { "fdatasync" } else { "fsync" }
     }
 }
 
@@ -137,14 +128,12 @@ pub enum Target {
         size: u64,
     },
     /// Files or block devices that the user named.
-    Files(Vec<PathBuf>),
-    /// The beginning of files or block devices that the user named. A missing or shorter regular
-    /// file is filled up to this size first, as in fio.
-    SizedFiles {
+    Files {
         /// The files.
         paths: Vec<PathBuf>,
-        /// Bytes used of each file.
-        size: u64,
+        /// Bytes used from the beginning of each file, all of it if not given. A missing or shorter
+        /// regular file is filled up to this size first, as in fio.
+        size: Option<u64>,
     },
     /// Files in a folder, separate ones for each job. They have fio's names
     /// (`<section>.<job>.<file>`) and are kept for the next run, as in fio.
@@ -243,6 +232,17 @@ pub enum Stop {
     Bytes(u64, Option<Duration>),
     /// When each job has moved as many bytes as its files hold, or after the time if one is given.
     Whole(Option<Duration>),
+}
+
+impl Stop {
+    /// The time limit.
+    pub fn runtime(self) -> Option<Duration> {
+        match self {
+            Self::After(time) => Some(time),
+            Self::Requests(_) => None,
+            Self::Bytes(_, time) | Self::Whole(time) => time,
+        }
+    }
 }
 
 /// The page cache before a buffered run.

@@ -98,7 +98,7 @@ const KEYS: &[(&[&str], Value)] = &[
     (&["time_based"], Flag(|s, on| s.time_based = on)),
 ];
 
-const ENGINES: &[(&str, Backend)] = &[
+pub(super) const ENGINES: &[(&str, Backend)] = &[
     ("io_uring", Backend::Uring),
     ("libaio", Backend::Kaio),
     ("sync", Backend::Psync),

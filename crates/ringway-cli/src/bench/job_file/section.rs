@@ -67,8 +67,8 @@ impl Section {
         workload.pause = (!time.is_zero()).then_some(Pause { time, after });
         workload.sync = match (settings.fsync, settings.fdatasync) {
             (0, 0) => None,
-            (every, 0) => Some(Sync::Fsync(every)),
-            (0, every) => Some(Sync::Fdatasync(every)),
+            (every, 0) => Some(Sync { data_only: false, every }),
+            (0, every) => Some(Sync { data_only: true, every }),
             _ => {
                 let message =
                     "cannot be combined with `fsync`; give one of them, or 0 for the other";
@@ -209,9 +209,6 @@ impl Section {
             None => PathBuf::from(name),
         };
         let paths = settings.filenames.iter().map(path).collect();
-        Ok(match file_size {
-            Some(size) => Target::SizedFiles { paths, size },
-            None => Target::Files(paths),
-        })
+        Ok(Target::Files { paths, size: file_size })
     }
 }

@@ -11,11 +11,15 @@ use clap::ValueEnum;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The job file of a published comparison of Linux AIO with io_uring.
-const ARTICLE_AIO: &str = "\
-[global]
-ioengine=libaio
-direct=0
+/// The two job files of a published comparison of Linux AIO with io_uring. The second has a
+/// comment.
+const ARTICLES: [&str; 2] = [
+    "[global]\nioengine=libaio\ndirect=0",
+    "[global]\nioengine=io_uring\nsqthread_poll=1 #开启io_uring sq_poll模式\ndirect=1",
+];
+
+/// What both have in common.
+const ARTICLE: &str = "
 randrepeat=1
 threads=8
 runtime=15
@@ -29,39 +33,6 @@ rw=randread
 numjobs=1
 iodepth=128
 ";
-
-/// The second one of the same comparison, with its comment.
-const ARTICLE_URING: &str = "\
-[global]
-ioengine=io_uring
-sqthread_poll=1 #开启io_uring sq_poll模式
-direct=1
-randrepeat=1
-threads=8
-runtime=15
-time_based
-size=1G
-directory=../test-data
-group_reporting
-[read256B-rand]
-bs=4096
-rw=randread
-numjobs=1
-iodepth=128
-";
-
-fn article() -> Workload {
-    Workload {
-        name: "read256B-rand".to_owned(),
-        backend: Backend::Kaio,
-        access: Access::RandRead,
-        depth: 128,
-        stop: Stop::After(Duration::from_secs(15)),
-        group_reporting: true,
-        target: Target::Directory { path: PathBuf::from("../test-data"), size: 1 << 30, files: 1 },
-        ..plain()
-    }
-}
 
 /// The meaning of `[job]` with `size=1m`: fio's defaults.
 fn plain() -> Workload {
@@ -98,38 +69,35 @@ fn one(text: &str) -> (Workload, Vec<String>) {
 }
 
 #[track_caller]
-fn fails(text: &str, line: usize, key: Option<&str>, part: &str) {
+fn fails(text: &str, line: usize, key: &str, part: &str) {
     let error = parse(text).expect_err(text);
-    assert_eq!((error.line, error.key.as_deref()), (line, key), "{error} in {text:?}");
+    let found = (error.line, error.key.as_deref().unwrap_or(""));
+    assert_eq!(found, (line, key), "{error} in {text:?}");
     let shown = error.to_string();
     assert!(shown.contains(&format!("line {line}")), "{shown}");
-    assert!(shown.contains(key.unwrap_or("")), "{shown}");
-    assert!(shown.contains(part), "{shown}");
+    assert!(shown.contains(key) && shown.contains(part), "{shown}");
 }
 
 #[test]
-fn the_article_s_job_file_for_aio() {
-    let (job, notes) = one(ARTICLE_AIO);
-    assert_eq!(job, article());
-    assert_eq!(
-        notes,
-        ["line 5: `threads`: has no effect: jobs are always threads; `numjobs` is their \
-             number"]
-    );
-}
-
-#[test]
-fn the_article_s_job_file_for_io_uring() {
-    let (job, notes) = one(ARTICLE_URING);
-    let expected = Workload {
-        backend: Backend::Uring,
-        direct: true,
-        sqpoll: true,
-        fixed_files: true,
-        ..article()
+fn the_article_s_job_files() {
+    let aio = Workload {
+        name: "read256B-rand".to_owned(),
+        backend: Backend::Kaio,
+        access: Access::RandRead,
+        depth: 128,
+        stop: Stop::After(Duration::from_secs(15)),
+        group_reporting: true,
+        target: Target::Directory { path: PathBuf::from("../test-data"), size: 1 << 30, files: 1 },
+        ..plain()
     };
-    assert_eq!(job, expected);
-    assert_eq!(notes.len(), 1, "{notes:?}");
+    let mut uring = Workload { backend: Backend::Uring, ..aio.clone() };
+    (uring.direct, uring.sqpoll, uring.fixed_files) = (true, true, true);
+    for (article, line, expected) in [(ARTICLES[0], 5, aio), (ARTICLES[1], 6, uring)] {
+        let (job, notes) = one(&format!("{article}{ARTICLE}"));
+        assert_eq!(job, expected);
+        let note = "`threads`: has no effect: jobs are always threads; `numjobs` is their number";
+        assert_eq!(notes, [format!("line {line}: {note}")]);
+    }
 }
 
 #[test]
@@ -177,8 +145,10 @@ fn every_key() {
         ("hipri", |w| w.iopoll = true),
         ("fixedbufs=1", |w| w.fixed_buffers = true),
         ("registerfiles", |w| w.fixed_files = true),
-        ("fsync=16", |w| w.sync = Some(Sync::Fsync(16))),
-        ("fsync=16\nfsync=0\nfdatasync=1", |w| { w.sync = Some(Sync::Fdatasync(1)); }),
+        ("fsync=16", |w| w.sync = Some(Sync { data_only: false, every: 16 })),
+        ("fsync=16\nfsync=0\nfdatasync=1", |w| {
+            w.sync = Some(Sync { data_only: true, every: 1 });
+        }),
         ("rate_iops=10k", |w| w.rate = Some(Rate::Requests(10_240))),
         ("rate_iops=0\nrate=0", |_| ()),
         ("rate=1m", |w| w.rate = Some(Rate::Bytes(1 << 20))),
@@ -236,27 +206,16 @@ fn every_listed_key_is_supported() {
 
 #[test]
 fn engines() {
-    for (name, backend) in [
-        ("io_uring", Backend::Uring),
-        ("libaio", Backend::Kaio),
-        ("sync", Backend::Psync),
-        ("psync", Backend::Psync),
-        ("pvsync", Backend::Psync),
-        ("pvsync2", Backend::Psync),
-        ("null", Backend::Null),
-    ] {
+    for (name, backend) in super::keys::ENGINES {
         let file = parse(&format!("[job]\nsize=1m\nioengine={name}\niodepth=8\n")).unwrap();
-        let (job, notes) = (&file.jobs[0], &file.notes);
-        let differs = backend == Backend::Psync && name != "psync";
+        let is_psync = *backend == Backend::Psync;
+        let differs = is_psync && *name != "psync";
         assert_eq!(file.differences.len(), usize::from(differs), "{:?}", file.differences);
-        assert_eq!(job.backend, backend);
-        if backend == Backend::Psync {
-            assert_eq!(job.depth, 1);
-            assert!(notes[0].contains("iodepth=8"), "{notes:?}");
-        } else {
-            assert_eq!(job.depth, 8);
-            assert!(notes.is_empty(), "{notes:?}");
-        }
+        assert_eq!(
+            (file.jobs[0].backend, file.jobs[0].depth),
+            (*backend, if is_psync { 1 } else { 8 })
+        );
+        assert_eq!(file.notes.iter().any(|note| note.contains("iodepth=8")), is_psync);
     }
 }
 
@@ -271,47 +230,38 @@ fn a_unit_with_another_meaning_in_fio_is_a_difference() {
 #[test]
 fn files() {
     let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
-    let (job, _) = one("[job]\nfilename=/dev/a:/dev/b@3,0\\:c:\n");
-    assert_eq!(job.target, Target::Files(paths(&["/dev/a", "/dev/b@3,0:c"])));
-    assert_eq!(job.stop, Stop::Whole(None));
-
-    let (job, _) = one("[job]\nfilename=a\nruntime=3\n");
-    assert_eq!(job.stop, Stop::Whole(Some(Duration::from_secs(3))));
-
-    let (job, _) = one("[job]\nfilename=a\nruntime=3\ntime_based\n");
-    assert_eq!(job.stop, Stop::After(Duration::from_secs(3)));
-
-    // An absolute name is below the folder too.
-    let (job, _) = one("[job]\ndirectory=/d e\\:f\nfilename=a:/b\nsize=10001\nbs=1k\n");
-    assert_eq!(
-        job.target,
-        Target::SizedFiles { paths: paths(&["/d e:f/a", "/d e:f//b"]), size: 5000 }
-    );
-    assert_eq!(job.stop, Stop::Whole(None));
-
-    let (job, _) = one("[job]\nfilename=a:b\nfilesize=1m\n");
-    assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a", "b"]), size: 1 << 20 });
-    assert_eq!(job.stop, Stop::Bytes(2 << 20, None));
-
-    let (job, _) = one("[job]\nfilesize=1m\nsize=3m\n");
-    assert_eq!(job.target, Target::Directory { path: PathBuf::from("."), size: 1 << 20, files: 1 });
-    assert_eq!(job.stop, Stop::Bytes(3 << 20, None));
-
-    // A percentage is an amount only once the file's size is known.
-    let (job, _) = one("[job]\nfilename=a\nsize=50%\n");
-    assert_eq!(
-        (job.target, job.percent, job.stop),
-        (Target::Files(paths(&["a"])), 50, Stop::Whole(None))
-    );
-    let (job, _) = one("[job]\nfilesize=1m\nsize=50%\nio_size=7k\n");
-    assert_eq!((job.percent, job.stop), (50, Stop::Bytes(7168, None)));
-    assert_eq!(one("[job]\nsize=1%\nsize=1m\n").0.percent, 100);
-
-    // The bytes before the offset are a part of the file's size, but not of the amount to move.
-    let (job, _) = one("[job]\nfilename=a\nfilesize=1m\noffset=512k\n");
-    assert_eq!(job.target, Target::SizedFiles { paths: paths(&["a"]), size: 1 << 19 });
-    assert_eq!(job.stop, Stop::Bytes(1 << 19, None));
-
+    let files = |names: &[&str]| Target::Files { paths: paths(names), size: None };
+    let sized = |names: &[&str], size| Target::Files { paths: paths(names), size: Some(size) };
+    let own = |size| Target::Directory { path: PathBuf::from("."), size, files: 1 };
+    let three = Duration::from_secs(3);
+    for (lines, target, stop) in [
+        ("filename=/dev/a:/dev/b@3,0\\:c:", files(&["/dev/a", "/dev/b@3,0:c"]), Stop::Whole(None)),
+        ("filename=a\nruntime=3", files(&["a"]), Stop::Whole(Some(three))),
+        ("filename=a\nruntime=3\ntime_based", files(&["a"]), Stop::After(three)),
+        (
+            // An absolute name is below the folder too.
+            "directory=/d e\\:f\nfilename=a:/b\nsize=10001\nbs=1k",
+            sized(&["/d e:f/a", "/d e:f//b"], 5000),
+            Stop::Whole(None),
+        ),
+        ("filename=a:b\nfilesize=1m", sized(&["a", "b"], 1 << 20), Stop::Bytes(2 << 20, None)),
+        ("filesize=1m\nsize=3m", own(1 << 20), Stop::Bytes(3 << 20, None)),
+        // A percentage is an amount only once the file's size is known.
+        ("filename=a\nsize=50%", files(&["a"]), Stop::Whole(None)),
+        ("filesize=1m\nsize=50%\nio_size=7k", own(1 << 20), Stop::Bytes(7168, None)),
+        ("size=1%\nsize=1m", own(1 << 20), Stop::Whole(None)),
+        (
+            // The bytes before the offset are a part of the file's size, but not of the amount to
+            // move.
+            "filename=a\nfilesize=1m\noffset=512k",
+            sized(&["a"], 1 << 19),
+            Stop::Bytes(1 << 19, None),
+        ),
+    ] {
+        let (job, _) = one(&format!("[job]\n{lines}\n"));
+        assert_eq!((job.target, job.stop), (target, stop), "{lines}");
+        assert_eq!(job.percent, if lines.contains("=50%") { 50 } else { 100 }, "{lines}");
+    }
     // A section may be named after a device if the file is not named after the section.
     assert_eq!(one("[/dev/sdx]\nfilename=/dev/sdx\n").0.name, "/dev/sdx");
 }
@@ -398,37 +348,59 @@ fn other_remarks() {
     assert_eq!(file.notes, ["[b]: `sqthread_poll` is left out: it needs `ioengine=io_uring`"]);
 }
 
-#[test]
-fn errors_of_structure() {
-    fails("", 1, None, "no job");
-    fails("# only this\n\n", 2, None, "no job");
-    fails("[global]\nsize=1m\n", 2, None, "no job");
-    fails("size=1m\n[job]\n", 1, Some("size"), "before any section");
-    fails("[]\n", 1, None, "needs a name");
-    fails("[  ]\n", 1, None, "needs a name");
-    fails("[job\n", 1, None, "`]`");
-    fails("[job]x\n", 1, None, "`]`");
-    fails("[job]\nsize=1m\u{1b}[2J\n", 2, None, "control character");
-    fails("[job]\nsize\n", 2, Some("size"), "`=`");
-    fails("[job]\nsize=\n", 2, Some("size"), "no value");
-    fails("[job]\nsize= # none\n", 2, Some("size"), "no value");
-    fails("[job]\ndirect\n", 2, Some("direct"), "`=`");
-    fails("[job]\ntime_based=\n", 2, Some("time_based"), "no value");
-}
+/// Wrong files, with the line and the key of their error and a part of its message.
+#[rustfmt::skip]
+const WRONG_FILES: &[(&str, usize, &str, &str)] = &[
+    ("", 1, "", "no job"),
+    ("# only this\n\n", 2, "", "no job"),
+    ("[global]\nsize=1m\n", 2, "", "no job"),
+    ("size=1m\n[job]\n", 1, "size", "before any section"),
+    ("[]\n", 1, "", "needs a name"),
+    ("[  ]\n", 1, "", "needs a name"),
+    ("[job\n", 1, "", "`]`"),
+    ("[job]x\n", 1, "", "`]`"),
+    ("[job]\nsize=1m\u{1b}[2J\n", 2, "", "control character"),
+    ("[job]\nsize\n", 2, "size", "`=`"),
+    ("[job]\nsize=\n", 2, "size", "no value"),
+    ("[job]\nsize= # none\n", 2, "size", "no value"),
+    ("[job]\ndirect\n", 2, "direct", "`=`"),
+    ("[job]\ntime_based=\n", 2, "time_based", "no value"),
+    ("[job]\nsize=1m\nverify=crc32c\n", 3, "verify", "iodepth"),
+    ("[job]\nSIZE=1m\n", 2, "SIZE", "did you mean `size`?"),
+    ("[job]\niodpeth=32\n", 2, "iodpeth", "did you mean `iodepth`?"),
+    ("[job]\ngroup-reporting\n", 2, "group-reporting", "`group_reporting`?"),
+    ("[job]\nfilname=x\n", 2, "filname", "did you mean `filename`?"),
+    ("[job]\nincldue x.fio\n", 2, "incldue x.fio", "`include`?"),
+    ("[job]\n\nzonesize=2\n", 3, "zonesize", "supported keys"),
+    ("[job]\ninclude x.fio\n", 2, "include", "not there"),
+    ("[job]\n=5\n", 2, "", "supported keys"),
+    ("[job]\nsize=1m\n[global]\nnope=1\n", 4, "nope", "supported keys"),
+    ("[job]\nbs=4k\n", 1, "size", "missing"),
+    ("[job]\nsize=4k\nbs=8k\n", 2, "size", "8192 bytes"),
+    ("[job]\nfilename=a:b\nsize=4k\n", 3, "size", "each file"),
+    ("[job]\nfilesize=1k\nsize=1m\n", 2, "filesize", "block"),
+    ("[job]\nfilesize=1m\nsize=1k\n", 3, "size", "block"),
+    ("[job]\nfilename=a\nfilesize=1m\noffset=2m\n", 3, "filesize", "block"),
+    ("[job]\nfilename=a\nfilesize=1m\noffset=2%\n", 4, "offset", "percentage"),
+    ("[job]\nsize=50%\n", 2, "size", "missing"),
+    ("[job]\nsize=1m\nrate=1\nrate_iops=1\n", 3, "rate", "combined"),
+    ("[job]\nsize=1m\nbs=4k\nbssplit=4k/\n", 4, "bssplit", "combined"),
+    ("[job]\nfilename=a:b:c\nfilesize=8191p\n", 3, "filesize", "too large"),
+    ("[job]\nsize=1m\ntime_based\n", 3, "time_based", "runtime"),
+    ("[job]\nsize=1m\ntime_based\nruntime=0\n", 3, "time_based", "runtime"),
+    ("[job]\nsize=1m\nfsync=1\nfdatasync=1\n", 4, "fdatasync", "one of them"),
+    ("[/dev/sdx]\nsize=1m\n", 1, "filename", "missing"),
+    ("[global]\nsize=4k\n[a]\n[b]\nbs=8k\n", 2, "size", "[b]"),
+];
 
 #[test]
-fn errors_of_keys() {
-    fails("[job]\nsize=1m\nverify=crc32c\n", 3, Some("verify"), "iodepth");
-    fails("[job]\nSIZE=1m\n", 2, Some("SIZE"), "did you mean `size`?");
-    fails("[job]\niodpeth=32\n", 2, Some("iodpeth"), "did you mean `iodepth`?");
-    fails("[job]\ngroup-reporting\n", 2, Some("group-reporting"), "`group_reporting`?");
-    fails("[job]\nfilname=x\n", 2, Some("filname"), "did you mean `filename`?");
-    fails("[job]\nincldue x.fio\n", 2, Some("incldue x.fio"), "`include`?");
-    fails("[job]\n\nzonesize=2\n", 3, Some("zonesize"), "supported keys");
-    fails("[job]\ninclude x.fio\n", 2, Some("include"), "not there");
-    fails("[job]\n=5\n", 2, Some(""), "supported keys");
-    // A `[global]` that no section follows is checked too.
-    fails("[job]\nsize=1m\n[global]\nnope=1\n", 4, Some("nope"), "supported keys");
+fn errors_of_files() {
+    for (text, line, key, part) in WRONG_FILES {
+        fails(text, *line, key, part);
+    }
+    for key in ["sqthread_poll", "hipri", "fixedbufs", "registerfiles"] {
+        fails(&format!("[job]\nsize=1m\nioengine=libaio\n{key}\n"), 4, key, "io_uring");
+    }
 }
 
 /// Keys, and wrong values with a part of their message.
@@ -481,34 +453,10 @@ fn errors_of_values() {
         for key in keys.split(' ') {
             for case in values.split(';') {
                 let (value, part) = case.split_once(" => ").unwrap();
-                fails(&format!("[job]\n{key}={}\n", value.trim()), 2, Some(key), part);
+                fails(&format!("[job]\n{key}={}\n", value.trim()), 2, key, part);
             }
         }
     }
-}
-
-#[test]
-fn errors_of_sections() {
-    fails("[job]\nbs=4k\n", 1, Some("size"), "missing");
-    fails("[job]\nsize=4k\nbs=8k\n", 2, Some("size"), "8192 bytes");
-    fails("[job]\nfilename=a:b\nsize=4k\n", 3, Some("size"), "each file");
-    fails("[job]\nfilesize=1k\nsize=1m\n", 2, Some("filesize"), "block");
-    fails("[job]\nfilesize=1m\nsize=1k\n", 3, Some("size"), "block");
-    fails("[job]\nfilename=a\nfilesize=1m\noffset=2m\n", 3, Some("filesize"), "block");
-    fails("[job]\nfilename=a\nfilesize=1m\noffset=2%\n", 4, Some("offset"), "percentage");
-    fails("[job]\nsize=50%\n", 2, Some("size"), "missing");
-    fails("[job]\nsize=1m\nrate=1\nrate_iops=1\n", 3, Some("rate"), "combined");
-    fails("[job]\nsize=1m\nbs=4k\nbssplit=4k/\n", 4, Some("bssplit"), "combined");
-    fails("[job]\nfilename=a:b:c\nfilesize=8191p\n", 3, Some("filesize"), "too large");
-    fails("[job]\nsize=1m\ntime_based\n", 3, Some("time_based"), "runtime");
-    fails("[job]\nsize=1m\ntime_based\nruntime=0\n", 3, Some("time_based"), "runtime");
-    fails("[job]\nsize=1m\nfsync=1\nfdatasync=1\n", 4, Some("fdatasync"), "one of them");
-    fails("[/dev/sdx]\nsize=1m\n", 1, Some("filename"), "missing");
-    for key in ["sqthread_poll", "hipri", "fixedbufs", "registerfiles"] {
-        fails(&format!("[job]\nsize=1m\nioengine=libaio\n{key}\n"), 4, Some(key), "io_uring");
-    }
-    // The message names the section.
-    fails("[global]\nsize=4k\n[a]\n[b]\nbs=8k\n", 2, Some("size"), "[b]");
 }
 
 /// A valid or invalid line.
@@ -533,87 +481,39 @@ fn line() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A job file and its workload.
-fn setting() -> impl Strategy<Value = (String, Workload)> {
-    let bools = (any::<[bool; 8]>(), any::<bool>());
-    let numbers =
-        (0u8..=100, 0u32..=3, 1u32..=512, 1u32..=32, 1u32..=4096, 0u64..1_000_000, any::<u64>());
-    let times = (1u64..1_000_000, 0u64..1_000);
+/// A workload that a job file can express.
+fn expressible() -> impl Strategy<Value = Workload> {
     let choices = (
         prop::sample::select(Access::value_variants()),
-        prop::sample::select(&["io_uring", "libaio", "null"][..]),
+        prop::sample::select(&[Backend::Uring, Backend::Kaio, Backend::Null][..]),
         prop::option::of(1u32..100),
+        prop::option::of(1u64..1_000_000),
     );
-    (bools, numbers, times, choices).prop_map(
-        |(
-            ([direct, poll, hipri, fixed, files, map, group, repeat], timed),
-            (percent, shift, depth, batch, jobs, rate, seed),
-            (runtime, ramp),
-            (access, engine, fsync),
-        )| {
-            let uring = engine == "io_uring";
-            let flag = |on: bool| u8::from(on);
-            let mut text = format!(
-                "[j-1]\nioengine={engine}\nrw={}\nrwmixread={percent}\nbs={}k\n\
-                 size=8m\niodepth={depth}\niodepth_batch={batch}\nnumjobs={jobs}\n\
-                 rate_iops={rate}\nruntime={runtime}ms\nramp_time={ramp}\ndirect={}\n\
-                 norandommap={}\ngroup_reporting={}\nrandrepeat={}\ntime_based={}\n",
-                access.name(),
-                1 << shift,
-                flag(direct),
-                flag(map),
-                flag(group),
-                flag(repeat),
-                flag(timed),
-            );
-            if uring {
-                text += &format!(
-                    "sqthread_poll={}\nhipri={}\nfixedbufs={}\nregisterfiles={}\n",
-                    flag(poll),
-                    flag(hipri),
-                    flag(fixed),
-                    flag(files),
-                );
-            }
-            if repeat {
-                text += &format!("randseed={seed:#x}\n");
-            }
-            if let Some(every) = fsync {
-                text += &format!("fsync={every}\n");
-            }
-            let runtime = Duration::from_millis(runtime);
-            let workload = Workload {
-                name: "j-1".to_owned(),
-                backend: match engine {
-                    "io_uring" => Backend::Uring,
-                    "libaio" => Backend::Kaio,
-                    _ => Backend::Null,
-                },
-                access,
-                read_percent: percent,
-                block_size: 1024 << shift,
-                depth,
-                jobs,
-                direct,
-                sqpoll: uring && poll,
-                iopoll: uring && hipri,
-                fixed_buffers: uring && fixed,
-                fixed_files: uring && (files || poll),
-                batch: Some(batch.min(depth)),
-                stop: if timed { Stop::After(runtime) } else { Stop::Whole(Some(runtime)) },
-                ramp: Duration::from_secs(ramp),
-                rate: (rate > 0).then_some(Rate::Requests(rate)),
-                sync: fsync.map(Sync::Fsync),
-                seed: if repeat { seed } else { DEFAULT_SEED },
-                rand_repeat: repeat,
-                no_random_map: map,
-                target: Target::Directory { path: PathBuf::from("."), size: 8 << 20, files: 1 },
-                group_reporting: group,
-                ..plain()
-            };
-            (text, workload)
-        },
-    )
+    let numbers = (0u8..=100, 0u32..=3, 1u32..=512, 1u32..=32, 1u32..=4096, any::<u64>());
+    let times = (1u64..1_000_000, 0u64..1_000)
+        .prop_map(|(runtime, ramp)| (Duration::from_millis(runtime), Duration::from_secs(ramp)));
+    (choices, numbers, times, any::<[bool; 9]>()).prop_map(|(choices, numbers, times, flags)| {
+        let (access, backend, fsync, rate) = choices;
+        let (percent, shift, depth, batch, jobs, seed) = numbers;
+        let mut w = Workload { access, backend, depth, jobs, ramp: times.1, ..plain() };
+        let [ring, files, timed] = [flags[0], flags[1], flags[2]];
+        [w.direct, w.no_random_map, w.group_reporting] = [flags[3], flags[4], flags[5]];
+        if backend == Backend::Uring {
+            [w.sqpoll, w.iopoll, w.fixed_buffers] = [flags[6], flags[7], flags[8]];
+            w.fixed_files = files || w.sqpoll;
+        }
+        if access.is_mixed() {
+            w.read_percent = percent;
+        }
+        (w.block_size, w.batch) = (1024 << shift, Some(batch.min(depth)));
+        w.stop = if timed { Stop::After(times.0) } else { Stop::Whole(Some(times.0)) };
+        w.rate = rate.map(Rate::Requests);
+        w.sync = fsync.map(|every| Sync { data_only: ring, every });
+        w.seed = if ring { seed } else { DEFAULT_SEED };
+        let paths = vec!["a:b".into(), "c".into()];
+        w.target = Target::Files { paths, size: Some(8 << 20) };
+        w
+    })
 }
 
 proptest! {
@@ -630,8 +530,17 @@ proptest! {
         }
     }
 
+    /// JSON has the settings as fio's options.
     #[test]
-    fn a_written_workload_is_read_back((text, workload) in setting()) {
+    fn the_options_in_json_are_a_job_file(workload in expressible()) {
+        let mut text = "[job]\n".to_owned();
+        for (key, value) in crate::bench::report::json::options(&workload) {
+            text += &match (key.as_str(), value.as_str().unwrap()) {
+                // Of both files together.
+                ("size", _) => "size=16m\n".to_owned(),
+                (_, value) => format!("{key}={value}\n"),
+            };
+        }
         let file = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(file.jobs, vec![workload]);
     }

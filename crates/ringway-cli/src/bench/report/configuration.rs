@@ -1,5 +1,6 @@
 //! The names of configurations and their settings in all reports.
 
+use super::model::gather;
 use crate::bench::result::{Machine, Measurement, Report, count_error};
 use crate::bench::workload::{Rate, Sizes, Target, Workload};
 use ringway_core::refusal::bytes_text;
@@ -20,17 +21,10 @@ pub(super) enum Setting {
 }
 
 impl Setting {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Access,
-        Self::BlockSize,
-        Self::Direct,
-        Self::Depth,
-        Self::Jobs,
-        Self::Rate,
-        Self::Sync,
-        Self::Verify,
-        Self::Target,
-    ];
+    pub(super) const ALL: [Self; 9] = {
+        use Setting::{Access, BlockSize, Depth, Direct, Jobs, Rate, Sync, Target, Verify};
+        [Access, BlockSize, Direct, Depth, Jobs, Rate, Sync, Verify, Target]
+    };
 
     /// The heading of its column.
     pub(super) fn heading(self) -> &'static str {
@@ -49,40 +43,42 @@ impl Setting {
 
     /// The value, the same for workloads with the same setting; empty for a setting that is not in
     /// use.
-    pub(super) fn value(self, of: &Workload) -> String {
+    pub(super) fn value(self, workload: &Workload) -> String {
         match self {
-            Self::Access if of.access.is_mixed() => {
-                let writes = 100 - of.read_percent.min(100);
-                format!("{} {}/{writes}", of.access.name(), of.read_percent)
+            Self::Access if workload.access.is_mixed() => {
+                let writes = 100 - workload.read_percent.min(100);
+                format!("{} {}/{writes}", workload.access.name(), workload.read_percent)
             }
-            Self::Access => of.access.name().to_owned(),
-            Self::BlockSize => match of.sizes {
-                Sizes::One => bytes_text(of.block_size),
-                _ => [of.block_size, of.largest_request()].map(bytes_text).join(" to "),
+            Self::Access => workload.access.name().to_owned(),
+            Self::BlockSize => match workload.sizes {
+                Sizes::One => bytes_text(workload.block_size),
+                _ => [workload.block_size, workload.largest_request()].map(bytes_text).join(" to "),
             },
-            Self::Direct => if of.direct { "direct" } else { "buffered" }.to_owned(),
-            Self::Depth => of.depth.to_string(),
-            Self::Jobs => of.jobs.to_string(),
-            Self::Rate => match of.rate {
+            Self::Direct => if workload.direct { "direct" } else { "buffered" }.to_owned(),
+            Self::Depth => workload.depth.to_string(),
+            Self::Jobs => workload.jobs.to_string(),
+            Self::Rate => match workload.rate {
                 Some(Rate::Requests(rate)) => format!("{} requests/s", count(rate)),
                 Some(Rate::Bytes(rate)) => format!("{}/s", bytes_text(rate)),
                 None => String::new(),
             },
-            Self::Sync => of.sync.map_or(String::new(), |sync| {
-                format!("{} after {}", sync.name(), plural(sync.every().into(), "write"))
+            Self::Sync => workload.sync.map_or(String::new(), |sync| {
+                format!("{} after {}", sync.name(), plural(sync.every.into(), "write"))
             }),
-            Self::Verify => if of.verify { "every byte checked" } else { "" }.to_owned(),
-            Self::Target => clean(&target(&of.target)),
+            Self::Verify => if workload.verify { "every byte checked" } else { "" }.to_owned(),
+            Self::Target => clean(&target(&workload.target)),
         }
     }
 
     /// The value as a part of a description: `depth 32`, `1 job`, `direct`.
-    fn phrase(self, of: &Workload) -> String {
+    fn phrase(self, workload: &Workload) -> String {
         match self {
-            Self::Depth => format!("depth {}", of.depth),
-            Self::Jobs => plural(of.jobs.into(), "job"),
-            Self::Rate if of.rate.is_some() => format!("{} of each job", self.value(of)),
-            _ => self.value(of),
+            Self::Depth => format!("depth {}", workload.depth),
+            Self::Jobs => plural(workload.jobs.into(), "job"),
+            Self::Rate if workload.rate.is_some() => {
+                format!("{} of each job", self.value(workload))
+            }
+            _ => self.value(workload),
         }
     }
 
@@ -95,48 +91,47 @@ impl Setting {
 }
 
 /// `randread, 4 KiB, direct, depth 32, 1 job`: these settings in words.
-pub(super) fn describe(of: &Workload, settings: &[Setting]) -> String {
-    let phrases = settings.iter().map(|setting| setting.phrase(of)).filter(|text| !text.is_empty());
+pub(super) fn describe(workload: &Workload, settings: &[Setting]) -> String {
+    let phrases =
+        settings.iter().map(|setting| setting.phrase(workload)).filter(|text| !text.is_empty());
     phrases.collect::<Vec<_>>().join(", ")
 }
 
 /// All settings of a workload, its backend first.
-pub fn describe_all(of: &Workload) -> String {
-    format!("{}, {}", configuration(of), describe(of, &Setting::ALL))
+pub fn describe_all(workload: &Workload) -> String {
+    format!("{}, {}", configuration(workload), describe(workload, &Setting::ALL))
 }
 
 /// The backend with its options: `uring +sqpoll +fixedbufs`.
-pub(super) fn configuration(of: &Workload) -> String {
-    let mut name = of.backend.name().to_owned();
-    let both = of.fixed_buffers && of.fixed_files;
+pub(super) fn configuration(workload: &Workload) -> String {
+    let mut name = workload.backend.name().to_owned();
+    let both = workload.fixed_buffers && workload.fixed_files;
     for (on, option) in [
-        (of.sqpoll, " +sqpoll"),
-        (of.iopoll, " +iopoll"),
-        (of.passthrough, " +passthrough"),
+        (workload.sqpoll, " +sqpoll"),
+        (workload.iopoll, " +iopoll"),
+        (workload.passthrough, " +passthrough"),
         (both, " +fixed"),
-        (of.fixed_buffers && !both, " +fixedbufs"),
-        (of.fixed_files && !both, " +fixedfiles"),
+        (workload.fixed_buffers && !both, " +fixedbufs"),
+        (workload.fixed_files && !both, " +fixedfiles"),
     ] {
         name += if on { option } else { "" };
     }
-    if let Some(batch) = of.batch {
+    if let Some(batch) = workload.batch {
         name += &format!(" batch={batch}");
     }
-    if of.complete_min > 1 {
-        name += &format!(" min={}", of.complete_min);
+    if workload.complete_min > 1 {
+        name += &format!(" min={}", workload.complete_min);
     }
     name
 }
 
 fn target(target: &Target) -> String {
-    let names = |paths: &[std::path::PathBuf]| {
-        paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(" ")
-    };
     match target {
         Target::Scratch { size } => format!("scratch file of {}", bytes_text(*size)),
-        Target::Files(paths) => names(paths),
-        Target::SizedFiles { paths, size } => {
-            format!("{} of {}", bytes_text(*size), names(paths))
+        Target::Files { paths, size } => {
+            let names = paths.iter().map(|path| path.to_string_lossy());
+            let names = names.collect::<Vec<_>>().join(" ");
+            size.map_or(names.clone(), |size| format!("{} of {names}", bytes_text(size)))
         }
         Target::Directory { path, size, files } => {
             let files = plural(u64::from(*files), "file");
@@ -146,35 +141,36 @@ fn target(target: &Target) -> String {
 }
 
 /// The machine in lines, the kernel first.
-pub(super) fn machine(of: &Machine) -> Vec<String> {
-    let kernel = format!("Linux {}, {}", of.kernel, plural(of.cpus as u64, "processor"));
-    let mut target = of.file_system.clone();
+pub(super) fn machine(machine: &Machine) -> Vec<String> {
+    let kernel = format!("Linux {}, {}", machine.kernel, plural(machine.cpus as u64, "processor"));
+    let mut target = machine.file_system.clone();
     for (is_known, part) in [
-        (!of.device.is_empty(), format!("on {}", of.device)),
-        (of.target_size > 0, format!("target of {}", bytes_text(of.target_size))),
+        (!machine.device.is_empty(), format!("on {}", machine.device)),
+        (machine.target_size > 0, format!("target of {}", bytes_text(machine.target_size))),
     ] {
         if is_known {
             target += if target.is_empty() { "" } else { ", " };
             target += &part;
         }
     }
-    let lines = [kernel, target].into_iter().chain(of.remarks.iter().cloned());
+    let lines = [kernel, target].into_iter().chain(machine.remarks.iter().cloned());
     lines.filter(|line| !line.is_empty()).map(|line| clean(&line)).collect()
 }
 
 /// What went wrong in the runs of a measurement.
-fn failures(of: &Measurement) -> Vec<String> {
+fn failures(measurement: &Measurement) -> Vec<String> {
     let mut errors: Vec<(i32, u64)> = Vec::new();
-    for &(errno, times) in of.runs.iter().flat_map(|run| &run.errors) {
+    for &(errno, times) in measurement.runs.iter().flat_map(|run| &run.errors) {
         count_error(&mut errors, errno, times);
     }
     let failed = errors.into_iter().map(|(errno, times)| {
         let error = std::io::Error::from_raw_os_error(errno);
         format!("{} failed: {error}", plural(times, "request"))
     });
-    let sums = of.runs.iter().filter_map(|run| run.verified).fold((0u64, 0u64), |sums, of_run| {
-        (sums.0.saturating_add(of_run.0), sums.1.saturating_add(of_run.1))
-    });
+    let sums =
+        measurement.runs.iter().filter_map(|run| run.verified).fold((0u64, 0u64), |sums, run| {
+            (sums.0.saturating_add(run.0), sums.1.saturating_add(run.1))
+        });
     let wrong = (sums.1 > 0).then(|| {
         format!("{} of {} had wrong bytes", count(sums.1), plural(sums.0, "checked block"))
     });
@@ -184,42 +180,33 @@ fn failures(of: &Measurement) -> Vec<String> {
 /// The notes and failures of all measurements, each with the configurations that it is about. A
 /// note that several share appears once.
 pub(super) fn notes(report: &Report) -> Vec<String> {
-    let mut notes: Vec<(String, Vec<&Measurement>)> = Vec::new();
-    for measurement in &report.measurements {
+    let notes = report.measurements.iter().flat_map(|measurement| {
         let own = measurement.notes.iter().map(|note| clean(note)).chain(failures(measurement));
-        for note in own {
-            match notes.iter_mut().find(|(known, _)| *known == note) {
-                Some((_, measurements)) => measurements.push(measurement),
-                None => notes.push((note, vec![measurement])),
-            }
-        }
-    }
-    notes.into_iter().map(|(note, rows)| format!("{}: {note}", names(report, &rows))).collect()
+        own.map(move |note| (note, measurement))
+    });
+    let notes = gather(notes).into_iter();
+    notes.map(|(note, rows)| format!("{}: {note}", names(report, &rows))).collect()
 }
 
-/// The names of some measurements: `kaio at depth 1 and 32; threads`.
+/// The names of some measurements: `kaio at depth 1 and 32; threads`. Those that differ in depth
+/// alone are named together.
 pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
     let is_named = |setting: &Setting| *setting != Setting::Depth && setting.varies(report);
     let named: Vec<Setting> = Setting::ALL.into_iter().filter(is_named).collect();
-    let backend = |row: &Measurement| configuration(&row.workload);
-    let settings = |row: &Measurement| describe(&row.workload, &named);
-    let all: Vec<&Measurement> = report.measurements.iter().collect();
+    let key = |row: &Measurement| (configuration(&row.workload), describe(&row.workload, &named));
+    let all: Vec<_> = report.measurements.iter().map(key).collect();
+    let chosen: Vec<_> = some.iter().map(|row| key(row)).collect();
+    let depths = gather(some.iter().map(|row| (key(row), row.workload.depth.to_string())));
     let mut names: Vec<String> = Vec::new();
-    for row in some {
-        // All that differ from this one in depth alone are named together.
-        let is_same = |other: &&&Measurement| {
-            backend(other) == backend(row) && settings(other) == settings(row)
-        };
-        let has_backend = |other: &&&Measurement| backend(other) == backend(row);
-        let mut name = backend(row);
+    for (key, depths) in depths {
+        let (mut name, settings) = key.clone();
+        let has_backend = |other: &&(String, String)| other.0 == key.0;
         let is_whole =
-            some.iter().filter(has_backend).count() == all.iter().filter(has_backend).count();
+            chosen.iter().filter(has_backend).count() == all.iter().filter(has_backend).count();
         if !is_whole && !named.is_empty() {
-            name += &format!(", {}", settings(row));
+            name += &format!(", {settings}");
         }
-        let depths: Vec<String> =
-            some.iter().filter(is_same).map(|row| row.workload.depth.to_string()).collect();
-        if depths.len() < all.iter().filter(is_same).count() {
+        if depths.len() < all.iter().filter(|other| **other == key).count() {
             name += &format!(" at depth {}", list(&depths));
         }
         if !names.contains(&name) {
@@ -227,44 +214,4 @@ pub(super) fn names(report: &Report, some: &[&Measurement]) -> String {
         }
     }
     names.join("; ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::report::samples;
-    use crate::bench::workload::Backend;
-
-    #[test]
-    fn a_configuration_is_named_by_backend_and_options() {
-        let mut of = samples::workload(Backend::Uring, 32);
-        let settings = [Setting::Access, Setting::BlockSize, Setting::Jobs, Setting::Direct];
-        assert_eq!(describe(&of, &settings), "randread, 4 KiB, 1 job, direct");
-        of.sqpoll = true;
-        of.fixed_buffers = true;
-        assert_eq!(configuration(&of), "uring +sqpoll +fixedbufs");
-        of.fixed_files = true;
-        of.batch = Some(8);
-        of.complete_min = 4;
-        assert_eq!(configuration(&of), "uring +sqpoll +fixed batch=8 min=4");
-    }
-
-    #[test]
-    fn a_note_that_several_share_appears_once() {
-        let mut report = samples::depths();
-        for row in &mut report.measurements[3..6] {
-            row.notes.push("ran on \x1b[31mthreads".into());
-        }
-        assert_eq!(notes(&report), ["kaio: ran on \u{fffd}[31mthreads"]);
-        let kaio: Vec<&Measurement> =
-            report.measurements.iter().filter(|row| !row.notes.is_empty()).collect();
-        assert_eq!(names(&report, &kaio[..2]), "kaio at depth 1 and 32");
-
-        let report = samples::everything();
-        let absent: Vec<&Measurement> =
-            report.measurements.iter().filter(|row| row.runs.is_empty()).collect();
-        let name = "uring +sqpoll +fixed, write";
-        assert_eq!(names(&report, &absent), name);
-        assert_eq!(names(&report, &absent[..1]), format!("{name} at depth 1"));
-    }
 }

@@ -3,7 +3,7 @@
 
 use super::model::Model;
 use crate::bench::result::{Direction, Measurement, Run};
-use crate::bench::workload::{Rate, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Rate, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use ringway_measure::stats;
 
@@ -35,27 +35,22 @@ pub fn render(model: &Model) -> String {
 type Field = (String, String);
 
 /// All columns. Their order is stable; new ones are added at the end.
-fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
-    let workload = &of.workload;
-    let (after, requests, bytes) = match workload.stop {
-        Stop::After(time) => (Some(time), None, None),
-        Stop::Requests(requests) => (None, Some(requests), None),
-        Stop::Bytes(bytes, time) => (time, None, Some(bytes)),
-        Stop::Whole(time) => (time, None, None),
-    };
-    let (fsync, fdatasync) = match workload.sync {
-        Some(Sync::Fsync(every)) => (Some(every), None),
-        Some(Sync::Fdatasync(every)) => (None, Some(every)),
-        None => (None, None),
+fn row(measurement: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
+    let workload = &measurement.workload;
+    let (requests, bytes) = match workload.stop {
+        Stop::Requests(requests) => (Some(requests), None),
+        Stop::Bytes(bytes, _) => (None, Some(bytes)),
+        Stop::After(_) | Stop::Whole(_) => (None, None),
     };
     let (rate, rate_bytes) = match workload.rate {
         Some(Rate::Requests(rate)) => (Some(rate), None),
         Some(Rate::Bytes(rate)) => (None, Some(rate)),
         None => (None, None),
     };
+    let sync = |name| workload.sync.filter(|sync| sync.name() == name).map(|sync| sync.every);
     let target = match &workload.target {
         Target::Scratch { .. } => String::new(),
-        Target::Files(paths) | Target::SizedFiles { paths, .. } => {
+        Target::Files { paths, .. } => {
             paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":")
         }
         Target::Directory { path, .. } => path.to_string_lossy().into_owned(),
@@ -77,22 +72,22 @@ fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
         ("fixed_files", workload.fixed_files.to_string()),
         ("batch", workload.group().to_string()),
         ("complete_min", workload.complete_min.to_string()),
-        ("stop_after_seconds", text(after.map(|time| time.as_secs_f64()))),
+        ("stop_after_seconds", text(workload.stop.runtime().map(|time| time.as_secs_f64()))),
         ("stop_after_requests_per_job", text(requests)),
         ("stop_after_bytes_per_job", text(bytes)),
         ("ramp_seconds", workload.ramp.as_secs_f64().to_string()),
         ("rate_per_job_per_second", text(rate)),
-        ("fsync_every_writes", text(fsync)),
-        ("fdatasync_every_writes", text(fdatasync)),
+        ("fsync_every_writes", text(sync("fsync"))),
+        ("fdatasync_every_writes", text(sync("fdatasync"))),
         ("verify", workload.verify.to_string()),
         ("target", target),
         ("run", text(run.map(|(number, ..)| number))),
-        ("runs", text(run.map(|_| of.runs.len()))),
+        ("runs", text(run.map(|_| measurement.runs.len()))),
         ("is_median", text(run.map(|(.., is_median)| is_median))),
     ]);
     fields.extend(figures(run_only));
     fields.extend(named([
-        ("notes", of.notes.join("; ")),
+        ("notes", measurement.notes.join("; ")),
         ("largest_request_bytes", workload.largest_request().to_string()),
         ("rate_bytes_per_job_per_second", text(rate_bytes)),
         ("not_started_requests", text(run_only.map(|run| run.not_started))),
@@ -104,7 +99,7 @@ fn row(of: &Measurement, run: Option<(usize, &Run, bool)>) -> Vec<Field> {
 /// The figures of a run; empty without one.
 fn figures(run: Option<&Run>) -> Vec<Field> {
     let seconds = |time: fn(&Run) -> std::time::Duration| text(run.map(|r| time(r).as_secs_f64()));
-    let number = |of: fn(&Run) -> u64| text(run.map(of));
+    let number = |value: fn(&Run) -> u64| text(run.map(value));
     let ran = run.filter(|run| run.ops() > 0);
     let mut fields = named([
         ("real_seconds", seconds(|run| run.usage.real)),
@@ -161,74 +156,4 @@ fn named<const N: usize>(fields: [(&str, String); N]) -> Vec<Field> {
 
 fn text<T: ToString>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::report::samples;
-    use crate::bench::result::Report;
-
-    /// The headings are an interface: existing ones keep their name and place.
-    const HEADINGS: &str = "\
-        name backend rw read_percent block_size_bytes depth jobs direct sqpoll iopoll \
-        passthrough fixed_buffers fixed_files batch complete_min stop_after_seconds \
-        stop_after_requests_per_job stop_after_bytes_per_job ramp_seconds \
-        rate_per_job_per_second fsync_every_writes fdatasync_every_writes verify target run runs \
-        is_median real_seconds user_seconds system_seconds sqpoll_seconds io_wq_seconds \
-        io_wq_workers context_switches system_calls ops bytes ops_per_second bytes_per_second \
-        cpu_us_per_op read_ops read_bytes read_latency_min_ns read_latency_mean_ns \
-        read_latency_p50_ns read_latency_p99_ns read_latency_p99.9_ns read_latency_p99.99_ns \
-        read_latency_max_ns write_ops write_bytes write_latency_min_ns write_latency_mean_ns \
-        write_latency_p50_ns write_latency_p99_ns write_latency_p99.9_ns write_latency_p99.99_ns \
-        write_latency_max_ns sync_ops sync_latency_min_ns sync_latency_mean_ns \
-        sync_latency_p50_ns sync_latency_p99_ns sync_latency_p99.9_ns sync_latency_p99.99_ns \
-        sync_latency_max_ns failed_requests verified_blocks verified_wrong_blocks notes \
-        largest_request_bytes rate_bytes_per_job_per_second not_started_requests \
-        other_processors";
-
-    fn render(report: &Report) -> String {
-        super::render(&Model::new(report))
-    }
-
-    fn column(name: &str) -> usize {
-        HEADINGS.split(' ').position(|heading| heading == name).unwrap()
-    }
-
-    fn read(text: &str) -> Vec<Vec<String>> {
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
-        reader.records().map(|row| row.unwrap().iter().map(str::to_owned).collect()).collect()
-    }
-
-    #[test]
-    fn every_run_has_a_row_with_its_figures() {
-        let report = samples::mixed();
-        let rows = read(&render(&report));
-        assert_eq!(rows[0].join(" "), HEADINGS);
-        assert_eq!(rows.len(), 1 + 8 * 3);
-        let run = &report.measurements[0].runs[1];
-        assert_eq!(rows[2][column("run")], "2");
-        assert_eq!(rows[2][column("ops")], run.ops().to_string());
-        assert_eq!(rows[2][column("read_bytes")], run.read.bytes.to_string());
-        assert_eq!(rows[2][column("fsync_every_writes")], "16");
-        assert_eq!(rows[2][column("sync_latency_max_ns")], run.sync.latency.max().to_string());
-        assert_eq!(rows[2][column("ops_per_second")].parse::<f64>().unwrap(), run.ops_per_second());
-        assert_eq!(rows[2][column("failed_requests")], "0");
-        let medians = rows.iter().filter(|row| row[column("is_median")] == "true").count();
-        assert_eq!(medians, 8, "one of each measurement");
-    }
-
-    #[test]
-    fn hostile_names_are_quoted() {
-        let mut report = samples::one_measurement();
-        let name = "a,\"b\"\r\nc";
-        report.measurements[0].workload.target = Target::Files(vec![name.into()]);
-        report.measurements[0].runs.clear();
-        report.measurements[0].notes = vec!["refused, \"why\"".into()];
-        let rows = read(&render(&report));
-        assert_eq!(rows.len(), 2);
-        assert_eq!(rows[1][column("target")], name);
-        assert_eq!(rows[1][column("notes")], "refused, \"why\"");
-        assert_eq!(rows[1][column("ops")], "");
-    }
 }

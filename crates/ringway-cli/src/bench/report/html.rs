@@ -1,333 +1,60 @@
 //! The report as a page to read and to pass on: one file that loads nothing from elsewhere, with
 //! the summary first, then charts, then every figure.
 
-use super::configuration::{self, Setting};
-use super::model::{Figures, Group, Model};
-use super::table::{Rows, rows};
+use super::charts::{Plot, charts};
+use super::configuration;
+use super::model::Model;
 use anyhow::Context;
 use jiff::Zoned;
 use ringway_measure::page::{Figure, Page, Section};
-use ringway_measure::plot::{self, Bar, Bars, Line, Lines};
-use ringway_measure::text::{nanoseconds, rate, significant};
-
-/// Percentiles on the horizontal axis of the latency charts.
-const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
-
-/// The maximum number of latency charts for one workload.
-const LATENCY_CHARTS: usize = 6;
+use ringway_measure::plot;
 
 /// The page, dated now.
-///
-/// # Errors
-///
-/// Those of drawing charts and of the template.
 pub fn render(model: &Model) -> anyhow::Result<String> {
-    let (report, summary) = (model.report, &model.summary);
-    let mut sections = vec![Section {
-        title: "Summary".into(),
-        class: "summary",
-        paragraphs: vec![summary.headline.clone()],
+    let summary = &model.summary;
+    let words = |title: &str, class, paragraphs: &[String], items: &[String]| Section {
+        title: title.to_owned(),
+        class,
+        paragraphs: paragraphs.to_vec(),
+        items: items.to_vec(),
         ..Section::default()
-    }];
-    sections.extend(summary.groups.iter().map(|group| Section {
-        title: group.title.clone(),
-        class: "summary",
-        paragraphs: vec![group.choice.clone()],
-        items: group.reasons.clone(),
+    };
+    let mut sections =
+        vec![words("Summary", "summary", std::slice::from_ref(&summary.headline), &[])];
+    for group in &summary.groups {
+        let choice = std::slice::from_ref(&group.choice);
+        sections.push(words(&group.title, "summary", choice, &group.reasons));
+    }
+    sections.push(words("Warnings", "warnings", &[], &summary.warnings));
+    sections.push(words("How to read this", "", &[], &summary.reading));
+    sections.retain(|section| !(section.paragraphs.is_empty() && section.items.is_empty()));
+    for (title, charts) in charts(model) {
+        let mut section = Section { title, ..Section::default() };
+        for chart in charts {
+            let (class, svg) = match chart.plot {
+                Plot::Bars(bars) => ("wide", plot::bars(&[bars])),
+                Plot::Lines(lines) => ("", plot::lines(&lines)),
+            };
+            let (svg, note) = (svg.context("the charts")?, chart.note.to_owned());
+            section.figures.push(Figure { class, title: chart.title, note, svg });
+        }
+        sections.push(section);
+    }
+    sections.extend(model.rows.iter().map(|rows| Section {
+        title: "Every figure".into(),
+        paragraphs: rows.captions.clone(),
+        table: Some(rows.table.clone()),
         ..Section::default()
     }));
-    for (title, class, items) in
-        [("Warnings", "warnings", &summary.warnings), ("How to read this", "", &summary.reading)]
-    {
-        if !items.is_empty() {
-            let items = items.clone();
-            sections.push(Section { title: title.into(), class, items, ..Section::default() });
-        }
-    }
-    // The horizontal axis is the first setting that varies.
-    let axes = [Setting::Depth, Setting::BlockSize, Setting::Jobs];
-    let axis = axes.into_iter().find(|axis| axis.varies(report)).unwrap_or(Setting::Depth);
-    let groups = model.groups(axis);
-    // A configuration has the same colour on the whole page.
-    let mut names: Vec<&str> = Vec::new();
-    for (name, entry) in groups.iter().flat_map(|group| &group.entries) {
-        if !entry.measurement.workload.is_null() && !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    for group in &groups {
-        sections.extend(charts(group, axis, &names).context("the charts")?);
-    }
-    if !report.measurements.is_empty() {
-        let Rows { captions, table, .. } = rows(model);
-        sections.push(Section {
-            title: "Every figure".into(),
-            paragraphs: captions,
-            table: Some(table),
-            ..Section::default()
-        });
-    }
     let now = Zoned::now();
     let version = env!("CARGO_PKG_VERSION");
     let page = Page {
         program: "ringway bench".into(),
         title: "Which backend suits this machine, and what does each cost?".into(),
-        machine: configuration::machine(&report.machine),
+        machine: configuration::machine(&model.report.machine),
         sections,
-        command: report.command.clone(),
+        command: model.report.command.clone(),
         footer: format!("ringway {version}, {}", now.strftime("%Y-%m-%d %H:%M")),
     };
     page.render()
-}
-
-/// The place of a measurement on the horizontal axis, where each step doubles the setting.
-fn place(axis: Setting, figures: &Figures) -> f64 {
-    let workload = &figures.measurement.workload;
-    let value = match axis {
-        Setting::BlockSize => workload.block_size,
-        Setting::Jobs => workload.jobs.into(),
-        _ => workload.depth.into(),
-    };
-    (value.max(1) as f64).log2()
-}
-
-/// A configuration with its figures in the order of the axis.
-struct Series<'a> {
-    name: &'a str,
-    /// `None` for the harness.
-    colour: Option<usize>,
-    figures: Vec<&'a Figures<'a>>,
-}
-
-/// The charts of one group; `None` where only the harness has figures.
-fn charts(group: &Group, axis: Setting, names: &[&str]) -> anyhow::Result<Option<Section>> {
-    let mut all: Vec<Series> = Vec::new();
-    for (name, entry) in &group.entries {
-        let Some(figures) = &entry.figures else { continue };
-        match all.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.figures.push(figures),
-            None => {
-                let colour = names.iter().position(|known| known == name);
-                all.push(Series { name, colour, figures: vec![figures] });
-            }
-        }
-    }
-    let mut places: Vec<(f64, String)> = Vec::new();
-    for figures in all.iter().filter(|s| s.colour.is_some()).flat_map(|s| &s.figures) {
-        places.push((place(axis, figures), axis.value(&figures.measurement.workload)));
-    }
-    places.sort_by(|a, b| a.0.total_cmp(&b.0));
-    places.dedup();
-    let Some((_, only)) = places.first() else { return Ok(None) };
-    for series in &mut all {
-        // The harness may have been measured at more places than the backends.
-        let is_known = |figures: &&Figures| places.iter().any(|(x, _)| *x == place(axis, figures));
-        series.figures.retain(is_known);
-        series.figures.sort_by(|a, b| place(axis, a).total_cmp(&place(axis, b)));
-    }
-    all.retain(|series| !series.figures.is_empty());
-    let all: Vec<&Series> = all.iter().collect();
-    let measured: Vec<&Series> =
-        all.iter().copied().filter(|series| series.colour.is_some()).collect();
-
-    let axis_name = match axis {
-        Setting::BlockSize => "block size",
-        Setting::Jobs => "jobs",
-        _ => "depth",
-    };
-    // Larger blocks mean fewer operations, but more bytes.
-    let (speed_name, speed): (&str, fn(&Figures) -> f64) = match axis {
-        Setting::BlockSize => ("bytes a second", |f| f.run.per_second(f.run.bytes())),
-        _ => ("operations a second", |f| f.ops.median),
-    };
-    let cost = |figures: &Figures| figures.cpu_us.median;
-    let cost_text = |us: f64| format!("{} µs", significant(us));
-    let mut section = Section { title: group.title.clone(), ..Section::default() };
-    if places.len() == 1 {
-        section.title += &format!(", {axis_name} {only}");
-        let bar = |series: &&Series| {
-            let (speed, cost) = (speed(series.figures[0]), cost(series.figures[0]));
-            // The harness does no I/O: its speed would hide the differences.
-            let speed = series.colour.map(|_| (speed, rate(speed)));
-            let values = vec![speed, Some((cost, cost_text(cost)))];
-            Bar { label: series.name.to_owned(), colour: series.colour, values }
-        };
-        let columns = vec![speed_name.to_owned(), "CPU time an operation".to_owned()];
-        let bars = Bars { title: String::new(), columns, bars: all.iter().map(bar).collect() };
-        let svg = plot::bars(&[bars])?;
-        section.figures.push(Figure { class: "wide", svg, ..Figure::default() });
-    } else {
-        let mut add = |title: &str, note: &str, svg: String| {
-            let (title, note) = (title.to_owned(), note.to_owned());
-            section.figures.push(Figure { title, note, svg, ..Figure::default() });
-        };
-        let points = |series: &Series, value: &dyn Fn(&Figures) -> f64| {
-            series.figures.iter().map(|figures| (place(axis, figures), value(figures))).collect()
-        };
-        let svg = lines(&measured, axis_name, &places, false, rate, |s| points(s, &speed))?;
-        add(speed_name, "more is better", svg.unwrap_or_default());
-        let svg = lines(&all, axis_name, &places, false, cost_text, |s| points(s, &cost))?;
-        let note = "less is better; kernel helpers included";
-        add("CPU time an operation", note, svg.unwrap_or_default());
-    }
-    let percentiles =
-        PERCENTILES.map(|percent| (rareness(percent), format!("p{percent}"))).to_vec();
-    for (x, text) in spread_out(&places) {
-        let points = |series: &Series| {
-            let figures = series.figures.iter().find(|figures| place(axis, figures) == x);
-            figures.map_or(Vec::new(), |figures| latency_points(figures))
-        };
-        if let Some(svg) = lines(&measured, "percentile", &percentiles, true, nanoseconds, points)?
-        {
-            section.figures.push(Figure {
-                title: format!("Latency at {axis_name} {text}"),
-                note: "by percentile; less is better".into(),
-                svg,
-                ..Figure::default()
-            });
-        }
-    }
-    Ok(Some(section))
-}
-
-/// A chart with a line for each series that has points; `None` if none has.
-fn lines(
-    all: &[&Series],
-    x_label: &str,
-    ticks: &[(f64, String)],
-    logarithmic: bool,
-    unit: fn(f64) -> String,
-    points: impl Fn(&Series) -> Vec<(f64, f64)>,
-) -> anyhow::Result<Option<String>> {
-    let line = |series: &&Series| Line {
-        label: series.name.to_owned(),
-        colour: series.colour,
-        points: points(series),
-    };
-    let mut lines: Vec<Line> = all.iter().map(line).collect();
-    lines.retain(|line| !line.points.is_empty());
-    if lines.is_empty() {
-        return Ok(None);
-    }
-    let (x_label, ticks) = (x_label.to_owned(), ticks.to_vec());
-    plot::lines(&Lines { x_label, ticks, logarithmic, unit, lines }).map(Some)
-}
-
-/// The percentiles for which there are enough samples.
-fn latency_points(figures: &Figures) -> Vec<(f64, f64)> {
-    let point = |percent: f64| Some((rareness(percent), figures.percentile(percent)?));
-    PERCENTILES.into_iter().filter_map(point).collect()
-}
-
-/// The place of a percentile: each step is ten times as rare.
-fn rareness(percent: f64) -> f64 {
-    -((100.0 - percent) / 100.0).log10()
-}
-
-/// Some of the places, the first and the last among them.
-fn spread_out(places: &[(f64, String)]) -> Vec<(f64, String)> {
-    let most = places.len().min(LATENCY_CHARTS);
-    let at = |number: usize| number * (places.len() - 1) / most.saturating_sub(1).max(1);
-    (0..most).map(|number| places[at(number)].clone()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::report::samples;
-    use crate::bench::result::Report;
-    use crate::bench::workload::Target;
-    use roxmltree::{Document, ParsingOptions};
-
-    fn render(report: &Report) -> anyhow::Result<String> {
-        super::render(&Model::new(report))
-    }
-
-    /// The page as a tree. It is well-formed XML, so a strict parser can read it.
-    fn parse(page: &str) -> Document<'_> {
-        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-        Document::parse_with_options(page, options)
-            .unwrap_or_else(|error| panic!("{error}\n{page}"))
-    }
-
-    /// All text of the page.
-    fn text(page: &Document) -> String {
-        page.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
-    }
-
-    fn count(page: &Document, tag: &str) -> usize {
-        page.descendants().filter(|node| node.has_tag_name(tag)).count()
-    }
-
-    #[test]
-    fn a_page_has_its_charts_its_table_and_its_summary() {
-        let page = render(&samples::depths()).unwrap();
-        let tree = parse(&page);
-        // Operations and CPU time by depth, and latency at each of 3 depths.
-        assert_eq!(count(&tree, "figure"), 2 + 3);
-        assert_eq!(count(&tree, "tr"), 1 + 12);
-        // Speed: 3 backends by 3 depths; CPU: the harness too; latency: 7 percentiles at 3 depths.
-        // Each line has a circle in the legend.
-        let marks = page.matches("<circle").count();
-        assert_eq!(marks, (9 + 3) + (12 + 4) + 3 * 3 * (7 + 1));
-        for part in [
-            "Fastest: uring and kaio (equal) at depth 1; uring at depth 32 and 128.",
-            "Linux 6.12.9, 8 processors",
-            "ringway bench --rw randread --bs 4k --depth 1,32,128 --runs 3",
-        ] {
-            assert!(text(&tree).contains(part), "{part}\n{}", text(&tree));
-        }
-    }
-
-    #[test]
-    fn nothing_is_loaded_from_elsewhere() {
-        let page = render(&samples::everything()).unwrap();
-        for foreign in ["https:", "src=", "url(", "@import", "<script", "<link"] {
-            assert!(!page.contains(foreign), "{foreign}");
-        }
-        // The name of SVG's namespace is not an address.
-        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("http:"));
-    }
-
-    #[test]
-    fn hostile_names_stay_text() {
-        let hostile = "</title><script>alert(\"1\")</script>'&\u{0}";
-        let mut report = samples::everything();
-        report.command = hostile.into();
-        report.machine.kernel = hostile.into();
-        report.machine.device = hostile.into();
-        report.machine.remarks = vec![hostile.into()];
-        report.machine.refused = vec![hostile.into()];
-        for (at, of) in report.measurements.iter_mut().enumerate() {
-            of.workload.name = hostile.into();
-            of.workload.target = Target::Files(vec![format!("{hostile}{}", at % 2).into()]);
-            of.notes = vec![hostile.into()];
-        }
-        let page = render(&report).unwrap();
-        assert!(!page.contains("<script"));
-        assert!(text(&parse(&page)).contains("<script>alert(\"1\")</script>'&\u{fffd}"));
-    }
-
-    #[test]
-    fn one_depth_has_bars_and_block_sizes_are_an_axis() {
-        let one = render(&samples::along_depths(&[32], |_| {})).unwrap();
-        let bars = parse(&one)
-            .descendants()
-            .filter(|node| node.has_tag_name("rect") && node.attribute("fill") != Some("#FFFFFF"))
-            .count();
-        assert_eq!(bars, 3 + 4, "speed, and CPU time with the harness");
-        let sizes = render(&samples::block_sizes()).unwrap();
-        let text = text(&parse(&sizes));
-        assert!(text.contains("bytes a second") && text.contains("64 KiB"), "{text}");
-    }
-
-    #[test]
-    fn what_did_not_run_has_a_row_and_no_line() {
-        let page = render(&samples::odd()[3]).unwrap();
-        let tree = parse(&page);
-        assert_eq!(page.matches(">did not run<").count(), 3);
-        assert!(text(&tree).contains("kaio: io_setup: EAGAIN; fix: raise fs.aio-max-nr"));
-        let marks = page.matches("<circle").count();
-        assert_eq!(marks, (6 + 2) + (9 + 3) + 3 * 2 * (7 + 1));
-    }
 }

@@ -4,17 +4,18 @@
 pub mod csv;
 pub mod html;
 pub mod json;
-pub mod summary;
-pub mod table;
+pub mod terminal;
 
+mod charts;
 mod conclusions;
 pub mod configuration;
 mod model;
+mod rows;
 mod warnings;
 
 pub use model::Model;
 
 #[cfg(test)]
-pub(crate) mod samples;
+mod samples;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! What all reports show, computed once: the figures of each measurement, which measurements can be
-//! compared, and the conclusions. The writers only put it into words, columns or charts.
+//! compared, and the conclusions. The writers only lay it out.
 
 use super::conclusions::Summary;
 use super::configuration::{Setting, configuration, describe};
+use super::rows::Rows;
 use crate::bench::result::{Measurement, Report, Run};
 use hdrhistogram::Histogram;
 use ringway_measure::stats::{Spread, percentile};
@@ -15,6 +16,8 @@ pub struct Model<'a> {
     pub report: &'a Report,
     /// The measurements in the order of the plan.
     pub(super) entries: Vec<Entry<'a>>,
+    /// The same as rows of texts; `None` without measurements.
+    pub(super) rows: Option<Rows>,
     /// The conclusions in words.
     pub(super) summary: Summary,
 }
@@ -57,7 +60,9 @@ impl<'a> Model<'a> {
             let figures = Figures::new(measurement);
             Entry { measurement, figures }
         });
-        let mut model = Self { report, entries: entries.collect(), summary: Summary::default() };
+        let entries: Vec<_> = entries.collect();
+        let rows = Rows::new(report, &entries);
+        let mut model = Self { report, entries, rows, summary: Summary::default() };
         model.summary = Summary::new(&model);
         model
     }
@@ -75,32 +80,53 @@ impl<'a> Model<'a> {
         let is_named =
             |setting: &Setting| *setting != Setting::Target || setting.varies(self.report);
         let named: Vec<Setting> = common.iter().copied().filter(is_named).collect();
-        let mut groups: Vec<(Vec<String>, Group)> = Vec::new();
-        for entry in &self.entries {
-            let workload = &entry.measurement.workload;
-            let key: Vec<String> = common.iter().map(|setting| setting.value(workload)).collect();
-            let at = groups.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
-                let title = describe(workload, &named);
-                groups.push((key, Group { title, entries: Vec::new() }));
-                groups.len() - 1
-            });
-            let group = &mut groups[at].1;
-            let mut name = configuration(workload);
-            // Two sections of a job file may be alike; then their names distinguish them.
-            let is_twin = |(known, other): &(String, &Entry)| {
-                *known == name && along.value(&other.measurement.workload) == along.value(workload)
-            };
-            if group.entries.iter().any(is_twin) {
-                name += &format!(" ({})", clean(&workload.name));
-            }
-            group.entries.push((name, entry));
-        }
-        groups.into_iter().map(|(_, group)| group).collect()
+        let key = |entry: &Entry| -> Vec<String> {
+            common.iter().map(|setting| setting.value(&entry.measurement.workload)).collect()
+        };
+        let groups = gather(self.entries.iter().map(|entry| (key(entry), entry)));
+        let groups = groups.into_iter();
+        groups.map(|(_, alike)| Group::new(&alike, &named, along)).collect()
     }
 }
 
+impl<'a> Group<'a> {
+    fn new(alike: &[&'a Entry<'a>], named: &[Setting], along: Setting) -> Self {
+        let title = describe(&alike[0].measurement.workload, named);
+        let mut group = Self { title, entries: Vec::new() };
+        for entry in alike {
+            group.add(entry, along);
+        }
+        group
+    }
+
+    fn add(&mut self, entry: &'a Entry<'a>, along: Setting) {
+        let workload = &entry.measurement.workload;
+        let mut name = configuration(workload);
+        // Two sections of a job file may be alike; then their names distinguish them.
+        let is_twin = |(known, other): &(String, &Entry)| {
+            *known == name && along.value(&other.measurement.workload) == along.value(workload)
+        };
+        if self.entries.iter().any(is_twin) {
+            name += &format!(" ({})", clean(&workload.name));
+        }
+        self.entries.push((name, entry));
+    }
+}
+
+/// The values of each key, in the order in which the keys come first.
+pub(super) fn gather<K: PartialEq, V>(pairs: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut gathered: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match gathered.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => gathered.push((key, vec![value])),
+        }
+    }
+    gathered
+}
+
 impl<'a> Figures<'a> {
-    fn new(measurement: &'a Measurement) -> Option<Self> {
+    pub(super) fn new(measurement: &'a Measurement) -> Option<Self> {
         let run = measurement.median().filter(|run| run.ops() > 0)?;
         // A run without an operation has a rate, zero, but no cost of an operation.
         let worked = measurement.runs.iter().filter(|run| run.ops() > 0);
@@ -133,43 +159,5 @@ impl<'a> Figures<'a> {
         let matters = |setting: &Setting| !matches!(setting, Setting::Direct | Setting::Verify);
         let mut settings = Setting::ALL.into_iter().filter(matters);
         settings.all(|setting| value(self, setting) == value(other, setting))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bench::report::samples;
-
-    #[test]
-    fn a_group_holds_what_can_be_compared() {
-        let report = samples::block_sizes();
-        let model = Model::new(&report);
-        assert_eq!(model.groups(Setting::Depth).len(), 6, "one for each block size");
-        let by_size = model.groups(Setting::BlockSize);
-        assert_eq!(by_size.len(), 1);
-        assert_eq!(by_size[0].entries.len(), 4 * 6);
-        assert_eq!(by_size[0].title, "randread, direct, depth 32, 1 job");
-    }
-
-    #[test]
-    fn equal_sections_are_distinguished_by_name() {
-        let mut report = samples::depths();
-        let mut twin = report.measurements[0].clone();
-        twin.workload.name = "again".into();
-        report.measurements.push(twin);
-        let model = Model::new(&report);
-        let groups = model.groups(Setting::Depth);
-        let again = |(name, _): &&(String, &Entry)| name.ends_with("(again)");
-        assert_eq!(groups[0].entries.iter().filter(again).count(), 1);
-    }
-
-    #[test]
-    fn without_operations_there_are_no_figures() {
-        let mut report = samples::depths();
-        for run in &mut report.measurements[0].runs {
-            run.read.ops = 0;
-        }
-        assert!(Figures::new(&report.measurements[0]).is_none());
     }
 }

@@ -3,7 +3,10 @@
 
 use crate::bench::result::{Direction, Interrupted, Machine, Measurement, Report, Run};
 use crate::bench::workload::{Access, Backend, Rate, Sizes, Stop, Sync, Target, Workload};
+use clap::ValueEnum;
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use ringway_measure::usage::Usage;
 use std::time::Duration;
 
@@ -48,28 +51,25 @@ pub(crate) fn direction(ops: u64, block: u64, median_ns: f64, seed: u64) -> Dire
 }
 
 /// One run of about this many operations a second, at this cost.
-pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) -> Run {
+pub(crate) fn run(workload: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) -> Run {
     let seconds = 5.0;
     let ops = (ops_per_second * seconds) as u64;
-    let (reads, writes) = match of.access {
+    let (reads, writes) = match workload.access {
         Access::Read | Access::RandRead => (ops, 0),
         Access::Write | Access::RandWrite => (0, ops),
         Access::ReadWrite | Access::RandRw => {
-            let reads = ops * u64::from(of.read_percent) / 100;
+            let reads = ops * u64::from(workload.read_percent) / 100;
             (reads, ops - reads)
         }
     };
-    let median = f64::from(of.depth * of.jobs) / ops_per_second * 1e9;
-    let syncs = match of.sync {
-        Some(Sync::Fsync(every) | Sync::Fdatasync(every)) => writes / u64::from(every.max(1)),
-        None => 0,
-    };
+    let median = f64::from(workload.depth * workload.jobs) / ops_per_second * 1e9;
+    let syncs = workload.sync.map_or(0, |sync| writes / u64::from(sync.every.max(1)));
     let cpu = ops as f64 * cpu_us / 1e6;
-    let busy = Duration::from_secs_f64(if of.sqpoll { seconds * 0.97 } else { 0.0 });
-    let threads = of.backend == Backend::Threads;
+    let busy = Duration::from_secs_f64(if workload.sqpoll { seconds * 0.97 } else { 0.0 });
+    let threads = workload.backend == Backend::Threads;
     Run {
-        read: direction(reads, of.block_size, median, seed),
-        write: direction(writes, of.block_size, median * 1.4, seed + 7),
+        read: direction(reads, workload.block_size, median, seed),
+        write: direction(writes, workload.block_size, median * 1.4, seed + 7),
         sync: direction(syncs, 0, 900_000.0, seed + 11),
         usage: Usage {
             real: Duration::from_secs_f64(seconds),
@@ -79,10 +79,10 @@ pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) ->
             voluntary_switches: if threads { ops * 2 } else { ops / 3 },
             ..Usage::default()
         },
-        system_calls: match of.backend {
+        system_calls: match workload.backend {
             Backend::Null => 0,
             Backend::Threads => ops,
-            _ => ops * 2 / u64::from(of.depth.clamp(1, 16)),
+            _ => ops * 2 / u64::from(workload.depth.clamp(1, 16)),
         },
         ..Run::default()
     }
@@ -90,20 +90,21 @@ pub(crate) fn run(of: &Workload, ops_per_second: f64, cpu_us: f64, seed: u64) ->
 
 /// A measurement whose runs differ from a rate by the share `spread`.
 pub(crate) fn measurement(
-    of: Workload,
+    workload: Workload,
     ops_per_second: f64,
     cpu_us: f64,
     runs: u64,
     spread: f64,
 ) -> Measurement {
-    let seed = 0x9e37_79b9 ^ (of.depth as u64) << 8 ^ of.block_size ^ of.backend as u64;
+    let seed =
+        0x9e37_79b9 ^ (workload.depth as u64) << 8 ^ workload.block_size ^ workload.backend as u64;
     let runs = (0..runs)
         .map(|i| {
             let off = [0.0, -1.0, 1.0][i as usize % 3] * spread;
-            run(&of, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
+            run(&workload, ops_per_second * (1.0 + off), cpu_us * (1.0 - off / 2.0), seed + i)
         })
         .collect();
-    Measurement { runs, ..Measurement::new(of) }
+    Measurement { runs, ..Measurement::new(workload) }
 }
 
 /// Operations a second and CPU µs an operation of a backend at a depth.
@@ -146,10 +147,10 @@ pub(crate) fn along_depths(depths: &[u32], change: impl Fn(&mut Workload)) -> Re
     let mut measurements = Vec::new();
     for backend in BACKENDS {
         for &depth in depths {
-            let mut of = workload(backend, depth);
-            change(&mut of);
+            let mut workload = self::workload(backend, depth);
+            change(&mut workload);
             let (ops, cpu) = plausible(backend, depth);
-            measurements.push(measurement(of, ops, cpu, 3, 0.012));
+            measurements.push(measurement(workload, ops, cpu, 3, 0.012));
         }
     }
     report(measurements)
@@ -160,11 +161,11 @@ pub(crate) fn block_sizes() -> Report {
     let mut measurements = Vec::new();
     for backend in BACKENDS {
         for shift in [9, 12, 14, 16, 18, 20] {
-            let mut of = workload(backend, 32);
-            of.block_size = 1 << shift;
+            let mut workload = self::workload(backend, 32);
+            workload.block_size = 1 << shift;
             let (ops, cpu) = plausible(backend, 32);
             let larger = 1.0 + (1u64 << shift) as f64 / 16384.0;
-            measurements.push(measurement(of, ops / larger, cpu * larger.sqrt(), 3, 0.02));
+            measurements.push(measurement(workload, ops / larger, cpu * larger.sqrt(), 3, 0.02));
         }
     }
     report(measurements)
@@ -172,11 +173,11 @@ pub(crate) fn block_sizes() -> Report {
 
 /// Reads and writes mixed, with fsync.
 pub(crate) fn mixed() -> Report {
-    along_depths(&[1, 32], |of| {
-        of.access = Access::RandRw;
-        of.read_percent = 70;
-        of.sync = Some(Sync::Fsync(16));
-        of.name = format!("mixed-{}", of.depth);
+    along_depths(&[1, 32], |workload| {
+        workload.access = Access::RandRw;
+        workload.read_percent = 70;
+        workload.sync = Some(Sync { data_only: false, every: 16 });
+        workload.name = format!("mixed-{}", workload.depth);
     })
 }
 
@@ -192,13 +193,14 @@ pub(crate) fn everything() -> Report {
             (Backend::Null, false),
         ] {
             for depth in [1, 4, 32, 128] {
-                let mut of = workload(backend, depth);
-                of.access = access;
-                of.jobs = 2;
-                (of.sqpoll, of.fixed_buffers, of.fixed_files) = (flags, flags, flags);
+                let mut workload = self::workload(backend, depth);
+                workload.access = access;
+                workload.jobs = 2;
+                (workload.sqpoll, workload.fixed_buffers, workload.fixed_files) =
+                    (flags, flags, flags);
                 let (ops, cpu) = plausible(backend, depth);
                 let gain = if flags { 1.09 } else { 1.0 };
-                let mut measured = measurement(of, ops * gain, cpu, 3, 0.015);
+                let mut measured = measurement(workload, ops * gain, cpu, 3, 0.015);
                 if flags && access == Access::Write {
                     measured.runs.clear();
                     measured.notes.push("SQPOLL refused: EPERM; fix: run with CAP_SYS_NICE".into());
@@ -221,30 +223,35 @@ pub(crate) fn one_measurement() -> Report {
 
 /// Reports of runs in which something went wrong.
 pub(crate) fn odd() -> Vec<Report> {
-    let mut none_ran = depths();
-    for measured in &mut none_ran.measurements {
+    let changed = |change: &dyn Fn(&mut Measurement)| {
+        let mut report = depths();
+        for measured in &mut report.measurements {
+            change(measured);
+        }
+        report
+    };
+    let refuse = |measured: &mut Measurement, why: &str| {
         measured.runs.clear();
-        measured.notes.push("io_uring_setup: EPERM".into());
-    }
-    let mut no_time = depths();
-    for run in no_time.measurements.iter_mut().flat_map(|measured| &mut measured.runs) {
-        run.usage = Usage::default();
-        run.read.latency.reset();
-        run.read.latency.record_n(0, 1000).expect("zero is within the bounds");
-    }
-    let mut nothing_done = depths();
-    for run in nothing_done.measurements.iter_mut().flat_map(|measured| &mut measured.runs) {
-        run.read = Direction::new();
-    }
-    let mut refused = depths();
-    for measured in refused
-        .measurements
-        .iter_mut()
-        .filter(|measured| measured.workload.backend == Backend::Kaio)
-    {
-        measured.runs.clear();
-        measured.notes.push("io_setup: EAGAIN; fix: raise fs.aio-max-nr".into());
-    }
+        measured.notes.push(why.to_owned());
+    };
+    let none_ran = changed(&|measured| refuse(measured, "io_uring_setup: EPERM"));
+    let no_time = changed(&|measured| {
+        for run in &mut measured.runs {
+            run.usage = Usage::default();
+            run.read.latency.reset();
+            run.read.latency.record_n(0, 1000).expect("zero is within the bounds");
+        }
+    });
+    let nothing_done = changed(&|measured| {
+        for run in &mut measured.runs {
+            run.read = Direction::new();
+        }
+    });
+    let refused = changed(&|measured| {
+        if measured.workload.backend == Backend::Kaio {
+            refuse(measured, "io_setup: EAGAIN; fix: raise fs.aio-max-nr");
+        }
+    });
     let bare = Report {
         machine: Machine::default(),
         measurements: Vec::new(),
@@ -254,144 +261,85 @@ pub(crate) fn odd() -> Vec<Report> {
     vec![none_ran, no_time, nothing_done, refused, bare, one_measurement(), report(Vec::new())]
 }
 
+/// Without the letter n, so that no text of a report spells "nan" or "inf" by chance.
+const TEXT: &str = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
+
 /// Reports of any content that the types allow, with figures that hours of running could produce.
 pub(crate) fn anything() -> impl Strategy<Value = Report> {
-    // Without the letter n, so that no text of a report spells "nan" or "inf" by chance.
-    let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
-    let machine = (text, 0usize..300, text, text, any::<u64>(), prop::collection::vec(text, 0..3))
-        .prop_map(|(kernel, cpus, file_system, device, target_size, lines)| Machine {
-            kernel,
-            cpus,
-            file_system,
-            device,
-            target_size,
-            remarks: lines.clone(),
-            refused: lines,
-        });
-    (machine, prop::collection::vec(any_measurement(), 0..8), text).prop_map(
-        |(machine, measurements, command)| Report {
-            machine,
-            measurements,
-            command,
-            interrupted: None,
-        },
-    )
+    let machine = (TEXT, 0usize..300, TEXT, TEXT, any::<u64>(), vec(TEXT, 0..3));
+    let machine = machine.prop_map(|(kernel, cpus, file_system, device, target_size, lines)| {
+        let remarks = lines.clone();
+        Machine { kernel, cpus, file_system, device, target_size, remarks, refused: lines }
+    });
+    let measurement = (any_workload(), vec(any_run(), 0..4), vec(TEXT, 0..3)).prop_map(
+        |(workload, runs, notes)| Measurement { runs, notes, ..Measurement::new(workload) },
+    );
+    (machine, vec(measurement, 0..8), TEXT).prop_map(|(machine, measurements, command)| Report {
+        machine,
+        measurements,
+        command,
+        interrupted: None,
+    })
 }
 
-fn any_measurement() -> impl Strategy<Value = Measurement> {
-    let text = "[a-m<>&\"',;: \n\u{1b}\u{0}é]{0,12}";
-    let workload = (
-        (text, 0usize..4, 0usize..6, any::<u8>(), prop_oneof![Just(4096u64), any::<u64>()]),
-        (0u32..300, 0u32..300, any::<[bool; 6]>(), any::<Option<u32>>(), 0u32..4),
-        (any::<Option<u64>>(), any::<Option<u32>>(), 0usize..4, 0u64..1 << 40, text),
-    )
-        .prop_map(|((name, backend, access, read_percent, block_size), b, c)| {
-            let (depth, jobs, flags, batch, complete_min) = b;
-            let (rate, sync, kind, size, path) = c;
-            Workload {
-                name,
-                read_percent,
-                block_size,
-                jobs,
-                batch,
-                complete_min,
-                access: [
-                    Access::Read,
-                    Access::Write,
-                    Access::ReadWrite,
-                    Access::RandRead,
-                    Access::RandWrite,
-                    Access::RandRw,
-                ][access],
-                direct: flags[0],
-                sqpoll: flags[1],
-                iopoll: flags[2],
-                fixed_buffers: flags[3],
-                fixed_files: flags[4],
-                verify: flags[5],
-                rate: rate.map(if flags[0] { Rate::Requests } else { Rate::Bytes }),
-                group_reporting: flags[1],
-                sizes: if flags[2] {
-                    Sizes::UpTo(block_size.saturating_mul(2))
-                } else {
-                    Sizes::One
-                },
-                sync: sync.map(if flags[5] { Sync::Fsync } else { Sync::Fdatasync }),
-                stop: match kind {
-                    0 => Stop::After(Duration::from_nanos(size)),
-                    1 => Stop::Requests(size),
-                    2 => Stop::Bytes(size, flags[0].then_some(Duration::from_secs(1))),
-                    _ => Stop::Whole(None),
-                },
-                target: match kind {
-                    0 => Target::Scratch { size },
-                    1 => Target::Files(vec![path.clone().into(), path.into()]),
-                    2 => Target::SizedFiles { paths: vec![path.into()], size },
-                    _ => Target::Directory { path: path.into(), size, files: 2 },
-                },
-                ..self::workload(BACKENDS[backend], depth)
+fn any_workload() -> impl Strategy<Value = Workload> {
+    let choices = (select(&BACKENDS[..]), select(Access::value_variants()), 0..4, TEXT, TEXT);
+    let numbers = (any::<u8>(), 0u32..300, 0u32..300, any::<Option<u32>>(), 0u32..4);
+    let bytes = (prop_oneof![Just(4096), any::<u64>()], any::<Option<u64>>(), 0u64..1 << 40);
+    (choices, numbers, bytes, any::<Option<u32>>(), any::<[bool; 6]>()).prop_map(
+        |((backend, access, kind, name, path), numbers, (block_size, rate, size), sync, flags)| {
+            let mut w = workload(backend, 1);
+            (w.name, w.access, w.block_size) = (name, access, block_size);
+            (w.read_percent, w.depth, w.jobs, w.batch, w.complete_min) = numbers;
+            [w.direct, w.sqpoll, w.iopoll, w.fixed_buffers, w.fixed_files, w.verify] = flags;
+            w.group_reporting = w.sqpoll;
+            if w.iopoll {
+                w.sizes = Sizes::UpTo(block_size.saturating_mul(2));
             }
-        });
-    (workload, prop::collection::vec(any_run(), 0..4), prop::collection::vec(text, 0..3)).prop_map(
-        |(workload, runs, notes)| Measurement { runs, notes, ..Measurement::new(workload) },
+            w.rate = rate.map(if w.direct { Rate::Requests } else { Rate::Bytes });
+            w.sync = sync.map(|every| Sync { data_only: !w.verify, every });
+            let files = |size| Target::Files { paths: vec![(&path).into(); 2], size };
+            let limit = w.direct.then_some(Duration::from_secs(1));
+            (w.stop, w.target) = match kind {
+                0 => (Stop::After(Duration::from_nanos(size)), Target::Scratch { size }),
+                1 => (Stop::Requests(size), files(None)),
+                2 => (Stop::Bytes(size, limit), files(Some(size))),
+                _ => (Stop::Whole(None), Target::Directory { path: path.into(), size, files: 2 }),
+            };
+            w
+        },
     )
 }
 
 fn any_direction() -> impl Strategy<Value = Direction> {
-    (0u64..1 << 40, 0u64..1 << 50, prop::collection::vec(any::<u64>(), 0..20)).prop_map(
-        |(ops, bytes, latencies)| {
-            let mut out = Direction { ops, bytes, ..Direction::new() };
-            for ns in latencies {
-                out.latency.saturating_record(ns >> (ns % 64));
-                out.submitted
-                    .get_or_insert_with(|| out.latency.clone())
-                    .saturating_record(ns >> (ns % 60));
-            }
-            out
-        },
-    )
+    (0u64..1 << 40, 0u64..1 << 50, vec(any::<u64>(), 0..20)).prop_map(|(ops, bytes, latencies)| {
+        let mut out = Direction { ops, bytes, ..Direction::new() };
+        for ns in latencies {
+            out.latency.saturating_record(ns >> (ns % 64));
+            let submitted = out.submitted.get_or_insert_with(|| out.latency.clone());
+            submitted.saturating_record(ns >> (ns % 60));
+        }
+        out
+    })
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
-    let time = || (0u64..1 << 45).prop_map(Duration::from_nanos);
-    let times = (time(), time(), time(), time(), time());
-    let usage = (times, any::<u32>(), any::<u32>()).prop_map(|(times, io_wq_workers, switches)| {
-        let (real, user, system, sqpoll, io_wq) = times;
-        Usage {
-            real,
-            user,
-            system,
-            voluntary_switches: u64::from(switches),
-            involuntary_switches: 1,
-            sqpoll,
-            io_wq,
-            io_wq_workers,
+    let times = [(); 5].map(|()| (0u64..1 << 45).prop_map(Duration::from_nanos));
+    let directions = [(); 3].map(|()| any_direction());
+    let errors = vec(any::<(i32, u64)>(), 0..3);
+    let counts = any::<([u64; 2], [u32; 2], Option<(u64, u64)>, bool)>();
+    (times, directions, errors, counts).prop_map(|(times, directions, errors, counts)| {
+        let mut run = Run { errors, ..Run::default() };
+        [run.read, run.write, run.sync] = directions;
+        let usage = &mut run.usage;
+        [usage.real, usage.user, usage.system, usage.sqpoll, usage.io_wq] = times;
+        let ([not_started, system_calls], [workers, switches], verified, are_separate) = counts;
+        (usage.io_wq_workers, usage.voluntary_switches) = (workers, switches.into());
+        (run.not_started, run.system_calls, run.verified) = (not_started, system_calls, verified);
+        if are_separate {
+            run.jobs = vec![run.clone(); 2];
         }
-    });
-    let errors = prop::collection::vec((any::<i32>(), any::<u64>()), 0..3);
-    let run = (
-        any_direction(),
-        any_direction(),
-        any_direction(),
-        usage,
-        errors,
-        any::<Option<(u64, u64)>>(),
-    );
-    (run, any::<[u64; 2]>(), any::<bool>()).prop_map(|(run, [not_started, system_calls], jobs)| {
-        let (read, write, sync, usage, errors, verified) = run;
-        let run = Run {
-            read,
-            write,
-            sync,
-            usage,
-            system_calls,
-            errors,
-            not_started,
-            verified,
-            ..Run::default()
-        };
-        let jobs = if jobs { vec![run.clone(), run.clone()] } else { Vec::new() };
-        Run { jobs, ..run }
+        run
     })
 }
 

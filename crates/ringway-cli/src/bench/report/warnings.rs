@@ -4,106 +4,106 @@ use super::configuration;
 use super::model::{Figures, Model};
 use crate::bench::result::Measurement;
 use crate::bench::workload::Backend;
-use ringway_measure::text::{plural, significant};
+use ringway_measure::stats::Spread;
+use ringway_measure::text::{clean, plural, significant};
 use ringway_measure::usage;
 
 /// From this share of the cheapest backend's cost on, the harness distorts the ratios.
 const HARNESS_PERCENT: f64 = 5.0;
 
 pub(super) fn warnings(model: &Model) -> Vec<String> {
-    let machine = &model.report.machine;
-    let mut lines: Vec<String> = configuration::notes(model.report);
-    let any = |is: &dyn Fn(&Figures) -> bool| model.figures().any(is);
-    lines.extend(busy(model));
-    let mut warn = |is: bool, text: String| {
-        if is {
-            lines.push(text)
-        }
-    };
+    let own = [
+        busy(model),
+        unsteady(model),
+        buffered_kaio(model),
+        workers(model),
+        sqpoll(model),
+        in_memory(model),
+        scheduler(model),
+        device_queue(model),
+        harness(model),
+    ];
+    configuration::notes(model.report).into_iter().chain(own.into_iter().flatten()).collect()
+}
 
-    let unsteady = |f: &&Figures| !f.is_null() && !f.ops.is_steady();
-    let unsteady: Vec<&Measurement> =
-        model.figures().filter(unsteady).map(|f| f.measurement).collect();
-    warn(
-        !unsteady.is_empty(),
-        format!(
-            "{}: the runs lie further than a fifth from their median, so that comparisons are \
-             undecided.",
-            configuration::names(model.report, &unsteady)
-        ),
-    );
-    warn(
-        any(&|f| {
-            let of = &f.measurement.workload;
-            of.backend == Backend::Kaio && !of.direct
-        }),
-        "Linux AIO is asynchronous with direct I/O only: buffered kaio rows do not show what it \
-         can do."
-            .to_owned(),
-    );
+fn unsteady(model: &Model) -> Option<String> {
+    let unsteady = model.figures().filter(|f| !f.is_null() && !f.ops.is_steady());
+    let unsteady: Vec<&Measurement> = unsteady.map(|f| f.measurement).collect();
+    let why = "the runs lie further than a fifth from their median, so that comparisons are \
+               undecided.";
+    (!unsteady.is_empty())
+        .then(|| format!("{}: {why}", configuration::names(model.report, &unsteady)))
+}
+
+fn buffered_kaio(model: &Model) -> Option<String> {
+    let mut workloads = model.figures().map(|f| &f.measurement.workload);
+    let warning = "Linux AIO is asynchronous with direct I/O only: buffered kaio rows do not show \
+                   what it can do.";
+    workloads.any(|w| w.backend == Backend::Kaio && !w.direct).then(|| warning.to_owned())
+}
+
+fn workers(model: &Model) -> Option<String> {
     // A worker that was started and did next to nothing does not matter.
-    let is_busy = |f: &&Figures| f.run.usage.io_wq * 50 > f.run.usage.cpu();
-    let workers =
-        model.figures().filter(is_busy).map(|f| f.run.usage.io_wq_workers).max().unwrap_or(0);
-    warn(
-        workers > 0,
+    let busy = model.figures().filter(|f| f.run.usage.io_wq * 50 > f.run.usage.cpu());
+    let workers = busy.map(|f| f.run.usage.io_wq_workers).max().filter(|workers| *workers > 0)?;
+    Some(format!(
+        "io_uring executed requests on {} of the kernel: the file system or the device did not \
+         take them asynchronously.",
+        plural(workers.into(), "worker thread")
+    ))
+}
+
+fn sqpoll(model: &Model) -> Option<String> {
+    let cpus = model.report.machine.cpus;
+    let competes = (1..=2).contains(&cpus)
+        && model.figures().any(|figures| figures.measurement.workload.sqpoll);
+    competes.then(|| {
         format!(
-            "io_uring executed requests on {} of the kernel: the file system or the device did not \
-             take them asynchronously.",
-            plural(u64::from(workers), "worker thread")
-        ),
-    );
-    warn(
-        (1..=2).contains(&machine.cpus) && any(&|f| f.measurement.workload.sqpoll),
+            "SQPOLL keeps a processor busy, and this machine has {cpus}: its rows compete with \
+             themselves."
+        )
+    })
+}
+
+fn in_memory(model: &Model) -> Option<String> {
+    let file_system = &model.report.machine.file_system;
+    ["tmpfs", "ramfs"].contains(&&file_system[..]).then(|| {
+        format!("{file_system} has no device: the figures show the kernel's cost, not a disk's.")
+    })
+}
+
+/// The word that follows a name in the description of the device.
+fn device_has<'a>(model: &'a Model, name: &str) -> Option<&'a str> {
+    let (_, rest) = model.report.machine.device.split_once(name)?;
+    rest.split([',', ' ']).next().filter(|word| !word.is_empty())
+}
+
+fn scheduler(model: &Model) -> Option<String> {
+    let scheduler = device_has(model, "scheduler ").filter(|name| *name != "none")?;
+    let scheduler = clean(scheduler);
+    Some(format!("The {scheduler} scheduler is in every figure; `none` may cost less."))
+}
+
+fn device_queue(model: &Model) -> Option<String> {
+    let slots = device_has(model, "nr_requests ")?.parse::<u64>().ok()?;
+    let mut workloads = model.figures().map(|f| &f.measurement.workload);
+    let exceeds = workloads.any(|w| w.direct && u64::from(w.depth) * u64::from(w.jobs) > slots);
+    let slots = plural(slots, "request");
+    exceeds.then(|| {
         format!(
-            "SQPOLL keeps a processor busy, and this machine has {}: its rows compete with \
-             themselves.",
-            machine.cpus
-        ),
-    );
-    let file_system = machine.file_system.as_str();
-    warn(
-        ["tmpfs", "ramfs"].contains(&file_system),
-        format!("{file_system} has no device: the figures show the kernel's cost, not a disk's."),
-    );
-    let after = |name: &str| {
-        let rest = &machine.device[machine.device.find(name)? + name.len()..];
-        rest.split([',', ' ']).next().filter(|word| !word.is_empty())
-    };
-    if let Some(scheduler) = after("scheduler ").filter(|name| *name != "none") {
-        let scheduler = ringway_measure::text::clean(scheduler);
-        warn(true, format!("The {scheduler} scheduler is in every figure; `none` may cost less."));
-    }
-    if let Some(slots) = after("nr_requests ").and_then(|slots| slots.parse::<u64>().ok()) {
-        let exceeds = |f: &Figures| {
-            let of = &f.measurement.workload;
-            of.direct && u64::from(of.depth) * u64::from(of.jobs) > slots
-        };
-        warn(
-            any(&exceeds),
-            format!(
-                "The device's queue holds {} (nr_requests): deeper direct rows wait for slots.",
-                plural(slots, "request")
-            ),
-        );
-    }
+            "The device's queue holds {slots} (nr_requests): deeper direct rows wait for slots."
+        )
+    })
+}
+
+fn harness(model: &Model) -> Option<String> {
+    let nulls = || model.figures().filter(|f| f.is_null() && f.measurement.workload.rate.is_none());
     let is_limited = |f: &Figures| {
-        let limits = |null: &Figures| {
-            let free = null.measurement.workload.rate.is_none();
-            null.is_null()
-                && free
-                && null.has_settings_of(f)
-                && null.ops.median < 2.0 * f.ops.median
-        };
-        !f.is_null() && any(&limits)
+        nulls().any(|null| null.has_settings_of(f) && null.ops.median < 2.0 * f.ops.median)
     };
-    warn(
-        any(&is_limited),
-        "The harness alone does less than twice the operations a second of the fastest backend: it \
-         limits the figures."
-            .to_owned(),
-    );
-    lines
+    let warning = "The harness alone does less than twice the operations a second of the fastest \
+                   backend: it limits the figures.";
+    model.figures().any(|f| !f.is_null() && is_limited(f)).then(|| warning.to_owned())
 }
 
 /// The rows during which other programs kept a considerable share of the processors busy.
@@ -155,14 +155,12 @@ pub(super) fn reading(model: &Model, compared: bool) -> Vec<String> {
     }
     let costs = |null: &Figures| null.cpu_us.median;
     let nulls: Vec<&Figures> = model.figures().filter(|figures| figures.is_null()).collect();
-    let least = nulls.iter().map(|null| costs(null)).min_by(f64::total_cmp);
-    let most = nulls.iter().map(|null| costs(null)).max_by(f64::total_cmp);
-    if let (Some(least), Some(most)) = (least, most) {
+    if let Some(Spread { low, high, .. }) = Spread::of(nulls.iter().map(|null| costs(null))) {
         let mut line = format!(
             "The harness itself costs {} to {} CPU µs/op (the null rows), which every figure \
              includes",
-            significant(least),
-            significant(most)
+            significant(low),
+            significant(high)
         );
         // The share of the harness in the cheapest row with the same settings.
         let share = |null: &&Figures| {
