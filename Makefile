@@ -66,7 +66,7 @@ needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
 needs.cluster := rust-current cc
-needs.go-bench := go
+needs.go-bench := go rust cc
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
@@ -435,11 +435,12 @@ cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 A
 		--queries datafusion/queries/tpch --work-dir $(DATA) $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
-	$(MAKE) -C go bench ARGS="$(ARGS)"
+	@$(NEED) $(needs.go-bench)
+	$(MAKE) -C go bench ARGS="$(ARGS)" REPORT="$(REPORT)"
 
 ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
 	@$(NEED) $(needs.ocaml-bench)
-	$(MAKE) -C ocaml bench ARGS="$(ARGS)"
+	$(MAKE) -C ocaml bench ARGS="$(ARGS)" REPORT="$(REPORT)"
 
 ##@ Release
 

@@ -2,11 +2,9 @@
 //! it, waiting for it, and what it does.
 
 use crate::contestants;
-use crate::figures::Figures;
 use crate::job::{Assignment, Job};
 use anyhow::{Context, bail, ensure};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use ringway_measure::rounds::Turn;
 use std::io::Read;
 use std::panic;
 use std::path::Path;
@@ -16,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// The time a child has for all that is neither warm-up nor measurement.
 const OVERHEAD_LIMIT: Duration = Duration::from_secs(60);
+/// The time that a scan may take.
+const SCAN_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs in the child: measures, prints one line, and exits even if operations are in flight.
 pub fn run(assignment: &str) -> anyhow::Result<()> {
@@ -26,34 +26,27 @@ pub fn run(assignment: &str) -> anyhow::Result<()> {
         process::abort();
     }));
     let assignment: Assignment = serde_json::from_str(assignment).context("assignment")?;
-    let contestant = contestants::by_name(&assignment.contestant)?;
+    let contestant = contestants::by_name(assignment.workload.operation, &assignment.contestant)?;
     let has_tokio_io_uring = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
     ensure!(
         contestant.needs_tokio_io_uring() == has_tokio_io_uring,
         "{} needs the other build of this program; give it with --tokio-io-uring",
         contestant.name()
     );
-    let figures = contestant.run(Job::new(assignment))?;
-    println!("{}", serde_json::to_string(&figures)?);
+    let turn = contestant.run(Job::new(assignment))?;
+    println!("{}", serde_json::to_string(&turn)?);
     process::exit(0);
 }
 
-/// Runs in the parent: measures in a process of `program`.
-pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figures> {
-    start(program, "run", assignment, assignment.warm_up + assignment.time + OVERHEAD_LIMIT)
-}
-
-/// Starts a subcommand of `program` with what it has to do, and reads the figures it prints. It is
-/// killed after `limit`.
-pub fn start<F: DeserializeOwned>(
-    program: &Path,
-    subcommand: &str,
-    what: &impl Serialize,
-    limit: Duration,
-) -> anyhow::Result<F> {
+/// Runs in the parent: measures in a process of `program`, which is killed if it takes too long.
+pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Turn> {
+    let limit = match assignment.scan {
+        Some(_) => SCAN_LIMIT,
+        None => assignment.warm_up + assignment.time + OVERHEAD_LIMIT,
+    };
     let mut child = Command::new(program)
-        .arg(subcommand)
-        .arg(serde_json::to_string(what)?)
+        .arg("run")
+        .arg(serde_json::to_string(assignment)?)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

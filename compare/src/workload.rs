@@ -47,6 +47,8 @@ pub enum Operation {
     Polls,
     /// Appends one record to a log and makes it durable.
     Puts,
+    /// Reads all ranges of a list once, with as many in flight as there are readers.
+    Scan { cached: bool },
 }
 
 impl Operation {
@@ -63,6 +65,11 @@ impl Operation {
     /// Whether no device is read: the null backend completes each operation.
     pub const fn is_null(self) -> bool {
         matches!(self, Self::Null { .. } | Self::Polls)
+    }
+
+    /// Whether all ranges of a list are read.
+    pub const fn is_scan(self) -> bool {
+        matches!(self, Self::Scan { .. })
     }
 
     /// Whether the file is written.
@@ -126,9 +133,18 @@ impl Workload {
         Self { operation, order: Order::Sequential, ..Self::reads(4 << 10, false, 64) }
     }
 
+    /// A scan.
+    pub const fn scan(cached: bool, readers: usize) -> Self {
+        Self { operation: Operation::Scan { cached }, ..Self::reads(4 << 10, false, readers) }
+    }
+
     /// Whether the whole file must be in the page cache before.
     pub fn is_cached(&self) -> bool {
-        !self.direct && self.operation != Operation::Cold
+        match self.operation {
+            Operation::Scan { cached } => cached,
+            Operation::Cold => false,
+            _ => !self.direct,
+        }
     }
 
     /// Bytes of the buffers of all readers.
@@ -156,6 +172,7 @@ impl Workload {
             }
             Operation::Polls => return words(&["polls"]),
             Operation::Puts => return words(&["puts"]),
+            Operation::Scan { .. } => return words(&["scan", &readers]),
         };
         let size = match self.block {
             block if block >= 1 << 20 => format!("{}m", block >> 20),
@@ -216,6 +233,10 @@ impl fmt::Display for Workload {
                 );
             }
             Operation::Puts => return write!(f, "Durable puts of {block} records, {tasks}"),
+            Operation::Scan { cached } => {
+                let cache = if cached { "cached" } else { "cold" };
+                return write!(f, "{cache}, {readers} in flight");
+            }
         };
         let cache = match (self.direct, self.operation) {
             (true, _) => "direct",

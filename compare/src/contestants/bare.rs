@@ -2,7 +2,6 @@
 
 use super::{BARE, Contestant};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES, Workload};
@@ -10,6 +9,7 @@ use io_uring::squeue::Flags;
 use io_uring::{
     CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types,
 };
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -57,8 +57,8 @@ impl Contestant for Bare {
         }
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let (file, readers) = (job.open()?, job.readers());
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
+        let (file, readers) = (job.open()?, Reader::all(job));
         let grouped = self.grouped;
         thread::spawn(move || {
             let done = match job.workload.operation {

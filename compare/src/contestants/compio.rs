@@ -2,13 +2,13 @@
 
 use super::{COMPIO, Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::workload::{Operation, Workload};
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
 use compio::io::{AsyncReadAt, AsyncWriteAt};
 use compio::runtime::Runtime;
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::slice;
@@ -28,7 +28,7 @@ impl Contestant for Compio {
         per_core::leaves_out(workload)
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         per_core::measure(job, |_, job, readers| {
             let runtime = Runtime::new().expect("io_uring is available");
             runtime.block_on(async {

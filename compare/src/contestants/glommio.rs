@@ -1,13 +1,13 @@
 //! glommio: an executor with three rings and its own buffers on each thread.
 
 use super::{Contestant, per_core};
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES, Workload};
 use futures_lite::stream::{self, StreamExt};
 use glommio::io::{BufferedFile, DmaFile, MergedBufferLimit, OpenOptions, ReadAmplificationLimit};
 use glommio::{LocalExecutorBuilder, Placement};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl Contestant for Glommio {
         per_core::leaves_out(workload)
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         per_core::measure(job, |core, job, readers| {
             let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
                 .io_memory((2 * job.workload.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))

@@ -1,9 +1,10 @@
 //! Group commit without a library: one thread writes all waiting records, then syncs once.
 
 use super::{Contestant, GROUP_COMMIT, tasks};
-use crate::figures::Figures;
 use crate::job::Job;
+use crate::reader::Reader;
 use crate::workload::Workload;
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -26,12 +27,12 @@ impl Contestant for GroupCommit {
         "multi-thread tokio; one thread appends all waiting records with one write and one sync"
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let (runtime, file) = (Runtime::new()?, job.open()?);
         let (sender, puts) = mpsc::channel::<Put>();
         thread::spawn(move || commit(job, &file, &puts));
         let Workload { block, .. } = job.workload;
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             let sender = sender.clone();
             let operate = async move |record, _| {
                 let (done, committed) = oneshot::channel();
@@ -50,7 +51,9 @@ fn commit(job: &Job, file: &File, puts: &mpsc::Receiver<Put>) {
     while let Ok(first) = puts.recv() {
         let group: Vec<Put> = [first].into_iter().chain(puts.try_iter()).collect();
         log.clear();
-        group.iter().for_each(|(record, _)| log.extend_from_slice(record));
+        for (record, _) in &group {
+            log.extend_from_slice(record);
+        }
         let written =
             file.write_all_at(&log, job.append(group.len())).and_then(|()| file.sync_data());
         let result = written.map_err(|error| error.kind());

@@ -10,6 +10,7 @@ mod null;
 mod per_core;
 mod ringway;
 mod ringway_log;
+mod scan;
 mod spawn_blocking;
 mod streams;
 mod sum;
@@ -18,12 +19,10 @@ mod threads;
 mod tokio_fs;
 mod tokio_uring;
 
-pub use bare::ring as bare_ring;
-
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::workload::{Operation, Workload};
 use anyhow::Context;
+use ringway_measure::rounds::Turn;
 
 /// A way to read and write files.
 pub trait Contestant: Sync {
@@ -33,13 +32,18 @@ pub trait Contestant: Sync {
     /// What it is, and how it is configured.
     fn about(&self) -> &'static str;
 
+    /// Whether the row compares it. If not, the report does not mention it.
+    fn concerns(&self, workload: &Workload) -> bool {
+        concerns(workload, self.name())
+    }
+
     /// The reason why it takes no part in this row; `None` if it takes part.
     fn leaves_out(&self, _: &Workload) -> Option<String> {
         None
     }
 
     /// Runs the workload of `job` until the job is over.
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures>;
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn>;
 
     /// Whether it is a runtime that owns the threads on which its users' tasks run.
     fn is_runtime(&self) -> bool {
@@ -69,7 +73,7 @@ pub const RINGWAY_THREADS: &str = "ringway-threads";
 pub const RINGWAY_LOG: &str = "ringway-log";
 
 /// All contestants, in the order of the tables.
-pub static ALL: &[&dyn Contestant] = &[
+static ALL: &[&dyn Contestant] = &[
     &ringway::BEST,
     &ringway::KAIO,
     &ringway::THREADS,
@@ -90,8 +94,8 @@ pub static ALL: &[&dyn Contestant] = &[
     &group_commit::GroupCommit,
 ];
 
-/// Whether the row compares this contestant. If not, the report does not mention it.
-pub fn concerns(workload: &Workload, name: &str) -> bool {
+/// Whether the row compares the contestant with this name, of those in [`ALL`].
+fn concerns(workload: &Workload, name: &str) -> bool {
     match workload.operation {
         Operation::Timer | Operation::Small | Operation::Cold => {
             [RINGWAY, TOKIO_FS].contains(&name)
@@ -101,14 +105,20 @@ pub fn concerns(workload: &Workload, name: &str) -> bool {
         }
         Operation::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
         Operation::Polls => [RINGWAY, FLOOR].contains(&name),
+        Operation::Scan { .. } => false,
         Operation::Puts => [RINGWAY, RINGWAY_LOG, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
         _ => ![RINGWAY_KAIO, RINGWAY_THREADS, RINGWAY_LOG, FLOOR, QUEUE, GROUP_COMMIT]
             .contains(&name),
     }
 }
 
-/// The contestant with this name.
-pub fn by_name(name: &str) -> anyhow::Result<&'static dyn Contestant> {
-    let contestant = ALL.iter().copied().find(|contestant| contestant.name() == name);
+/// The contestants of such rows, in the order of the tables.
+pub fn of(operation: Operation) -> &'static [&'static dyn Contestant] {
+    if operation.is_scan() { scan::ALL } else { ALL }
+}
+
+/// The contestant with this name in such rows.
+pub fn by_name(operation: Operation, name: &str) -> anyhow::Result<&'static dyn Contestant> {
+    let contestant = of(operation).iter().copied().find(|contestant| contestant.name() == name);
     contestant.with_context(|| format!("no contestant is named {name}; see `compare list`"))
 }

@@ -2,12 +2,12 @@
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::workload::{Operation, Workload};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
 use monoio::{IoUringDriver, RuntimeBuilder};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ impl Contestant for Monoio {
         per_core::leaves_out(workload)
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         per_core::measure(job, |_, job, readers| {
             let mut runtime =
                 RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");

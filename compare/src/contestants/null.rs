@@ -3,11 +3,11 @@
 
 use super::{Contestant, FLOOR, QUEUE, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
 use ringway_core::{BackendKind, File, Options, Queue, op};
+use ringway_measure::rounds::Turn;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ impl Contestant for Floor {
         "tokio tasks that are woken in groups of an eighth and do no I/O"
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let runtime = tasks::runtime(job)?;
         let Workload { operation, block, readers, .. } = job.workload;
         let group = Arc::new(Mutex::new(Group {
@@ -37,7 +37,7 @@ impl Contestant for Floor {
             size: (readers / 8).max(1),
             tasks: readers,
         }));
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             let (member, tally) = (Member(group.clone()), reader.tally());
             let operate = async move |buffer, _| {
                 match operation {
@@ -120,11 +120,11 @@ impl Contestant for QueueOnly {
             .then(|| "it runs on one thread".into())
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let depth = job.workload.readers;
         let queue = Options::new().backend(BackendKind::Null).in_flight(depth as u32).build()?;
         let file = File::from(job.open()?);
-        let mut readers = job.at_most(1);
+        let mut readers = Reader::at_most(job, 1);
         thread::spawn(move || {
             if let Some(reader) = readers.pop()
                 && let Err(error) = push_and_reap(queue, &file, depth, reader)

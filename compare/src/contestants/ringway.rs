@@ -3,12 +3,12 @@
 use super::sum::{self, Check};
 use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
 use crate::buffer::aligned;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Contestant for Ringway {
         self.about
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
         let mut options = OpenOptions::new();
         options.read(true).write(operation.writes()).direct(job.workload.direct);
@@ -66,7 +66,7 @@ impl Contestant for Ringway {
         } else if operation.is_stream() {
             runtime.spawn(streams::timer(job));
         }
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             let file = file.clone();
             match operation {
                 Operation::Timer | Operation::Small | Operation::Cold => {

@@ -1,11 +1,11 @@
 //! ringway's log with group commit, for the row `puts`.
 
 use super::{Contestant, RINGWAY_LOG};
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use ringway::LogWriter;
 use ringway::fs::OpenOptions;
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -25,14 +25,14 @@ impl Contestant for RingwayLog {
         "multi-thread tokio; ringway::LogWriter::append; default settings"
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let runtime = Runtime::new()?;
         let mut options = OpenOptions::new();
         let file = runtime.block_on(options.read(true).write(true).open(&job.file))?;
         let reserve = (ROUNDS_LEFT * job.workload.buffers()) as u64;
         let log = RwLock::new(LogWriter::new(file, 0)?);
         let log = Arc::new(Log { log, last: job.size - reserve });
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             runtime.spawn(puts(reader, log.clone()));
         }
         job.measure()

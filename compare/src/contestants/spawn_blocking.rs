@@ -2,10 +2,10 @@
 
 use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES, Workload};
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -51,11 +51,11 @@ impl Contestant for SpawnBlocking {
         }
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let file = Arc::new(job.open()?);
         let runtime = Runtime::new()?;
         let Workload { operation, block, .. } = job.workload;
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             let file = file.clone();
             if self.once {
                 runtime.spawn(ranges_at_once(reader, file));

@@ -3,10 +3,10 @@
 use super::sum::Check;
 use super::{Contestant, blocking};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
@@ -38,15 +38,15 @@ impl Contestant for Threads {
         }
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         if job.workload.operation == Operation::Sum {
-            for reader in job.readers() {
+            for reader in Reader::all(job) {
                 let (file, check) = (job.open()?, Check::new(job)?);
                 thread::spawn(move || sum(reader, file, check));
             }
         } else {
             let file = Arc::new(job.open()?);
-            for reader in job.at_most(MOST) {
+            for reader in Reader::at_most(job, MOST) {
                 let file = file.clone();
                 thread::spawn(move || read(reader, &file));
             }

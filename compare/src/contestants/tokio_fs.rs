@@ -4,10 +4,10 @@
 use super::sum::{self, Check};
 use super::{Contestant, TOKIO_FS, streams};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use rustix::process::{Resource, getrlimit};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
@@ -53,7 +53,7 @@ impl Contestant for TokioFs {
         }
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         let runtime = Runtime::new()?;
         if job.workload.operation == Operation::Small {
             let mut file = File::from_std(job.open()?);
@@ -64,7 +64,7 @@ impl Contestant for TokioFs {
         } else if job.workload.operation.is_stream() {
             runtime.spawn(streams::timer(job));
         }
-        for reader in job.readers() {
+        for reader in Reader::all(job) {
             let file = File::from_std(job.open()?);
             if job.workload.operation.is_stream() {
                 runtime.spawn(stream(reader, file));

@@ -2,9 +2,9 @@
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 use tokio_uring::buf::{IoBuf, IoBufMut};
@@ -25,7 +25,7 @@ impl Contestant for TokioUring {
         per_core::leaves_out(workload)
     }
 
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
         per_core::measure(job, |_, job, readers| {
             tokio_uring::start(async {
                 let file =

@@ -1,11 +1,12 @@
 //! The contestants: the same tasks through the interface of each library, on one thread.
 
-use super::measure::{Figures, Run};
+use super::measure::Run;
 use super::{BLOCK, Operation, whole};
 use crate::buffer::{Buffer, aligned};
 use compio::buf::BufResult;
 use compio::io::{AsyncReadAt, AsyncWriteAt};
 use ringway::{BackendKind, Engine};
+use ringway_measure::rounds::Turn;
 use std::future::poll_fn;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 pub struct Contestant {
     pub name: &'static str,
-    pub run: fn(&Run) -> anyhow::Result<Figures>,
+    pub run: fn(&Run) -> anyhow::Result<Turn>,
 }
 
 pub static ALL: &[Contestant] = &[
@@ -63,7 +64,7 @@ async fn join(
     .await
 }
 
-fn ringway(run: &Run, backend: BackendKind) -> anyhow::Result<Figures> {
+fn ringway(run: &Run, backend: BackendKind) -> anyhow::Result<Turn> {
     let engine = Engine::builder().backend(backend).build()?;
     tokio_runtime()?.block_on(async {
         let file = ringway::fs::OpenOptions::new()
@@ -89,12 +90,12 @@ fn ringway(run: &Run, backend: BackendKind) -> anyhow::Result<Figures> {
         };
         let ticks = tick(run, || tokio::time::sleep(TICK));
         let (done, ()) = tokio::join!(join((0..run.tasks).map(task)), ticks);
-        done.map(|()| run.figures())
+        done.map(|()| run.turn())
     })
 }
 
 /// As `tokio::fs` does it; with an aligned buffer and an offset, which it does not have.
-fn tokio_fs(run: &Run) -> anyhow::Result<Figures> {
+fn tokio_fs(run: &Run) -> anyhow::Result<Turn> {
     let file = Arc::new(run.open()?);
     tokio_runtime()?.block_on(async {
         let task = async |number| {
@@ -102,9 +103,10 @@ fn tokio_fs(run: &Run) -> anyhow::Result<Figures> {
             for offset in run.offsets(number) {
                 let (file, writes) = (file.clone(), run.operation == Operation::Overwrite);
                 let blocking = tokio::task::spawn_blocking(move || {
-                    let result = match writes {
-                        true => file.write_at(&buffer, offset),
-                        false => file.read_at(&mut buffer, offset),
+                    let result = if writes {
+                        file.write_at(&buffer, offset)
+                    } else {
+                        file.read_at(&mut buffer, offset)
                     };
                     (result, buffer)
                 });
@@ -118,11 +120,11 @@ fn tokio_fs(run: &Run) -> anyhow::Result<Figures> {
         };
         let ticks = tick(run, || tokio::time::sleep(TICK));
         let (done, ()) = tokio::join!(join((0..run.tasks).map(task)), ticks);
-        done.map(|()| run.figures())
+        done.map(|()| run.turn())
     })
 }
 
-fn compio(run: &Run) -> anyhow::Result<Figures> {
+fn compio(run: &Run) -> anyhow::Result<Turn> {
     let runtime = compio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let flags = if run.direct() { libc::O_DIRECT } else { 0 };
@@ -148,6 +150,6 @@ fn compio(run: &Run) -> anyhow::Result<Figures> {
         };
         let ticks = tick(run, || compio::runtime::time::sleep(TICK));
         let (done, ()) = futures_lite::future::zip(join((0..run.tasks).map(task)), ticks).await;
-        done.map(|()| run.figures())
+        done.map(|()| run.turn())
     })
 }

@@ -3,6 +3,8 @@
 use super::{BLOCK, BLOCKS, Operation};
 use anyhow::Context;
 use hdrhistogram::Histogram;
+use ringway_measure::clock;
+use ringway_measure::rounds::Turn;
 use ringway_measure::stats::latency_histogram;
 use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
@@ -11,6 +13,20 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
+
+/// The figures of a turn; times are in milliseconds.
+pub const OPERATIONS: &str = "operations";
+pub const POLLS: &str = "polls";
+/// p99.99 of the polls, and the longest.
+pub const LONG: &str = "p99.99";
+pub const LONGEST: &str = "longest";
+/// The same of the part in which the thread slept.
+pub const WAITED_LONG: &str = "waited p99.99";
+pub const WAITED: &str = "waited longest";
+/// The longest part in which other threads had the processors.
+pub const PREEMPTED: &str = "preempted";
+/// How late the timer was at most: the runtime's thread slept or computed for so long.
+pub const LATE: &str = "late";
 
 /// What a contestant does, and until when.
 pub struct Run {
@@ -53,8 +69,7 @@ impl Thread {
 
     /// How long it has run.
     fn ran(&self) -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        Duration::from_nanos(clock::thread_cpu())
     }
 }
 
@@ -121,16 +136,21 @@ impl Run {
         self.late.set(self.late.get().max(late));
     }
 
-    pub fn figures(&self) -> Figures {
+    /// The figures of the run.
+    pub fn turn(&self) -> Turn {
         let polls = self.polls.borrow();
-        let all = [&polls.whole, &polls.waited, &polls.ready];
-        Figures {
-            operations: self.operations.get(),
-            polls: polls.whole.len(),
-            long: all.map(|times| Duration::from_nanos(times.value_at_quantile(0.9999))),
-            longest: all.map(|times| Duration::from_nanos(times.max())),
-            late: self.late.get(),
-        }
+        let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+        let long = |times: &Histogram<u64>| milliseconds(times.value_at_quantile(0.9999));
+        let mut turn = Turn::default();
+        turn.set(OPERATIONS, self.operations.get() as f64);
+        turn.set(POLLS, polls.whole.len() as f64);
+        turn.set(LONG, long(&polls.whole));
+        turn.set(LONGEST, milliseconds(polls.whole.max()));
+        turn.set(WAITED_LONG, long(&polls.waited));
+        turn.set(WAITED, milliseconds(polls.waited.max()));
+        turn.set(PREEMPTED, milliseconds(polls.ready.max()));
+        turn.set(LATE, self.late.get().as_secs_f64() * 1e3);
+        turn
     }
 }
 
@@ -156,31 +176,5 @@ impl<F: Future> Future for Timed<'_, F> {
         polls.waited.saturating_record(nanoseconds(waited));
         polls.ready.saturating_record(nanoseconds(ready));
         polled
-    }
-}
-
-/// The figures of one turn.
-pub struct Figures {
-    operations: u64,
-    polls: u64,
-    /// p99.99 of the polls: whole, waited, ready.
-    long: [Duration; 3],
-    longest: [Duration; 3],
-    /// How late the timer was at most: the runtime's thread slept or computed for so long.
-    late: Duration,
-}
-
-impl Figures {
-    /// The headings of [`row`](Self::row).
-    pub const HEADINGS: [&str; 7] =
-        ["operations", "polls", "p99.99", "longest", "waited", "preempted", "late"];
-
-    pub fn row(&self) -> Vec<String> {
-        let milliseconds = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-        let ([long, waited_long, _], [longest, waited, ready]) = (self.long, self.longest);
-        let both = format!("{} / {}", milliseconds(waited_long), milliseconds(waited));
-        let counts = [self.operations, self.polls].map(|count| count.to_string());
-        let [long, longest, ready, late] = [long, longest, ready, self.late].map(milliseconds);
-        counts.into_iter().chain([long, longest, both, ready, late]).collect()
     }
 }

@@ -6,8 +6,8 @@ mod measure;
 
 use anyhow::{Context, ensure};
 use contestants::Contestant;
-use measure::{Figures, Run};
-use ringway_measure::table::Table;
+use measure::{LATE, LONG, LONGEST, OPERATIONS, POLLS, PREEMPTED, Run, WAITED, WAITED_LONG};
+use ringway_measure::rounds::{self, Column, Row, Turn};
 use ringway_measure::units;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -34,10 +34,6 @@ pub struct Options {
     /// Tasks that operate at the same time.
     #[arg(long, default_value_t = 4)]
     tasks: usize,
-
-    /// Measure only these contestants, separated by commas.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    contestants: Vec<String>,
 
     /// Measure only these operations, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "cached,direct,overwrite")]
@@ -69,41 +65,50 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     units::parse_duration(text, "s").context("expected a time such as 10s or 300ms")
 }
 
-/// Runs the command.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut table = Table {
-        text_columns: 2,
-        headings: ["operation", "contestant"]
-            .into_iter()
-            .chain(Figures::HEADINGS)
-            .map(str::to_owned)
-            .collect(),
-        rows: Vec::new(),
+/// Measures a row for each operation. Without names, all contestants take part.
+pub fn measure(options: &Options, names: &[String]) -> Vec<Row> {
+    let is_chosen = |name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+    let chosen = || contestants::ALL.iter().filter(|contestant| is_chosen(contestant.name));
+    let row = |operation: &Operation| {
+        let contestants = chosen().map(|contestant| (contestant.name, contestant)).collect();
+        let title = operation.text().to_owned();
+        Row::measure(title, 1, contestants, None, |contestant| {
+            turn(options, *operation, contestant)
+        })
     };
-    for operation in &options.operations {
-        for contestant in contestants::ALL {
-            let chosen = &options.contestants;
-            if !chosen.is_empty() && !chosen.iter().any(|name| name == contestant.name) {
-                continue;
-            }
-            let row = match turn(options, *operation, contestant) {
-                Ok(figures) => figures.row(),
-                Err(error) => vec![format!("{error:#}"); Figures::HEADINGS.len()],
-            };
-            let names = [operation.text(), contestant.name].map(str::to_owned);
-            table.rows.push(names.into_iter().chain(row).collect());
-        }
-    }
-    print!("{}", table.markdown());
-    Ok(())
+    options.operations.iter().map(row).collect()
+}
+
+/// The table of all rows, and who was left out of them.
+pub fn table(rows: &[Row]) -> String {
+    let count = |name| Column::median(name, name, |count| count.to_string());
+    let waited = Column::new("waited", |_, entry| {
+        let both = [WAITED_LONG, WAITED].map(|name| entry.median(name, milliseconds));
+        both.join(" / ")
+    });
+    let time = |name| Column::median(name, name, milliseconds);
+    let columns = [
+        count(OPERATIONS),
+        count(POLLS),
+        time(LONG),
+        time(LONGEST),
+        waited,
+        time(PREEMPTED),
+        time(LATE),
+    ];
+    let table = rounds::table(rows, &["operation", "contestant"], &columns).markdown();
+    let note = |row: &Row, note: String| format!("- {}, {note}\n", row.title);
+    let notes =
+        rows.iter().flat_map(|row| row.notes().into_iter().map(move |text| note(row, text)));
+    table + &notes.collect::<String>()
+}
+
+fn milliseconds(time: f64) -> String {
+    format!("{time:.2} ms")
 }
 
 /// One contestant and one operation.
-fn turn(
-    options: &Options,
-    operation: Operation,
-    contestant: &Contestant,
-) -> anyhow::Result<Figures> {
+fn turn(options: &Options, operation: Operation, contestant: &Contestant) -> anyhow::Result<Turn> {
     let file = options.folder.join("stalls.data");
     make(&file)?;
     let over = AtomicBool::new(false);
@@ -113,9 +118,9 @@ fn turn(
             scope.spawn(|| write_now_and_then(&file, &over));
         }
         let run = Run::new(file.clone(), operation, options.tasks, options.time);
-        let figures = run.and_then(|run| (contestant.run)(&run));
+        let turn = run.and_then(|run| (contestant.run)(&run));
         over.store(true, Ordering::Relaxed);
-        figures
+        turn
     })
 }
 

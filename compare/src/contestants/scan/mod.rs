@@ -8,36 +8,66 @@ mod ringway;
 mod store;
 mod tokio_fs;
 
-use super::work::Work;
+use super::Contestant;
+use crate::job::Job;
+use crate::scan::Work;
+use crate::workload::Workload;
 use anyhow::Context;
+use ringway_measure::rounds::Turn;
 use std::future::Future;
 use std::io;
 use std::path::Path;
 use tokio::runtime::Runtime;
 
-/// A way to read many ranges of a file.
-pub trait Contestant: Sync {
-    /// The name for `--contestants` and in tables.
-    fn name(&self) -> &'static str;
-
-    /// What it is, and how it is configured.
-    fn about(&self) -> &'static str;
-
-    /// Reads all ranges of `work`, with `concurrency` of them in flight.
-    fn run(&self, file: &Path, work: &'static Work, concurrency: usize) -> anyhow::Result<()>;
-
+/// A contestant of `compare ranges`.
+pub struct Scanner {
+    name: &'static str,
+    about: &'static str,
     /// Whether its file is opened for direct I/O. It then takes no part in cached rows.
-    fn is_direct(&self) -> bool {
-        false
+    direct: bool,
+    needs_tokio_io_uring: bool,
+    /// Reads all ranges, with so many of them in flight.
+    run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
+}
+
+impl Scanner {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
+    ) -> Self {
+        Self { name, about, direct: false, needs_tokio_io_uring: false, run }
     }
 
-    /// Whether it needs the build with tokio's own io_uring.
-    fn needs_tokio_io_uring(&self) -> bool {
-        false
+    const fn direct(self) -> Self {
+        Self { direct: true, ..self }
     }
 }
 
-/// All contestants, in the order of the tables.
+impl Contestant for Scanner {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn concerns(&self, workload: &Workload) -> bool {
+        workload.operation.is_scan() && !(self.direct && workload.is_cached())
+    }
+
+    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
+        let scan = job.scan.as_ref().context("the row has no ranges")?;
+        Work::measure(scan, |work| (self.run)(&job.file, work, job.workload.readers))
+    }
+
+    fn needs_tokio_io_uring(&self) -> bool {
+        self.needs_tokio_io_uring
+    }
+}
+
+/// All contestants of `compare ranges`, in the order of its tables.
 pub static ALL: &[&dyn Contestant] = &[
     &ringway::SINGLE,
     &ringway::BATCHES,
@@ -45,8 +75,8 @@ pub static ALL: &[&dyn Contestant] = &[
     &ringway::STREAM,
     &store::RINGWAY,
     &pread::BUFFERED,
-    &mmap::Mmap,
-    &tokio_fs::TokioFs,
+    &mmap::MMAP,
+    &tokio_fs::TOKIO_FS,
     &store::LOCAL,
     &compio::BUFFERED,
     &bare::BUFFERED,
@@ -58,12 +88,6 @@ pub static ALL: &[&dyn Contestant] = &[
     &compio::DIRECT,
     &bare::DIRECT,
 ];
-
-/// The contestant with this name.
-pub fn by_name(name: &str) -> anyhow::Result<&'static dyn Contestant> {
-    let contestant = ALL.iter().copied().find(|contestant| contestant.name() == name);
-    contestant.with_context(|| format!("no contestant of `compare ranges` is named {name}"))
-}
 
 /// The blocks of the file that direct I/O reads.
 const BLOCK: u64 = 4096;

@@ -1,6 +1,13 @@
-//! The ranges that a turn reads, and what has been found in them.
+//! The ranges that a turn reads, what has been found in them, and what that costs.
 
+use super::{Scan, list};
+use crate::figures::{CPU_SECONDS, DEVICE, MACHINE_SECONDS, PEAK, SECONDS, SWITCHES, SYSTEM, USER};
+use anyhow::Context;
+use ringway_measure::machine::Machine;
+use ringway_measure::rounds::{OTHERS, Turn};
+use ringway_measure::usage::{Others, Snapshot};
 use std::fmt::Display;
+use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -50,6 +57,17 @@ impl Work {
         self.digest.fetch_add(digest(range, bytes, self.whole), Ordering::Relaxed);
     }
 
+    /// Ranges have been read.
+    pub fn read_all(
+        &self,
+        ranges: &[Range<u64>],
+        read: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) {
+        for (range, bytes) in ranges.iter().zip(read) {
+            self.read(range, bytes.as_ref());
+        }
+    }
+
     /// A read has failed. The first failure is reported.
     pub fn fail(&self, why: impl Display) {
         let _ = self.failure.set(why.to_string());
@@ -62,6 +80,48 @@ impl Work {
             None => Ok(self.digest.load(Ordering::Relaxed)),
         }
     }
+
+    /// Measures one turn: `read` reads all ranges.
+    pub fn measure(
+        scan: &Scan,
+        read: impl FnOnce(&'static Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Turn> {
+        let work = Self::new(list::read(&scan.list)?, scan.whole);
+        let (others, machine) = (Others::start(), Machine::now());
+        let (device, begun) = (device_bytes()?, Snapshot::of_process());
+        read(work)?;
+        let usage = Snapshot::of_process().since(&begun);
+        let machine = machine.and_then(|since| since.busy());
+        let mut turn = Turn { answer: Some(answer(work.result()?)), ..Turn::default() };
+        turn.set(SECONDS, usage.real.as_secs_f64());
+        turn.set(USER, usage.user.as_secs_f64());
+        turn.set(SYSTEM, usage.system.as_secs_f64());
+        turn.set(CPU_SECONDS, usage.cpu().as_secs_f64());
+        turn.set(MACHINE_SECONDS, machine.map(|time| time.as_secs_f64()));
+        turn.set(SWITCHES, usage.context_switches() as f64);
+        let peak = number(&fs::read_to_string("/proc/self/status")?, "VmHWM:")?;
+        turn.set(PEAK, peak as f64 / 1024.0);
+        turn.set(DEVICE, (device_bytes()? - device) as f64 / scan.bytes as f64);
+        turn.set(OTHERS, others.processors());
+        Ok(turn)
+    }
+}
+
+/// The digest as the answer of a turn.
+pub fn answer(digest: u64) -> String {
+    format!("{digest:016x}")
+}
+
+/// Bytes that this process has caused to be read from a device, by the kernel's own account.
+fn device_bytes() -> anyhow::Result<u64> {
+    number(&fs::read_to_string("/proc/self/io")?, "read_bytes:")
+}
+
+/// The number after a key.
+fn number(text: &str, key: &str) -> anyhow::Result<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key));
+    let first = value.and_then(|value| value.split_whitespace().next());
+    first.with_context(|| key.to_owned())?.parse().with_context(|| key.to_owned())
 }
 
 /// A hash of a range and of its bytes; unless `whole`, only of the first and last eight, so that
@@ -95,5 +155,12 @@ mod tests {
         let work = Work::new(vec![0..2, 4..6], false);
         work.read(&(0..2), b"a");
         assert!(work.take_one().is_none() && work.result().is_err());
+    }
+
+    #[test]
+    fn numbers_are_found_by_their_keys() {
+        let text = "VmPeak:\t 9 kB\nVmHWM:\t  1234 kB\n";
+        assert_eq!(number(text, "VmHWM:").unwrap(), 1234);
+        assert!(number(text, "VmRSS:").is_err());
     }
 }
