@@ -187,7 +187,7 @@ impl<'a> Runner<'a> {
         let mut left_out = Vec::new();
         let mut running = Vec::new();
         for contestant in self.selected(workload.operation)? {
-            let name = contestant.name();
+            let name = contestant.name;
             match self.leaves_out(contestant, &workload) {
                 _ if !contestant.concerns(&workload) => {}
                 Some(why) => left_out.push((name.to_owned(), why)),
@@ -199,7 +199,7 @@ impl<'a> Runner<'a> {
         let answer = self.scanned.as_ref().map(|scanned| scanned.answer.clone());
         let (title, rounds) = (workload.to_string(), self.rounds(workload));
         let mut row = Row::measure(title, rounds, running, answer, |contestant| {
-            self.turn(*contestant, workload, target)
+            self.turn(contestant, workload, target)
         });
         for (name, why) in std::mem::take(&mut row.left_out) {
             left_out.push((name, format!("failed: {why}")));
@@ -209,7 +209,7 @@ impl<'a> Runner<'a> {
 
     fn turn(
         &self,
-        contestant: &dyn Contestant,
+        contestant: &Contestant,
         workload: Workload,
         target: &Target,
     ) -> anyhow::Result<Turn> {
@@ -220,7 +220,7 @@ impl<'a> Runner<'a> {
         child::measure(self.program(contestant), &assignment)
     }
 
-    fn selected(&self, operation: Operation) -> anyhow::Result<Vec<&'static dyn Contestant>> {
+    fn selected(&self, operation: Operation) -> anyhow::Result<Vec<&'static Contestant>> {
         let names = &self.options.contestants;
         if names.is_empty() {
             return Ok(contestants::of(operation).to_vec());
@@ -228,11 +228,11 @@ impl<'a> Runner<'a> {
         names.iter().map(|name| contestants::by_name(operation, name)).collect()
     }
 
-    fn leaves_out(&self, contestant: &dyn Contestant, workload: &Workload) -> Option<String> {
-        if contestant.needs_tokio_io_uring() && self.options.tokio_io_uring.is_none() {
+    fn leaves_out(&self, contestant: &Contestant, workload: &Workload) -> Option<String> {
+        if contestant.needs_tokio_io_uring && self.options.tokio_io_uring.is_none() {
             return Some("needs a second build of this program (--tokio-io-uring)".into());
         }
-        contestant.leaves_out(workload)
+        (contestant.leaves_out)(workload)
     }
 
     fn target(&self, workload: Workload) -> anyhow::Result<&Target> {
@@ -241,9 +241,9 @@ impl<'a> Runner<'a> {
         target.context("the row has no file")
     }
 
-    fn program(&self, contestant: &dyn Contestant) -> &Path {
+    fn program(&self, contestant: &Contestant) -> &Path {
         match &self.options.tokio_io_uring {
-            Some(program) if contestant.needs_tokio_io_uring() => program,
+            Some(program) if contestant.needs_tokio_io_uring => program,
             _ => &self.program,
         }
     }
@@ -267,12 +267,12 @@ impl<'a> Runner<'a> {
 
     fn assignment(
         &self,
-        contestant: &dyn Contestant,
+        contestant: &Contestant,
         workload: Workload,
         target: &Target,
     ) -> Assignment {
         Assignment {
-            contestant: contestant.name().into(),
+            contestant: contestant.name.into(),
             workload,
             file: target.path.clone(),
             size: target.size,

@@ -31,10 +31,10 @@ const BASELINES: [&str; 3] = [SPAWN_BLOCKING, BARE, FLOOR];
 
 /// The list of the contestants of such rows.
 pub fn list(operation: Operation, has_tokio_io_uring: bool) -> String {
-    let line = |contestant: &&dyn contestants::Contestant| {
-        let is_missing = contestant.needs_tokio_io_uring() && !has_tokio_io_uring;
+    let line = |contestant: &&contestants::Contestant| {
+        let is_missing = contestant.needs_tokio_io_uring && !has_tokio_io_uring;
         let note = if is_missing { " (needs --tokio-io-uring)" } else { "" };
-        format!("{:<22} {}{note}\n", contestant.name(), contestant.about())
+        format!("{:<22} {}{note}\n", contestant.name, contestant.about)
     };
     contestants::of(operation).iter().map(line).collect()
 }

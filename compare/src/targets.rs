@@ -145,9 +145,9 @@ pub fn table(rows: &[Row]) -> String {
 /// The runtime with the most operations per second compared with ringway.
 fn fastest_runtime(row: &Row) -> Option<&'static str> {
     let runtimes =
-        contestants::of(Operation::Read).iter().filter(|contestant| contestant.is_runtime());
+        contestants::of(Operation::Read).iter().filter(|contestant| contestant.is_runtime);
     let ratio = |name| Some((row.ratio(RINGWAY, name, OPS)?.median, name));
-    let ratios = runtimes.filter_map(|runtime| ratio(runtime.name()));
+    let ratios = runtimes.filter_map(|runtime| ratio(runtime.name));
     ratios.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, name)| name)
 }
 
@@ -168,7 +168,7 @@ mod tests {
             for name in [contestant].into_iter().chain(other) {
                 let contestant = contestants::by_name(workload.operation, &name).unwrap();
                 let takes_part =
-                    contestant.concerns(workload) && contestant.leaves_out(workload).is_none();
+                    contestant.concerns(workload) && (contestant.leaves_out)(workload).is_none();
                 assert!(takes_part, "{name} takes no part in: {row}");
             }
         }

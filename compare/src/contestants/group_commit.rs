@@ -13,37 +13,31 @@ use std::thread;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-pub struct GroupCommit;
+pub const GROUP: Contestant = Contestant::new(
+    GROUP_COMMIT,
+    "multi-thread tokio; one thread appends all waiting records with one write and one sync",
+    run,
+);
 
 /// A record, and the channel that returns it when it is durable.
 type Put = (Vec<u8>, oneshot::Sender<(Result<(), io::ErrorKind>, Vec<u8>)>);
 
-impl Contestant for GroupCommit {
-    fn name(&self) -> &'static str {
-        GROUP_COMMIT
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    let (runtime, file) = (Runtime::new()?, job.open()?);
+    let (sender, puts) = mpsc::channel::<Put>();
+    thread::spawn(move || commit(job, &file, &puts));
+    let Workload { block, .. } = job.workload;
+    for reader in Reader::all(job) {
+        let sender = sender.clone();
+        let operate = async move |record, _| {
+            let (done, committed) = oneshot::channel();
+            sender.send((record, done)).ok()?;
+            let (result, record) = committed.await.ok()?;
+            Some((result.map(|()| block).map_err(io::Error::from), record))
+        };
+        runtime.spawn(tasks::blocks(reader, vec![1; block], operate));
     }
-
-    fn about(&self) -> &'static str {
-        "multi-thread tokio; one thread appends all waiting records with one write and one sync"
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
-        let (runtime, file) = (Runtime::new()?, job.open()?);
-        let (sender, puts) = mpsc::channel::<Put>();
-        thread::spawn(move || commit(job, &file, &puts));
-        let Workload { block, .. } = job.workload;
-        for reader in Reader::all(job) {
-            let sender = sender.clone();
-            let operate = async move |record, _| {
-                let (done, committed) = oneshot::channel();
-                sender.send((record, done)).ok()?;
-                let (result, record) = committed.await.ok()?;
-                Some((result.map(|()| block).map_err(io::Error::from), record))
-            };
-            runtime.spawn(tasks::blocks(reader, vec![1; block], operate));
-        }
-        job.measure()
-    }
+    job.measure()
 }
 
 fn commit(job: &Job, file: &File, puts: &mpsc::Receiver<Put>) {

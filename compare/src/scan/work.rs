@@ -2,12 +2,11 @@
 
 use super::{Scan, list};
 use crate::figures::{CPU_SECONDS, DEVICE, MACHINE_SECONDS, PEAK, SECONDS, SWITCHES, SYSTEM, USER};
-use anyhow::Context;
 use ringway_measure::machine::Machine;
+use ringway_measure::process::{device_bytes, peak_memory};
 use ringway_measure::rounds::{OTHERS, Turn};
 use ringway_measure::usage::{Others, Snapshot};
 use std::fmt::Display;
-use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -99,8 +98,7 @@ impl Work {
         turn.set(CPU_SECONDS, usage.cpu().as_secs_f64());
         turn.set(MACHINE_SECONDS, machine.map(|time| time.as_secs_f64()));
         turn.set(SWITCHES, usage.context_switches() as f64);
-        let peak = number(&fs::read_to_string("/proc/self/status")?, "VmHWM:")?;
-        turn.set(PEAK, peak as f64 / 1024.0);
+        turn.set(PEAK, peak_memory()? as f64 / f64::from(1 << 20));
         turn.set(DEVICE, (device_bytes()? - device) as f64 / scan.bytes as f64);
         turn.set(OTHERS, others.processors());
         Ok(turn)
@@ -110,18 +108,6 @@ impl Work {
 /// The digest as the answer of a turn.
 pub fn answer(digest: u64) -> String {
     format!("{digest:016x}")
-}
-
-/// Bytes that this process has caused to be read from a device, by the kernel's own account.
-fn device_bytes() -> anyhow::Result<u64> {
-    number(&fs::read_to_string("/proc/self/io")?, "read_bytes:")
-}
-
-/// The number after a key.
-fn number(text: &str, key: &str) -> anyhow::Result<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(key));
-    let first = value.and_then(|value| value.split_whitespace().next());
-    first.with_context(|| key.to_owned())?.parse().with_context(|| key.to_owned())
 }
 
 /// A hash of a range and of its bytes; unless `whole`, only of the first and last eight, so that
@@ -155,12 +141,5 @@ mod tests {
         let work = Work::new(vec![0..2, 4..6], false);
         work.read(&(0..2), b"a");
         assert!(work.take_one().is_none() && work.result().is_err());
-    }
-
-    #[test]
-    fn numbers_are_found_by_their_keys() {
-        let text = "VmPeak:\t 9 kB\nVmHWM:\t  1234 kB\n";
-        assert_eq!(number(text, "VmHWM:").unwrap(), 1234);
-        assert!(number(text, "VmRSS:").is_err());
     }
 }

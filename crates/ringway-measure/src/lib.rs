@@ -10,6 +10,7 @@ pub mod offsets;
 pub mod page;
 pub mod pattern;
 pub mod plot;
+pub mod process;
 pub mod random;
 pub mod records;
 pub mod rounds;

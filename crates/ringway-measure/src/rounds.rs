@@ -213,6 +213,12 @@ impl Column {
             shown(row.ratio(&entry.contestant, &to, &figure), times)
         })
     }
+
+    /// Half the range of such a ratio.
+    pub fn ratio_range(figure: &str, to: &str) -> Self {
+        let (figure, to) = (figure.to_owned(), to.to_owned());
+        Self::new("±", move |row, entry| percent(row.ratio(&entry.contestant, &to, &figure)))
+    }
 }
 
 /// A line for each contestant of each row. `names` has the heading of the contestants' names, and

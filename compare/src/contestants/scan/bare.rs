@@ -1,7 +1,7 @@
 //! A loop on one ring without a runtime: what the kernel itself costs. Each range in flight has a
 //! buffer that is used again.
 
-use super::{Scanner, blocks};
+use super::{Contestant, blocks};
 use crate::buffer::Buffer;
 use crate::contestants::bare::ring;
 use crate::scan::Work;
@@ -21,9 +21,9 @@ const FOR_WORKER: usize = 64 << 10;
 const ABOUT: &str = "one thread, one ring, no runtime; waits for one completion, reaps all, pushes \
                      as many; buffered reads of 64 KiB and more by kernel workers";
 
-pub const BUFFERED: Scanner =
-    Scanner::new("bare", ABOUT, |file, work, concurrency| run(file, work, concurrency, false));
-pub const DIRECT: Scanner = Scanner::new("bare-direct", ABOUT, |file, work, concurrency| {
+pub const BUFFERED: Contestant =
+    Contestant::scan("bare", ABOUT, |file, work, concurrency| run(file, work, concurrency, false));
+pub const DIRECT: Contestant = Contestant::scan("bare-direct", ABOUT, |file, work, concurrency| {
     run(file, work, concurrency, true)
 })
 .direct();

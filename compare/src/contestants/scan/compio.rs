@@ -1,6 +1,6 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{Scanner, blocks};
+use super::{Contestant, blocks};
 use crate::buffer::Buffer;
 use crate::scan::Work;
 use compio::buf::BufResult;
@@ -13,12 +13,14 @@ use std::thread;
 const ABOUT: &str = "io_uring driver, one thread for each core with its share of the ranges in \
                      flight; default settings; into a Vec that is not zeroed";
 
-pub const BUFFERED: Scanner =
-    Scanner::new("compio", ABOUT, |file, work, concurrency| run(file, work, concurrency, false));
-pub const DIRECT: Scanner = Scanner::new("compio-direct", ABOUT, |file, work, concurrency| {
-    run(file, work, concurrency, true)
-})
-.direct();
+pub const BUFFERED: Contestant = Contestant::scan("compio", ABOUT, |file, work, concurrency| {
+    run(file, work, concurrency, false)
+});
+pub const DIRECT: Contestant =
+    Contestant::scan("compio-direct", ABOUT, |file, work, concurrency| {
+        run(file, work, concurrency, true)
+    })
+    .direct();
 
 fn run(file: &Path, work: &'static Work, concurrency: usize, direct: bool) -> anyhow::Result<()> {
     let threads = thread::available_parallelism()?.get();

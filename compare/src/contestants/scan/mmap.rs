@@ -1,14 +1,14 @@
 //! A mapping of the whole file, from which each range is copied on tokio's thread pool: page faults
 //! block.
 
-use super::{Scanner, on_tokio};
+use super::{Contestant, on_tokio};
 use crate::scan::Work;
 use memmap2::Mmap as Mapping;
 use std::fs::File;
 use std::path::Path;
 use tokio::task::spawn_blocking;
 
-pub const MMAP: Scanner = Scanner::new(
+pub const MMAP: Contestant = Contestant::scan(
     "mmap",
     "multi-thread tokio; each spawn_blocking copies a range from a mapping of the file",
     run,

@@ -9,66 +9,12 @@ mod store;
 mod tokio_fs;
 
 use super::Contestant;
-use crate::job::Job;
-use crate::scan::Work;
-use crate::workload::Workload;
-use anyhow::Context;
-use ringway_measure::rounds::Turn;
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use tokio::runtime::Runtime;
 
-/// A contestant of `compare ranges`.
-pub struct Scanner {
-    name: &'static str,
-    about: &'static str,
-    /// Whether its file is opened for direct I/O. It then takes no part in cached rows.
-    direct: bool,
-    needs_tokio_io_uring: bool,
-    /// Reads all ranges, with so many of them in flight.
-    run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
-}
-
-impl Scanner {
-    const fn new(
-        name: &'static str,
-        about: &'static str,
-        run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
-    ) -> Self {
-        Self { name, about, direct: false, needs_tokio_io_uring: false, run }
-    }
-
-    const fn direct(self) -> Self {
-        Self { direct: true, ..self }
-    }
-}
-
-impl Contestant for Scanner {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn concerns(&self, workload: &Workload) -> bool {
-        workload.operation.is_scan() && !(self.direct && workload.is_cached())
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
-        let scan = job.scan.as_ref().context("the row has no ranges")?;
-        Work::measure(scan, |work| (self.run)(&job.file, work, job.workload.readers))
-    }
-
-    fn needs_tokio_io_uring(&self) -> bool {
-        self.needs_tokio_io_uring
-    }
-}
-
 /// All contestants of `compare ranges`, in the order of its tables.
-pub static ALL: &[&dyn Contestant] = &[
+pub static ALL: &[&Contestant] = &[
     &ringway::SINGLE,
     &ringway::BATCHES,
     &ringway::BATCH,

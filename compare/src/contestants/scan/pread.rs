@@ -1,6 +1,6 @@
 //! tokio's thread pool, with one range in each call of `spawn_blocking`.
 
-use super::{Scanner, blocks, on_tokio};
+use super::{Contestant, blocks, on_tokio};
 use crate::scan::Work;
 use ringway::AlignedBuffer;
 use rustix::buffer::spare_capacity;
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-pub const BUFFERED: Scanner = Scanner::new(
+pub const BUFFERED: Contestant = Contestant::scan(
     "pread",
     "multi-thread tokio; one pread in each spawn_blocking, into a Vec that is not zeroed",
     |file, work, concurrency| run(file, work, concurrency, false),
 );
-pub const DIRECT: Scanner = Scanner::new(
+pub const DIRECT: Contestant = Contestant::scan(
     "pread-direct",
     "as pread, with O_DIRECT, into aligned buffers",
     |file, work, concurrency| run(file, work, concurrency, true),

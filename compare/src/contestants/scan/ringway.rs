@@ -1,6 +1,6 @@
 //! ringway on multi-thread tokio, with default settings.
 
-use super::{Scanner, on_tokio, runtime};
+use super::{Contestant, on_tokio, runtime};
 use crate::scan::Work;
 use ringway::fs::{File, OpenOptions};
 use std::path::Path;
@@ -34,38 +34,39 @@ impl How {
     }
 }
 
-pub const SINGLE: Scanner = Scanner::new("ringway", Single.about(), |file, work, concurrency| {
-    run(Single, false, file, work, concurrency)
-});
-pub const SINGLE_DIRECT: Scanner =
-    Scanner::new("ringway-direct", Single.about(), |file, work, concurrency| {
+pub const SINGLE: Contestant =
+    Contestant::scan("ringway", Single.about(), |file, work, concurrency| {
+        run(Single, false, file, work, concurrency)
+    });
+pub const SINGLE_DIRECT: Contestant =
+    Contestant::scan("ringway-direct", Single.about(), |file, work, concurrency| {
         run(Single, true, file, work, concurrency)
     })
     .direct();
-pub const BATCHES: Scanner =
-    Scanner::new("ringway-batches", Batches.about(), |file, work, concurrency| {
+pub const BATCHES: Contestant =
+    Contestant::scan("ringway-batches", Batches.about(), |file, work, concurrency| {
         run(Batches, false, file, work, concurrency)
     });
-pub const BATCHES_DIRECT: Scanner =
-    Scanner::new("ringway-batches-direct", Batches.about(), |file, work, concurrency| {
+pub const BATCHES_DIRECT: Contestant =
+    Contestant::scan("ringway-batches-direct", Batches.about(), |file, work, concurrency| {
         run(Batches, true, file, work, concurrency)
     })
     .direct();
-pub const BATCH: Scanner =
-    Scanner::new("ringway-batch", Batch.about(), |file, work, concurrency| {
+pub const BATCH: Contestant =
+    Contestant::scan("ringway-batch", Batch.about(), |file, work, concurrency| {
         run(Batch, false, file, work, concurrency)
     });
-pub const BATCH_DIRECT: Scanner =
-    Scanner::new("ringway-batch-direct", Batch.about(), |file, work, concurrency| {
+pub const BATCH_DIRECT: Contestant =
+    Contestant::scan("ringway-batch-direct", Batch.about(), |file, work, concurrency| {
         run(Batch, true, file, work, concurrency)
     })
     .direct();
-pub const STREAM: Scanner =
-    Scanner::new("ringway-stream", Stream.about(), |file, work, concurrency| {
+pub const STREAM: Contestant =
+    Contestant::scan("ringway-stream", Stream.about(), |file, work, concurrency| {
         run(Stream, false, file, work, concurrency)
     });
-pub const STREAM_DIRECT: Scanner =
-    Scanner::new("ringway-stream-direct", Stream.about(), |file, work, concurrency| {
+pub const STREAM_DIRECT: Contestant =
+    Contestant::scan("ringway-stream-direct", Stream.about(), |file, work, concurrency| {
         run(Stream, true, file, work, concurrency)
     })
     .direct();

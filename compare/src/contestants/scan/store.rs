@@ -1,6 +1,6 @@
 //! `ObjectStore::get_ranges` of object_store's own store of local files and of ringway's.
 
-use super::{Scanner, on_tokio};
+use super::{Contestant, on_tokio};
 use crate::scan::Work;
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 /// Ranges in a call: as many as a scan of four columns requests for a row group.
 const RANGES: usize = 4;
 
-pub const LOCAL: Scanner = Scanner::new(
+pub const LOCAL: Contestant = Contestant::scan(
     "local-store",
     "object_store's LocalFileSystem::get_ranges, 4 ranges in each call; it reads them one after \
      the other, so as many calls are in flight as the concurrency",
     |file, work, concurrency| run(Arc::new(LocalFileSystem::new()), file, work, concurrency),
 );
-pub const RINGWAY: Scanner = Scanner::new(
+pub const RINGWAY: Contestant = Contestant::scan(
     "ringway-store",
     "RingwayFileSystem::get_ranges, 4 ranges in each call; the ranges of all calls in flight are \
      as many as the concurrency",

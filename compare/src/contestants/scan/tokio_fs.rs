@@ -1,6 +1,6 @@
 //! `tokio::fs::File` in a build with tokio's own io_uring.
 
-use super::{Scanner, on_tokio};
+use super::{Contestant, on_tokio};
 use crate::scan::Work;
 use std::io::{self, SeekFrom};
 use std::ops::Range;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-pub const TOKIO_FS: Scanner = Scanner {
+pub const TOKIO_FS: Contestant = Contestant {
     needs_tokio_io_uring: true,
-    ..Scanner::new(
+    ..Contestant::scan(
         "tokio-io-uring",
         "multi-thread tokio built with its unstable io_uring; tokio::fs::File, seek and read_buf, \
          with the largest buffer of a file as large as the range; each task opens the file",
