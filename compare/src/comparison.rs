@@ -1,13 +1,13 @@
 //! The parent process: measures row by row, and in each row round by round, with the contestants in
 //! turn. It returns rows; what is printed of them is for the report.
 
-use crate::child;
 use crate::contestants::{self, Contestant};
 use crate::job::{Assignment, Job};
-use crate::options::{Options, Ranges};
+use crate::options::{Options, Ranges, Stalls};
 use crate::scan::{self, Scan};
 use crate::suite;
 use crate::workload::{Operation, Workload};
+use crate::{child, disturbance};
 use anyhow::{Context, ensure};
 use ringway_core::refusal::bytes_text;
 use ringway_measure::rounds::{Row, Turn};
@@ -67,6 +67,7 @@ enum Purpose {
     Null,
     Sum,
     Scan,
+    Stall,
 }
 
 impl Purpose {
@@ -82,6 +83,7 @@ impl Purpose {
             Operation::Null { .. } | Operation::Polls => Self::Null,
             Operation::Sum | Operation::Timer | Operation::Small => Self::Sum,
             Operation::Scan { .. } => Self::Scan,
+            Operation::Stall { .. } => Self::Stall,
         }
     }
 }
@@ -97,10 +99,10 @@ struct Target {
 impl Target {
     fn scratch(purpose: Purpose, options: &Options) -> anyhow::Result<Self> {
         let size = match purpose {
-            Purpose::Read | Purpose::Scan => options.size,
             Purpose::Write => WRITE_SIZE,
             Purpose::Null => NULL_SIZE,
             Purpose::Sum => options.sum_size,
+            _ => options.size,
         };
         eprintln!("writing a scratch file of {}", bytes_text(size));
         let file = scratch::create(&options.scratch, size, SEED, &mut |_| ())?;
@@ -114,7 +116,9 @@ impl Target {
             let prepare = if cached { scan::file::load_cached } else { scan::file::drop_cached };
             return prepare(&self.file);
         }
-        scratch::drop_page_cache(&self.file)?;
+        if self.purpose != Purpose::Stall {
+            scratch::drop_page_cache(&self.file)?;
+        }
         if cached {
             scratch::load_page_cache(&self.file, self.size)?;
         }
@@ -134,6 +138,9 @@ struct Scanned {
 /// Runs the rows: the options, and one file for each purpose.
 pub struct Runner<'a> {
     options: &'a Options,
+    /// The least measured time of a turn.
+    time: Duration,
+    rounds: u32,
     program: PathBuf,
     targets: Vec<Target>,
     scanned: Option<Scanned>,
@@ -146,8 +153,22 @@ impl<'a> Runner<'a> {
         let purposes = [Purpose::Read, Purpose::Write, Purpose::Null, Purpose::Sum];
         let used = purposes.into_iter().filter(|purpose| is_used(*purpose));
         let targets = used.map(|purpose| Target::scratch(purpose, options));
-        let targets = targets.collect::<Result<_, _>>()?;
-        Ok(Self { options, program: env::current_exe()?, targets, scanned: None })
+        Self::with(options, targets.collect::<Result<_, _>>()?)
+    }
+
+    fn with(options: &'a Options, targets: Vec<Target>) -> anyhow::Result<Self> {
+        let Options { time, rounds, .. } = *options;
+        let program = env::current_exe()?;
+        Ok(Self { options, time, rounds, program, targets, scanned: None })
+    }
+
+    /// For tasks next to syncs in the folder that the options name.
+    pub fn of_stalls(options: &'a Options, stalls: &Stalls) -> anyhow::Result<Self> {
+        let about = || stalls.folder.display().to_string();
+        let folder = fs::canonicalize(&stalls.folder).with_context(about)?;
+        let (file, path) = disturbance::file(&folder).with_context(about)?;
+        let target = Target { purpose: Purpose::Stall, file, path, size: disturbance::SIZE };
+        Ok(Self { time: stalls.time, rounds: 1, ..Self::with(options, vec![target])? })
     }
 
     /// For scans of the file and the list that the options name.
@@ -169,10 +190,9 @@ impl<'a> Runner<'a> {
         let answer = scan::file::expected(&file, &list, ranges.verify)?;
         let path = fs::canonicalize(&ranges.file)?;
         Ok(Self {
-            options,
-            program: env::current_exe()?,
-            targets: vec![Target { purpose: Purpose::Scan, file, path, size }],
+            rounds: if ranges.verify { 1 } else { options.rounds },
             scanned: Some(Scanned { scan, answer, ranges: list.len(), _list: copy }),
+            ..Self::with(options, vec![Target { purpose: Purpose::Scan, file, path, size }])?
         })
     }
 
@@ -254,15 +274,12 @@ impl<'a> Runner<'a> {
             Operation::Submitted => TIME_FOR_FEW_READS,
             _ => each * workload.readers as u32,
         };
-        self.options.time.max(least)
+        self.time.max(least)
     }
 
     fn rounds(&self, workload: Workload) -> u32 {
-        if self.scanned.as_ref().is_some_and(|scanned| scanned.scan.whole) {
-            return 1;
-        }
-        let is_long = self.time(workload) > self.options.time.max(LONG_TURN);
-        self.options.rounds.min(if is_long { LONG_TURN_ROUNDS } else { u32::MAX })
+        let is_long = self.time(workload) > self.time.max(LONG_TURN);
+        self.rounds.min(if is_long { LONG_TURN_ROUNDS } else { u32::MAX })
     }
 
     fn assignment(

@@ -50,8 +50,8 @@ pub struct Job {
     warm_up: Duration,
     time: Duration,
     phase: AtomicU8,
-    /// One for each reader; in the rows `streams`, the last one has the latencies of the task that
-    /// runs next to the streams.
+    /// One for each reader; where a timed task runs next to the readers, the last one has its
+    /// latencies.
     pub tallies: Box<[Tally]>,
     /// The number of readers.
     readers: AtomicUsize,
@@ -70,7 +70,7 @@ impl Job {
     pub fn new(assignment: Assignment) -> &'static Self {
         let Assignment { contestant: _, workload, file, size, warm_up, time, operations, scan } =
             assignment;
-        let tallies = workload.readers + usize::from(workload.operation.is_stream());
+        let tallies = workload.readers + usize::from(workload.operation.has_timed_task());
         Box::leak(Box::new(Self {
             workload,
             file,
@@ -108,7 +108,7 @@ impl Job {
         if at + bytes > self.size { 0 } else { at }
     }
 
-    /// Records a latency of the task that runs next to the streams.
+    /// Records a latency of the task that runs next to the readers.
     pub fn record_latency(&self, time: Duration) {
         if let Some(last) = self.tallies.last().filter(|_| self.is_measuring()) {
             last.record_latency(time.as_nanos() as u64);

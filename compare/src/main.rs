@@ -5,13 +5,13 @@ mod buffer;
 mod child;
 mod comparison;
 mod contestants;
+mod disturbance;
 mod figures;
 mod job;
 mod options;
 mod reader;
 mod report;
 mod scan;
-mod stalls;
 mod suite;
 mod tally;
 mod targets;
@@ -19,7 +19,7 @@ mod workload;
 
 use clap::Parser;
 use comparison::Runner;
-use options::{Command, Options, Ranges};
+use options::{Command, Options, Ranges, Stalls};
 use ringway_core::refusal::bytes_text;
 use std::process;
 use workload::{Operation, Workload};
@@ -29,11 +29,7 @@ fn main() {
     let done = match &options.command {
         Some(Command::Run { assignment }) => child::run(assignment),
         Some(Command::Ranges(ranges)) => scan_ranges(&options, ranges),
-        Some(Command::Stalls(stalls)) => {
-            let rows = stalls::measure(stalls, &options.contestants);
-            print!("{}", stalls::table(&rows));
-            Ok(())
-        }
+        Some(Command::Stalls(stalls)) => stall(&options, stalls),
         Some(Command::List) => {
             print!("{}", report::list(Operation::Read, options.tokio_io_uring.is_some()));
             Ok(())
@@ -75,6 +71,14 @@ fn scan_ranges(options: &Options, ranges: &Ranges) -> anyhow::Result<()> {
         println!("{count} ranges, {} of {}", bytes_text(bytes), ranges.file.display());
     }
     let rows = measure(&runner, &ranges.rows(), options)?;
+    report::write_files(&rows, options)
+}
+
+fn stall(options: &Options, stalls: &Stalls) -> anyhow::Result<()> {
+    let runner = Runner::of_stalls(options, stalls)?;
+    let rows = stalls.rows().into_iter().map(|workload| runner.row(workload));
+    let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+    print!("{}", report::stalls(&rows));
     report::write_files(&rows, options)
 }
 

@@ -1,6 +1,5 @@
 //! The command line.
 
-use crate::stalls;
 use crate::workload::Workload;
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
@@ -91,7 +90,7 @@ pub enum Command {
         operations: u64,
     },
     Ranges(Ranges),
-    Stalls(stalls::Options),
+    Stalls(Stalls),
     /// Make one measurement and print it as JSON. The program starts itself this way.
     #[command(hide = true)]
     Run {
@@ -152,6 +151,50 @@ impl Ranges {
             |cache: &Cache, in_flight: &usize| Workload::scan(*cache == Cache::Cached, *in_flight);
         let rows = |cache| self.concurrency.iter().map(move |in_flight| row(cache, in_flight));
         self.cache.iter().flat_map(rows).collect()
+    }
+}
+
+/// Measures how long a runtime's thread stands still next to a program that syncs all the time.
+///
+/// The folder should be on an ext4 file system whose device has slow writes; see compare/README.md.
+#[derive(Debug, clap::Args)]
+pub struct Stalls {
+    /// The folder for the files.
+    pub folder: PathBuf,
+
+    /// The time of each turn, such as 10s.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub time: Duration,
+
+    /// Tasks that operate at the same time.
+    #[arg(long, default_value_t = 4)]
+    tasks: usize,
+
+    /// Measure only these operations, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "cached,direct,overwrite")]
+    operations: Vec<Stalled>,
+}
+
+/// What the tasks do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Stalled {
+    /// Read a block of the page cache, of a file that another thread writes to now and then.
+    Cached,
+    /// Read a block with direct I/O, of a file that another thread writes to now and then.
+    Direct,
+    /// Overwrite a block with direct I/O.
+    Overwrite,
+}
+
+impl Stalls {
+    /// The rows.
+    pub fn rows(&self) -> Vec<Workload> {
+        let row = |operation: &Stalled| {
+            let (overwrite, direct) =
+                (*operation == Stalled::Overwrite, *operation != Stalled::Cached);
+            Workload::stall(overwrite, direct, self.tasks)
+        };
+        self.operations.iter().map(row).collect()
     }
 }
 

@@ -74,7 +74,7 @@ impl Reader {
         let workload = self.job.workload;
         let waits = workload.direct && !workload.operation.is_null();
         let is_timed =
-            !workload.operation.is_stream() && (waits || self.random.draw().is_multiple_of(8));
+            !workload.operation.has_timed_task() && (waits || self.random.draw().is_multiple_of(8));
         self.since = is_timed.then(clock::now);
         self.begin_many(1)
     }

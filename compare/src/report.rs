@@ -3,8 +3,9 @@
 
 use crate::contestants::{self, BARE, FLOOR, RINGWAY, SPAWN_BLOCKING};
 use crate::figures::{
-    CPU_SECONDS, DEVICE, FIRST_HALF, LEAST_SHARE, MACHINE_SECONDS, OPERATIONS, P50, P99, PEAK,
-    POLLS_CPU, POLLS_WALL, READERS, SECONDS, SWITCHES, SYSTEM, USER, VOLUNTARY,
+    CPU_SECONDS, DEVICE, FIRST_HALF, LEAST_SHARE, LONGEST, MACHINE_SECONDS, OPERATIONS, P50, P99,
+    PEAK, POLLS, POLLS_CPU, POLLS_READY, POLLS_WAITED, POLLS_WALL, READERS, SECONDS, SWITCHES,
+    SYSTEM, USER, VOLUNTARY,
 };
 use crate::options::Options;
 use crate::suite;
@@ -104,6 +105,30 @@ fn scan_columns() -> Vec<Column> {
         two(DEVICE),
         whole(SWITCHES),
     ]
+}
+
+/// The table of all rows of `compare stalls`.
+pub fn stalls(rows: &[Row]) -> String {
+    let milliseconds = |micros: f64| format!("{:.2} ms", micros / 1e3);
+    let number = |name| Column::median(name, name, |number| number.to_string());
+    let time = |heading, figure| Column::median(heading, figure, milliseconds);
+    let [_, waited_long, waited] = POLLS_WAITED;
+    let columns = [
+        number(OPERATIONS),
+        number(POLLS),
+        time("p99.99", POLLS_WALL[1]),
+        time("longest", POLLS_WALL[2]),
+        Column::new("waited", move |_, entry| {
+            [waited_long, waited].map(|name| entry.median(name, milliseconds)).join(" / ")
+        }),
+        time("preempted", POLLS_READY[2]),
+        time("late", LONGEST),
+    ];
+    let table = rounds::table(rows, &["operation", "contestant"], &columns).markdown();
+    let note = |row: &Row, note: String| format!("- {}, {note}\n", row.title);
+    let notes =
+        rows.iter().flat_map(|row| row.notes().into_iter().map(move |text| note(row, text)));
+    table + &notes.collect::<String>()
 }
 
 fn notes(row: &Row, workload: Workload, options: &Options) -> Vec<String> {

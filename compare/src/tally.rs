@@ -1,6 +1,6 @@
 //! The counters and times of one reader during the measurement.
 
-use crate::figures::{P50, P99, POLLS_CPU, POLLS_WALL};
+use crate::figures::{LONGEST, P50, P99, POLLS, POLLS_CPU, POLLS_READY, POLLS_WAITED, POLLS_WALL};
 use ringway_measure::rounds::Turn;
 use ringway_measure::stats::{latency_histogram, percentile};
 use std::sync::Mutex;
@@ -22,6 +22,8 @@ pub struct Poll {
     pub wall: u64,
     /// CPU time of the thread.
     pub cpu: u64,
+    /// Time in which the thread was ready to run, but others had the processors; 0 if unknown.
+    pub ready: u64,
 }
 
 impl Tally {
@@ -56,18 +58,23 @@ pub fn latencies(tallies: &[Tally], turn: &mut Turn) {
     for (name, percent) in [(P50, 50.0), (P99, 99.0)] {
         turn.set(name, percentile(&histogram, percent).map(micros));
     }
+    turn.set(LONGEST, (!histogram.is_empty()).then(|| micros(histogram.max())));
 }
 
 /// Adds the polls of all readers, if they were timed.
 pub fn polls(tallies: &[Tally], turn: &mut Turn) {
-    let (mut wall, mut cpu) = (latency_histogram(), latency_histogram());
+    let mut all = [(); 4].map(|()| latency_histogram());
     for tally in tallies {
         for poll in tally.polls.lock().expect("no reader panics").iter() {
-            wall.saturating_record(poll.wall);
-            cpu.saturating_record(poll.cpu);
+            // What is left of the time: the thread slept in a system call.
+            let waited = poll.wall.saturating_sub(poll.cpu + poll.ready);
+            for (times, time) in all.iter_mut().zip([poll.wall, poll.cpu, waited, poll.ready]) {
+                times.saturating_record(time);
+            }
         }
     }
-    for (names, times) in [(POLLS_WALL, wall), (POLLS_CPU, cpu)] {
+    turn.set(POLLS, Some(all[0].len() as f64).filter(|polls| *polls > 0.0));
+    for (names, times) in [POLLS_WALL, POLLS_CPU, POLLS_WAITED, POLLS_READY].into_iter().zip(all) {
         // The quantile 1 is the longest poll.
         for (name, quantile) in names.into_iter().zip([0.999, 0.9999, 1.0]) {
             let time = (!times.is_empty()).then(|| times.value_at_quantile(quantile));

@@ -49,12 +49,20 @@ pub enum Operation {
     Puts,
     /// Reads all ranges of a list once, with as many in flight as there are readers.
     Scan { cached: bool },
+    /// Reads or overwrites one block on one thread, next to syncs; each poll is timed, and
+    /// latencies are those of a timer on the same thread.
+    Stall { overwrite: bool },
 }
 
 impl Operation {
     /// Whether tasks stream a file, and the timed task runs next to them.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Timer | Self::Small | Self::Cold)
+    }
+
+    /// Whether the latencies are those of a timed task next to the readers.
+    pub const fn has_timed_task(self) -> bool {
+        self.is_stream() || matches!(self, Self::Stall { .. })
     }
 
     /// Whether a worker computes meanwhile.
@@ -67,14 +75,9 @@ impl Operation {
         matches!(self, Self::Null { .. } | Self::Polls)
     }
 
-    /// Whether all ranges of a list are read.
-    pub const fn is_scan(self) -> bool {
-        matches!(self, Self::Scan { .. })
-    }
-
     /// Whether the file is written.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::Puts)
+        matches!(self, Self::Write | Self::Puts | Self::Stall { overwrite: true })
     }
 }
 
@@ -138,6 +141,12 @@ impl Workload {
         Self { operation: Operation::Scan { cached }, ..Self::reads(4 << 10, false, readers) }
     }
 
+    /// Tasks on one thread next to syncs.
+    pub const fn stall(overwrite: bool, direct: bool, readers: usize) -> Self {
+        let operation = Operation::Stall { overwrite };
+        Self { operation, ..Self::reads(4 << 10, direct, readers) }
+    }
+
     /// Whether the whole file must be in the page cache before.
     pub fn is_cached(&self) -> bool {
         match self.operation {
@@ -173,6 +182,7 @@ impl Workload {
             Operation::Polls => return words(&["polls"]),
             Operation::Puts => return words(&["puts"]),
             Operation::Scan { .. } => return words(&["scan", &readers]),
+            Operation::Stall { .. } => return words(&["stall", &readers]),
         };
         let size = match self.block {
             block if block >= 1 << 20 => format!("{}m", block >> 20),
@@ -236,6 +246,10 @@ impl fmt::Display for Workload {
             Operation::Scan { cached } => {
                 let cache = if cached { "cached" } else { "cold" };
                 return write!(f, "{cache}, {readers} in flight");
+            }
+            Operation::Stall { overwrite: true } => return f.write_str("direct overwrite"),
+            Operation::Stall { overwrite: false } => {
+                return f.write_str(if self.direct { "direct read" } else { "cached read" });
             }
         };
         let cache = match (self.direct, self.operation) {

@@ -12,6 +12,7 @@ mod ringway;
 mod ringway_log;
 mod scan;
 mod spawn_blocking;
+mod stalls;
 mod streams;
 mod sum;
 mod tasks;
@@ -109,6 +110,7 @@ impl Contestant {
             Operation::Polls => [RINGWAY, FLOOR].contains(name),
             Operation::Puts => [RINGWAY, RINGWAY_LOG, SPAWN_BLOCKING, GROUP_COMMIT].contains(name),
             Operation::Scan { cached } => !(cached && self.scans_directly),
+            Operation::Stall { .. } => true,
             _ => ![RINGWAY_KAIO, RINGWAY_THREADS, RINGWAY_LOG, FLOOR, QUEUE, GROUP_COMMIT]
                 .contains(name),
         }
@@ -155,7 +157,11 @@ static ALL: &[&Contestant] = &[
 
 /// The contestants of such rows, in the order of the tables.
 pub fn of(operation: Operation) -> &'static [&'static Contestant] {
-    if operation.is_scan() { scan::ALL } else { ALL }
+    match operation {
+        Operation::Scan { .. } => scan::ALL,
+        Operation::Stall { .. } => stalls::ALL,
+        _ => ALL,
+    }
 }
 
 /// The contestant with this name in such rows.

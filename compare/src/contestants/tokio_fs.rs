@@ -21,8 +21,8 @@ pub const POOL: Contestant = Contestant {
     leaves_out,
     ..Contestant::new(
         TOKIO_FS,
-        "multi-thread tokio; tokio::fs::File, seek and read; each task opens the file, since clones \
-         share the current position",
+        "multi-thread tokio; tokio::fs::File, seek and read; each task opens the file, since \
+         clones share the current position",
         run,
     )
 };

@@ -87,8 +87,9 @@ mod tests {
     #[test]
     fn what_a_process_prints_is_read_and_its_failures_are_reported() {
         let shell = |script: &str| {
-            let limit = Duration::from_millis(if script.starts_with("sleep") { 50 } else { 60_000 });
-            run::<Vec<u32>>(Command::new("sh").args(["-c", script]), limit)
+            let limit = if script.starts_with("sleep") { 50 } else { 60_000 };
+            let mut command = Command::new("sh");
+            run::<Vec<u32>>(command.args(["-c", script]), Duration::from_millis(limit))
         };
         assert_eq!(shell("echo '[1, 2]'").unwrap(), [1, 2]);
         let failed = shell("echo why >&2; echo note: a backtrace >&2; exit 3").unwrap_err();
