@@ -305,7 +305,8 @@ check-crates:
 check-bindings:
 	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
 		$(CARGO) check -p ringway --lib --profile test
-	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
+	$(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) --all-targets \
+		-- -D warnings
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check

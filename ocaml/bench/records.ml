@@ -1,3 +1,5 @@
+(* Records as lines of JSON, written and read back; and the columns, targets and charts. *)
+
 type run = {
   row : Row.t;
   contestant : string;

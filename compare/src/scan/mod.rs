@@ -6,18 +6,4 @@ pub mod file;
 pub mod list;
 mod work;
 
-pub use work::Work;
-
-use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-
-/// What a scan reads.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Scan {
-    /// The file with the list of ranges, which is too long for an argument.
-    pub list: PathBuf,
-    /// Bytes of all ranges.
-    pub bytes: u64,
-    /// Check every byte. The figures then mean nothing.
-    pub whole: bool,
-}
+pub use work::{Scan, Work};

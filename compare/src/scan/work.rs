@@ -1,16 +1,29 @@
 //! The ranges that a turn reads, what has been found in them, and what that costs.
 
-use super::{Scan, list};
+use super::list;
 use crate::figures::{CPU_SECONDS, DEVICE, MACHINE_SECONDS, PEAK, SECONDS, SWITCHES, SYSTEM, USER};
 use ringway_measure::machine::Machine;
 use ringway_measure::process::{device_bytes, peak_memory};
 use ringway_measure::rounds::{OTHERS, Turn};
 use ringway_measure::usage::{Others, Snapshot};
+use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What a scan reads.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Scan {
+    /// The file with the list of ranges, which is too long for an argument.
+    pub list: PathBuf,
+    /// Bytes of all ranges.
+    pub bytes: u64,
+    /// Check every byte. The figures then mean nothing.
+    pub whole: bool,
+}
 
 /// The ranges, which the tasks of a turn take one after the other. It lives as long as the process.
 #[derive(Debug)]

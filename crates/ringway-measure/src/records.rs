@@ -20,12 +20,16 @@
 
 use crate::plot::{self, Line, Lines};
 use crate::rounds::{self, Column, Entry, Row, Target, Turn};
-use crate::text::significant;
+use crate::stats::Comparison;
+use crate::text::{self, ABSENT, significant};
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+/// Before a ratio of figures whose runs do not show a difference.
+const TIE: &str = "≈";
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
@@ -171,6 +175,9 @@ impl Records {
             let columns: Vec<Column> = figures.iter().flat_map(Figure::columns).collect();
             text += &format!("\n{}", row.markdown(&columns, &row.notes()));
         }
+        if text.contains(TIE) {
+            text += &format!("\n{TIE}: the runs do not show a difference.\n");
+        }
         text
     }
 
@@ -227,8 +234,23 @@ impl Figure {
         let mut columns = vec![Column::figure(&self.figure)];
         columns.extend(self.range.then(|| Column::range(&self.figure)));
         let ratios = self.ratios.iter();
-        columns.extend(ratios.map(|(heading, to)| Column::ratio(heading, &self.figure, to)));
+        columns.extend(ratios.map(|(heading, to)| self.ratio(heading, to)));
         columns
+    }
+
+    /// The ratio to a contestant, with a sign if the runs do not show a difference.
+    fn ratio(&self, heading: &str, to: &str) -> Column {
+        let (figure, to) = (self.figure.clone(), to.to_owned());
+        Column::new(heading, move |row, entry| {
+            let Some(ratio) = row.ratio(&entry.contestant, &to, &figure) else {
+                return ABSENT.into();
+            };
+            let base = row.entry(&to).and_then(|entry| entry.spread(&figure));
+            let compared = entry.spread(&figure).zip(base).map(|(one, base)| one.compare(&base));
+            let is_tie = matches!(compared, Some(Comparison::Equal | Comparison::Undecided));
+            let sign = if is_tie && entry.contestant != to { TIE } else { "" };
+            sign.to_owned() + &text::ratio(ratio.median, 1.0)
+        })
     }
 }
 
@@ -297,6 +319,7 @@ skipped: b
 {"turn": {"row": "direct 1", "contestant": "bad", "round": 1, "figures": {"reads/s": 1}}}
 {"out": {"row": "direct 1", "contestant": "bad", "why": "failed"}}
 {"turn": {"row": "direct 1", "contestant": "ringway", "round": 0, "figures": {"calls": 2}}}
+{"turn": {"row": "direct 1", "contestant": "tied", "round": 1, "figures": {"reads/s": 103}}}
 {"turn": {"row": "direct 9", "contestant": "os", "round": 1, "figures": {"reads/s": 200}}}
 {"target": {"row": "direct 1", "contestant": "ringway", "figure": "reads/s",
 "measure": {"ratio": "os"}, "bound": {"least": 1.5}}}
@@ -323,7 +346,8 @@ skipped: b
             text.starts_with("skipped: b\na machine\n\n### direct 1\n\n| contestant | reads/s |"),
             "{text}"
         );
-        assert!(text.contains("| ringway    |     300 | – | 3.00× |  2.00 |"), "{text}");
+        assert!(text.contains("| ringway    |     300 | – |  3.00× |  2.00 |"), "{text}");
+        assert!(text.contains("| tied       |     103 | – | ≈1.03× |"), "{text}");
         assert!(text.contains("\n- bad: left out; failed\n"), "{text}");
         assert!(text.contains("| reached | >= 1.50× |"), "{text}");
         assert!(text.ends_with("\n- `os`: os.File\n") && !text.contains("direct 9"), "{text}");
