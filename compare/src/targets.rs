@@ -26,18 +26,25 @@ fn ratio(figure: &'static str, to: &str, bound: Bound) -> Wanted {
     (figure, Measure::Ratio(to.into()), bound)
 }
 
-fn targets() -> Vec<Target> {
-    let mut targets = Vec::new();
-    let mut want_of = |contestant: &str, workload: Workload, wanted: &[Wanted]| {
-        let target = |(figure, measure, bound): &Wanted| Target {
-            row: workload.to_string(),
-            contestant: contestant.into(),
-            figure: (*figure).into(),
-            measure: measure.clone(),
-            bound: *bound,
-        };
-        targets.extend(wanted.iter().map(target));
+/// Targets of a contestant in a row.
+fn want(contestant: &str, workload: Workload, wanted: &[Wanted]) -> Vec<Target> {
+    let target = |(figure, measure, bound): &Wanted| Target {
+        row: workload.to_string(),
+        contestant: contestant.into(),
+        figure: (*figure).into(),
+        measure: measure.clone(),
+        bound: *bound,
     };
+    wanted.iter().map(target).collect()
+}
+
+fn targets() -> Vec<Target> {
+    [overhead(), direct_reads(), cached_reads(), others()].concat()
+}
+
+/// The rows on the null backend, and those next to a worker that computes.
+fn overhead() -> Vec<Target> {
+    let mut targets = want(QUEUE, Workload::null(1, 32), &[value(CPU, Most(0.045))]);
     for workload in suite::null() {
         let most = match (workload.readers, workload.operation) {
             (1, _) => 0.3,
@@ -45,81 +52,77 @@ fn targets() -> Vec<Target> {
             (_, Operation::Null { workers: 1 }) => 0.3,
             _ => 0.5,
         };
-        want_of(RINGWAY, workload, &[value(CPU, Most(most))]);
+        targets.extend(want(RINGWAY, workload, &[value(CPU, Most(most))]));
     }
-    want_of(QUEUE, Workload::null(1, 32), &[value(CPU, Most(0.045))]);
+    targets.extend(want(RINGWAY, Workload::polls(), &[value(LONG_POLLS, Most(100.0))]));
     for workload in suite::busy() {
         for contestant in [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS] {
-            want_of(contestant, workload, &[ratio(P50, SPAWN_BLOCKING, Most(1.5))]);
+            targets.extend(want(contestant, workload, &[ratio(P50, SPAWN_BLOCKING, Most(1.5))]));
         }
     }
-    let mut want = |workload, wanted: &[Wanted]| want_of(RINGWAY, workload, wanted);
-    want(Workload::polls(), &[value(LONG_POLLS, Most(100.0))]);
-    let direct = |readers| Workload::reads(4 * KIB, true, readers);
-    want(
-        direct(128),
-        &[ratio(CPU, SPAWN_BLOCKING, Most(0.25)), ratio(OPS, SPAWN_BLOCKING, Least(1.0))],
-    );
-    for readers in [1000, 100_000] {
-        want(
-            direct(readers),
-            &[ratio(OPS, SPAWN_BLOCKING, Least(1.5)), ratio(CPU, SPAWN_BLOCKING, Most(0.25))],
-        );
-    }
-    want(direct(100_000), &[ratio(CPU, BARE, Most(1.4))]);
-    for readers in [128, 1000] {
-        want(
-            direct(readers),
-            &[(CPU, Measure::Above(BARE.into()), Most(0.5)), ratio(CPU, COMPIO, Most(1.0))],
-        );
-    }
-    want(direct(32), &[value(SWITCHES, Most(0.05)), ratio(CPU, COMPIO, Most(1.0))]);
-    want(
-        direct(1),
-        &[
-            ratio(CPU, SPAWN_BLOCKING, Most(0.5)),
-            ratio(P50, SPAWN_BLOCKING, Most(1.0)),
-            ratio(P50, BARE, Most(1.1)),
-            ratio(P50, COMPIO, Most(1.1)),
-            ratio(CPU, COMPIO, Most(1.1)),
-        ],
-    );
-    let cached = |block, readers| Workload::reads(block, false, readers);
-    want(
-        cached(4 * KIB, 1),
-        &[ratio(OPS, SPAWN_BLOCKING, Least(12.0)), ratio(CPU, BARE, Most(1.17))],
-    );
-    want(
-        cached(4 * KIB, 32),
-        &[ratio(OPS, SPAWN_BLOCKING, Least(7.0)), ratio(OPS, BARE, Least(1.6))],
-    );
-    for block in [64 * KIB, MIB] {
-        for readers in [1, 32] {
-            want(cached(block, readers), &[ratio(OPS, SPAWN_BLOCKING, Least(1.3))]);
-        }
-    }
-    want(Workload::ranges(), &[ratio(CPU, SPAWN_BLOCKING, Most(0.2)), ratio(CPU, BARE, Most(1.3))]);
-    for workload in suite::streams() {
-        want(
-            workload,
-            &[
-                ratio(P50, TOKIO_FS, Most(1.0)),
-                ratio(P99, TOKIO_FS, Most(1.0)),
-                ratio(OPS, TOKIO_FS, Least(1.0)),
-                ratio(CPU, TOKIO_FS, Most(1.0)),
-            ],
-        );
-    }
-    want(
-        Workload::puts(),
-        &[
-            ratio(OPS, SPAWN_BLOCKING, Least(1.3)),
-            ratio(CPU, SPAWN_BLOCKING, Most(1.0)),
-            ratio(OPS, GROUP_COMMIT, Least(1.0)),
-        ],
-    );
-    want_of(RINGWAY_LOG, Workload::puts(), &[ratio(OPS, GROUP_COMMIT, Least(1.0))]);
     targets
+}
+
+fn direct_reads() -> Vec<Target> {
+    let spawn = |figure, bound| ratio(figure, SPAWN_BLOCKING, bound);
+    let above_bare = || (CPU, Measure::Above(BARE.into()), Most(0.5));
+    let many = || vec![spawn(OPS, Least(1.5)), spawn(CPU, Most(0.25))];
+    let one = vec![
+        spawn(CPU, Most(0.5)),
+        spawn(P50, Most(1.0)),
+        ratio(P50, BARE, Most(1.1)),
+        ratio(P50, COMPIO, Most(1.1)),
+        ratio(CPU, COMPIO, Most(1.1)),
+    ];
+    let compio = || ratio(CPU, COMPIO, Most(1.0));
+    let wanted = [
+        (1, one),
+        (32, vec![value(SWITCHES, Most(0.05)), compio()]),
+        (128, vec![spawn(CPU, Most(0.25)), spawn(OPS, Least(1.0)), above_bare(), compio()]),
+        (1000, [many(), vec![above_bare(), compio()]].concat()),
+        (100_000, [many(), vec![ratio(CPU, BARE, Most(1.4))]].concat()),
+    ];
+    let row = |(readers, wanted): (usize, Vec<Wanted>)| {
+        want(RINGWAY, Workload::reads(4 * KIB, true, readers), &wanted)
+    };
+    wanted.into_iter().flat_map(row).collect()
+}
+
+fn cached_reads() -> Vec<Target> {
+    let spawn = |least| ratio(OPS, SPAWN_BLOCKING, Least(least));
+    let mut wanted = vec![
+        (4 * KIB, 1, vec![spawn(12.0), ratio(CPU, BARE, Most(1.17))]),
+        (4 * KIB, 32, vec![spawn(7.0), ratio(OPS, BARE, Least(1.6))]),
+    ];
+    for block in [64 * KIB, MIB] {
+        wanted.extend([1, 32].map(|readers| (block, readers, vec![spawn(1.3)])));
+    }
+    let row = |(block, readers, wanted): (usize, usize, Vec<Wanted>)| {
+        want(RINGWAY, Workload::reads(block, false, readers), &wanted)
+    };
+    wanted.into_iter().flat_map(row).collect()
+}
+
+fn others() -> Vec<Target> {
+    let ranges = [ratio(CPU, SPAWN_BLOCKING, Most(0.2)), ratio(CPU, BARE, Most(1.3))];
+    let puts = [
+        ratio(OPS, SPAWN_BLOCKING, Least(1.3)),
+        ratio(CPU, SPAWN_BLOCKING, Most(1.0)),
+        ratio(OPS, GROUP_COMMIT, Least(1.0)),
+    ];
+    let streams = [
+        ratio(P50, TOKIO_FS, Most(1.0)),
+        ratio(P99, TOKIO_FS, Most(1.0)),
+        ratio(OPS, TOKIO_FS, Least(1.0)),
+        ratio(CPU, TOKIO_FS, Most(1.0)),
+    ];
+    let streams = suite::streams().into_iter().flat_map(|row| want(RINGWAY, row, &streams));
+    want(RINGWAY, Workload::ranges(), &ranges)
+        .into_iter()
+        .chain(streams)
+        .chain(want(RINGWAY, Workload::puts(), &puts))
+        .chain(want(RINGWAY_LOG, Workload::puts(), &[ratio(OPS, GROUP_COMMIT, Least(1.0))]))
+        .collect()
 }
 
 /// All targets of the rows that were measured.
