@@ -71,20 +71,16 @@ Examples:
       one workload, nine runs each, on an existing file
 `
 
-// parseOptions parses the arguments of `bench`. Options may follow FILE.
-func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{
-		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
-		scratch: ".",
-	}
-	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	depths := []struct {
-		kind           ioKind
-		standard, full []int // Without and with -full.
-		usage          string
-		given          []int
-	}{
+// depthOption selects the depths of a kind of workload.
+type depthOption struct {
+	kind           ioKind
+	standard, full []int // Without and with -full.
+	usage          string
+	given          []int
+}
+
+func depthOptions() []depthOption {
+	return []depthOption{
 		{kind: ioDirect, standard: []int{1, 128, 1000}, full: []int{1, 128, 1000, 100_000},
 			usage: "`depths` of direct reads, a list; \"\" for none " +
 				"(default 1,128,1000; -full adds 100000)"},
@@ -97,6 +93,17 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		{kind: ioNull, full: []int{128, 1000},
 			usage: "`depths` of reads without a device (default none; -full: 128,1000)"},
 	}
+}
+
+// parseOptions parses the arguments of `bench`. Options may follow FILE.
+func parseOptions(args []string, stdout io.Writer) (options, error) {
+	o := options{
+		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
+		scratch: ".",
+	}
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	depths := depthOptions()
 	for i := range depths {
 		set.Func(string(depths[i].kind), depths[i].usage, func(text string) (err error) {
 			depths[i].given, err = parseDepths(text)
