@@ -141,14 +141,7 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {
-			fmt.Fprint(stdout, benchUsage)
-			for _, c := range contestants {
-				fmt.Fprintf(stdout, "  %-10s  %s\n", c.name, c.about)
-			}
-			fmt.Fprintln(stdout, "\nOptions (list items are separated by commas):")
-			set.SetOutput(stdout)
-			set.PrintDefaults()
-			fmt.Fprint(stdout, benchExamples)
+			printHelp(set, stdout)
 			return o, err
 		} else if err != nil {
 			return o, usageError{err}
@@ -163,6 +156,23 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	}
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	o.choose(depths, given)
+	return o, o.check(given["scratch"])
+}
+
+func printHelp(set *flag.FlagSet, stdout io.Writer) {
+	fmt.Fprint(stdout, benchUsage)
+	for _, c := range contestants {
+		fmt.Fprintf(stdout, "  %-10s  %s\n", c.name, c.about)
+	}
+	fmt.Fprintln(stdout, "\nOptions (list items are separated by commas):")
+	set.SetOutput(stdout)
+	set.PrintDefaults()
+	fmt.Fprint(stdout, benchExamples)
+}
+
+// choose sets the workloads.
+func (o *options) choose(depths []depthOption, given map[string]bool) {
 	for _, d := range depths {
 		chosen := d.standard
 		switch {
@@ -175,7 +185,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			o.workloads = append(o.workloads, workload{d.kind, depth})
 		}
 	}
-	return o, o.check(given["scratch"])
 }
 
 // check finds combinations of options that are wrong.
