@@ -142,6 +142,14 @@ let machine () =
     (if Lwt_sys.have `libev then "with libev" else "without libev")
     Ringway.Queue.version
 
+(* Today, with the options. *)
+let command () =
+  let day = Unix.gmtime (Unix.time ()) in
+  let options = String.concat " " (List.tl (Array.to_list Sys.argv)) in
+  Printf.sprintf "`make ocaml-bench` on %04d-%02d-%02d%s:" (day.tm_year + 1900) (day.tm_mon + 1)
+    day.tm_mday
+    (if options = "" then "" else Printf.sprintf " with `ARGS='%s'`" options)
+
 let heads =
   [
     "Medians; speed and CPU: relative to Lwt_unix, medians of the ratios of the same round.";
@@ -154,7 +162,8 @@ let print runs =
     List.fold_left (fun rows run -> if List.mem run.row rows then rows else run.row :: rows) [] runs
     |> List.rev
   in
-  List.iter (fun text -> Printf.printf "{\"head\": %s}\n" (quoted text)) (machine () :: heads);
+  let head text = Printf.printf "{\"head\": %s}\n" (quoted text) in
+  List.iter head (command () :: (machine () ^ ".") :: heads);
   List.iter
     (fun row ->
       print_endline (columns row);
@@ -162,10 +171,6 @@ let print runs =
     rows;
   List.iter print_endline (List.concat_map target_lines rows);
   List.iter print_endline (chart_lines rows);
-  List.iter
-    (fun row ->
-      Printf.printf "{\"about\": [%S, %s]}\n" (Row.to_string row) (quoted (Row.title row)))
-    rows;
-  List.iter
-    (fun (c : Contestant.t) -> Printf.printf "{\"about\": [%S, %s]}\n" c.name (quoted c.about))
-    Contestant.all
+  let about name text = Printf.printf "{\"about\": [%S, %s]}\n" name (quoted text) in
+  List.iter (fun row -> about (Row.to_string row) (String.capitalize_ascii (Row.title row))) rows;
+  List.iter (fun (c : Contestant.t) -> about c.name c.about) Contestant.all

@@ -8,6 +8,7 @@
 //! {"out": {"row": "direct 1", "contestant": "bare", "why": "io_uring is not permitted"}}
 //! {"target": {"row": "direct 1", "contestant": "ringway", "figure": "reads/s",
 //!             "measure": {"ratio": "os"}, "bound": {"least": 1.5}}}
+//! {"about": ["direct 1", "Direct reads by one goroutine"]}
 //! {"about": ["os", "os.File"]}
 //! {"lines": {"file": "time.svg", "figure": "reads/s", "x_label": "goroutines",
 //!            "logarithmic": true, "rows": [["direct 1", 1], ["direct 128", 128]]}}
@@ -173,6 +174,7 @@ impl Records {
         let mut text: String = self.head.iter().map(|line| format!("{line}\n")).collect();
         for (row, figures) in &self.rows {
             let columns: Vec<Column> = figures.iter().flat_map(Figure::columns).collect();
+            let row = Row { title: self.heading(&row.title), ..row.clone() };
             text += &format!("\n{}", row.markdown(&columns, &row.notes()));
         }
         if text.contains(TIE) {
@@ -181,7 +183,15 @@ impl Records {
         text
     }
 
-    /// The tables, the targets, and what rows and contestants are.
+    /// The title of a row, after what it is.
+    fn heading(&self, title: &str) -> String {
+        match self.about.iter().find(|(name, _)| name == title) {
+            Some((_, about)) => format!("{about} (`{title}`)"),
+            None => title.into(),
+        }
+    }
+
+    /// The tables, the targets, and what the contestants are.
     pub fn markdown(&self) -> String {
         let (mut text, rows) = (self.tables(), self.rows());
         let measured = |target: &&Target| {
@@ -193,8 +203,7 @@ impl Records {
         if !targets.rows.is_empty() {
             text += &format!("\n### Targets\n\n{}", targets.markdown());
         }
-        let took_part =
-            |name: &str| rows.iter().any(|row| row.title == name || row.entry(name).is_some());
+        let took_part = |name: &str| rows.iter().any(|row| row.entry(name).is_some());
         let about = self.about.iter().filter(|(name, _)| took_part(name));
         let about: String = about.map(|(name, text)| format!("- `{name}`: {text}\n")).collect();
         if about.is_empty() { text } else { text + "\n" + &about }
@@ -324,6 +333,7 @@ skipped: b
 {"target": {"row": "direct 1", "contestant": "ringway", "figure": "reads/s",
 "measure": {"ratio": "os"}, "bound": {"least": 1.5}}}
 {"about": ["os", "os.File"]}
+{"about": ["direct 1", "Direct reads"]}
 {"about": ["absent", "takes no part"]}
 {"lines": {"file": "x.svg", "figure": "reads/s", "x_label": "n", "relative": "os",
 "rows": [["direct 1", 1], ["direct 9", 9], ["none", 10]]}}
@@ -343,7 +353,9 @@ skipped: b
         records.retain(&["direct 1".into()]);
         let text = records.markdown();
         assert!(
-            text.starts_with("skipped: b\na machine\n\n### direct 1\n\n| contestant | reads/s |"),
+            text.starts_with(
+                "skipped: b\na machine\n\n### Direct reads (`direct 1`)\n\n| contestant | reads/s |"
+            ),
             "{text}"
         );
         assert!(text.contains("| ringway    |     300 | – |  3.00× |  2.00 |"), "{text}");
