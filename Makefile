@@ -67,7 +67,7 @@ needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
 needs.cluster := rust-current cc
-needs.go-bench := go
+needs.go-bench := go rust cc
 needs.ocaml-bench := $(needs.ocaml)
 needs.package := $(BUILD_NEEDS)
 needs.semver := $(BUILD_NEEDS) semver
@@ -318,7 +318,8 @@ check-crates: check-texts
 	$(CARGO) clippy -p ringway-c -- -D warnings
 	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
 		$(CARGO) check -p ringway --lib --profile test
-	$(CARGO) check --manifest-path compare/Cargo.toml --target-dir $(PEERS)
+	$(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) --all-targets \
+		-- -D warnings
 
 check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
@@ -450,11 +451,12 @@ cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 A
 		--queries datafusion/queries/tpch --work-dir $(DATA) $(ARGS)
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
-	$(MAKE) -C go bench ARGS="$(ARGS)"
+	@$(NEED) $(needs.go-bench)
+	$(MAKE) -C go bench ARGS="$(ARGS)" REPORT="$(REPORT)"
 
 ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
 	@$(NEED) $(needs.ocaml-bench)
-	$(MAKE) -C ocaml bench ARGS="$(ARGS)"
+	$(MAKE) -C ocaml bench ARGS="$(ARGS)" REPORT="$(REPORT)"
 
 ##@ Release
 

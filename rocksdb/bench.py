@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Compares db_bench with and without ringway: keys per second and CPU time per key.
+"""Measures db_bench with and without ringway: keys per second and CPU time per key.
 
 Creates databases in a temporary directory below --dir, which must be on a disk that supports direct
 I/O, and removes them at the end. Each job runs --runs times without and with the shared object
-preloaded, alternately and on the same database. The table shows medians and ranges. CPU time is the
-user and system time of all threads of db_bench. Nothing else should run on the machine meanwhile.
+preloaded, alternately and on the same database. It prints records, of which `make bench` makes
+tables (crates/ringway-measure/src/records.rs). CPU time is the user and system time of all threads
+of db_bench. Nothing else should run on the machine meanwhile.
 """
 
 import argparse
+import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,10 @@ DATABASES = {
     "one": ["--target_file_size_base=8589934592", "--write_buffer_size=8589934592"],
     "many": [],
 }
+KEYS = "keys/s"
+CPU = "CPU µs per key"
+# The contestant without ringway.
+ALONE = "RocksDB alone"
 RESULT = re.compile(
     r"^(\w+) *: *[\d.]+ micros/op (\d+) ops/sec ([\d.]+) seconds (\d+) operations", re.MULTILINE
 )
@@ -81,9 +86,8 @@ def keys_of(operations, options):
     return operations * 1001 if SEEK[0] in options else operations
 
 
-def show(values, form):
-    median, low, high = statistics.median(values), min(values), max(values)
-    return f"{median:{form}} ({low:{form}}-{high:{form}})"
+def record(kind, content):
+    print(json.dumps({kind: content}), flush=True)
 
 
 def parse_arguments():
@@ -101,17 +105,18 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def measure(command, ours, arguments, uris):
-    """Runs a job alternately without ringway and with each URI; rates and CPU times per URI."""
-    rates = {uri: [] for uri in ["", *uris]}
-    costs = {uri: [] for uri in ["", *uris]}
+def measure(title, command, ours, arguments, uris):
+    """Runs a job alternately without ringway and with each URI, and prints a record of each run."""
     for run in range(arguments.runs):
-        for uri in rates:
+        for uri in ["", *uris]:
             options = [*command, f"--seed={run + 1}", *(ours if uri else [])]
             rate, operations, cpu = db_bench(options, arguments.object if uri else None, uri)
-            rates[uri].append(keys_of(rate, options))
-            costs[uri].append(cpu * 1e6 / keys_of(operations, options))
-    return rates, costs
+            figures = {
+                KEYS: keys_of(rate, options),
+                CPU: cpu * 1e6 / keys_of(operations, options),
+            }
+            name = uri or ALONE
+            record("turn", {"row": title, "contestant": name, "round": run + 1, "figures": figures})
 
 
 def main():
@@ -122,25 +127,15 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ringway-rocksdb-", dir=arguments.dir) as directory:
         for name in {job[1]: None for job in jobs}:
             fill(name, directory, arguments.keys)
-        print("| job | | keys/s | ratio | CPU µs per key | ratio |")
-        print("|---|---|---|---|---|---|")
+        columns = [
+            {"figure": name, "range": True, "ratios": {"ratio": ALONE}} for name in (KEYS, CPU)
+        ]
+        record("columns", columns)
         for title, database, options, ours in jobs:
             path = os.path.join(directory, database)
             command = [*COMMON, f"--db={path}", f"--num={arguments.keys}"]
             command += [f"--duration={arguments.seconds}", *options]
-            rates, costs = measure(command, ours, arguments, uris)
-            for uri in rates:
-                faster = statistics.median(rates[uri]) / statistics.median(rates[""])
-                cost = statistics.median(costs[uri]) / statistics.median(costs[""])
-                cells = [
-                    "" if uri else title,
-                    uri or "RocksDB alone",
-                    show(rates[uri], ".0f"),
-                    f"{faster:.2f}" if uri else "",
-                    show(costs[uri], ".2f"),
-                    f"{cost:.2f}" if uri else "",
-                ]
-                print(f"| {' | '.join(cells)} |", flush=True)
+            measure(title, command, ours, arguments, uris)
 
 
 if __name__ == "__main__":

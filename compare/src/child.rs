@@ -2,20 +2,18 @@
 //! it, waiting for it, and what it does.
 
 use crate::contestants;
-use crate::figures::Figures;
 use crate::job::{Assignment, Job};
-use anyhow::{Context, bail, ensure};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::io::Read;
+use anyhow::{Context, ensure};
+use ringway_measure::rounds::Turn;
 use std::panic;
 use std::path::Path;
-use std::process::{self, Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{self, Command};
+use std::time::Duration;
 
 /// The time a child has for all that is neither warm-up nor measurement.
 const OVERHEAD_LIMIT: Duration = Duration::from_secs(60);
+/// The time that a scan may take.
+const SCAN_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs in the child: measures, prints one line, and exits even if operations are in flight.
 pub fn run(assignment: &str) -> anyhow::Result<()> {
@@ -26,62 +24,25 @@ pub fn run(assignment: &str) -> anyhow::Result<()> {
         process::abort();
     }));
     let assignment: Assignment = serde_json::from_str(assignment).context("assignment")?;
-    let contestant = contestants::by_name(&assignment.contestant)?;
+    let contestant = contestants::by_name(assignment.workload.operation, &assignment.contestant)?;
     let has_tokio_io_uring = cfg!(all(tokio_unstable, feature = "tokio-io-uring"));
     ensure!(
-        contestant.needs_tokio_io_uring() == has_tokio_io_uring,
+        contestant.needs_tokio_io_uring == has_tokio_io_uring,
         "{} needs the other build of this program; give it with --tokio-io-uring",
-        contestant.name()
+        contestant.name
     );
-    let figures = contestant.run(Job::new(assignment))?;
-    println!("{}", serde_json::to_string(&figures)?);
+    let turn = contestant.run(Job::new(assignment))?;
+    println!("{}", serde_json::to_string(&turn)?);
     process::exit(0);
 }
 
-/// Runs in the parent: measures in a process of `program`.
-pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Figures> {
-    start(program, "run", assignment, assignment.warm_up + assignment.time + OVERHEAD_LIMIT)
-}
-
-/// Starts a subcommand of `program` with what it has to do, and reads the figures it prints. It is
-/// killed after `limit`.
-pub fn start<F: DeserializeOwned>(
-    program: &Path,
-    subcommand: &str,
-    what: &impl Serialize,
-    limit: Duration,
-) -> anyhow::Result<F> {
-    let mut child = Command::new(program)
-        .arg(subcommand)
-        .arg(serde_json::to_string(what)?)
-        .env("RUST_BACKTRACE", "0")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| program.display().to_string())?;
-    let status = wait(&mut child, limit)?;
-    let (mut out, mut errors) = (String::new(), String::new());
-    child.stdout.take().context("stdout is a pipe")?.read_to_string(&mut out)?;
-    child.stderr.take().context("stderr is a pipe")?.read_to_string(&mut errors)?;
-    if !status.success() {
-        let why = errors.lines().rfind(|line| !line.is_empty() && !line.starts_with("note: "));
-        bail!("{status}: {}", why.unwrap_or_default().trim_start_matches("compare: "));
-    }
-    Ok(serde_json::from_str(&out)?)
-}
-
-/// Waits for the child before its output is read. The output fits into the pipes, so the child does
-/// not block on them.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<process::ExitStatus> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if started.elapsed() > limit {
-            child.kill()?;
-            bail!("did not end within {limit:?}");
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+/// Runs in the parent: measures in a process of `program`, which is killed if it takes too long.
+pub fn measure(program: &Path, assignment: &Assignment) -> anyhow::Result<Turn> {
+    let limit = match assignment.scan {
+        Some(_) => SCAN_LIMIT,
+        None => assignment.warm_up + assignment.time + OVERHEAD_LIMIT,
+    };
+    let mut command = Command::new(program);
+    command.arg("run").arg(serde_json::to_string(assignment)?);
+    ringway_measure::process::run(&mut command, limit)
 }

@@ -1,24 +1,23 @@
 //! The parent process: measures row by row, and in each row round by round, with the contestants in
-//! turn.
+//! turn. It returns rows; what is printed of them is for the report.
 
-use crate::child;
 use crate::contestants::{self, Contestant};
-use crate::figures::{Figures, Metric};
 use crate::job::{Assignment, Job};
-use crate::options::Options;
-use crate::report;
+use crate::options::{Options, Ranges, Stalls};
+use crate::scan::{self, Scan};
 use crate::suite;
 use crate::workload::{Operation, Workload};
-use anyhow::Context;
+use crate::{child, disturbance};
+use anyhow::{Context, ensure};
 use ringway_core::refusal::bytes_text;
+use ringway_measure::rounds::{Row, Turn};
 use ringway_measure::scratch;
-use ringway_measure::stats::Spread;
-use serde::Serialize;
 use std::env;
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
+use tempfile::NamedTempFile;
 
 /// The file that is written: small, since durable writes are slow.
 const WRITE_SIZE: u64 = 256 << 20;
@@ -35,74 +34,6 @@ const LONG_TURN_ROUNDS: u32 = 3;
 /// The seed of the scratch files' content.
 const SEED: u64 = 1;
 
-/// The results of one row.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    pub workload: Workload,
-    pub entries: Vec<Entry>,
-    /// Contestants that did not take part, with the reason.
-    pub left_out: Vec<(&'static str, String)>,
-}
-
-/// The results of one contestant in a row.
-#[derive(Debug, Serialize)]
-pub struct Entry {
-    pub contestant: &'static str,
-    pub turns: Vec<Figures>,
-}
-
-impl Row {
-    pub fn entry(&self, contestant: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.contestant == contestant)
-    }
-
-    /// The ratios of two contestants' turns in each round. If the disk's speed changes, it changes
-    /// for both turns of a round.
-    pub fn ratio(&self, of: &str, to: &str, metric: Metric) -> Option<Spread> {
-        self.compared(of, to, metric, |of, to| of / to)
-    }
-
-    /// The differences between two contestants' turns in each round.
-    pub fn difference(&self, of: &str, to: &str, metric: Metric) -> Option<Spread> {
-        self.compared(of, to, metric, |of, to| of - to)
-    }
-
-    fn compared(
-        &self,
-        of: &str,
-        to: &str,
-        metric: Metric,
-        how: fn(f64, f64) -> f64,
-    ) -> Option<Spread> {
-        let (of, to) = (self.entry(of)?, self.entry(to)?);
-        let rounds = of.turns.iter().zip(&to.turns);
-        let compared = rounds.map(|(of, to)| Some(how(metric.of(of)?, metric.of(to)?)));
-        Spread::of(compared.collect::<Option<Vec<f64>>>()?)
-    }
-}
-
-impl Entry {
-    /// The metric over all turns; `None` if a turn did not measure it.
-    pub fn spread(&self, metric: Metric) -> Option<Spread> {
-        Spread::of(self.turns.iter().map(|turn| metric.of(turn)).collect::<Option<Vec<f64>>>()?)
-    }
-}
-
-/// Measures and reports.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let contestants = selected_contestants(&options.contestants)?;
-    let (rows, too_large) = suite::selected(options)?;
-    let mut runner = Runner::new(options, &rows)?;
-    report::opening(options);
-    let mut results = Vec::new();
-    for workload in rows {
-        let row = runner.row(workload, &contestants)?;
-        report::row(&row, options);
-        results.push(row);
-    }
-    report::closing(&results, &too_large, options)
-}
-
 /// Runs a number of operations of one row with one contestant, in this process.
 pub fn count(
     options: &Options,
@@ -110,29 +41,24 @@ pub fn count(
     row: &str,
     operations: u64,
 ) -> anyhow::Result<()> {
-    let contestant = contestants::by_name(contestant)?;
     let workload = suite::row(row)?;
+    let contestant = contestants::by_name(workload.operation, contestant)?;
     let runner = Runner::new(options, &[workload])?;
-    let scratch = runner.scratch(workload)?;
-    scratch.prepare(workload.is_cached())?;
+    let target = runner.target(workload)?;
+    target.prepare(workload.is_cached())?;
     let assignment = Assignment {
         operations: Some(operations),
-        ..runner.assignment(contestant, workload, scratch)
+        ..runner.assignment(contestant, workload, target)
     };
-    let figures = contestant.run(Job::new(assignment))?;
-    println!("{} operations, {:?}", figures.operations, figures.usage);
+    let turn = contestant.run(Job::new(assignment))?;
+    for (name, figure) in &turn.figures {
+        println!("{name}: {figure}");
+    }
     // Exits even if operations are in flight.
     process::exit(0);
 }
 
-fn selected_contestants(names: &[String]) -> anyhow::Result<Vec<&'static dyn Contestant>> {
-    if names.is_empty() {
-        return Ok(contestants::ALL.to_vec());
-    }
-    names.iter().map(|name| contestants::by_name(name)).collect()
-}
-
-/// What a scratch file is used for.
+/// What a file is used for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Purpose {
     Read,
@@ -140,6 +66,8 @@ enum Purpose {
     /// Opened, but never read.
     Null,
     Sum,
+    Scan,
+    Stall,
 }
 
 impl Purpose {
@@ -154,36 +82,43 @@ impl Purpose {
             Operation::Write | Operation::Puts => Self::Write,
             Operation::Null { .. } | Operation::Polls => Self::Null,
             Operation::Sum | Operation::Timer | Operation::Small => Self::Sum,
-        }
-    }
-
-    fn size(self, options: &Options) -> u64 {
-        match self {
-            Self::Read => options.size,
-            Self::Write => WRITE_SIZE,
-            Self::Null => NULL_SIZE,
-            Self::Sum => options.sum_size,
+            Operation::Scan { .. } => Self::Scan,
+            Operation::Stall { .. } => Self::Stall,
         }
     }
 }
 
-struct Scratch {
+/// A file that is measured.
+struct Target {
     purpose: Purpose,
     file: File,
+    path: PathBuf,
     size: u64,
 }
 
-impl Scratch {
-    fn new(purpose: Purpose, options: &Options) -> anyhow::Result<Self> {
-        let size = purpose.size(options);
+impl Target {
+    fn scratch(purpose: Purpose, options: &Options) -> anyhow::Result<Self> {
+        let size = match purpose {
+            Purpose::Write => WRITE_SIZE,
+            Purpose::Null => NULL_SIZE,
+            Purpose::Sum => options.sum_size,
+            _ => options.size,
+        };
         eprintln!("writing a scratch file of {}", bytes_text(size));
         let file = scratch::create(&options.scratch, size, SEED, &mut |_| ())?;
-        Ok(Self { purpose, file, size })
+        let path = scratch::path(&file);
+        Ok(Self { purpose, file, path, size })
     }
 
-    /// Loads the whole file into the page cache, or drops it from there.
+    /// Loads the whole file into the page cache, or drops it from there. That of a scan is checked.
     fn prepare(&self, cached: bool) -> anyhow::Result<()> {
-        scratch::drop_page_cache(&self.file)?;
+        if self.purpose == Purpose::Scan {
+            let prepare = if cached { scan::file::load_cached } else { scan::file::drop_cached };
+            return prepare(&self.file);
+        }
+        if self.purpose != Purpose::Stall {
+            scratch::drop_page_cache(&self.file)?;
+        }
         if cached {
             scratch::load_page_cache(&self.file, self.size)?;
         }
@@ -191,78 +126,144 @@ impl Scratch {
     }
 }
 
-/// Runs the rows: the options, and one scratch file for each purpose.
-struct Runner<'a> {
+/// What scans read, and what they must find.
+struct Scanned {
+    scan: Scan,
+    answer: String,
+    ranges: usize,
+    /// Removed when the runner is dropped.
+    _list: NamedTempFile,
+}
+
+/// Runs the rows: the options, and one file for each purpose.
+pub struct Runner<'a> {
     options: &'a Options,
+    /// The least measured time of a turn.
+    time: Duration,
+    rounds: u32,
     program: PathBuf,
-    scratch: Vec<Scratch>,
+    targets: Vec<Target>,
+    scanned: Option<Scanned>,
 }
 
 impl<'a> Runner<'a> {
-    fn new(options: &'a Options, rows: &[Workload]) -> anyhow::Result<Self> {
+    /// With scratch files for these rows.
+    pub fn new(options: &'a Options, rows: &[Workload]) -> anyhow::Result<Self> {
         let is_used = |purpose| rows.iter().any(|row| Purpose::of(*row) == purpose);
         let purposes = [Purpose::Read, Purpose::Write, Purpose::Null, Purpose::Sum];
         let used = purposes.into_iter().filter(|purpose| is_used(*purpose));
-        let scratch = used.map(|purpose| Scratch::new(purpose, options)).collect::<Result<_, _>>();
-        Ok(Self { options, program: env::current_exe()?, scratch: scratch? })
+        let targets = used.map(|purpose| Target::scratch(purpose, options));
+        Self::with(options, targets.collect::<Result<_, _>>()?)
     }
 
-    fn row(
-        &mut self,
-        workload: Workload,
-        contestants: &[&'static dyn Contestant],
-    ) -> anyhow::Result<Row> {
+    fn with(options: &'a Options, targets: Vec<Target>) -> anyhow::Result<Self> {
+        let Options { time, rounds, .. } = *options;
+        let program = env::current_exe()?;
+        Ok(Self { options, time, rounds, program, targets, scanned: None })
+    }
+
+    /// For tasks next to syncs in the folder that the options name.
+    pub fn of_stalls(options: &'a Options, stalls: &Stalls) -> anyhow::Result<Self> {
+        let about = || stalls.folder.display().to_string();
+        let folder = fs::canonicalize(&stalls.folder).with_context(about)?;
+        let (file, path) = disturbance::file(&folder).with_context(about)?;
+        let target = Target { purpose: Purpose::Stall, file, path, size: disturbance::SIZE };
+        Ok(Self { time: stalls.time, rounds: 1, ..Self::with(options, vec![target])? })
+    }
+
+    /// For scans of the file and the list that the options name.
+    pub fn of_ranges(options: &'a Options, ranges: &Ranges) -> anyhow::Result<Self> {
+        let file = scan::file::open(&ranges.file, ranges.size)?;
+        let size = file.metadata()?.len();
+        let list = match &ranges.ranges {
+            Some(list) => scan::list::read(list)?,
+            None => scan::list::synthetic(ranges.count, size),
+        };
+        ensure!(!list.is_empty(), "there are no ranges to read");
+        let copy = NamedTempFile::new()?;
+        fs::write(copy.path(), scan::list::text(&list))?;
+        let scan = Scan {
+            list: copy.path().into(),
+            bytes: list.iter().map(|range| range.end - range.start).sum(),
+            whole: ranges.verify,
+        };
+        let answer = scan::file::expected(&file, &list, ranges.verify)?;
+        let path = fs::canonicalize(&ranges.file)?;
+        Ok(Self {
+            rounds: if ranges.verify { 1 } else { options.rounds },
+            scanned: Some(Scanned { scan, answer, ranges: list.len(), _list: copy }),
+            ..Self::with(options, vec![Target { purpose: Purpose::Scan, file, path, size }])?
+        })
+    }
+
+    /// How many ranges are scanned, and their bytes.
+    pub fn ranges(&self) -> Option<(usize, u64)> {
+        self.scanned.as_ref().map(|scanned| (scanned.ranges, scanned.scan.bytes))
+    }
+
+    /// Measures a row.
+    pub fn row(&self, workload: Workload) -> anyhow::Result<Row> {
         eprintln!("{workload}");
         let mut left_out = Vec::new();
         let mut running = Vec::new();
-        for contestant in contestants
-            .iter()
-            .filter(|contestant| contestants::concerns(&workload, contestant.name()))
-        {
-            match self.leaves_out(*contestant, &workload) {
-                Some(why) => left_out.push((contestant.name(), why)),
-                None => running.push((*contestant, Vec::new())),
+        for contestant in self.selected(workload.operation)? {
+            let name = contestant.name;
+            match self.leaves_out(contestant, &workload) {
+                _ if !contestant.concerns(&workload) => {}
+                Some(why) => left_out.push((name.to_owned(), why)),
+                None => running.push((name, contestant)),
             }
         }
-        let scratch = self.scratch(workload)?;
-        scratch.prepare(workload.is_cached())?;
-        let rounds = self.rounds(workload);
-        for round in 1..=rounds {
-            eprint!("  round {round} of {rounds}:");
-            running.retain_mut(|(contestant, turns)| {
-                eprint!(" {}", contestant.name());
-                let assignment = self.assignment(*contestant, workload, scratch);
-                match child::measure(self.program(*contestant), &assignment) {
-                    Ok(figures) => turns.push(figures),
-                    Err(error) => left_out.push((contestant.name(), format!("failed: {error:#}"))),
-                }
-                turns.len() == round as usize
-            });
-            eprintln!();
+        let target = self.target(workload)?;
+        target.prepare(workload.is_cached())?;
+        let answer = self.scanned.as_ref().map(|scanned| scanned.answer.clone());
+        let (title, rounds) = (workload.to_string(), self.rounds(workload));
+        let mut row = Row::measure(title, rounds, running, answer, |contestant| {
+            self.turn(contestant, workload, target)
+        });
+        for (name, why) in std::mem::take(&mut row.left_out) {
+            left_out.push((name, format!("failed: {why}")));
         }
-        let entry = |(contestant, turns): (&'static dyn Contestant, _)| Entry {
-            contestant: contestant.name(),
-            turns,
-        };
-        Ok(Row { workload, entries: running.into_iter().map(entry).collect(), left_out })
+        Ok(Row { left_out, ..row })
     }
 
-    fn leaves_out(&self, contestant: &dyn Contestant, workload: &Workload) -> Option<String> {
-        if contestant.needs_tokio_io_uring() && self.options.tokio_io_uring.is_none() {
+    fn turn(
+        &self,
+        contestant: &Contestant,
+        workload: Workload,
+        target: &Target,
+    ) -> anyhow::Result<Turn> {
+        if target.purpose == Purpose::Scan {
+            target.prepare(workload.is_cached())?;
+        }
+        let assignment = self.assignment(contestant, workload, target);
+        child::measure(self.program(contestant), &assignment)
+    }
+
+    fn selected(&self, operation: Operation) -> anyhow::Result<Vec<&'static Contestant>> {
+        let names = &self.options.contestants;
+        if names.is_empty() {
+            return Ok(contestants::of(operation).to_vec());
+        }
+        names.iter().map(|name| contestants::by_name(operation, name)).collect()
+    }
+
+    fn leaves_out(&self, contestant: &Contestant, workload: &Workload) -> Option<String> {
+        if contestant.needs_tokio_io_uring && self.options.tokio_io_uring.is_none() {
             return Some("needs a second build of this program (--tokio-io-uring)".into());
         }
-        contestant.leaves_out(workload)
+        (contestant.leaves_out)(workload)
     }
 
-    fn scratch(&self, workload: Workload) -> anyhow::Result<&Scratch> {
+    fn target(&self, workload: Workload) -> anyhow::Result<&Target> {
         let purpose = Purpose::of(workload);
-        let scratch = self.scratch.iter().find(|scratch| scratch.purpose == purpose);
-        scratch.context("the row has no scratch file")
+        let target = self.targets.iter().find(|target| target.purpose == purpose);
+        target.context("the row has no file")
     }
 
-    fn program(&self, contestant: &dyn Contestant) -> &Path {
+    fn program(&self, contestant: &Contestant) -> &Path {
         match &self.options.tokio_io_uring {
-            Some(program) if contestant.needs_tokio_io_uring() => program,
+            Some(program) if contestant.needs_tokio_io_uring => program,
             _ => &self.program,
         }
     }
@@ -273,28 +274,29 @@ impl<'a> Runner<'a> {
             Operation::Submitted => TIME_FOR_FEW_READS,
             _ => each * workload.readers as u32,
         };
-        self.options.time.max(least)
+        self.time.max(least)
     }
 
     fn rounds(&self, workload: Workload) -> u32 {
-        let is_long = self.time(workload) > self.options.time.max(LONG_TURN);
-        self.options.rounds.min(if is_long { LONG_TURN_ROUNDS } else { u32::MAX })
+        let is_long = self.time(workload) > self.time.max(LONG_TURN);
+        self.rounds.min(if is_long { LONG_TURN_ROUNDS } else { u32::MAX })
     }
 
     fn assignment(
         &self,
-        contestant: &dyn Contestant,
+        contestant: &Contestant,
         workload: Workload,
-        scratch: &Scratch,
+        target: &Target,
     ) -> Assignment {
         Assignment {
-            contestant: contestant.name().into(),
+            contestant: contestant.name.into(),
             workload,
-            file: scratch::path(&scratch.file),
-            size: scratch.size,
+            file: target.path.clone(),
+            size: target.size,
             warm_up: self.options.warm_up.max(self.time(workload) / 3),
             time: self.time(workload),
             operations: None,
+            scan: self.scanned.as_ref().map(|scanned| scanned.scan.clone()),
         }
     }
 }

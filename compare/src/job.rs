@@ -1,12 +1,12 @@
-//! One measurement, in a process that does nothing else: its phases, its readers and its figures.
+//! One measurement, in a process that does nothing else: its phases, and its figures.
 
-use crate::figures::Figures;
-use crate::reader::Reader;
+use crate::figures::{FIRST_HALF, LEAST_SHARE, OPERATIONS, READERS, VOLUNTARY};
+use crate::scan::Scan;
 use crate::tally::{self, Tally};
 use crate::workload::Workload;
 use anyhow::{bail, ensure};
-use ringway_measure::offsets::{Offsets, Region};
-use ringway_measure::random::{Random, mix};
+use ringway_measure::machine::Machine;
+use ringway_measure::rounds::{OTHERS, Turn};
 use ringway_measure::usage::{Others, Snapshot, Usage};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -32,6 +32,8 @@ pub struct Assignment {
     pub time: Duration,
     /// Run this many operations instead of `time`.
     pub operations: Option<u64>,
+    /// The ranges of a scan.
+    pub scan: Option<Scan>,
 }
 
 const WARMING_UP: u8 = 0;
@@ -44,19 +46,20 @@ pub struct Job {
     pub workload: Workload,
     pub file: PathBuf,
     pub size: u64,
+    pub scan: Option<Scan>,
     warm_up: Duration,
     time: Duration,
     phase: AtomicU8,
-    /// One for each reader; in the rows `streams`, the last one has the latencies of the task that
-    /// runs next to the streams.
-    tallies: Box<[Tally]>,
+    /// One for each reader; where a timed task runs next to the readers, the last one has its
+    /// latencies.
+    pub tallies: Box<[Tally]>,
     /// The number of readers.
     readers: AtomicUsize,
     /// Readers that have begun.
     begun: AtomicUsize,
     /// Readers that have done all their operations.
     ended: AtomicUsize,
-    operations: Option<u64>,
+    pub operations: Option<u64>,
     /// Bytes appended to the log.
     appended: AtomicU64,
     failure: OnceLock<String>,
@@ -65,13 +68,14 @@ pub struct Job {
 impl Job {
     /// Creates the only job of this process; it is never freed.
     pub fn new(assignment: Assignment) -> &'static Self {
-        let Assignment { contestant: _, workload, file, size, warm_up, time, operations } =
+        let Assignment { contestant: _, workload, file, size, warm_up, time, operations, scan } =
             assignment;
-        let tallies = workload.readers + usize::from(workload.operation.is_stream());
+        let tallies = workload.readers + usize::from(workload.operation.has_timed_task());
         Box::leak(Box::new(Self {
             workload,
             file,
             size,
+            scan,
             warm_up,
             time,
             phase: AtomicU8::new(if operations.is_some() { MEASURING } else { WARMING_UP }),
@@ -97,26 +101,6 @@ impl Job {
         if self.workload.direct { libc::O_DIRECT } else { 0 }
     }
 
-    /// All readers of the workload.
-    pub fn readers(&'static self) -> Vec<Reader> {
-        self.at_most(self.workload.readers)
-    }
-
-    /// At most `most` readers, for a contestant that limits them.
-    pub fn at_most(&'static self, most: usize) -> Vec<Reader> {
-        let readers = self.workload.readers.min(most);
-        self.readers.store(readers, Ordering::Relaxed);
-        let Workload { order, block, .. } = self.workload;
-        let region = [Region { start: 0, len: self.size }];
-        let left = self.operations.map_or(u64::MAX, |all| all.div_ceil(readers as u64));
-        let reader = |index| {
-            let (seed, start) = (mix(index as u64 + 1), index as f64 / readers as f64);
-            let offsets = Offsets::new(order, block as u64, &region, seed, start);
-            Reader::new(self, &self.tallies[index], offsets, Random::new(!seed), left)
-        };
-        (0..readers).map(reader).collect()
-    }
-
     /// The offset of the next records of a log. At the end of the file, the log starts again.
     pub fn append(&self, records: usize) -> u64 {
         let bytes = (self.workload.block * records) as u64;
@@ -124,7 +108,7 @@ impl Job {
         if at + bytes > self.size { 0 } else { at }
     }
 
-    /// Records a latency of the task that runs next to the streams.
+    /// Records a latency of the task that runs next to the readers.
     pub fn record_latency(&self, time: Duration) {
         if let Some(last) = self.tallies.last().filter(|_| self.is_measuring()) {
             last.record_latency(time.as_nanos() as u64);
@@ -136,6 +120,11 @@ impl Job {
     pub fn fail(&self, why: String) {
         let _ = self.failure.set(why);
         self.phase.store(OVER, Ordering::Relaxed);
+    }
+
+    /// This many readers will begin.
+    pub fn expect_readers(&self, readers: usize) {
+        self.readers.store(readers, Ordering::Relaxed);
     }
 
     /// A reader begins its first operation.
@@ -160,14 +149,14 @@ impl Job {
 
     /// Waits until all readers have begun, waits for the warm-up, and measures. The readers must
     /// have been started before. The calling thread does nothing else.
-    pub fn measure(&self) -> anyhow::Result<Figures> {
+    pub fn measure(&self) -> anyhow::Result<Turn> {
         if self.operations.is_some() {
             return self.count();
         }
         self.wait_for_readers(&self.begun, START_LIMIT)?;
         let all_begun = Instant::now();
         thread::sleep(self.warm_up);
-        let (others, opened) = (Others::start(), Snapshot::of_process());
+        let (others, machine, opened) = (Others::start(), Machine::now(), Snapshot::of_process());
         // A reader that has failed has ended the job.
         let _ = self.phase.compare_exchange(
             WARMING_UP,
@@ -179,46 +168,46 @@ impl Job {
         let first_half = self.counted();
         thread::sleep(self.time / 2);
         let usage = Snapshot::of_process().since(&opened);
-        let others = others.processors().unwrap_or(0.0);
+        let (others, machine) = (others.processors(), machine.and_then(|since| since.busy()));
         self.phase.store(OVER, Ordering::Relaxed);
         self.check()?;
-        self.figures(usage, all_begun.elapsed(), first_half, others)
+        let mut turn = self.figures(usage, machine, all_begun.elapsed())?;
+        turn.set(FIRST_HALF, first_half as f64 / self.counted() as f64);
+        turn.set(OTHERS, others);
+        Ok(turn)
     }
 
     /// Waits until all readers have done their operations. The cost of starting them is included.
-    fn count(&self) -> anyhow::Result<Figures> {
-        let opened = Snapshot::of_process();
+    fn count(&self) -> anyhow::Result<Turn> {
+        let (machine, opened) = (Machine::now(), Snapshot::of_process());
         self.wait_for_readers(&self.ended, Duration::MAX)?;
         let usage = Snapshot::of_process().since(&opened);
-        self.figures(usage, usage.real, 0, 0.0)
+        self.figures(usage, machine.and_then(|since| since.busy()), usage.real)
     }
 
     fn figures(
         &self,
         usage: Usage,
+        machine: Option<Duration>,
         since_begun: Duration,
-        first_half: u64,
-        others: f64,
-    ) -> anyhow::Result<Figures> {
+    ) -> anyhow::Result<Turn> {
         let operations = self.counted();
         ensure!(operations > 0, "no operation was completed within {:?}", self.time);
         let readers = self.readers.load(Ordering::Relaxed);
         let mean = operations as f64 / readers as f64;
+        let mut turn = Turn::of_operations(operations, &usage, machine);
         // If readers have completed fewer than two operations on average, the longest latencies are
         // still missing.
-        let each = since_begun.div_duration_f64(usage.real) * mean;
-        let latency = if each < 2.0 { None } else { tally::latency(&self.tallies) };
+        if since_begun.div_duration_f64(usage.real) * mean >= 2.0 {
+            tally::latencies(&self.tallies, &mut turn);
+        }
+        tally::polls(&self.tallies, &mut turn);
         let least = self.tallies[..readers].iter().map(Tally::operations).min().unwrap_or(0);
-        Ok(Figures {
-            operations,
-            usage,
-            latency,
-            polls: tally::polls(&self.tallies),
-            readers,
-            least_share: least as f64 / mean,
-            first_half: first_half as f64 / operations as f64,
-            others,
-        })
+        turn.set(OPERATIONS, operations as f64);
+        turn.set(READERS, readers as f64);
+        turn.set(VOLUNTARY, usage.voluntary_switches as f64 / operations as f64);
+        turn.set(LEAST_SHARE, least as f64 / mean);
+        Ok(turn)
     }
 
     /// Waits until `counter` has reached the number of readers.
@@ -244,41 +233,28 @@ impl Job {
     }
 }
 
+/// A job of this workload for tests.
+#[cfg(test)]
+pub fn job_of(workload: Workload, size: u64) -> &'static Job {
+    Job::new(Assignment {
+        contestant: String::new(),
+        workload,
+        file: PathBuf::new(),
+        size,
+        warm_up: Duration::ZERO,
+        time: Duration::ZERO,
+        operations: None,
+        scan: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Operation;
-
-    fn job(workload: Workload, size: u64) -> &'static Job {
-        Job::new(Assignment {
-            contestant: String::new(),
-            workload,
-            file: PathBuf::new(),
-            size,
-            warm_up: Duration::ZERO,
-            time: Duration::ZERO,
-            operations: None,
-        })
-    }
-
-    #[test]
-    fn sequential_readers_start_at_parts_of_their_own_and_wrap_around() {
-        let workload = Workload { block: 10, ..Workload::streams(Operation::Timer, 2) };
-        let mut second = job(workload, 40).readers().remove(1);
-        assert_eq!([second.offset(), second.offset(), second.offset()], [20, 30, 0]);
-    }
-
-    #[test]
-    fn random_offsets_reach_every_block_and_none_beyond() {
-        let mut reader = job(Workload::reads(10, true, 1), 40).readers().remove(0);
-        let mut seen = [false; 4];
-        (0..100).for_each(|_| seen[(reader.offset() / 10) as usize] = true);
-        assert_eq!(seen, [true; 4]);
-    }
 
     #[test]
     fn a_log_starts_again_at_the_end_of_its_file() {
-        let job = job(Workload { block: 10, ..Workload::puts() }, 40);
+        let job = job_of(Workload { block: 10, ..Workload::puts() }, 40);
         assert_eq!([job.append(1), job.append(2), job.append(1), job.append(1)], [0, 10, 30, 0]);
         assert_eq!([job.append(2), job.append(2)], [10, 0], "records are never split");
     }

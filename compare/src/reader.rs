@@ -2,9 +2,10 @@
 
 use crate::job::Job;
 use crate::tally::Tally;
+use crate::workload::Workload;
 use ringway_measure::clock;
-use ringway_measure::offsets::{Offsets, Order};
-use ringway_measure::random::Random;
+use ringway_measure::offsets::{Offsets, Order, Region};
+use ringway_measure::random::{Random, mix};
 use std::io;
 
 /// Chooses offsets, counts operations and times them.
@@ -31,16 +32,31 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader that ends after `left` operations, or earlier when the time is over.
-    pub fn new(
-        job: &'static Job,
-        tally: &'static Tally,
-        offsets: Offsets,
-        random: Random,
-        left: u64,
-    ) -> Self {
-        let blocks = job.size / job.workload.block as u64;
-        Self { job, tally, offsets, random, blocks, has_begun: false, left, since: None }
+    /// All readers of the job's workload.
+    pub fn all(job: &'static Job) -> Vec<Self> {
+        Self::at_most(job, job.workload.readers)
+    }
+
+    /// At most `most` readers, for a contestant that limits them.
+    pub fn at_most(job: &'static Job, most: usize) -> Vec<Self> {
+        let Workload { order, block, readers, .. } = job.workload;
+        let readers = readers.min(most);
+        job.expect_readers(readers);
+        let region = [Region { start: 0, len: job.size }];
+        let reader = |index| {
+            let (seed, start) = (mix(index as u64 + 1), index as f64 / readers as f64);
+            Self {
+                job,
+                tally: &job.tallies[index],
+                offsets: Offsets::new(order, block as u64, &region, seed, start),
+                random: Random::new(!seed),
+                blocks: job.size / block as u64,
+                has_begun: false,
+                left: job.operations.map_or(u64::MAX, |all| all.div_ceil(readers as u64)),
+                since: None,
+            }
+        };
+        (0..readers).map(reader).collect()
     }
 
     pub fn job(&self) -> &'static Job {
@@ -58,7 +74,7 @@ impl Reader {
         let workload = self.job.workload;
         let waits = workload.direct && !workload.operation.is_null();
         let is_timed =
-            !workload.operation.is_stream() && (waits || self.random.draw().is_multiple_of(8));
+            !workload.operation.has_timed_task() && (waits || self.random.draw().is_multiple_of(8));
         self.since = is_timed.then(clock::now);
         self.begin_many(1)
     }
@@ -114,5 +130,29 @@ impl Reader {
                 self.tally.record_latency(clock::now() - since);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::job_of;
+    use crate::workload::Operation;
+
+    #[test]
+    fn sequential_readers_start_at_parts_of_their_own_and_wrap_around() {
+        let workload = Workload { block: 10, ..Workload::streams(Operation::Timer, 2) };
+        let mut second = Reader::all(job_of(workload, 40)).remove(1);
+        assert_eq!([second.offset(), second.offset(), second.offset()], [20, 30, 0]);
+    }
+
+    #[test]
+    fn random_offsets_reach_every_block_and_none_beyond() {
+        let mut reader = Reader::all(job_of(Workload::reads(10, true, 1), 40)).remove(0);
+        let mut seen = [false; 4];
+        for _ in 0..100 {
+            seen[(reader.offset() / 10) as usize] = true;
+        }
+        assert_eq!(seen, [true; 4]);
     }
 }

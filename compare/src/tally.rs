@@ -1,6 +1,7 @@
 //! The counters and times of one reader during the measurement.
 
-use crate::figures::{Latency, Polls};
+use crate::figures::{LONGEST, P50, P99, POLLS, POLLS_CPU, POLLS_READY, POLLS_WAITED, POLLS_WALL};
+use ringway_measure::rounds::Turn;
 use ringway_measure::stats::{latency_histogram, percentile};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,8 @@ pub struct Poll {
     pub wall: u64,
     /// CPU time of the thread.
     pub cpu: u64,
+    /// Time in which the thread was ready to run, but others had the processors; 0 if unknown.
+    pub ready: u64,
 }
 
 impl Tally {
@@ -44,32 +47,42 @@ impl Tally {
     }
 }
 
-/// The latencies of all readers; `None` if nothing was timed.
-pub fn latency(tallies: &[Tally]) -> Option<Latency> {
+/// Adds the latencies of all readers, as far as operations were timed.
+pub fn latencies(tallies: &[Tally], turn: &mut Turn) {
     let mut histogram = latency_histogram();
     for tally in tallies {
         for nanoseconds in tally.latencies.lock().expect("no reader panics").iter() {
             histogram.saturating_record(*nanoseconds);
         }
     }
-    let at =
-        |percent| percentile(&histogram, percent).map(|nanoseconds| nanoseconds as f64 / 1000.0);
-    (!histogram.is_empty()).then(|| Latency { p50: at(50.0), p99: at(99.0) })
+    for (name, percent) in [(P50, 50.0), (P99, 99.0)] {
+        turn.set(name, percentile(&histogram, percent).map(micros));
+    }
+    turn.set(LONGEST, (!histogram.is_empty()).then(|| micros(histogram.max())));
 }
 
-/// The polls of all readers; `None` if none was timed.
-pub fn polls(tallies: &[Tally]) -> Option<Polls> {
-    let (mut wall, mut cpu) = (latency_histogram(), latency_histogram());
+/// Adds the polls of all readers, if they were timed.
+pub fn polls(tallies: &[Tally], turn: &mut Turn) {
+    let mut all = [(); 4].map(|()| latency_histogram());
     for tally in tallies {
         for poll in tally.polls.lock().expect("no reader panics").iter() {
-            wall.saturating_record(poll.wall);
-            cpu.saturating_record(poll.cpu);
+            // What is left of the time: the thread slept in a system call.
+            let waited = poll.wall.saturating_sub(poll.cpu + poll.ready);
+            for (times, time) in all.iter_mut().zip([poll.wall, poll.cpu, waited, poll.ready]) {
+                times.saturating_record(time);
+            }
         }
     }
-    // The quantile 1 is the longest poll.
-    let longest = [0.999, 0.9999, 1.0];
-    (!wall.is_empty()).then(|| Polls {
-        wall: longest.map(|quantile| wall.value_at_quantile(quantile) as f64 / 1000.0),
-        cpu: longest.map(|quantile| cpu.value_at_quantile(quantile) as f64 / 1000.0),
-    })
+    turn.set(POLLS, Some(all[0].len() as f64).filter(|polls| *polls > 0.0));
+    for (names, times) in [POLLS_WALL, POLLS_CPU, POLLS_WAITED, POLLS_READY].into_iter().zip(all) {
+        // The quantile 1 is the longest poll.
+        for (name, quantile) in names.into_iter().zip([0.999, 0.9999, 1.0]) {
+            let time = (!times.is_empty()).then(|| times.value_at_quantile(quantile));
+            turn.set(name, time.map(micros));
+        }
+    }
+}
+
+fn micros(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1000.0
 }

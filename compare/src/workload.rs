@@ -47,12 +47,22 @@ pub enum Operation {
     Polls,
     /// Appends one record to a log and makes it durable.
     Puts,
+    /// Reads all ranges of a list once, with as many in flight as there are readers.
+    Scan { cached: bool },
+    /// Reads or overwrites one block on one thread, next to syncs; each poll is timed, and
+    /// latencies are those of a timer on the same thread.
+    Stall { overwrite: bool },
 }
 
 impl Operation {
     /// Whether tasks stream a file, and the timed task runs next to them.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Timer | Self::Small | Self::Cold)
+    }
+
+    /// Whether the latencies are those of a timed task next to the readers.
+    pub const fn has_timed_task(self) -> bool {
+        self.is_stream() || matches!(self, Self::Stall { .. })
     }
 
     /// Whether a worker computes meanwhile.
@@ -67,7 +77,7 @@ impl Operation {
 
     /// Whether the file is written.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::Puts)
+        matches!(self, Self::Write | Self::Puts | Self::Stall { overwrite: true })
     }
 }
 
@@ -126,9 +136,24 @@ impl Workload {
         Self { operation, order: Order::Sequential, ..Self::reads(4 << 10, false, 64) }
     }
 
+    /// A scan.
+    pub const fn scan(cached: bool, readers: usize) -> Self {
+        Self { operation: Operation::Scan { cached }, ..Self::reads(4 << 10, false, readers) }
+    }
+
+    /// Tasks on one thread next to syncs.
+    pub const fn stall(overwrite: bool, direct: bool, readers: usize) -> Self {
+        let operation = Operation::Stall { overwrite };
+        Self { operation, ..Self::reads(4 << 10, direct, readers) }
+    }
+
     /// Whether the whole file must be in the page cache before.
     pub fn is_cached(&self) -> bool {
-        !self.direct && self.operation != Operation::Cold
+        match self.operation {
+            Operation::Scan { cached } => cached,
+            Operation::Cold => false,
+            _ => !self.direct,
+        }
     }
 
     /// Bytes of the buffers of all readers.
@@ -156,6 +181,8 @@ impl Workload {
             }
             Operation::Polls => return words(&["polls"]),
             Operation::Puts => return words(&["puts"]),
+            Operation::Scan { .. } => return words(&["scan", &readers]),
+            Operation::Stall { .. } => return words(&["stall", &readers]),
         };
         let size = match self.block {
             block if block >= 1 << 20 => format!("{}m", block >> 20),
@@ -216,6 +243,14 @@ impl fmt::Display for Workload {
                 );
             }
             Operation::Puts => return write!(f, "Durable puts of {block} records, {tasks}"),
+            Operation::Scan { cached } => {
+                let cache = if cached { "cached" } else { "cold" };
+                return write!(f, "{cache}, {readers} in flight");
+            }
+            Operation::Stall { overwrite: true } => return f.write_str("direct overwrite"),
+            Operation::Stall { overwrite: false } => {
+                return f.write_str(if self.direct { "direct read" } else { "cached read" });
+            }
         };
         let cache = match (self.direct, self.operation) {
             (true, _) => "direct",

@@ -1,10 +1,11 @@
-(* The benchmark: runs each contestant of each row in a process of its own, in turn, and reports.
-   What is measured is in Row, by whom in Contestant, the reports are in Report and Chart. *)
+(* The benchmark: runs each contestant of each row in a process of its own, in turn, and prints
+   records of the runs. What is measured is in Row, by whom in Contestant. *)
 
 let usage =
   "Usage: bench.exe [OPTION]...\n\
    Compares file and socket I/O of OCaml programs: Unix, Lwt, ringway under Lwt, and Eio. Each\n\
-   run is a process; the contestants of a row run in turn, every other round in reverse order.\n"
+   run is a process; the contestants of a row run in turn, every other round in reverse order.\n\
+   It prints records in JSON; `make ocaml-bench` makes tables of them.\n"
 
 let full = ref false
 let only = ref []
@@ -14,9 +15,6 @@ let seconds = ref 0.
 let reads_mib = ref 0
 let scratch = ref "."
 let results = ref ""
-let json = ref ""
-let page = ref ""
-let charts = ref ""
 let list = ref false
 let check = ref false
 let words text = List.filter (( <> ) "") (String.split_on_char ',' text)
@@ -40,9 +38,6 @@ let options =
       ( "-results",
         Arg.Set_string results,
         "FILE append each run to FILE, and skip those that it has" );
-      ("-json", Arg.Set_string json, "FILE write all runs as JSON");
-      ("-page", Arg.Set_string page, "FILE.md write the tables into the page, between its marks");
-      ("-charts", Arg.Set_string charts, "DIR write the charts of the checksum rows as SVG");
       ("-list", Arg.Set list, " list rows and contestants");
       ( "-check",
         Arg.Set check,
@@ -54,10 +49,10 @@ let options =
 (* Longer than any run takes: a run that hangs ends. *)
 let time_limit = 600
 
-(* What a run prints instead of a sample. *)
+(* What a run prints instead of its checksum and figures. *)
 let unavailable = "unavailable: "
 
-let child row name path blocks seconds =
+let child text name path blocks seconds =
   ignore (Unix.alarm time_limit);
   let window = Sample.Window.create () in
   let contestant = Option.get (Contestant.find name) in
@@ -66,11 +61,18 @@ let child row name path blocks seconds =
   | exception Contestant.Unavailable reason ->
       print_endline (unavailable ^ String.concat " " (String.split_on_char '\n' reason));
       Unix._exit 0);
-  let run = Option.get (contestant.run (Option.get (Row.of_string row))) in
+  let row = Option.get (Row.of_string text) in
+  let run = Option.get (contestant.run row) in
   let job =
     { Job.window; path; blocks = int_of_string blocks; seconds = float_of_string seconds }
   in
-  print_endline (Sample.to_string (run job));
+  let sample = run job in
+  let figures =
+    if Sys.getenv_opt "RINGWAY_BENCH_COUNT" = None then Sample.figures row sample
+    else Sample.counted sample
+  in
+  let figure (name, value) = Printf.sprintf "\"%s\": %.12g" name value in
+  Printf.printf "%d {%s}\n%!" sample.check (String.concat ", " (List.map figure figures));
   (* Connections that are open need no orderly end. *)
   Unix._exit 0
 
@@ -118,13 +120,15 @@ let run_child (contestant : Contestant.t) row ~path ~count =
         raise Sys.Break
   in
   close_in channel;
-  let from = String.length unavailable in
   let status = snd (Unix.waitpid [] pid) in
-  if String.length line > from && String.sub line 0 from = unavailable then
+  if String.starts_with ~prefix:unavailable line then
+    let from = String.length unavailable in
     `Unavailable (String.sub line from (String.length line - from))
   else
-    match (status, Sample.of_string line) with
-    | WEXITED 0, Some sample -> `Ran (Ok sample)
+    match (status, String.index_opt line ' ') with
+    | WEXITED 0, Some space ->
+        let figures = String.sub line (space + 1) (String.length line - space - 1) in
+        `Ran (Ok (int_of_string (String.sub line 0 space), figures))
     | status, _ -> `Ran (Error (status_text status))
 
 (* Files that were made, by size in MiB. *)
@@ -160,27 +164,18 @@ let load_results path =
     let rec load runs =
       match input_line channel with
       | exception End_of_file -> List.rev runs
-      | line -> (
-          match String.split_on_char '\t' line with
-          | [ row; contestant; round; sample ] -> (
-              match (Row.of_string row, int_of_string_opt round, Sample.of_string sample) with
-              | Some row, Some round, Some sample ->
-                  load ({ Report.row; contestant; round; outcome = Ok sample } :: runs)
-              | _ -> load runs)
-          | _ -> load runs)
+      | line -> load (Option.fold ~none:runs ~some:(fun run -> run :: runs) (Records.of_line line))
     in
     Fun.protect (fun () -> load []) ~finally:(fun () -> close_in channel)
   end
 
 (* Runs that fail are made again the next time. *)
-let save (run : Report.run) =
-  match run.outcome with
-  | Ok sample when !results <> "" ->
-      let channel = open_out_gen [ Open_append; Open_creat; Open_wronly ] 0o644 !results in
-      Printf.fprintf channel "%s\t%s\t%d\t%s\n" (Row.to_string run.row) run.contestant run.round
-        (Sample.to_string sample);
-      close_out channel
-  | _ -> ()
+let save (run : Records.run) =
+  if Result.is_ok run.outcome && !results <> "" then begin
+    let channel = open_out_gen [ Open_append; Open_creat; Open_wronly ] 0o644 !results in
+    output_string channel (Records.line run ^ "\n");
+    close_out channel
+  end
 
 (* Names of contestants that cannot run here. *)
 let skipped = Hashtbl.create 8
@@ -198,16 +193,16 @@ let taking_part row =
     Contestant.all
 
 (* Contestants that read the same bytes must find the same sum. *)
-let checked runs (run : Report.run) =
+let checked runs (run : Records.run) =
+  let check_of (run : Records.run) = Option.map fst (Result.to_option run.outcome) in
   let other =
     List.find_map
-      (fun (other : Report.run) ->
-        if other.row = run.row then Result.to_option other.outcome else None)
+      (fun (other : Records.run) -> if other.row = run.row then check_of other else None)
       runs
   in
-  match (run.outcome, other) with
-  | Ok sample, Some first when sample.check <> first.check ->
-      { run with outcome = Error (Printf.sprintf "checksum %d, not %d" sample.check first.check) }
+  match (check_of run, other) with
+  | Some check, Some first when check <> first ->
+      { run with outcome = Error (Printf.sprintf "checksum %d, not %d" check first) }
   | _ -> run
 
 let prepare_cache row path =
@@ -231,7 +226,7 @@ let run_row runs row =
   let missing round (c : Contestant.t) =
     not
       (List.exists
-         (fun (run : Report.run) ->
+         (fun (run : Records.run) ->
            run.row = row && run.contestant = c.name && run.round = round)
          runs)
   in
@@ -263,7 +258,7 @@ let run_row runs row =
         skip c.name reason;
         runs
     | `Ran outcome ->
-        let run = checked runs { Report.row; contestant = c.name; round; outcome } in
+        let run = checked runs { Records.row; contestant = c.name; round; outcome } in
         save run;
         runs @ [ run ]
   in
@@ -325,17 +320,16 @@ let main () =
             List.fold_left run_row (if !results = "" then [] else load_results !results) rows)
       in
       if Unix.isatty Unix.stderr then prerr_string "\027[K";
-      if !check then Report.print_failures runs else Report.print runs;
-      if !json <> "" then Report.write_json !json runs;
-      if !charts <> "" then ignore (Chart.write !charts runs);
-      let command =
-        Printf.sprintf "make ocaml-bench%s" (if !full then " ARGS=-full" else "")
+      let print_failure (run : Records.run) =
+        Result.iter_error
+          (Printf.printf "%s, %s failed: %s\n" (Row.to_string run.row) run.contestant)
+          run.outcome
       in
-      if !page <> "" then Report.write_into_page !page (Report.markdown ~command runs);
+      if !check then List.iter print_failure runs else Records.print runs;
       (* As for every test, a skip is a failure where CI is set. *)
       let incomplete = !check && Hashtbl.length skipped > 0 && Sys.getenv_opt "CI" <> None in
-      if incomplete || List.exists (fun (run : Report.run) -> Result.is_error run.outcome) runs then
-        exit 1
+      let failed (run : Records.run) = Result.is_error run.outcome in
+      if incomplete || List.exists failed runs then exit 1
 
 let () =
   match Sys.argv with

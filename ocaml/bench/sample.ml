@@ -14,49 +14,37 @@ type t = {
   check : int;
 }
 
-let to_string t =
-  Printf.sprintf "%d %d %d %d %d %d %d %d %d %.0f %.0f %.0f %d" t.ns t.ops t.bytes
-    t.user_ns t.system_ns t.voluntary t.involuntary t.calls t.peak_rss t.minor_words
-    t.promoted_words t.major_words t.check
+let rate row = if Row.is_stream row then "MB/s" else Row.operation row ^ "s/s"
+let cpu = "CPU µs"
+let switches = "switches"
+let switches_and_one = "switches + 1"
+let calls = "calls"
+let major_words = "major"
+let seconds = "seconds"
 
-let of_string text =
-  match
-    Scanf.sscanf text "%d %d %d %d %d %d %d %d %d %f %f %f %d"
-      (fun
-        ns
-        ops
-        bytes
-        user_ns
-        system_ns
-        voluntary
-        involuntary
-        calls
-        peak_rss
-        minor_words
-        promoted_words
-        major_words
-        check
-      ->
-        {
-          ns;
-          ops;
-          bytes;
-          user_ns;
-          system_ns;
-          voluntary;
-          involuntary;
-          calls;
-          peak_rss;
-          minor_words;
-          promoted_words;
-          major_words;
-          check;
-        })
-  with
-  | t -> Some t
-  | exception (Scanf.Scan_failure _ | End_of_file | Failure _) -> None
+let figures row t =
+  let per_op total = total /. float (max 1 t.ops) in
+  let time = float t.ns /. 1e9 in
+  let work = if Row.is_stream row then float t.bytes /. 1e6 else float t.ops in
+  [
+    (rate row, work /. time);
+    (cpu, per_op (float (t.user_ns + t.system_ns) /. 1e3));
+    ("vol. switches", per_op (float t.voluntary));
+    ("invol.", per_op (float t.involuntary));
+    ("minor words", per_op t.minor_words);
+    ("promoted", per_op t.promoted_words);
+    (major_words, per_op t.major_words);
+    ("peak MiB", float t.peak_rss /. 1024.);
+    (switches, float (t.voluntary + t.involuntary));
+    (switches_and_one, float (t.voluntary + t.involuntary + 1));
+    (seconds, time);
+    ("user s", float t.user_ns /. 1e9);
+    ("system s", float t.system_ns /. 1e9);
+    ("ops", float t.ops);
+    ("bytes", float t.bytes);
+  ]
 
-let cpu_ns t = t.user_ns + t.system_ns
+let counted t = if t.calls < 0 then [] else [ (calls, float t.calls /. float (max 1 t.ops)) ]
 
 module Window = struct
   type moment = {

@@ -1,4 +1,4 @@
-(** What one run of one contestant used, as it is measured in its process, and as text. *)
+(** What one run of one contestant used, as it is measured in its process. *)
 
 type t = {
   ns : int;  (** run time *)
@@ -16,11 +16,28 @@ type t = {
   check : int;  (** checksum of the data; 0: the run has checked the data *)
 }
 
-val to_string : t -> string
-(** One line without tabs. *)
+(** {1 Figures} *)
 
-val of_string : string -> t option
-val cpu_ns : t -> int
+(** Names. *)
+
+val rate : Row.t -> string
+(** Operations, or MB, per second. *)
+
+val cpu : string
+val switches : string
+
+val switches_and_one : string
+(** For a logarithmic scale. *)
+
+val calls : string
+val major_words : string
+val seconds : string
+
+val figures : Row.t -> t -> (string * float) list
+(** All but the system calls. *)
+
+val counted : t -> (string * float) list
+(** System calls per operation, if they were counted. *)
 
 (** Opened when the set-up is done, closed when the work is. *)
 module Window : sig

@@ -2,7 +2,6 @@
 
 use super::{BARE, Contestant};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES, Workload};
@@ -10,6 +9,7 @@ use io_uring::squeue::Flags;
 use io_uring::{
     CompletionQueue, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue, types,
 };
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,57 +20,44 @@ const MOST_ENTRIES: usize = 4096;
 /// The kernel's limit for completions.
 const MOST_COMPLETIONS: usize = 65536;
 
-pub struct Bare {
-    name: &'static str,
-    about: &'static str,
-    grouped: bool,
+pub const TEXTBOOK: Contestant = Contestant {
+    leaves_out,
+    ..Contestant::new(
+        BARE,
+        "one thread, one ring, no runtime; waits for one completion, reaps all, pushes as many",
+        |job| run(job, false),
+    )
+};
+
+pub const GROUPED: Contestant = Contestant {
+    leaves_out: |workload| {
+        let few = || "too few operations in flight for groups".into();
+        leaves_out(workload).or_else(|| (workload.readers < 16).then(few))
+    },
+    ..Contestant::new(
+        "bare-grouped",
+        "the same, but waits for an eighth of the operations in flight",
+        |job| run(job, true),
+    )
+};
+
+fn leaves_out(workload: &Workload) -> Option<String> {
+    (workload.operation == Operation::Sum)
+        .then(|| "this row compares readers of a whole file".into())
 }
 
-pub const TEXTBOOK: Bare = Bare {
-    name: BARE,
-    about: "one thread, one ring, no runtime; waits for one completion, reaps all, pushes as many",
-    grouped: false,
-};
-
-pub const GROUPED: Bare = Bare {
-    name: "bare-grouped",
-    about: "the same, but waits for an eighth of the operations in flight",
-    grouped: true,
-};
-
-impl Contestant for Bare {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        match workload.operation {
-            Operation::Sum => Some("this row compares readers of a whole file".into()),
-            _ if self.grouped && workload.readers < 16 => {
-                Some("too few operations in flight for groups".into())
-            }
-            _ => None,
+fn run(job: &'static Job, grouped: bool) -> anyhow::Result<Turn> {
+    let (file, readers) = (job.open()?, Reader::all(job));
+    thread::spawn(move || {
+        let done = match job.workload.operation {
+            Operation::Ranges => ranges(&file, readers),
+            _ => blocks(&file, job.workload, readers, grouped),
+        };
+        if let Err(error) = done {
+            job.fail(error.to_string());
         }
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let (file, readers) = (job.open()?, job.readers());
-        let grouped = self.grouped;
-        thread::spawn(move || {
-            let done = match job.workload.operation {
-                Operation::Ranges => ranges(&file, readers),
-                _ => blocks(&file, job.workload, readers, grouped),
-            };
-            if let Err(error) = done {
-                job.fail(error.to_string());
-            }
-        });
-        job.measure()
-    }
+    });
+    job.measure()
 }
 
 /// A reader and its buffer.

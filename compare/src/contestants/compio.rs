@@ -2,76 +2,66 @@
 
 use super::{COMPIO, Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Operation, Workload};
+use crate::workload::Operation;
 use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
 use compio::io::{AsyncReadAt, AsyncWriteAt};
 use compio::runtime::Runtime;
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::slice;
 
-pub struct Compio;
+pub const RUNTIME: Contestant = Contestant {
+    leaves_out: per_core::leaves_out,
+    is_runtime: true,
+    ..Contestant::new(
+        COMPIO,
+        "io_uring driver, one thread (cached rows: one for each core); default settings",
+        run,
+    )
+};
 
-impl Contestant for Compio {
-    fn name(&self) -> &'static str {
-        COMPIO
-    }
-
-    fn about(&self) -> &'static str {
-        "io_uring driver, one thread (cached rows: one for each core); default settings"
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        per_core::leaves_out(workload)
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        per_core::measure(job, |_, job, readers| {
-            let runtime = Runtime::new().expect("io_uring is available");
-            runtime.block_on(async {
-                let mut options = OpenOptions::new();
-                options
-                    .read(true)
-                    .write(job.workload.operation == Operation::Write)
-                    .custom_flags(job.open_flags());
-                let file = options.open(&job.file).await.expect("the parent has opened the file");
-                let operation = job.workload.operation;
-                let mut tasks = Vec::new();
-                for reader in readers {
-                    let mut file = file.clone();
-                    if operation == Operation::Ranges {
-                        let start = move |buffer, offset| {
-                            let mut file = file.clone();
-                            let task = compio::runtime::spawn(async move {
-                                operate(&mut file, operation, buffer, offset).await
-                            });
-                            async { task.await.ok() }
-                        };
-                        tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
-                    } else {
-                        let operate = async move |buffer, offset| {
-                            Some(operate(&mut file, operation, buffer, offset).await)
-                        };
-                        tasks.push(compio::runtime::spawn(tasks::blocks(
-                            reader,
-                            Buffer::new(job.workload.block),
-                            operate,
-                        )));
-                    }
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    per_core::measure(job, |_, job, readers| {
+        let runtime = Runtime::new().expect("io_uring is available");
+        runtime.block_on(async {
+            let mut options = OpenOptions::new();
+            options
+                .read(true)
+                .write(job.workload.operation == Operation::Write)
+                .custom_flags(job.open_flags());
+            let file = options.open(&job.file).await.expect("the parent has opened the file");
+            let operation = job.workload.operation;
+            let mut tasks = Vec::new();
+            for reader in readers {
+                let mut file = file.clone();
+                if operation == Operation::Ranges {
+                    let start = move |buffer, offset| {
+                        let mut file = file.clone();
+                        let task = compio::runtime::spawn(async move {
+                            operate(&mut file, operation, buffer, offset).await
+                        });
+                        async { task.await.ok() }
+                    };
+                    tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
+                } else {
+                    let operate = async move |buffer, offset| {
+                        Some(operate(&mut file, operation, buffer, offset).await)
+                    };
+                    tasks.push(compio::runtime::spawn(tasks::blocks(
+                        reader,
+                        Buffer::new(job.workload.block),
+                        operate,
+                    )));
                 }
-                for task in tasks {
-                    task.await.expect("no reader panics");
-                }
-            });
-        })
-    }
-
-    fn is_runtime(&self) -> bool {
-        true
-    }
+            }
+            for task in tasks {
+                task.await.expect("no reader panics");
+            }
+        });
+    })
 }
 
 async fn operate(

@@ -1,13 +1,13 @@
 //! glommio: an executor with three rings and its own buffers on each thread.
 
 use super::{Contestant, per_core};
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
-use crate::workload::{Operation, RANGES, Workload};
+use crate::workload::{Operation, RANGES};
 use futures_lite::stream::{self, StreamExt};
 use glommio::io::{BufferedFile, DmaFile, MergedBufferLimit, OpenOptions, ReadAmplificationLimit};
 use glommio::{LocalExecutorBuilder, Placement};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 
@@ -18,51 +18,41 @@ const MOST_MEMORY: usize = 1 << 30;
 const USUAL_DEPTH: usize = 128;
 const MOST_DEPTH: usize = 4096;
 
-pub struct Glommio;
-
-impl Contestant for Glommio {
-    fn name(&self) -> &'static str {
-        "glommio"
-    }
-
-    fn about(&self) -> &'static str {
+pub const RUNTIME: Contestant = Contestant {
+    leaves_out: per_core::leaves_out,
+    is_runtime: true,
+    ..Contestant::new(
+        "glommio",
         "pinned thread (cached rows: one for each core); rings and memory as large as the readers \
-         need; its own buffers; ranges by read_many"
-    }
+ need; its own buffers; ranges by read_many",
+        run,
+    )
+};
 
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        per_core::leaves_out(workload)
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        per_core::measure(job, |core, job, readers| {
-            let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
-                .io_memory((2 * job.workload.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
-                .ring_depth(job.workload.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
-                .make()
-                .expect("io_uring is available");
-            executor.run(async {
-                let file = Rc::new(File::open(job).await.expect("the parent has opened the file"));
-                if let (Operation::Ranges, File::Direct(file)) = (job.workload.operation, &*file) {
-                    for reader in readers {
-                        ranges(reader, file).await;
-                    }
-                    return;
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    per_core::measure(job, |core, job, readers| {
+        let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
+            .io_memory((2 * job.workload.buffers()).clamp(USUAL_MEMORY, MOST_MEMORY))
+            .ring_depth(job.workload.readers.next_power_of_two().clamp(USUAL_DEPTH, MOST_DEPTH))
+            .make()
+            .expect("io_uring is available");
+        executor.run(async {
+            let file = Rc::new(File::open(job).await.expect("the parent has opened the file"));
+            if let (Operation::Ranges, File::Direct(file)) = (job.workload.operation, &*file) {
+                for reader in readers {
+                    ranges(reader, file).await;
                 }
-                let tasks: Vec<_> = readers
-                    .into_iter()
-                    .map(|reader| glommio::spawn_local(blocks(reader, file.clone())).detach())
-                    .collect();
-                for task in tasks {
-                    task.await;
-                }
-            });
-        })
-    }
-
-    fn is_runtime(&self) -> bool {
-        true
-    }
+                return;
+            }
+            let tasks: Vec<_> = readers
+                .into_iter()
+                .map(|reader| glommio::spawn_local(blocks(reader, file.clone())).detach())
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+        });
+    })
 }
 
 async fn blocks(mut reader: Reader, file: Rc<File>) {

@@ -10,7 +10,9 @@ mod null;
 mod per_core;
 mod ringway;
 mod ringway_log;
+mod scan;
 mod spawn_blocking;
+mod stalls;
 mod streams;
 mod sum;
 mod tasks;
@@ -18,37 +20,100 @@ mod threads;
 mod tokio_fs;
 mod tokio_uring;
 
-pub use bare::ring as bare_ring;
-
-use crate::figures::Figures;
 use crate::job::Job;
+use crate::scan::Work;
 use crate::workload::{Operation, Workload};
 use anyhow::Context;
+use ringway_measure::rounds::Turn;
+use std::path::Path;
 
 /// A way to read and write files.
-pub trait Contestant: Sync {
+pub struct Contestant {
     /// The name for `--contestants` and in tables.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// What it is, and how it is configured.
-    fn about(&self) -> &'static str;
-
-    /// The reason why it takes no part in this row; `None` if it takes part.
-    fn leaves_out(&self, _: &Workload) -> Option<String> {
-        None
-    }
-
-    /// Runs the workload of `job` until the job is over.
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures>;
-
+    pub about: &'static str,
     /// Whether it is a runtime that owns the threads on which its users' tasks run.
-    fn is_runtime(&self) -> bool {
-        false
+    pub is_runtime: bool,
+    /// Whether it needs the build with tokio's own io_uring.
+    pub needs_tokio_io_uring: bool,
+    /// The reason why it takes no part in this row; `None` if it takes part.
+    pub leaves_out: fn(&Workload) -> Option<String>,
+    run: Run,
+    /// Whether a scan's file is opened for direct I/O. It then takes no part in cached rows.
+    scans_directly: bool,
+}
+
+enum Run {
+    /// The workload of the job, until the job is over.
+    Rows(fn(&'static Job) -> anyhow::Result<Turn>),
+    /// Reads all ranges of a file, with so many of them in flight.
+    Scan(fn(&Path, &'static Work, usize) -> anyhow::Result<()>),
+}
+
+impl Contestant {
+    const fn of(name: &'static str, about: &'static str, run: Run) -> Self {
+        Self {
+            name,
+            about,
+            is_runtime: false,
+            needs_tokio_io_uring: false,
+            leaves_out: |_| None,
+            run,
+            scans_directly: false,
+        }
     }
 
-    /// Whether it needs the build with tokio's own io_uring.
-    fn needs_tokio_io_uring(&self) -> bool {
-        false
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        run: fn(&'static Job) -> anyhow::Result<Turn>,
+    ) -> Self {
+        Self::of(name, about, Run::Rows(run))
+    }
+
+    /// A contestant of `compare ranges`.
+    const fn scan(
+        name: &'static str,
+        about: &'static str,
+        run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
+    ) -> Self {
+        Self::of(name, about, Run::Scan(run))
+    }
+
+    const fn direct(self) -> Self {
+        Self { scans_directly: true, ..self }
+    }
+
+    /// Measures one turn.
+    pub fn run(&self, job: &'static Job) -> anyhow::Result<Turn> {
+        match self.run {
+            Run::Rows(run) => run(job),
+            Run::Scan(run) => {
+                let scan = job.scan.as_ref().context("the row has no ranges")?;
+                Work::measure(scan, |work| run(&job.file, work, job.workload.readers))
+            }
+        }
+    }
+
+    /// Whether the row compares it. If not, the report does not mention it.
+    pub fn concerns(&self, workload: &Workload) -> bool {
+        let name = &self.name;
+        match workload.operation {
+            Operation::Timer | Operation::Small | Operation::Cold => {
+                [RINGWAY, TOKIO_FS].contains(name)
+            }
+            Operation::Busy | Operation::BlockOn | Operation::Submitted => {
+                [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING].contains(name)
+            }
+            Operation::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(name),
+            Operation::Polls => [RINGWAY, FLOOR].contains(name),
+            Operation::Puts => [RINGWAY, RINGWAY_LOG, SPAWN_BLOCKING, GROUP_COMMIT].contains(name),
+            Operation::Scan { cached } => !(cached && self.scans_directly),
+            Operation::Stall { .. } => true,
+            _ => ![RINGWAY_KAIO, RINGWAY_THREADS, RINGWAY_LOG, FLOOR, QUEUE, GROUP_COMMIT]
+                .contains(name),
+        }
     }
 }
 
@@ -69,46 +134,38 @@ pub const RINGWAY_THREADS: &str = "ringway-threads";
 pub const RINGWAY_LOG: &str = "ringway-log";
 
 /// All contestants, in the order of the tables.
-pub static ALL: &[&dyn Contestant] = &[
+static ALL: &[&Contestant] = &[
     &ringway::BEST,
     &ringway::KAIO,
     &ringway::THREADS,
-    &ringway_log::RingwayLog,
+    &ringway_log::LOG,
     &spawn_blocking::EACH,
     &spawn_blocking::ONCE,
     &tokio_fs::POOL,
     &tokio_fs::IO_URING,
-    &tokio_uring::TokioUring,
-    &monoio::Monoio,
-    &glommio::Glommio,
-    &compio::Compio,
+    &tokio_uring::RUNTIME,
+    &monoio::RUNTIME,
+    &glommio::RUNTIME,
+    &compio::RUNTIME,
     &bare::TEXTBOOK,
     &bare::GROUPED,
-    &threads::Threads,
-    &null::Floor,
-    &null::QueueOnly,
-    &group_commit::GroupCommit,
+    &threads::THREADS,
+    &null::FLOOR_TASKS,
+    &null::QUEUE_ONLY,
+    &group_commit::GROUP,
 ];
 
-/// Whether the row compares this contestant. If not, the report does not mention it.
-pub fn concerns(workload: &Workload, name: &str) -> bool {
-    match workload.operation {
-        Operation::Timer | Operation::Small | Operation::Cold => {
-            [RINGWAY, TOKIO_FS].contains(&name)
-        }
-        Operation::Busy | Operation::BlockOn | Operation::Submitted => {
-            [RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, SPAWN_BLOCKING].contains(&name)
-        }
-        Operation::Null { .. } => [RINGWAY, FLOOR, QUEUE].contains(&name),
-        Operation::Polls => [RINGWAY, FLOOR].contains(&name),
-        Operation::Puts => [RINGWAY, RINGWAY_LOG, SPAWN_BLOCKING, GROUP_COMMIT].contains(&name),
-        _ => ![RINGWAY_KAIO, RINGWAY_THREADS, RINGWAY_LOG, FLOOR, QUEUE, GROUP_COMMIT]
-            .contains(&name),
+/// The contestants of such rows, in the order of the tables.
+pub fn of(operation: Operation) -> &'static [&'static Contestant] {
+    match operation {
+        Operation::Scan { .. } => scan::ALL,
+        Operation::Stall { .. } => stalls::ALL,
+        _ => ALL,
     }
 }
 
-/// The contestant with this name.
-pub fn by_name(name: &str) -> anyhow::Result<&'static dyn Contestant> {
-    let contestant = ALL.iter().copied().find(|contestant| contestant.name() == name);
+/// The contestant with this name in such rows.
+pub fn by_name(operation: Operation, name: &str) -> anyhow::Result<&'static Contestant> {
+    let contestant = of(operation).iter().copied().find(|contestant| contestant.name == name);
     contestant.with_context(|| format!("no contestant is named {name}; see `compare list`"))
 }

@@ -2,72 +2,61 @@
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Operation, Workload};
+use crate::workload::Operation;
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
 use monoio::{IoUringDriver, RuntimeBuilder};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 
-pub struct Monoio;
+pub const RUNTIME: Contestant = Contestant {
+    leaves_out: per_core::leaves_out,
+    is_runtime: true,
+    ..Contestant::new(
+        "monoio",
+        "io_uring driver, one thread (cached rows: one for each core); default settings",
+        run,
+    )
+};
 
-impl Contestant for Monoio {
-    fn name(&self) -> &'static str {
-        "monoio"
-    }
-
-    fn about(&self) -> &'static str {
-        "io_uring driver, one thread (cached rows: one for each core); default settings"
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        per_core::leaves_out(workload)
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        per_core::measure(job, |_, job, readers| {
-            let mut runtime =
-                RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");
-            runtime.block_on(async {
-                let file =
-                    job.open().and_then(File::from_std).expect("the parent has opened the file");
-                let file = Rc::new(file);
-                let operation = job.workload.operation;
-                let mut tasks = Vec::new();
-                for reader in readers {
-                    let file = file.clone();
-                    if operation == Operation::Ranges {
-                        let start = move |buffer, offset| {
-                            let file = file.clone();
-                            let task = monoio::spawn(async move {
-                                operate(&file, operation, buffer, offset).await
-                            });
-                            async { Some(task.await) }
-                        };
-                        tasks.push(monoio::spawn(tasks::ranges(reader, start)));
-                    } else {
-                        let operate = async move |buffer, offset| {
-                            Some(operate(&file, operation, buffer, offset).await)
-                        };
-                        tasks.push(monoio::spawn(tasks::blocks(
-                            reader,
-                            Buffer::new(job.workload.block),
-                            operate,
-                        )));
-                    }
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    per_core::measure(job, |_, job, readers| {
+        let mut runtime =
+            RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");
+        runtime.block_on(async {
+            let file = job.open().and_then(File::from_std).expect("the parent has opened the file");
+            let file = Rc::new(file);
+            let operation = job.workload.operation;
+            let mut tasks = Vec::new();
+            for reader in readers {
+                let file = file.clone();
+                if operation == Operation::Ranges {
+                    let start = move |buffer, offset| {
+                        let file = file.clone();
+                        let task = monoio::spawn(async move {
+                            operate(&file, operation, buffer, offset).await
+                        });
+                        async { Some(task.await) }
+                    };
+                    tasks.push(monoio::spawn(tasks::ranges(reader, start)));
+                } else {
+                    let operate = async move |buffer, offset| {
+                        Some(operate(&file, operation, buffer, offset).await)
+                    };
+                    tasks.push(monoio::spawn(tasks::blocks(
+                        reader,
+                        Buffer::new(job.workload.block),
+                        operate,
+                    )));
                 }
-                for task in tasks {
-                    task.await;
-                }
-            });
-        })
-    }
-
-    fn is_runtime(&self) -> bool {
-        true
-    }
+            }
+            for task in tasks {
+                task.await;
+            }
+        });
+    })
 }
 
 async fn operate(

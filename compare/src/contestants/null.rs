@@ -3,11 +3,11 @@
 
 use super::{Contestant, FLOOR, QUEUE, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
 use ringway_core::{BackendKind, File, Options, Queue, op};
+use ringway_measure::rounds::Turn;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -15,41 +15,46 @@ use std::task::{Poll, Waker};
 use std::thread;
 
 /// Tasks that only sleep and wake each other in groups.
-pub struct Floor;
+pub const FLOOR_TASKS: Contestant = Contestant::new(
+    FLOOR,
+    "tokio tasks that are woken in groups of an eighth and do no I/O",
+    run_floor,
+);
 
 /// ringway-core's queue on one thread.
-pub struct QueueOnly;
+pub const QUEUE_ONLY: Contestant = Contestant {
+    leaves_out: |workload| {
+        (workload.operation != (Operation::Null { workers: 1 }))
+            .then(|| "it runs on one thread".into())
+    },
+    ..Contestant::new(
+        QUEUE,
+        "ringway-core's queue on one thread, without the engine; pushes one read for each task, \
+ then reaps them",
+        run_queue,
+    )
+};
 
-impl Contestant for Floor {
-    fn name(&self) -> &'static str {
-        FLOOR
+fn run_floor(job: &'static Job) -> anyhow::Result<Turn> {
+    let runtime = tasks::runtime(job)?;
+    let Workload { operation, block, readers, .. } = job.workload;
+    let group = Arc::new(Mutex::new(Group {
+        asleep: Vec::new(),
+        size: (readers / 8).max(1),
+        tasks: readers,
+    }));
+    for reader in Reader::all(job) {
+        let (member, tally) = (Member(group.clone()), reader.tally());
+        let operate = async move |buffer, _| {
+            match operation {
+                Operation::Polls => tasks::timed(tally, member.sleep()).await,
+                _ => member.sleep().await,
+            }
+            Some((Ok(block), buffer))
+        };
+        runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
     }
-
-    fn about(&self) -> &'static str {
-        "tokio tasks that are woken in groups of an eighth and do no I/O"
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let runtime = tasks::runtime(job)?;
-        let Workload { operation, block, readers, .. } = job.workload;
-        let group = Arc::new(Mutex::new(Group {
-            asleep: Vec::new(),
-            size: (readers / 8).max(1),
-            tasks: readers,
-        }));
-        for reader in job.readers() {
-            let (member, tally) = (Member(group.clone()), reader.tally());
-            let operate = async move |buffer, _| {
-                match operation {
-                    Operation::Polls => tasks::timed(tally, member.sleep()).await,
-                    _ => member.sleep().await,
-                }
-                Some((Ok(block), buffer))
-            };
-            runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
-        }
-        job.measure()
-    }
+    job.measure()
 }
 
 /// Tasks that sleep until `size` of them do.
@@ -105,35 +110,19 @@ impl Drop for Member {
     }
 }
 
-impl Contestant for QueueOnly {
-    fn name(&self) -> &'static str {
-        QUEUE
-    }
-
-    fn about(&self) -> &'static str {
-        "ringway-core's queue on one thread, without the engine; pushes one read for each task, \
-         then reaps them"
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        (workload.operation != (Operation::Null { workers: 1 }))
-            .then(|| "it runs on one thread".into())
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let depth = job.workload.readers;
-        let queue = Options::new().backend(BackendKind::Null).in_flight(depth as u32).build()?;
-        let file = File::from(job.open()?);
-        let mut readers = job.at_most(1);
-        thread::spawn(move || {
-            if let Some(reader) = readers.pop()
-                && let Err(error) = push_and_reap(queue, &file, depth, reader)
-            {
-                job.fail(error.to_string());
-            }
-        });
-        job.measure()
-    }
+fn run_queue(job: &'static Job) -> anyhow::Result<Turn> {
+    let depth = job.workload.readers;
+    let queue = Options::new().backend(BackendKind::Null).in_flight(depth as u32).build()?;
+    let file = File::from(job.open()?);
+    let mut readers = Reader::at_most(job, 1);
+    thread::spawn(move || {
+        if let Some(reader) = readers.pop()
+            && let Err(error) = push_and_reap(queue, &file, depth, reader)
+        {
+            job.fail(error.to_string());
+        }
+    });
+    job.measure()
 }
 
 /// Pushes and reaps batches of `depth` reads. One reader counts all of them.

@@ -1,9 +1,9 @@
 //! Threads for the runtimes that run one executor on each core.
 
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use std::thread;
 
 /// The reason why such a runtime takes no part in a row.
@@ -20,11 +20,11 @@ pub fn leaves_out(workload: &Workload) -> Option<String> {
 pub fn measure(
     job: &'static Job,
     body: fn(usize, &'static Job, Vec<Reader>),
-) -> anyhow::Result<Figures> {
+) -> anyhow::Result<Turn> {
     let cores = thread::available_parallelism()?.get();
     let threads = if job.workload.direct { 1 } else { cores.min(job.workload.readers) };
     let mut shares: Vec<Vec<Reader>> = (0..threads).map(|_| Vec::new()).collect();
-    for (index, reader) in job.readers().into_iter().enumerate() {
+    for (index, reader) in Reader::all(job).into_iter().enumerate() {
         shares[index % threads].push(reader);
     }
     for (number, share) in shares.into_iter().enumerate() {

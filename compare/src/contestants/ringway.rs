@@ -3,108 +3,86 @@
 use super::sum::{self, Check};
 use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
 use crate::buffer::aligned;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::sync::Arc;
 
-pub struct Ringway {
-    name: &'static str,
-    about: &'static str,
-    /// `None` for ringway's own choice.
-    backend: Option<BackendKind>,
-}
+pub const BEST: Contestant =
+    Contestant::new(RINGWAY, "multi-thread tokio; ringway::fs::File; default settings", |job| {
+        run(job, None)
+    });
 
-pub const BEST: Ringway = Ringway {
-    name: RINGWAY,
-    about: "multi-thread tokio; ringway::fs::File; default settings",
-    backend: None,
-};
+pub const KAIO: Contestant = Contestant::new(RINGWAY_KAIO, "the same on the kaio backend", |job| {
+    run(job, Some(BackendKind::Kaio))
+});
 
-pub const KAIO: Ringway = Ringway {
-    name: RINGWAY_KAIO,
-    about: "the same on the kaio backend",
-    backend: Some(BackendKind::Kaio),
-};
+pub const THREADS: Contestant =
+    Contestant::new(RINGWAY_THREADS, "the same on the threads backend", |job| {
+        run(job, Some(BackendKind::Threads))
+    });
 
-pub const THREADS: Ringway = Ringway {
-    name: RINGWAY_THREADS,
-    about: "the same on the threads backend",
-    backend: Some(BackendKind::Threads),
-};
-
-impl Contestant for Ringway {
-    fn name(&self) -> &'static str {
-        self.name
+/// `None` for ringway's own choice of a backend.
+fn run(job: &'static Job, backend: Option<BackendKind>) -> anyhow::Result<Turn> {
+    let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
+    let mut options = OpenOptions::new();
+    options.read(true).write(operation.writes()).direct(job.workload.direct);
+    if let Some(backend) = if operation.is_null() { Some(BackendKind::Null) } else { backend } {
+        options.engine(&Engine::builder().backend(backend).build()?);
     }
-
-    fn about(&self) -> &'static str {
-        self.about
+    let file = Arc::new(runtime.block_on(options.open(&job.file))?);
+    if operation == Operation::Small {
+        let file = file.clone();
+        let read = async move |offset| {
+            let block = file.read(offset..offset + streams::SMALL as u64).await?;
+            Ok(block.len())
+        };
+        runtime.spawn(streams::small_reads(job, read));
+    } else if operation.is_stream() {
+        runtime.spawn(streams::timer(job));
     }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
-        let mut options = OpenOptions::new();
-        options.read(true).write(operation.writes()).direct(job.workload.direct);
-        if let Some(backend) =
-            if operation.is_null() { Some(BackendKind::Null) } else { self.backend }
-        {
-            options.engine(&Engine::builder().backend(backend).build()?);
-        }
-        let file = Arc::new(runtime.block_on(options.open(&job.file))?);
-        if operation == Operation::Small {
-            let file = file.clone();
-            let read = async move |offset| {
-                let block = file.read(offset..offset + streams::SMALL as u64).await?;
-                Ok(block.len())
-            };
-            runtime.spawn(streams::small_reads(job, read));
-        } else if operation.is_stream() {
-            runtime.spawn(streams::timer(job));
-        }
-        for reader in job.readers() {
-            let file = file.clone();
-            match operation {
-                Operation::Timer | Operation::Small | Operation::Cold => {
-                    drop(runtime.spawn(stream(reader, file)))
-                }
-                Operation::Ranges => drop(runtime.spawn(ranges(reader, file))),
-                Operation::Sum => {
-                    drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)))
-                }
-                Operation::Submitted => {
-                    let start = move |buffer, offset| {
-                        let file = file.clone();
-                        async move { Some(operate(&file, operation, buffer, offset).await) }
-                    };
-                    tasks::submitted(runtime, reader, aligned(job.workload.block), start);
-                }
-                Operation::Puts => drop(runtime.spawn(puts(reader, file))),
-                Operation::Polls => {
-                    let tally = reader.tally();
-                    let operate = async move |buffer, offset| {
-                        Some(tasks::timed(tally, operate(&file, operation, buffer, offset)).await)
-                    };
-                    runtime.spawn(tasks::blocks(reader, aligned(job.workload.block), operate));
-                }
-                _ => {
-                    let operate = async move |buffer, offset| {
-                        Some(operate(&file, operation, buffer, offset).await)
-                    };
-                    tasks::start(
-                        runtime,
-                        job,
-                        tasks::blocks(reader, aligned(job.workload.block), operate),
-                    );
-                }
+    for reader in Reader::all(job) {
+        let file = file.clone();
+        match operation {
+            Operation::Timer | Operation::Small | Operation::Cold => {
+                drop(runtime.spawn(stream(reader, file)))
+            }
+            Operation::Ranges => drop(runtime.spawn(ranges(reader, file))),
+            Operation::Sum => {
+                drop(runtime.spawn(sum::passes(reader, file.reader(), Check::new(job)?)))
+            }
+            Operation::Submitted => {
+                let start = move |buffer, offset| {
+                    let file = file.clone();
+                    async move { Some(operate(&file, operation, buffer, offset).await) }
+                };
+                tasks::submitted(runtime, reader, aligned(job.workload.block), start);
+            }
+            Operation::Puts => drop(runtime.spawn(puts(reader, file))),
+            Operation::Polls => {
+                let tally = reader.tally();
+                let operate = async move |buffer, offset| {
+                    Some(tasks::timed(tally, operate(&file, operation, buffer, offset)).await)
+                };
+                runtime.spawn(tasks::blocks(reader, aligned(job.workload.block), operate));
+            }
+            _ => {
+                let operate = async move |buffer, offset| {
+                    Some(operate(&file, operation, buffer, offset).await)
+                };
+                tasks::start(
+                    runtime,
+                    job,
+                    tasks::blocks(reader, aligned(job.workload.block), operate),
+                );
             }
         }
-        job.measure()
     }
+    job.measure()
 }
 
 async fn operate(

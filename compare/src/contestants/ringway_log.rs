@@ -1,11 +1,11 @@
 //! ringway's log with group commit, for the row `puts`.
 
 use super::{Contestant, RINGWAY_LOG};
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use ringway::LogWriter;
 use ringway::fs::OpenOptions;
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -14,29 +14,23 @@ use tokio::sync::RwLock;
 /// Rounds of all tasks that fit behind the record at which the log starts again.
 const ROUNDS_LEFT: usize = 16;
 
-pub struct RingwayLog;
+pub const LOG: Contestant = Contestant::new(
+    RINGWAY_LOG,
+    "multi-thread tokio; ringway::LogWriter::append; default settings",
+    run,
+);
 
-impl Contestant for RingwayLog {
-    fn name(&self) -> &'static str {
-        RINGWAY_LOG
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    let runtime = Runtime::new()?;
+    let mut options = OpenOptions::new();
+    let file = runtime.block_on(options.read(true).write(true).open(&job.file))?;
+    let reserve = (ROUNDS_LEFT * job.workload.buffers()) as u64;
+    let log = RwLock::new(LogWriter::new(file, 0)?);
+    let log = Arc::new(Log { log, last: job.size - reserve });
+    for reader in Reader::all(job) {
+        runtime.spawn(puts(reader, log.clone()));
     }
-
-    fn about(&self) -> &'static str {
-        "multi-thread tokio; ringway::LogWriter::append; default settings"
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let runtime = Runtime::new()?;
-        let mut options = OpenOptions::new();
-        let file = runtime.block_on(options.read(true).write(true).open(&job.file))?;
-        let reserve = (ROUNDS_LEFT * job.workload.buffers()) as u64;
-        let log = RwLock::new(LogWriter::new(file, 0)?);
-        let log = Arc::new(Log { log, last: job.size - reserve });
-        for reader in job.readers() {
-            runtime.spawn(puts(reader, log.clone()));
-        }
-        job.measure()
-    }
+    job.measure()
 }
 
 /// A log that starts again before the end of its preallocated file. A log that grows would measure

@@ -2,86 +2,71 @@
 
 use super::{Contestant, SPAWN_BLOCKING, SPAWN_BLOCKING_ONCE, blocking, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, RANGES, Workload};
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub struct SpawnBlocking {
-    name: &'static str,
-    about: &'static str,
-    /// Reads all ranges of a request in one call.
-    once: bool,
-}
-
 /// A call for each block.
-pub const EACH: SpawnBlocking = SpawnBlocking {
-    name: SPAWN_BLOCKING,
-    about: "multi-thread tokio; one spawn_blocking with a pread for each read",
-    once: false,
+pub const EACH: Contestant = Contestant {
+    leaves_out: |workload| {
+        let why = || "tokio-fs is spawn_blocking with a current position".into();
+        (workload.operation == Operation::Sum).then(why)
+    },
+    ..Contestant::new(
+        SPAWN_BLOCKING,
+        "multi-thread tokio; one spawn_blocking with a pread for each read",
+        |job| run(job, false),
+    )
 };
 
 /// A call for each request, which reads the blocks one after the other.
-pub const ONCE: SpawnBlocking = SpawnBlocking {
-    name: SPAWN_BLOCKING_ONCE,
-    about: "multi-thread tokio; one spawn_blocking for all preads of a request",
-    once: true,
+pub const ONCE: Contestant = Contestant {
+    leaves_out: |workload| {
+        (workload.operation != Operation::Ranges).then(|| "only for ranges".into())
+    },
+    ..Contestant::new(
+        SPAWN_BLOCKING_ONCE,
+        "multi-thread tokio; one spawn_blocking for all preads of a request",
+        |job| run(job, true),
+    )
 };
 
-impl Contestant for SpawnBlocking {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        match workload.operation {
-            Operation::Ranges => None,
-            _ if self.once => Some("only for ranges".into()),
-            Operation::Sum => Some("tokio-fs is spawn_blocking with a current position".into()),
-            _ => None,
+fn run(job: &'static Job, once: bool) -> anyhow::Result<Turn> {
+    let file = Arc::new(job.open()?);
+    let runtime = Runtime::new()?;
+    let Workload { operation, block, .. } = job.workload;
+    for reader in Reader::all(job) {
+        let file = file.clone();
+        if once {
+            runtime.spawn(ranges_at_once(reader, file));
+        } else if operation == Operation::Puts {
+            let operate =
+                async move |buffer, _| call(&file, operation, buffer, job.append(1)).await.ok();
+            runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
+        } else if operation == Operation::Submitted {
+            let start = move |buffer, offset| {
+                let call = call(&file, operation, buffer, offset);
+                async { call.await.ok() }
+            };
+            tasks::submitted(&runtime, reader, Buffer::new(block), start);
+        } else if operation == Operation::Ranges {
+            runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
+                let call = call(&file, operation, buffer, offset);
+                async { call.await.ok() }
+            }));
+        } else {
+            let operate =
+                async move |buffer, offset| call(&file, operation, buffer, offset).await.ok();
+            tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
         }
     }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let file = Arc::new(job.open()?);
-        let runtime = Runtime::new()?;
-        let Workload { operation, block, .. } = job.workload;
-        for reader in job.readers() {
-            let file = file.clone();
-            if self.once {
-                runtime.spawn(ranges_at_once(reader, file));
-            } else if operation == Operation::Puts {
-                let operate =
-                    async move |buffer, _| call(&file, operation, buffer, job.append(1)).await.ok();
-                runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
-            } else if operation == Operation::Submitted {
-                let start = move |buffer, offset| {
-                    let call = call(&file, operation, buffer, offset);
-                    async { call.await.ok() }
-                };
-                tasks::submitted(&runtime, reader, Buffer::new(block), start);
-            } else if operation == Operation::Ranges {
-                runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
-                    let call = call(&file, operation, buffer, offset);
-                    async { call.await.ok() }
-                }));
-            } else {
-                let operate =
-                    async move |buffer, offset| call(&file, operation, buffer, offset).await.ok();
-                tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
-            }
-        }
-        job.measure()
-    }
+    job.measure()
 }
 
 fn call(

@@ -41,7 +41,7 @@ pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
         let (begun, cpu) = (clock::now(), clock::thread_cpu());
         let polled = future.as_mut().poll(cx);
         let cpu = clock::thread_cpu().saturating_sub(cpu);
-        tally.record_poll(tally::Poll { wall: clock::now() - begun, cpu });
+        tally.record_poll(tally::Poll { wall: clock::now() - begun, cpu, ready: 0 });
         polled
     })
     .await

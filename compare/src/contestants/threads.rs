@@ -3,10 +3,10 @@
 use super::sum::Check;
 use super::{Contestant, blocking};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
@@ -15,44 +15,37 @@ use std::thread;
 /// The most threads: no disk needs more.
 const MOST: usize = 128;
 
-pub struct Threads;
+pub const THREADS: Contestant = Contestant {
+    leaves_out,
+    ..Contestant::new("threads", "a thread for each reader, at most 128; pread and pwrite", run)
+};
 
-impl Contestant for Threads {
-    fn name(&self) -> &'static str {
-        "threads"
+fn leaves_out(workload: &Workload) -> Option<String> {
+    match workload.operation {
+        Operation::Ranges => {
+            Some("spawn_blocking already reads with a thread for each range".into())
+        }
+        _ if workload.readers >= 10_000 => {
+            Some(format!("a program would not start {} threads", workload.readers))
+        }
+        _ => None,
     }
+}
 
-    fn about(&self) -> &'static str {
-        "a thread for each reader, at most 128; pread and pwrite"
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        match workload.operation {
-            Operation::Ranges => {
-                Some("spawn_blocking already reads with a thread for each range".into())
-            }
-            _ if workload.readers >= 10_000 => {
-                Some(format!("a program would not start {} threads", workload.readers))
-            }
-            _ => None,
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    if job.workload.operation == Operation::Sum {
+        for reader in Reader::all(job) {
+            let (file, check) = (job.open()?, Check::new(job)?);
+            thread::spawn(move || sum(reader, file, check));
+        }
+    } else {
+        let file = Arc::new(job.open()?);
+        for reader in Reader::at_most(job, MOST) {
+            let file = file.clone();
+            thread::spawn(move || read(reader, &file));
         }
     }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        if job.workload.operation == Operation::Sum {
-            for reader in job.readers() {
-                let (file, check) = (job.open()?, Check::new(job)?);
-                thread::spawn(move || sum(reader, file, check));
-            }
-        } else {
-            let file = Arc::new(job.open()?);
-            for reader in job.at_most(MOST) {
-                let file = file.clone();
-                thread::spawn(move || read(reader, &file));
-            }
-        }
-        job.measure()
-    }
+    job.measure()
 }
 
 fn read(mut reader: Reader, file: &File) {

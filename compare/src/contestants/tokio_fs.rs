@@ -4,10 +4,10 @@
 use super::sum::{self, Check};
 use super::{Contestant, TOKIO_FS, streams};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
+use ringway_measure::rounds::Turn;
 use rustix::process::{Resource, getrlimit};
 use std::io::{self, SeekFrom};
 use tokio::fs::File;
@@ -17,69 +17,65 @@ use tokio::runtime::Runtime;
 /// Files that the process needs besides those of its readers.
 const OTHER_FILES: u64 = 100;
 
-pub struct TokioFs {
-    io_uring: bool,
+pub const POOL: Contestant = Contestant {
+    leaves_out,
+    ..Contestant::new(
+        TOKIO_FS,
+        "multi-thread tokio; tokio::fs::File, seek and read; each task opens the file, since \
+         clones share the current position",
+        run,
+    )
+};
+
+pub const IO_URING: Contestant = Contestant {
+    leaves_out: |workload| match workload.operation {
+        Operation::Write => Some("its writes do not use io_uring".into()),
+        _ => leaves_out(workload),
+    },
+    needs_tokio_io_uring: true,
+    ..Contestant::new(
+        "tokio-io-uring",
+        "multi-thread tokio built with its unstable io_uring; tokio::fs::File as in tokio-fs",
+        run,
+    )
+};
+
+fn leaves_out(workload: &Workload) -> Option<String> {
+    match workload.operation {
+        Operation::Ranges => Some("it has no reads at an offset".into()),
+        _ if workload.direct => {
+            Some("it reads into its own buffer, which is not aligned for direct I/O".into())
+        }
+        _ if workload.readers as u64 + OTHER_FILES > most_files() => Some(format!(
+            "it needs a file for each task, and this process may open {}",
+            most_files()
+        )),
+        _ => None,
+    }
 }
 
-pub const POOL: TokioFs = TokioFs { io_uring: false };
-pub const IO_URING: TokioFs = TokioFs { io_uring: true };
-
-impl Contestant for TokioFs {
-    fn name(&self) -> &'static str {
-        if self.io_uring { "tokio-io-uring" } else { TOKIO_FS }
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    let runtime = Runtime::new()?;
+    if job.workload.operation == Operation::Small {
+        let mut file = File::from_std(job.open()?);
+        let mut buffer = vec![0; streams::SMALL];
+        let read =
+            async move |offset| operate(&mut file, Operation::Read, &mut buffer, offset).await;
+        runtime.spawn(streams::small_reads(job, read));
+    } else if job.workload.operation.is_stream() {
+        runtime.spawn(streams::timer(job));
     }
-
-    fn about(&self) -> &'static str {
-        if self.io_uring {
-            "multi-thread tokio built with its unstable io_uring; tokio::fs::File as in tokio-fs"
+    for reader in Reader::all(job) {
+        let file = File::from_std(job.open()?);
+        if job.workload.operation.is_stream() {
+            runtime.spawn(stream(reader, file));
+        } else if job.workload.operation == Operation::Sum {
+            runtime.spawn(sum::passes(reader, file, Check::new(job)?));
         } else {
-            "multi-thread tokio; tokio::fs::File, seek and read; each task opens the file, since \
-             clones share the current position"
+            runtime.spawn(blocks(reader, file, Buffer::new(job.workload.block)));
         }
     }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        match workload.operation {
-            Operation::Ranges => Some("it has no reads at an offset".into()),
-            Operation::Write if self.io_uring => Some("its writes do not use io_uring".into()),
-            _ if workload.direct => {
-                Some("it reads into its own buffer, which is not aligned for direct I/O".into())
-            }
-            _ if workload.readers as u64 + OTHER_FILES > most_files() => Some(format!(
-                "it needs a file for each task, and this process may open {}",
-                most_files()
-            )),
-            _ => None,
-        }
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        let runtime = Runtime::new()?;
-        if job.workload.operation == Operation::Small {
-            let mut file = File::from_std(job.open()?);
-            let mut buffer = vec![0; streams::SMALL];
-            let read =
-                async move |offset| operate(&mut file, Operation::Read, &mut buffer, offset).await;
-            runtime.spawn(streams::small_reads(job, read));
-        } else if job.workload.operation.is_stream() {
-            runtime.spawn(streams::timer(job));
-        }
-        for reader in job.readers() {
-            let file = File::from_std(job.open()?);
-            if job.workload.operation.is_stream() {
-                runtime.spawn(stream(reader, file));
-            } else if job.workload.operation == Operation::Sum {
-                runtime.spawn(sum::passes(reader, file, Check::new(job)?));
-            } else {
-                runtime.spawn(blocks(reader, file, Buffer::new(job.workload.block)));
-            }
-        }
-        job.measure()
-    }
-
-    fn needs_tokio_io_uring(&self) -> bool {
-        self.io_uring
-    }
+    job.measure()
 }
 
 async fn blocks(mut reader: Reader, mut file: File, mut buffer: Buffer) {

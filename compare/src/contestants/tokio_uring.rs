@@ -2,68 +2,57 @@
 
 use super::{Contestant, per_core, tasks};
 use crate::buffer::Buffer;
-use crate::figures::Figures;
 use crate::job::Job;
-use crate::workload::{Operation, Workload};
+use crate::workload::Operation;
+use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 use tokio_uring::buf::{IoBuf, IoBufMut};
 use tokio_uring::fs::File;
 
-pub struct TokioUring;
+pub const RUNTIME: Contestant = Contestant {
+    leaves_out: per_core::leaves_out,
+    is_runtime: true,
+    ..Contestant::new(
+        "tokio-uring",
+        "tokio_uring::start, one thread (cached rows: one for each core); default settings",
+        run,
+    )
+};
 
-impl Contestant for TokioUring {
-    fn name(&self) -> &'static str {
-        "tokio-uring"
-    }
-
-    fn about(&self) -> &'static str {
-        "tokio_uring::start, one thread (cached rows: one for each core); default settings"
-    }
-
-    fn leaves_out(&self, workload: &Workload) -> Option<String> {
-        per_core::leaves_out(workload)
-    }
-
-    fn run(&self, job: &'static Job) -> anyhow::Result<Figures> {
-        per_core::measure(job, |_, job, readers| {
-            tokio_uring::start(async {
-                let file =
-                    Rc::new(File::from_std(job.open().expect("the parent has opened the file")));
-                let operation = job.workload.operation;
-                let mut tasks = Vec::new();
-                for reader in readers {
-                    let file = file.clone();
-                    if operation == Operation::Ranges {
-                        let start = move |buffer, offset| {
-                            let file = file.clone();
-                            let task = tokio_uring::spawn(async move {
-                                operate(&file, operation, buffer, offset).await
-                            });
-                            async { task.await.ok() }
-                        };
-                        tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
-                    } else {
-                        let operate = async move |buffer, offset| {
-                            Some(operate(&file, operation, buffer, offset).await)
-                        };
-                        tasks.push(tokio_uring::spawn(tasks::blocks(
-                            reader,
-                            Buffer::new(job.workload.block),
-                            operate,
-                        )));
-                    }
+fn run(job: &'static Job) -> anyhow::Result<Turn> {
+    per_core::measure(job, |_, job, readers| {
+        tokio_uring::start(async {
+            let file = Rc::new(File::from_std(job.open().expect("the parent has opened the file")));
+            let operation = job.workload.operation;
+            let mut tasks = Vec::new();
+            for reader in readers {
+                let file = file.clone();
+                if operation == Operation::Ranges {
+                    let start = move |buffer, offset| {
+                        let file = file.clone();
+                        let task = tokio_uring::spawn(async move {
+                            operate(&file, operation, buffer, offset).await
+                        });
+                        async { task.await.ok() }
+                    };
+                    tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
+                } else {
+                    let operate = async move |buffer, offset| {
+                        Some(operate(&file, operation, buffer, offset).await)
+                    };
+                    tasks.push(tokio_uring::spawn(tasks::blocks(
+                        reader,
+                        Buffer::new(job.workload.block),
+                        operate,
+                    )));
                 }
-                for task in tasks {
-                    task.await.expect("no reader panics");
-                }
-            });
-        })
-    }
-
-    fn is_runtime(&self) -> bool {
-        true
-    }
+            }
+            for task in tasks {
+                task.await.expect("no reader panics");
+            }
+        });
+    })
 }
 
 async fn operate(

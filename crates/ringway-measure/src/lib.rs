@@ -5,11 +5,15 @@
 //! two programs to decide.
 
 pub mod clock;
+pub mod machine;
 pub mod offsets;
 pub mod page;
 pub mod pattern;
 pub mod plot;
+pub mod process;
 pub mod random;
+pub mod records;
+pub mod rounds;
 pub mod scratch;
 pub mod stats;
 pub mod table;

@@ -27,7 +27,7 @@ pub enum Contestant {
 
 impl Contestant {
     /// The name in reports and on the command line.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Ringway => "ringway",

@@ -3,7 +3,6 @@
 
 mod comparison;
 mod contestant;
-mod document;
 mod generate;
 mod page_cache;
 mod report;
@@ -17,6 +16,7 @@ use comparison::{Results, State};
 use contestant::Contestant;
 use generate::parquet_file::Codec;
 use generate::{new_folder, ranges, small, tpch, wide};
+use ringway_measure::records::replace_in;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -156,7 +156,10 @@ fn report(json: &Path, into: Option<&Path>) -> anyhow::Result<()> {
     let results: Results = serde_json::from_str(&text).with_context(about)?;
     let report = report::markdown(&results);
     match into {
-        Some(path) => document::replace(path, results.benchmark.name(), &report)?,
+        Some(path) => {
+            let begin = format!("<!-- data-bench {} -->", results.benchmark.name());
+            replace_in(path, &begin, "<!-- data-bench end -->", &report)?;
+        }
         None => print!("{report}"),
     }
     Ok(())

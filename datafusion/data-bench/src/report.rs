@@ -1,14 +1,15 @@
 //! Results as Markdown: a summary of each group and a row for each query.
 
-use crate::comparison::{Measured, Metric, Results, State};
+use crate::comparison::{Measured, Results, State};
 use crate::contestant::Contestant;
+use crate::turn::{CPU, MACHINE, PEAK, READ, SWITCHES, SYSTEM, USER, WALL};
+use ringway_measure::rounds::{self, Column, OTHERS, Row};
 use ringway_measure::stats::Spread;
 use ringway_measure::table::Table;
-use ringway_measure::text::{ABSENT, significant};
+use ringway_measure::text::ABSENT;
 
 /// The contestant that others are compared with.
-const REFERENCE: Contestant = Contestant::Local;
-const MIB: f64 = 1024.0 * 1024.0;
+const REFERENCE: &str = Contestant::Local.name();
 /// More than this many processors kept busy by others is reported.
 const MANY_OTHERS: f64 = 0.1;
 
@@ -16,15 +17,17 @@ const MANY_OTHERS: f64 = 0.1;
 pub fn markdown(results: &Results) -> String {
     let mut text = summary(results).markdown();
     for state in [State::Cold, State::Cached] {
-        let rows: Vec<_> = results.rows.iter().filter(|row| row.state == state).collect();
+        let rows = results.rows.iter().filter(|measured| measured.state == state);
+        let rows: Vec<Row> = rows.map(|measured| measured.row.clone()).collect();
         if !rows.is_empty() {
             text += &format!("\n{}\n", heading(state));
-            text += &details(&rows).markdown();
+            text += &rounds::table(&rows, &["row", "store"], &columns()).markdown();
         }
     }
-    let turns = results.rows.iter().flat_map(|row| &row.entries).flat_map(|entry| &entry.turns);
-    let others = turns.clone().map(|turn| turn.others).fold(0.0, f64::max);
-    let rounds = results.rows.iter().flat_map(|row| &row.entries).map(|entry| entry.turns.len());
+    let entries = results.rows.iter().flat_map(|measured| &measured.row.entries);
+    let turns = entries.clone().flat_map(|entry| &entry.turns);
+    let others = turns.filter_map(|turn| turn.get(OTHERS)).fold(0.0, f64::max);
+    let rounds = entries.map(|entry| entry.turns.len());
     text += &format!("\nMedians of {}; ± is half the range.", rounds.max().unwrap_or(0));
     if others > MANY_OTHERS {
         text += &format!(" Other programs used up to {others:.1} processors meanwhile.");
@@ -49,6 +52,7 @@ fn summary(results: &Results) -> Table {
             "store",
             "wall",
             "CPU",
+            "machine",
             "peak RSS",
             "bytes",
             "switches",
@@ -65,25 +69,20 @@ fn summary(results: &Results) -> Table {
         }
     }
     for (group, state) in groups {
-        let rows: Vec<_> = results
-            .rows
-            .iter()
-            .filter(|row| (row.group.as_str(), row.state) == (group, state))
-            .collect();
+        let among = |row: &&Measured| (row.group.as_str(), row.state) == (group, state);
+        let rows: Vec<&Row> = results.rows.iter().filter(among).map(|row| &row.row).collect();
         for contestant in challengers(&rows) {
-            let mean = |metric| {
+            let mean = |figure| {
                 // Cached queries read next to nothing, so a ratio of that means nothing.
-                if metric == Metric::DeviceBytes && state == State::Cached {
+                if figure == READ && state == State::Cached {
                     return None;
                 }
-                let ratios = rows.iter().filter_map(|row| ratio(row, contestant, metric));
+                let ratios = rows.iter().filter_map(|row| ratio(row, contestant, figure));
                 geometric_mean(ratios.map(|ratio| ratio.median))
             };
-            let metrics =
-                [Metric::Wall, Metric::Cpu, Metric::PeakRss, Metric::DeviceBytes, Metric::Switches];
-            let mut cells =
-                vec![group.to_owned(), state.name().to_owned(), contestant.name().into()];
-            cells.extend(metrics.map(|metric| mean(metric).map_or(ABSENT.into(), two_digits)));
+            let figures = [WALL, CPU, MACHINE, PEAK, READ, SWITCHES];
+            let mut cells = [group, state.name(), contestant].map(str::to_owned).to_vec();
+            cells.extend(figures.map(|figure| mean(figure).map_or(ABSENT.into(), two_digits)));
             cells.push(slowest(&rows, contestant));
             table.rows.push(cells);
         }
@@ -92,21 +91,19 @@ fn summary(results: &Results) -> Table {
 }
 
 /// The contestants but the reference.
-fn challengers(rows: &[&Measured]) -> Vec<Contestant> {
+fn challengers<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let entries = rows.first().map_or(&[][..], |row| &row.entries);
-    entries.iter().map(|entry| entry.contestant).filter(|name| *name != REFERENCE).collect()
+    entries.iter().map(|entry| &*entry.contestant).filter(|name| *name != REFERENCE).collect()
 }
 
-fn ratio(row: &Measured, contestant: Contestant, metric: Metric) -> Option<Spread> {
-    row.ratio(contestant, REFERENCE, metric)
-        .filter(|ratio| ratio.median.is_finite() && ratio.median > 0.0)
+fn ratio(row: &Row, contestant: &str, figure: &str) -> Option<Spread> {
+    row.ratio(contestant, REFERENCE, figure).filter(|ratio| ratio.median > 0.0)
 }
 
 /// The row with the greatest ratio of wall time.
-fn slowest(rows: &[&Measured], contestant: Contestant) -> String {
-    let ratios = rows
-        .iter()
-        .filter_map(|row| Some((row.name.as_str(), ratio(row, contestant, Metric::Wall)?)));
+fn slowest(rows: &[&Row], contestant: &str) -> String {
+    let ratios =
+        rows.iter().filter_map(|row| Some((row.title.as_str(), ratio(row, contestant, WALL)?)));
     ratios
         .max_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))
         .map_or(ABSENT.into(), |(name, ratio)| {
@@ -114,43 +111,14 @@ fn slowest(rows: &[&Measured], contestant: Contestant) -> String {
         })
 }
 
-/// One line for each contestant in each row.
-fn details(rows: &[&Measured]) -> Table {
-    let headings = [
-        "row", "store", "wall s", "±", "user s", "system s", "RSS MiB", "read MiB", "switches",
-        "wall", "±", "CPU",
-    ];
-    let mut table =
-        Table { text_columns: 2, headings: headings.map(str::to_owned).to_vec(), rows: Vec::new() };
-    for row in rows {
-        for entry in &row.entries {
-            let figure = |metric, unit: f64| {
-                entry
-                    .spread(metric)
-                    .map_or(ABSENT.into(), |spread| significant(spread.median / unit))
-            };
-            let wall = entry.spread(Metric::Wall);
-            let compared = |metric| {
-                ratio(row, entry.contestant, metric).filter(|_| entry.contestant != REFERENCE)
-            };
-            let wall_ratio = compared(Metric::Wall);
-            table.rows.push(vec![
-                row.name.clone(),
-                entry.contestant.name().into(),
-                figure(Metric::Wall, 1.0),
-                wall.and_then(|wall| wall.percent()).unwrap_or_default(),
-                figure(Metric::User, 1.0),
-                figure(Metric::System, 1.0),
-                figure(Metric::PeakRss, MIB),
-                figure(Metric::DeviceBytes, MIB),
-                figure(Metric::Switches, 1.0),
-                wall_ratio.map_or(String::new(), |ratio| two_digits(ratio.median)),
-                wall_ratio.and_then(|ratio| ratio.percent()).unwrap_or_default(),
-                compared(Metric::Cpu).map_or(String::new(), |ratio| two_digits(ratio.median)),
-            ]);
-        }
-    }
-    table
+/// The columns of a line for each contestant in each row.
+fn columns() -> Vec<Column> {
+    let mut columns = vec![Column::figure(WALL), Column::range(WALL)];
+    columns.extend([USER, SYSTEM, MACHINE, PEAK, READ, SWITCHES].map(Column::figure));
+    columns.push(Column::ratio("wall", WALL, REFERENCE));
+    columns.push(Column::ratio_range(WALL, REFERENCE));
+    columns.push(Column::ratio("CPU", CPU, REFERENCE));
+    columns
 }
 
 fn with_spread(figure: String, spread: &Spread) -> String {
@@ -173,33 +141,28 @@ fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::Entry;
     use crate::suite::Benchmark;
-    use crate::turn::Figures;
-    use crate::work::Answer;
-    use ringway_measure::usage::Usage;
-    use std::time::Duration;
+    use ringway_measure::rounds::{Entry, Turn};
 
-    fn figures(seconds: u64) -> Figures {
-        let real = Duration::from_secs(seconds);
-        Figures {
-            usage: Usage { real, user: real, ..Usage::default() },
-            device_bytes: 1 << 20,
-            peak_rss: 1 << 24,
-            repetitions: 1,
-            others: 0.0,
-            answer: Answer { count: 1, digest: 1 },
-            engine: None,
+    fn turn(seconds: u32) -> Turn {
+        let mut turn = Turn::default();
+        for figure in [WALL, CPU, USER] {
+            turn.set(figure, f64::from(seconds));
         }
+        for figure in [SYSTEM, MACHINE, PEAK, READ, SWITCHES] {
+            turn.set(figure, 1.0);
+        }
+        turn
     }
 
-    fn row(name: &str, local: [u64; 3], ringway: [u64; 3]) -> Measured {
-        let entry = |contestant, seconds: [u64; 3]| Entry {
-            contestant,
-            turns: seconds.map(figures).to_vec(),
+    fn row(name: &str, local: [u32; 3], ringway: [u32; 3]) -> Measured {
+        let entry = |contestant: &str, seconds: [u32; 3]| Entry {
+            contestant: contestant.into(),
+            turns: seconds.map(turn).to_vec(),
         };
-        let entries = vec![entry(Contestant::Local, local), entry(Contestant::Ringway, ringway)];
-        Measured { group: "tpch".into(), name: name.into(), state: State::Cold, entries }
+        let entries = vec![entry(REFERENCE, local), entry("ringway", ringway)];
+        let row = Row { title: name.into(), entries, left_out: Vec::new() };
+        Measured { group: "tpch".into(), state: State::Cold, row }
     }
 
     #[test]
@@ -208,14 +171,12 @@ mod tests {
         let results = Results { benchmark: Benchmark::B, rows };
         let summary = summary(&results);
         assert_eq!(summary.rows.len(), 1);
-        assert_eq!(
-            summary.rows[0],
-            ["tpch", "cold", "ringway", "0.50", "0.50", "1.00", "1.00", ABSENT, "q1 2.00 ±0.0 %"]
-        );
-        let details = details(&results.rows.iter().collect::<Vec<_>>());
-        assert_eq!(details.rows[0][..4], ["q1", "local", "4.00", "±237.5 %"]);
-        assert_eq!(details.rows[3][9..], ["0.12", "±0.0 %", "0.12"]);
+        let means = ["0.50", "0.50", "1.00", "1.00", "1.00", "1.00"];
+        assert_eq!(summary.rows[0][..3], ["tpch", "cold", "ringway"]);
+        assert_eq!(summary.rows[0][3..9], means);
+        assert_eq!(summary.rows[0][9], "q1 2.00 ±0.0 %");
         let text = markdown(&results);
+        assert!(text.contains("| q1  | local   |   4.00 | 237.5 % |"), "{text}");
         assert!(text.ends_with("Medians of 3; ± is half the range.\n"), "{text}");
         assert!(!text.contains("Cached"));
     }

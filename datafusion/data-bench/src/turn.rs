@@ -3,25 +3,26 @@
 
 use crate::contestant::Contestant;
 use crate::page_cache;
-use crate::work::{Answer, Work};
-use anyhow::{Context, bail, ensure};
-use ringway_measure::usage::{Snapshot, Usage, machine_cpu};
+use crate::work::Work;
+use anyhow::{Context, ensure};
+use ringway_measure::machine::Machine;
+use ringway_measure::process::{self, device_bytes, peak_memory};
+use ringway_measure::rounds::{OTHERS, Turn};
+use ringway_measure::usage::{Others, Snapshot};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Cached work is repeated at least this long: a single query may take a few milliseconds.
 const LEAST_TIME: Duration = Duration::from_secs(1);
 /// A turn that takes longer is an error.
 const LONGEST: Duration = Duration::from_secs(900);
+const MIB: f64 = 1024.0 * 1024.0;
 
-/// What the process of a turn is told.
+/// What the process of a turn does.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Turn {
+pub struct Assignment {
     pub contestant: Contestant,
     pub work: Work,
     /// The folders that are dropped from the page cache before the work; `None` if the files are
@@ -29,23 +30,21 @@ pub struct Turn {
     pub cold: Option<Vec<PathBuf>>,
 }
 
-/// What the process of a turn prints, for one repetition of the work.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Figures {
-    /// Wall time, CPU time and context switches.
-    pub usage: Usage,
-    /// Bytes that the process had the device read.
-    pub device_bytes: u64,
-    /// The most memory of the process, in bytes.
-    pub peak_rss: u64,
-    /// How often the work was done.
-    pub repetitions: u32,
-    /// Processors that other programs kept busy meanwhile, on average.
-    pub others: f64,
-    pub answer: Answer,
-    /// The engine's statistics at the end, of all repetitions and the warm-up.
-    pub engine: Option<String>,
-}
+/// The figures, for one repetition of the work.
+pub const WALL: &str = "wall s";
+pub const CPU: &str = "CPU s";
+pub const MACHINE: &str = "machine s";
+pub const USER: &str = "user s";
+pub const SYSTEM: &str = "system s";
+pub const SWITCHES: &str = "switches";
+/// Bytes that the process had the device read.
+pub const READ: &str = "read MiB";
+/// The most memory of the process.
+pub const PEAK: &str = "RSS MiB";
+/// How often the work was done.
+const REPETITIONS: &str = "repetitions";
+/// Rows or files that were found.
+const FOUND: &str = "found";
 
 /// Does the work of a turn, in the process of the turn.
 ///
@@ -53,44 +52,52 @@ pub struct Figures {
 ///
 /// Those of the work; a cold turn that read nothing from the device.
 pub fn run(turn: &str) -> anyhow::Result<()> {
-    let turn: Turn = serde_json::from_str(turn).context("turn")?;
+    let assignment: Assignment = serde_json::from_str(turn).context("turn")?;
+    let Assignment { contestant, work, cold } = &assignment;
     let runtime = tokio::runtime::Runtime::new()?;
-    let work = || runtime.block_on(turn.work.run(turn.contestant));
-    match &turn.cold {
+    let work = || runtime.block_on(work.run(*contestant));
+    match cold {
         Some(folders) => page_cache::drop(folders)?,
         None => std::mem::drop(work()?),
     }
-    let others = machine_cpu();
-    let bytes = device_bytes()?;
-    let started = Snapshot::of_process();
+    let (others, machine) = (Others::start(), Machine::now());
+    let (bytes, started) = (device_bytes()?, Snapshot::of_process());
     let mut repetitions = 0;
     let (done, usage) = loop {
         let done = work()?;
         repetitions += 1;
         let usage = Snapshot::of_process().since(&started);
-        if turn.cold.is_some() || usage.real >= LEAST_TIME {
+        if cold.is_some() || usage.real >= LEAST_TIME {
             break (done, usage);
         }
     };
+    let machine = machine.and_then(|since| since.busy());
     let bytes = device_bytes()? - bytes;
     ensure!(
-        turn.cold.is_none() || bytes > 0,
+        cold.is_none() || bytes > 0,
         "nothing was read from the device: the files could not be dropped from the page cache"
     );
-    let others = others.zip(machine_cpu()).map_or(0.0, |(then, now)| {
-        let others = now.saturating_sub(then).saturating_sub(usage.cpu());
-        others.as_secs_f64() / usage.real.as_secs_f64()
-    });
-    let figures = Figures {
-        usage: of_one(&usage, repetitions),
-        device_bytes: bytes / u64::from(repetitions),
-        peak_rss: peak_rss()?,
-        repetitions,
-        others,
-        answer: done.answer()?,
-        engine: turn.contestant.engine_statistics()?,
+    let answer = done.answer()?;
+    let mut turn = Turn {
+        answer: Some(format!("{} found, digest {:016x}", answer.count, answer.digest)),
+        // Of all repetitions and the warm-up.
+        note: contestant.engine_statistics()?,
+        ..Turn::default()
     };
-    println!("{}", serde_json::to_string(&figures)?);
+    let each = |total: f64| total / f64::from(repetitions);
+    let seconds = |time: Duration| each(time.as_secs_f64());
+    turn.set(WALL, seconds(usage.real));
+    turn.set(CPU, seconds(usage.cpu()));
+    turn.set(MACHINE, machine.map(seconds));
+    turn.set(USER, seconds(usage.user));
+    turn.set(SYSTEM, seconds(usage.system));
+    turn.set(SWITCHES, each(usage.context_switches() as f64));
+    turn.set(READ, each(bytes as f64) / MIB);
+    turn.set(PEAK, peak_memory()? as f64 / MIB);
+    turn.set(REPETITIONS, f64::from(repetitions));
+    turn.set(OTHERS, others.processors());
+    turn.set(FOUND, answer.count as f64);
+    println!("{}", serde_json::to_string(&turn)?);
     Ok(())
 }
 
@@ -98,92 +105,16 @@ pub fn run(turn: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// Those that the process prints; a process that does not end.
-pub fn measure(turn: &Turn) -> anyhow::Result<Figures> {
+/// Those that the process prints; a process that does not end; nothing that was found.
+pub fn measure(assignment: &Assignment) -> anyhow::Result<Turn> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("turn").arg(serde_json::to_string(turn)?);
-    match turn.contestant.backend() {
+    command.arg("turn").arg(serde_json::to_string(assignment)?);
+    match assignment.contestant.backend() {
         Some(backend) => command.env("RINGWAY_BACKEND", backend),
         None => command.env_remove("RINGWAY_BACKEND"),
     };
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let status = wait(&mut child)?;
-    let (mut out, mut errors) = (String::new(), String::new());
-    child.stdout.take().context("stdout is a pipe")?.read_to_string(&mut out)?;
-    child.stderr.take().context("stderr is a pipe")?.read_to_string(&mut errors)?;
-    if !status.success() {
-        bail!("{}: {status}: {}", turn.contestant.name(), errors.trim());
-    }
-    serde_json::from_str(&out).context("the figures of a turn")
-}
-
-/// Waits for the process before its output is read. The output fits into the pipes, so the process
-/// does not block on them.
-fn wait(child: &mut Child) -> anyhow::Result<ExitStatus> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if started.elapsed() > LONGEST {
-            child.kill()?;
-            child.wait()?;
-            bail!("a turn did not end within {LONGEST:?}");
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn of_one(usage: &Usage, repetitions: u32) -> Usage {
-    Usage {
-        real: usage.real / repetitions,
-        user: usage.user / repetitions,
-        system: usage.system / repetitions,
-        voluntary_switches: usage.voluntary_switches / u64::from(repetitions),
-        involuntary_switches: usage.involuntary_switches / u64::from(repetitions),
-        ..Usage::default()
-    }
-}
-
-/// Bytes that this process had devices read, by any of its threads.
-fn device_bytes() -> anyhow::Result<u64> {
-    field("/proc/self/io", "read_bytes:")
-}
-
-/// The most memory that this process has had, in bytes.
-fn peak_rss() -> anyhow::Result<u64> {
-    Ok(field("/proc/self/status", "VmHWM:")? << 10)
-}
-
-/// The number after `name` at the start of a line of the file.
-fn field(path: &str, name: &str) -> anyhow::Result<u64> {
-    let text = fs::read_to_string(path).context(path.to_owned())?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.with_context(|| format!("{path} has no line {name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_of_the_process_are_found() {
-        device_bytes().unwrap();
-        assert!(peak_rss().unwrap() > 1 << 20);
-        assert!(field("/proc/self/status", "Nothing:").is_err());
-    }
-
-    #[test]
-    fn figures_are_of_one_repetition() {
-        let usage = Usage {
-            real: Duration::from_secs(4),
-            user: Duration::from_secs(2),
-            voluntary_switches: 8,
-            ..Usage::default()
-        };
-        let one = of_one(&usage, 4);
-        assert_eq!((one.real.as_secs(), one.cpu().as_millis()), (1, 500));
-        assert_eq!(one.context_switches(), 2);
-    }
+    let turn: Turn = process::run(&mut command, LONGEST)?;
+    // A contestant that finds nothing is no fast one.
+    ensure!(turn.get(FOUND) > Some(0.0), "found nothing");
+    Ok(turn)
 }

@@ -27,9 +27,9 @@ fn run(folder: &Path, json: &Path) -> Output {
 fn measured(json: &Path) -> Vec<(String, Vec<u64>)> {
     let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     let row = |row: &Value| {
-        let found = |entry: &Value| entry["turns"][0]["answer"]["count"].as_u64().unwrap();
+        let found = |entry: &Value| entry["turns"][0]["figures"]["found"].as_f64().unwrap() as u64;
         let entries = row["entries"].as_array().unwrap();
-        (row["name"].as_str().unwrap().to_owned(), entries.iter().map(found).collect())
+        (row["title"].as_str().unwrap().to_owned(), entries.iter().map(found).collect())
     };
     results["rows"].as_array().unwrap().iter().map(row).collect()
 }
@@ -55,6 +55,6 @@ fn all_contestants_do_the_work_and_figures_survive_an_error() {
     let failed = run(&folder, &json);
     assert_eq!(failed.status.code(), Some(1));
     let error = String::from_utf8_lossy(&failed.stderr);
-    assert!(error.contains("small-csv-get cached: local found nothing"), "{error}");
+    assert!(error.contains("small-csv-get cached: local: found nothing"), "{error}");
     assert_eq!(measured(&json), [both("small-parquet-get")]);
 }

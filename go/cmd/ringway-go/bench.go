@@ -34,10 +34,7 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	}
 	defer t.file.Close()
 
-	r := &report{
-		Command: append([]string{"ringway-go", "bench"}, args...),
-		Machine: describe(t, explanation), options: o,
-	}
+	r := &report{Machine: describe(t, explanation), options: o}
 	for _, w := range o.workloads {
 		if why := t.unfit(w); why != "" {
 			if !slices.Contains(r.Machine, why) {
@@ -56,10 +53,9 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	if err := r.runAll(t, stderr); err != nil {
 		return err
 	}
-	r.compare()
 	write := r.writeTable
 	if o.json {
-		write = r.writeJSON
+		write = r.writeRecords
 	}
 	if err := write(stdout); err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Figures as people read them: three significant digits and a suitable unit, as in `ringway bench`.
+// Figures as people read them: three significant digits, as in `ringway bench`.
 
 package main
 
@@ -9,9 +9,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 )
+
+// absent stands for a missing figure.
+const absent = "–"
 
 // grouped formats 1234567 as 1,234,567.
 func grouped(n int64) string {
@@ -43,19 +45,6 @@ func digits(value float64) string {
 	}
 }
 
-func durationText(d time.Duration) string {
-	switch ns := float64(d); {
-	case ns < 999.5:
-		return fmt.Sprintf("%d ns", d)
-	case ns < 999.5e3:
-		return digits(ns/1e3) + " µs"
-	case ns < 999.5e6:
-		return digits(ns/1e6) + " ms"
-	default:
-		return digits(ns/1e9) + " s"
-	}
-}
-
 // sizeText formats 4 KiB or 1.5 GiB.
 func sizeText(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
@@ -68,14 +57,6 @@ func sizeText(n int64) string {
 		return fmt.Sprintf("%d %s", n/scale, units[unit])
 	}
 	return fmt.Sprintf("%.1f %s", float64(n)/float64(scale), units[unit])
-}
-
-// times formats 1.45×.
-func times(ratio float64) string {
-	if ratio >= 0.005 && ratio < 9.995 {
-		return fmt.Sprintf("%.2f×", ratio)
-	}
-	return digits(ratio) + "×"
 }
 
 func plural(n int, noun string) string {

@@ -37,27 +37,26 @@ is a separate process; the contestants run in turn, every other round in reverse
 FILE, the command uses a scratch file in the current directory and removes it, however the command
 ends. FILE is never written to.
 
-Output: the machine, a table, and a summary. A row of the table is the median run of a contestant in
-a workload:
+Output: the machine and a table. A row of the table is the median run of a contestant in a workload:
   I/O             direct: O_DIRECT; cached: data in the page cache; batch: cached, one goroutine
                   reads DEPTH blocks per call; commit: 4 KiB records appended to a log, each durable
                   (fdatasync) before its goroutine continues; null: no device
   depth           goroutines, each with one request at a time; of a batch, blocks per call
-  requests        blocks read or records written in the median run
-  user, system,   CPU time of the process, kernel threads included, and the same per operation
-  cpu, µs/op
-  ops/s, spread   operations per second; half the distance from the slowest run to the fastest, in
-                  percent of the median
-  p50 ... max     latency of a request (of a whole batch), all waiting included
-  calls           system calls that submit or are a read, per operation
-  ctx sw, allocs  context switches and heap allocations per operation
+  requests        blocks read or records written
+  user s,         CPU time of the process, kernel threads included, and the same per operation
+  system s,
+  CPU s, CPU µs/op
+  ops/s, MB/s     operations and megabytes per second
+  p50 ... max µs  latency of a request (of a whole batch), all waiting included
+  calls/op        system calls that submit or are a read, per operation
+  ctx/op,         context switches and heap allocations per operation
+  allocs/op
+  GCs             garbage collections
   workers         io-wq threads of the kernel for this process
-  threads         threads of the process, with those of the kernel: the most of any run
-  against         operations per second and CPU time per operation, relative to the contestant
-                  named there: medians of the ratios of runs in the same round
-In the summary, "equal" means that the runs do not show a difference: their ranges overlap, or the
-medians differ by less than half a range or 2 % (10 % with -repeat 1). On a busy machine, trust CPU
-time per operation more than operations per second.
+  threads         threads of the process, with those of the kernel
+-json prints a record of each run instead. 'make go-bench' in ringway's repository makes another
+table of them: medians of each figure, spreads, and ratios of runs in the same round. On a busy
+machine, trust CPU time per operation more than operations per second.
 
 Contestants:
 `
@@ -72,20 +71,16 @@ Examples:
       one workload, nine runs each, on an existing file
 `
 
-// parseOptions parses the arguments of `bench`. Options may follow FILE.
-func parseOptions(args []string, stdout io.Writer) (options, error) {
-	o := options{
-		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
-		scratch: ".",
-	}
-	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	depths := []struct {
-		kind           ioKind
-		standard, full []int // Without and with -full.
-		usage          string
-		given          []int
-	}{
+// depthOption selects the depths of a kind of workload.
+type depthOption struct {
+	kind           ioKind
+	standard, full []int // Without and with -full.
+	usage          string
+	given          []int
+}
+
+func depthOptions() []depthOption {
+	return []depthOption{
 		{kind: ioDirect, standard: []int{1, 128, 1000}, full: []int{1, 128, 1000, 100_000},
 			usage: "`depths` of direct reads, a list; \"\" for none " +
 				"(default 1,128,1000; -full adds 100000)"},
@@ -98,6 +93,17 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		{kind: ioNull, full: []int{128, 1000},
 			usage: "`depths` of reads without a device (default none; -full: 128,1000)"},
 	}
+}
+
+// parseOptions parses the arguments of `bench`. Options may follow FILE.
+func parseOptions(args []string, stdout io.Writer) (options, error) {
+	o := options{
+		runtime: time.Second, ramp: 200 * time.Millisecond, repeat: 3,
+		scratch: ".",
+	}
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	depths := depthOptions()
 	for i := range depths {
 		set.Func(string(depths[i].kind), depths[i].usage, func(text string) (err error) {
 			depths[i].given, err = parseDepths(text)
@@ -130,18 +136,12 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	size(&o.size, "size",
 		"`bytes` of the scratch file (default 1g, at most a tenth of the free space), or of FILE")
 	set.StringVar(&o.scratch, "scratch", o.scratch, "`directory` of the scratch file")
-	set.BoolVar(&o.json, "json", false, "print all runs as JSON instead of the table")
+	set.BoolVar(&o.json, "json", false,
+		"print all runs as records, JSON lines, instead of the table")
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {
-			fmt.Fprint(stdout, benchUsage)
-			for _, c := range contestants {
-				fmt.Fprintf(stdout, "  %-10s  %s\n", c.name, c.about)
-			}
-			fmt.Fprintln(stdout, "\nOptions (list items are separated by commas):")
-			set.SetOutput(stdout)
-			set.PrintDefaults()
-			fmt.Fprint(stdout, benchExamples)
+			printHelp(set, stdout)
 			return o, err
 		} else if err != nil {
 			return o, usageError{err}
@@ -156,6 +156,23 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	}
 	given := map[string]bool{}
 	set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	o.choose(depths, given)
+	return o, o.check(given["scratch"])
+}
+
+func printHelp(set *flag.FlagSet, stdout io.Writer) {
+	fmt.Fprint(stdout, benchUsage)
+	for _, c := range contestants {
+		fmt.Fprintf(stdout, "  %-10s  %s\n", c.name, c.about)
+	}
+	fmt.Fprintln(stdout, "\nOptions (list items are separated by commas):")
+	set.SetOutput(stdout)
+	set.PrintDefaults()
+	fmt.Fprint(stdout, benchExamples)
+}
+
+// choose sets the workloads.
+func (o *options) choose(depths []depthOption, given map[string]bool) {
 	for _, d := range depths {
 		chosen := d.standard
 		switch {
@@ -168,7 +185,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 			o.workloads = append(o.workloads, workload{d.kind, depth})
 		}
 	}
-	return o, o.check(given["scratch"])
 }
 
 // check finds combinations of options that are wrong.

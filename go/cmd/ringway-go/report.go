@@ -1,6 +1,7 @@
 //go:build linux
 
-// The reports: a table for people, in the shape of that of `ringway bench`, and JSON in raw units.
+// Results, and the two reports of them: a table of the median runs, and records of all runs, of
+// which `make go-bench` makes medians, ratios and tables (crates/ringway-measure/src/records.rs).
 
 package main
 
@@ -9,155 +10,215 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
-// absent stands for a missing figure.
-const absent = "–"
-
-// column of the table. A band is a heading above neighboring columns.
-type column struct {
-	band, heading string
-	text          func(*row, run) string
+// run is the measured part of one run.
+type run struct {
+	Requests        int64 // Blocks read, or records written.
+	Real            time.Duration
+	User            time.Duration
+	System          time.Duration
+	ContextSwitches int64
+	Calls           *int64 // nil: unknown.
+	Allocs          uint64
+	Collections     uint64
+	Threads         int // The most at once, with those of the kernel.
+	Workers         int
+	// Latency of a request; a batch is one request.
+	P50, P99, P999, P9999, Max time.Duration
 }
 
-// settings is the number of columns at the start that identify a row.
-const settings = 3
+func (r run) ops() float64 { return float64(r.Requests) / max(r.Real.Seconds(), 1e-9) }
 
-var columns = []column{
-	{"", "contestant", func(row *row, _ run) string { return row.Contestant }},
-	{"", "I/O", func(row *row, _ run) string { return string(row.Workload.IO) }},
-	{"", "depth", func(row *row, _ run) string { return grouped(int64(row.Workload.Depth)) }},
-	{"", "requests", func(_ *row, r run) string { return grouped(r.Requests) }},
-	{"time", "user", func(_ *row, r run) string { return durationText(r.User) }},
-	{"", "system", func(_ *row, r run) string { return durationText(r.System) }},
-	{"", "cpu", func(_ *row, r run) string { return durationText(r.cpu()) }},
-	{"cpu", "µs/op", func(_ *row, r run) string { return digits(r.cpuPerOp()) }},
-	{"", "ops/s", func(_ *row, r run) string { return grouped(int64(r.ops() + 0.5)) }},
-	{"", "spread", func(row *row, _ run) string {
-		if len(row.Runs) < 2 {
-			return ""
-		}
-		return fmt.Sprintf("±%.1f %%", row.spread()*100)
-	}},
-	{"", "MB/s", func(_ *row, r run) string { return digits(r.ops() * block / 1e6) }},
-	{"latency", "p50", func(_ *row, r run) string { return durationText(r.P50) }},
-	{"", "p99", func(_ *row, r run) string { return durationText(r.P99) }},
-	{"", "p99.9", func(_ *row, r run) string { return durationText(r.P999) }},
-	{"", "p99.99", func(_ *row, r run) string { return durationText(r.P9999) }},
-	{"", "max", func(_ *row, r run) string { return durationText(r.Max) }},
-	{"per op", "calls", func(_ *row, r run) string {
+func (r run) cpu() time.Duration { return r.User + r.System }
+
+func (r run) perOp(total float64) float64 { return total / float64(max(r.Requests, 1)) }
+
+// figure is a column of the table and a figure of the records. NaN stands for an unknown one.
+type figure struct {
+	name string
+	of   func(run) float64
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+const (
+	opsFigure = "ops/s"
+	cpuFigure = "CPU µs/op"
+)
+
+var figures = []figure{
+	{"requests", func(r run) float64 { return float64(r.Requests) }},
+	{"user s", func(r run) float64 { return r.User.Seconds() }},
+	{"system s", func(r run) float64 { return r.System.Seconds() }},
+	{"CPU s", func(r run) float64 { return r.cpu().Seconds() }},
+	{cpuFigure, func(r run) float64 { return r.perOp(micros(r.cpu())) }},
+	{opsFigure, run.ops},
+	{"MB/s", func(r run) float64 { return r.ops() * block / 1e6 }},
+	{"p50 µs", func(r run) float64 { return micros(r.P50) }},
+	{"p99 µs", func(r run) float64 { return micros(r.P99) }},
+	{"p99.9 µs", func(r run) float64 { return micros(r.P999) }},
+	{"p99.99 µs", func(r run) float64 { return micros(r.P9999) }},
+	{"max µs", func(r run) float64 { return micros(r.Max) }},
+	{"calls/op", func(r run) float64 {
 		if r.Calls == nil {
-			return ""
+			return math.NaN()
 		}
-		return digits(r.perOp(float64(*r.Calls)))
+		return r.perOp(float64(*r.Calls))
 	}},
-	{"", "ctx sw",
-		func(_ *row, r run) string { return digits(r.perOp(float64(r.ContextSwitches))) }},
-	{"", "allocs", func(_ *row, r run) string { return digits(r.perOp(float64(r.Allocs))) }},
-	{"", "workers", func(_ *row, r run) string {
-		if r.Workers == 0 {
-			return ""
-		}
-		return grouped(int64(r.Workers))
-	}},
-	{"", "threads", func(row *row, _ run) string { return grouped(int64(row.threads())) }},
-	{"against", "", func(row *row, _ run) string { return row.Against }},
-	{"", "ops/s", func(row *row, _ run) string { return ratioText(row, row.OpsRatio) }},
-	{"", "cpu", func(row *row, _ run) string { return ratioText(row, row.CPURatio) }},
+	{"ctx/op", func(r run) float64 { return r.perOp(float64(r.ContextSwitches)) }},
+	{"allocs/op", func(r run) float64 { return r.perOp(float64(r.Allocs)) }},
+	{"GCs", func(r run) float64 { return float64(r.Collections) }},
+	{"workers", func(r run) float64 { return float64(r.Workers) }},
+	{"threads", func(r run) float64 { return float64(r.Threads) }},
 }
 
-func ratioText(row *row, ratio float64) string {
-	if row.Against == "" {
-		return ""
+// row is a contestant in a workload.
+type row struct {
+	Workload   workload
+	Contestant string
+	Runs       []run
+	Error      string // Why it has no more runs.
+}
+
+// median returns the run with the median of operations per second.
+func (r *row) median() run {
+	order := slices.SortedFunc(slices.Values(r.Runs),
+		func(a, b run) int { return cmp.Compare(a.ops(), b.ops()) })
+	return order[(len(order)-1)/2]
+}
+
+// report is everything that a bench measured.
+type report struct {
+	Machine []string
+	Rows    []*row
+	options options
+}
+
+// about calls a function for each contestant that takes part.
+func (r *report) about(each func(contestant)) {
+	for _, c := range contestants {
+		if slices.ContainsFunc(r.Rows, func(row *row) bool { return row.Contestant == c.name }) {
+			each(c)
+		}
 	}
-	return times(ratio)
 }
 
 // writeTable writes the report for people.
 func (r *report) writeTable(to io.Writer) error {
-	o := r.options
 	var out strings.Builder
-	line := func(text string) { out.WriteString(text + "\n") }
 	for _, text := range r.Machine {
-		line(printable(text))
+		fmt.Fprintln(&out, printable(text))
 	}
-	line("")
-	line(fmt.Sprintf("4 KiB blocks, %s per run; cached reads use at most the first %s",
-		durationText(o.runtime), sizeText(maxCached)))
-	if o.repeat > 1 {
-		line(fmt.Sprintf("Each row is the median of %d runs; spread is half the distance from the "+
-			"slowest to the fastest.", o.repeat))
-	}
-	line("CPU time is that of the process, kernel threads included.")
-	line("'ringway-go bench -help' explains the columns.")
-	line("")
-	for text := range strings.Lines(r.grid()) {
+	fmt.Fprintf(&out, "\n4 KiB blocks, %v per run; cached reads use at most the first %s.\n"+
+		"Each row is the median of %s; CPU time is that of the process, kernel threads\n"+
+		"included. 'ringway-go bench -help' explains the columns.\n\n",
+		r.options.runtime, sizeText(maxCached), plural(r.options.repeat, "run"))
+	for line := range strings.Lines(r.grid()) {
 		// (The padding of the first column.)
-		line(strings.TrimPrefix(strings.TrimRight(text, " \n"), " "))
+		fmt.Fprintln(&out, strings.TrimPrefix(strings.TrimRight(line, " \n"), "  "))
 	}
-	line("")
-	for _, c := range contestants {
-		for _, row := range r.Rows {
-			if row.Contestant == c.name {
-				line(fmt.Sprintf("%-10s  %s", c.name, c.about))
-				break
-			}
-		}
-	}
-	if len(r.Summary) > 0 {
-		line("\nSummary")
-		for _, text := range r.Summary {
-			line("  - " + text)
-		}
-	}
+	fmt.Fprintln(&out)
+	r.about(func(c contestant) { fmt.Fprintf(&out, "%-10s  %s\n", c.name, c.about) })
 	_, err := io.WriteString(to, out.String())
 	return err
 }
 
-// grid returns the rows. The first column is aligned left, the others right.
+// grid returns the rows, with an empty line between workloads. The first column is aligned left,
+// the others right.
 func (r *report) grid() string {
-	first := len(columns[0].heading)
+	first := "contestant"
+	width := len(first)
 	for _, row := range r.Rows {
-		first = max(first, len(row.Contestant))
+		width = max(width, len(row.Contestant))
 	}
 	var out strings.Builder
-	table := tabwriter.NewWriter(&out, 0, 0, 1, ' ', tabwriter.AlignRight)
-	write := func(fields []string) {
-		fmt.Fprintf(table, "%-*s\t%s\t\n", first, fields[0], strings.Join(fields[1:], "\t"))
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "%-*s\tI/O\tdepth\t", width, first)
+	for _, f := range figures {
+		fmt.Fprint(table, f.name, "\t")
 	}
-	var bands, headings []string
-	for _, c := range columns {
-		bands, headings = append(bands, c.band), append(headings, c.heading)
-	}
-	write(bands)
-	write(headings)
 	for i, row := range r.Rows {
 		if i > 0 && r.Rows[i-1].Workload != row.Workload {
-			write(make([]string, len(columns)))
+			fmt.Fprint(table, "\n", strings.Repeat("\t", 3+len(figures)))
 		}
-		var fields []string
+		fmt.Fprintf(table, "\n%-*s\t%s\t%s\t", width, row.Contestant, row.Workload.IO,
+			grouped(int64(row.Workload.Depth)))
 		if len(row.Runs) == 0 {
-			for _, c := range columns[:settings] {
-				fields = append(fields, c.text(row, run{}))
-			}
-			fmt.Fprintf(table, "%-*s\t%s\t  failed: %s\n", first, fields[0],
-				strings.Join(fields[1:], "\t"), printable(row.Error))
+			fmt.Fprint(table, "  failed: ", printable(row.Error))
 			continue
 		}
 		median := row.median()
-		for _, c := range columns {
-			fields = append(fields, cmp.Or(c.text(row, median), absent))
+		for _, f := range figures {
+			text := digits(f.of(median))
+			if value := f.of(median); value == math.Trunc(value) {
+				text = grouped(int64(value))
+			}
+			fmt.Fprint(table, text, "\t")
 		}
-		write(fields)
 	}
 	_ = table.Flush() // A strings.Builder does not fail.
 	return out.String()
 }
 
-func (r *report) writeJSON(to io.Writer) error {
+// writeRecords writes all runs, one record in each line.
+func (r *report) writeRecords(to io.Writer) error {
 	encoder := json.NewEncoder(to)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	var failure error
+	write := func(kind string, record any) {
+		failure = cmp.Or(failure, encoder.Encode(map[string]any{kind: record}))
+	}
+	for _, text := range r.Machine {
+		write("head", printable(text))
+	}
+	r.about(func(c contestant) { write("about", []string{c.name, c.about}) })
+	for i, row := range r.Rows {
+		title := row.Workload.String()
+		if i == 0 || r.Rows[i-1].Workload != row.Workload {
+			write("columns", r.columns(row.Workload))
+		}
+		for round, run := range row.Runs {
+			values := map[string]float64{}
+			for _, f := range figures {
+				if value := f.of(run); !math.IsNaN(value) {
+					values[f.name] = value
+				}
+			}
+			write("turn", map[string]any{"row": title, "contestant": row.Contestant,
+				"round": round + 1, "figures": values})
+		}
+		if row.Error != "" {
+			write("out", map[string]any{"row": title, "contestant": row.Contestant,
+				"why": "failed: " + printable(row.Error)})
+		}
+	}
+	return failure
+}
+
+// columns are those of a workload's table, with ratios to its base.
+func (r *report) columns(w workload) []map[string]any {
+	var names []string
+	for _, row := range r.Rows {
+		if row.Workload == w && len(row.Runs) > 0 {
+			names = append(names, row.Contestant)
+		}
+	}
+	base := baseOf(names)
+	var all []map[string]any
+	for _, f := range figures {
+		column := map[string]any{"figure": f.name}
+		if f.name == opsFigure || f.name == cpuFigure {
+			column["range"] = true
+			if base != "" {
+				column["ratios"] = map[string]string{f.name + " vs " + base: base}
+			}
+		}
+		all = append(all, column)
+	}
+	return all
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Everything without I/O: options, contestants, medians, ratios, the reports; and the scratch file.
+// Everything without I/O: options, contestants, the reports; and the scratch file.
 
 package main
 
@@ -78,10 +78,9 @@ func TestOptions(t *testing.T) {
 	if err != flag.ErrHelp || !strings.Contains(help.String(), "-fixed-buffers") {
 		t.Errorf("%v, %s", err, &help)
 	}
-	for _, c := range columns {
-		if !strings.Contains(help.String(), c.heading) && !strings.HasPrefix(c.heading, "p9") &&
-			c.heading != "MB/s" {
-			t.Errorf("the help does not explain the column %q", c.heading)
+	for _, f := range figures {
+		if !strings.Contains(help.String(), f.name) && !strings.HasPrefix(f.name, "p") {
+			t.Errorf("the help does not explain the column %q", f.name)
 		}
 	}
 	for line := range strings.Lines(help.String()) {
@@ -145,7 +144,7 @@ func runOf(ops int64, cpu float64) run {
 	}
 }
 
-// sample is a full table with wide figures.
+// sample has a row of each contestant of a full bench.
 func sample(t *testing.T) *report {
 	r := &report{Machine: []string{"Linux", "target"}}
 	r.options = parse(t, "-full")
@@ -159,153 +158,92 @@ func sample(t *testing.T) *report {
 			r.Rows = append(r.Rows, row)
 		}
 	}
-	r.compare()
 	return r
-}
-
-func TestMediansAndRatios(t *testing.T) {
-	w := workload{ioDirect, 1}
-	mine := &row{Contestant: "ringway", Workload: w, Runs: []run{runOf(300, 2), runOf(100, 1),
-		runOf(200, 4)}}
-	other := &row{Contestant: "os", Workload: w, Runs: []run{runOf(100, 4), runOf(100, 4),
-		runOf(400, 4)}}
-	if got := mine.median(); got.Requests != 200 {
-		t.Error(got)
-	}
-	if got := mine.spread(); got != 0.5 {
-		t.Error(got)
-	}
-	r := &report{Rows: []*row{mine, other}}
-	r.compare()
-	// The ratios of the rounds are 3, 1 and 0.5; that of the medians would be 2.
-	if mine.Against != "os" || mine.OpsRatio != 1 || math.Abs(mine.CPURatio-0.5) > 1e-6 ||
-		other.OpsRatio != 1 || other.CPURatio != 1 {
-		t.Errorf("%+v %+v", mine, other)
-	}
-	if median([]float64{1, 4}) != 2.5 || median([]float64{1, 2, 9}) != 2 {
-		t.Error("median")
-	}
-	mine.Against, other.Runs = "", nil
-	r.compare()
-	if mine.Against != "" {
-		t.Error("compared with a contestant that has no runs")
-	}
-	mine.Runs[1].Threads = 30
-	if mine.threads() != 30 {
-		t.Error("threads must be the most of any run")
-	}
-}
-
-func TestTiesAreReportedAsTies(t *testing.T) {
-	for _, c := range []struct {
-		a, b []float64
-		want bool
-	}{
-		{[]float64{100, 110, 120}, []float64{119, 125, 130}, true}, // The ranges overlap.
-		{[]float64{100, 110, 120}, []float64{121, 131, 132}, false},
-		{[]float64{100, 100, 100}, []float64{90, 99.9, 99.9}, true}, // Closer than half a range.
-		{[]float64{100, 100}, []float64{101.9, 101.9}, true},        // Within 2 %.
-		{[]float64{100, 100}, []float64{103, 103}, false},
-		{[]float64{100}, []float64{108}, true}, // Single runs: within 10 %.
-		{[]float64{100}, []float64{120}, false},
-	} {
-		if equal(c.a, c.b) != c.want || equal(c.b, c.a) != c.want {
-			t.Errorf("%v, %v: equal %t", c.a, c.b, !c.want)
-		}
-	}
-	w := workload{ioDirect, 128}
-	mine := &row{Contestant: "ringway", Workload: w, Runs: []run{runOf(1000, 1), runOf(1000, 1)}}
-	other := &row{Contestant: "os", Workload: w, Runs: []run{runOf(1001, 4), runOf(1001, 4)}}
-	bare := &row{Contestant: "bare", Workload: w, Runs: []run{runOf(1001, 0.5), runOf(1001, 0.5)}}
-	r := &report{Rows: []*row{mine, other, bare}}
-	r.compare()
-	want := []string{"direct 128: ringway has equal ops/s and 0.25× the CPU time per operation " +
-		"of os; a bare ring needs 0.500 CPU µs per operation, ringway 1.00"}
-	if !slices.Equal(r.Summary, want) {
-		t.Errorf("%q", r.Summary)
-	}
 }
 
 func TestTable(t *testing.T) {
 	r := sample(t)
-	table := func() string {
-		var out strings.Builder
-		if err := r.writeTable(&out); err != nil {
-			t.Fatal(err)
-		}
-		return out.String()
+	r.Rows[0].Runs[0], r.Rows[0].Runs[1] = r.Rows[0].Runs[1], r.Rows[0].Runs[0]
+	if got := r.Rows[0].median(); got.Requests != r.Rows[0].Runs[0].Requests {
+		t.Errorf("the median has %d requests", got.Requests)
 	}
-	text := table()
-	rows, width := 0, 0
-	for line := range strings.Lines(text) {
-		width = max(width, utf8.RuneCountInString(line))
-		if strings.Contains(line, "±") {
-			rows++
-			if utf8.RuneCountInString(line) < 150 {
-				t.Error("short:", line)
-			}
-		}
-	}
-	if rows != len(r.Rows) || width > 185 {
-		t.Errorf("%d rows of %d, %d columns\n%s", rows, len(r.Rows), width, text)
-	}
-	for _, c := range columns {
-		if !strings.Contains(r.grid(), c.heading) {
-			t.Errorf("there is no column %q\n%s", c.heading, text)
-		}
-	}
-	if !strings.Contains(text, "direct 100,000: ringway has ") ||
-		!strings.Contains(text, " of os-128") {
-		t.Errorf("the summary does not name os-128\n%s", text)
-	}
-
 	r.Rows[1].Runs, r.Rows[1].Error = nil, "io_uring refused:\x1b[2J ENOMEM"
-	if text = r.grid(); !strings.Contains(text, "failed: io_uring refused:\uFFFD[2J ENOMEM") {
-		t.Error(text)
+	var out strings.Builder
+	if err := r.writeTable(&out); err != nil {
+		t.Fatal(err)
 	}
-	r.Rows = r.Rows[1:2]
-	if text = table(); !strings.Contains(text, "failed: ") {
-		t.Error(text)
+	text, rows := out.String(), 0
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "15,100") { // p99.99
+			rows++
+		}
+	}
+	if rows != len(r.Rows)-1 {
+		t.Errorf("%d rows of %d\n%s", rows, len(r.Rows), text)
+	}
+	for _, want := range []string{"failed: io_uring refused:\uFFFD[2J ENOMEM", "threads\n",
+		"median of 3 runs", "os.File"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing\n%s", want, text)
+		}
 	}
 }
 
-func TestJSON(t *testing.T) {
+func TestRecords(t *testing.T) {
 	r := sample(t)
-	r.Rows[1].Runs, r.Rows[1].Error = nil, `why, "so"`
-	var out bytes.Buffer
-	if err := r.writeJSON(&out); err != nil {
+	r.Rows[0].Runs[0].Calls = nil
+	r.Rows[1].Runs, r.Rows[1].Error = r.Rows[1].Runs[:1], `why, "so"`
+	var out strings.Builder
+	if err := r.writeRecords(&out); err != nil {
 		t.Fatal(err)
 	}
-	var back report
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back.Rows) != len(r.Rows) ||
-		back.Rows[0].Runs[1].Max != 151*time.Millisecond || back.Rows[1].Error != `why, "so"` ||
-		!slices.Equal(back.Summary, r.Summary) {
-		t.Errorf("%v %+v", err, back)
+	type turn struct {
+		Row, Contestant, Why string
+		Round                int
+		Figures              map[string]float64
+	}
+	var first turn
+	count := map[string]int{}
+	for line := range strings.Lines(out.String()) {
+		var record map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(line), &record); err != nil || len(record) != 1 {
+			t.Fatal(line, err)
+		}
+		for kind, raw := range record {
+			if count[kind]++; kind == "turn" && count[kind] == 1 {
+				if err := json.Unmarshal(raw, &first); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if count["turn"] != 3*len(r.Rows)-2 || count["out"] != 1 || count["head"] != 2 ||
+		count["columns"] != len(r.options.workloads) || count["about"] != len(contestants) {
+		t.Errorf("%v", count)
+	}
+	if _, known := first.Figures["calls/op"]; known || first.Row != "direct 1" ||
+		first.Round != 1 || len(first.Figures) != len(figures)-1 ||
+		first.Figures["max µs"] != 151e3 {
+		t.Errorf("%+v", first)
 	}
 }
 
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
-		digits(0):                     "0",
-		digits(0.0001):                "<0.001",
-		digits(0.99996):               "1.00",
-		digits(12.34):                 "12.3",
-		digits(1234.5):                "1,235",
-		digits(math.NaN()):            absent,
-		durationText(7):               "7 ns",
-		durationText(81_234):          "81.2 µs",
-		durationText(999_700):         "1.00 ms",
-		durationText(5 * time.Second): "5.00 s",
-		sizeText(4096):                "4 KiB",
-		sizeText(1536):                "1.5 KiB",
-		sizeText(1 << 30):             "1 GiB",
-		times(0.5):                    "0.50×",
-		times(150):                    "150×",
-		grouped(1_234_567):            "1,234,567",
-		grouped(123):                  "123",
-		plural(1, "run"):              "1 run",
-		plural(1200, "run"):           "1,200 runs",
-		printable("a\x1bb"):           "a\uFFFDb",
+		digits(0):           "0",
+		digits(0.0001):      "<0.001",
+		digits(0.99996):     "1.00",
+		digits(12.34):       "12.3",
+		digits(1234.5):      "1,235",
+		digits(math.NaN()):  absent,
+		sizeText(4096):      "4 KiB",
+		sizeText(1536):      "1.5 KiB",
+		sizeText(1 << 30):   "1 GiB",
+		grouped(1_234_567):  "1,234,567",
+		grouped(123):        "123",
+		plural(1, "run"):    "1 run",
+		plural(1200, "run"): "1,200 runs",
+		printable("a\x1bb"): "a\uFFFDb",
 	} {
 		if got != want {
 			t.Errorf("%q, not %q", got, want)

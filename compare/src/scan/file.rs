@@ -1,6 +1,6 @@
 //! The file that is read: made once and kept, and its pages in the page cache.
 
-use super::work::digest;
+use super::work::{answer, digest};
 use anyhow::{Context, ensure};
 use ringway_core::refusal::bytes_text;
 use ringway_measure::scratch;
@@ -76,8 +76,8 @@ fn cached_pages(file: &File) -> anyhow::Result<u64> {
     Ok(found[0])
 }
 
-/// The digest that every contestant must find.
-pub fn expected(file: &File, ranges: &[Range<u64>], whole: bool) -> anyhow::Result<u64> {
+/// The answer that every contestant must find.
+pub fn expected(file: &File, ranges: &[Range<u64>], whole: bool) -> anyhow::Result<String> {
     let mut sum = 0_u64;
     let mut bytes = Vec::new();
     for range in ranges {
@@ -86,5 +86,5 @@ pub fn expected(file: &File, ranges: &[Range<u64>], whole: bool) -> anyhow::Resu
             .with_context(|| format!("{range:?} of the file"))?;
         sum = sum.wrapping_add(digest(range, &bytes, whole));
     }
-    Ok(sum)
+    Ok(answer(sum))
 }

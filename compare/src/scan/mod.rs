@@ -2,13 +2,8 @@
 //! file requests them. Each contestant reads all of them into buffers of its own, once; what counts
 //! is the time until the last one has been read, and what that costs.
 
-mod contestants;
-mod file;
-mod list;
-mod report;
-mod run;
-mod turn;
+pub mod file;
+pub mod list;
 mod work;
 
-pub use run::{Options, run};
-pub use turn::run as run_turn;
+pub use work::{Scan, Work};

@@ -1,10 +1,29 @@
-//! The ranges that a turn reads, and what has been found in them.
+//! The ranges that a turn reads, what has been found in them, and what that costs.
 
+use super::list;
+use crate::figures::{CPU_SECONDS, DEVICE, MACHINE_SECONDS, PEAK, SECONDS, SWITCHES, SYSTEM, USER};
+use ringway_measure::machine::Machine;
+use ringway_measure::process::{device_bytes, peak_memory};
+use ringway_measure::rounds::{OTHERS, Turn};
+use ringway_measure::usage::{Others, Snapshot};
+use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What a scan reads.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Scan {
+    /// The file with the list of ranges, which is too long for an argument.
+    pub list: PathBuf,
+    /// Bytes of all ranges.
+    pub bytes: u64,
+    /// Check every byte. The figures then mean nothing.
+    pub whole: bool,
+}
 
 /// The ranges, which the tasks of a turn take one after the other. It lives as long as the process.
 #[derive(Debug)]
@@ -50,6 +69,17 @@ impl Work {
         self.digest.fetch_add(digest(range, bytes, self.whole), Ordering::Relaxed);
     }
 
+    /// Ranges have been read.
+    pub fn read_all(
+        &self,
+        ranges: &[Range<u64>],
+        read: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) {
+        for (range, bytes) in ranges.iter().zip(read) {
+            self.read(range, bytes.as_ref());
+        }
+    }
+
     /// A read has failed. The first failure is reported.
     pub fn fail(&self, why: impl Display) {
         let _ = self.failure.set(why.to_string());
@@ -62,6 +92,35 @@ impl Work {
             None => Ok(self.digest.load(Ordering::Relaxed)),
         }
     }
+
+    /// Measures one turn: `read` reads all ranges.
+    pub fn measure(
+        scan: &Scan,
+        read: impl FnOnce(&'static Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Turn> {
+        let work = Self::new(list::read(&scan.list)?, scan.whole);
+        let (others, machine) = (Others::start(), Machine::now());
+        let (device, begun) = (device_bytes()?, Snapshot::of_process());
+        read(work)?;
+        let usage = Snapshot::of_process().since(&begun);
+        let machine = machine.and_then(|since| since.busy());
+        let mut turn = Turn { answer: Some(answer(work.result()?)), ..Turn::default() };
+        turn.set(SECONDS, usage.real.as_secs_f64());
+        turn.set(USER, usage.user.as_secs_f64());
+        turn.set(SYSTEM, usage.system.as_secs_f64());
+        turn.set(CPU_SECONDS, usage.cpu().as_secs_f64());
+        turn.set(MACHINE_SECONDS, machine.map(|time| time.as_secs_f64()));
+        turn.set(SWITCHES, usage.context_switches() as f64);
+        turn.set(PEAK, peak_memory()? as f64 / f64::from(1 << 20));
+        turn.set(DEVICE, (device_bytes()? - device) as f64 / scan.bytes as f64);
+        turn.set(OTHERS, others.processors());
+        Ok(turn)
+    }
+}
+
+/// The digest as the answer of a turn.
+pub fn answer(digest: u64) -> String {
+    format!("{digest:016x}")
 }
 
 /// A hash of a range and of its bytes; unless `whole`, only of the first and last eight, so that

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, ensure};
 use ringway_measure::random::Random;
+use std::fmt::Write;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -22,6 +23,15 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Range<u64>>> {
         range(line).with_context(|| format!("{}:{}: {line}", path.display(), number + 1))
     });
     ranges.collect()
+}
+
+/// The text of a list.
+pub fn text(ranges: &[Range<u64>]) -> String {
+    let mut text = String::new();
+    for range in ranges {
+        let _ = writeln!(text, "{} {}", range.start, range.end - range.start);
+    }
+    text
 }
 
 fn range(line: &str) -> anyhow::Result<Range<u64>> {

@@ -8,45 +8,21 @@ mod ringway;
 mod store;
 mod tokio_fs;
 
-use super::work::Work;
-use anyhow::Context;
+use super::Contestant;
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use tokio::runtime::Runtime;
 
-/// A way to read many ranges of a file.
-pub trait Contestant: Sync {
-    /// The name for `--contestants` and in tables.
-    fn name(&self) -> &'static str;
-
-    /// What it is, and how it is configured.
-    fn about(&self) -> &'static str;
-
-    /// Reads all ranges of `work`, with `concurrency` of them in flight.
-    fn run(&self, file: &Path, work: &'static Work, concurrency: usize) -> anyhow::Result<()>;
-
-    /// Whether its file is opened for direct I/O. It then takes no part in cached rows.
-    fn is_direct(&self) -> bool {
-        false
-    }
-
-    /// Whether it needs the build with tokio's own io_uring.
-    fn needs_tokio_io_uring(&self) -> bool {
-        false
-    }
-}
-
-/// All contestants, in the order of the tables.
-pub static ALL: &[&dyn Contestant] = &[
+/// All contestants of `compare ranges`, in the order of its tables.
+pub static ALL: &[&Contestant] = &[
     &ringway::SINGLE,
     &ringway::BATCHES,
     &ringway::BATCH,
     &ringway::STREAM,
     &store::RINGWAY,
     &pread::BUFFERED,
-    &mmap::Mmap,
-    &tokio_fs::TokioFs,
+    &mmap::MMAP,
+    &tokio_fs::TOKIO_FS,
     &store::LOCAL,
     &compio::BUFFERED,
     &bare::BUFFERED,
@@ -58,12 +34,6 @@ pub static ALL: &[&dyn Contestant] = &[
     &compio::DIRECT,
     &bare::DIRECT,
 ];
-
-/// The contestant with this name.
-pub fn by_name(name: &str) -> anyhow::Result<&'static dyn Contestant> {
-    let contestant = ALL.iter().copied().find(|contestant| contestant.name() == name);
-    contestant.with_context(|| format!("no contestant of `compare ranges` is named {name}"))
-}
 
 /// The blocks of the file that direct I/O reads.
 const BLOCK: u64 = 4096;
