@@ -18,9 +18,7 @@ import (
 func TestArena(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fixed, err := newFixedArena(3<<20 + 5*pageSize)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, a := range map[string]*arena{"growing": new(arena), "fixed": fixed} {
 		type held struct {
 			block
@@ -138,9 +136,7 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 // A backend without registered buffers reports that, and works.
 func TestFixedBuffersRefused(t *testing.T) {
 	e, err := New(Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	if len(e.Refusals()) != 1 || e.Refusals()[0].Feature != refusal.FixedBuffers {
 		t.Fatal(e.Explain())

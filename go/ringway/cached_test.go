@@ -60,14 +60,10 @@ func TestCachePredictor(t *testing.T) {
 // is cached.
 func TestEvictedPages(t *testing.T) {
 	e, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	f, err := e.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	content := make([]byte, 4<<20)
 	for i := range content {
@@ -76,9 +72,7 @@ func TestEvictedPages(t *testing.T) {
 	if n, err := f.WriteAt(content, 0); n != len(content) || err != nil {
 		t.Fatal(n, err)
 	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	p := make([]byte, 4096)
 	all := func(rounds int) {
 		for i := range rounds {
@@ -96,9 +90,7 @@ func TestEvictedPages(t *testing.T) {
 	// The kernel keeps pages that it has at hand for other work, for a while.
 	for end, cached := time.Now().Add(5*time.Second), true; cached; {
 		for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
-			if err := f.Advise(0, 0, advice); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Advise(0, 0, advice))
 		}
 		if _, cached = readCached(f.fd, p, 2<<20); cached {
 			if time.Now().After(end) {

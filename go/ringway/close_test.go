@@ -43,17 +43,17 @@ func closeAbandons(t *testing.T, backend Backend) {
 	var results sync.Map
 	var wg sync.WaitGroup
 	// This one is certainly pushed before Close.
-	wg.Go(func() { results.Store("ReadAt", second(direct.ReadAt(pooled.Bytes(), 0))) })
+	wg.Go(func() { results.Store("ReadAt", errorOf(direct.ReadAt(pooled.Bytes(), 0))) })
 	eventually(t, "the read is pushed", func() bool { return e.Stats().Pushed >= 1 })
 	for what, do := range map[string]func() error{
-		"ReadAt, split":    func() error { return second(direct.ReadAt(make([]byte, 4<<20), 0)) },
-		"ReadAt, enclosed": func() error { return second(direct.ReadAt(make([]byte, 100), 7)) },
-		"WriteAt":          func() error { return second(direct.WriteAt(page(), 0)) },
-		"Read":             func() error { return second(direct.Read(make([]byte, 100))) },
+		"ReadAt, split":    func() error { return errorOf(direct.ReadAt(make([]byte, 4<<20), 0)) },
+		"ReadAt, enclosed": func() error { return errorOf(direct.ReadAt(make([]byte, 100), 7)) },
+		"WriteAt":          func() error { return errorOf(direct.WriteAt(page(), 0)) },
+		"Read":             func() error { return errorOf(direct.Read(make([]byte, 100))) },
 		"Sync":             direct.Sync,
-		"ReadBuf":          func() error { return second(direct.ReadBuf(t.Context(), 0, 100)) },
+		"ReadBuf":          func() error { return errorOf(direct.ReadBuf(t.Context(), 0, 100)) },
 		"ReadAtContext": func() error {
-			return second(direct.ReadAtContext(t.Context(), make([]byte, 9), 0))
+			return errorOf(direct.ReadAtContext(t.Context(), make([]byte, 9), 0))
 		},
 		"ReadBatch":  func() error { return direct.ReadBatch(batch(1 << 20)) },
 		"WriteBatch": func() error { return direct.WriteBatch(batch(pageSize), DataSync) },
@@ -85,9 +85,7 @@ func closeAbandons(t *testing.T, backend Backend) {
 	}
 	fd := direct.fd
 	returns(t, "File.Close", func() {
-		if err := direct.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, direct.Close())
 	})
 	if !isOpen(fd) {
 		t.Error("the descriptor is closed, and an abandoned request may still use it")
@@ -109,14 +107,10 @@ func TestCloseCancelsOperations(t *testing.T) {
 		Backend: BackendURing, Rings: 2, AlwaysRing: true, closeWait: 2 * time.Second,
 	})
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer w.Close()
 	f, err := e.NewFile(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f.storage = true // So that its reads go to a ring.
 	const readers = 20
 	results := make(chan error, readers)
@@ -150,9 +144,9 @@ func TestCloseDuringHungSubmission(t *testing.T) {
 	gate := make(chan struct{})
 	s.setGate(gate)
 	hung, other := make(chan error, 1), make(chan error, 1)
-	go func() { hung <- second(f.ReadAt(make([]byte, 10), 0)) }()
+	go func() { hung <- errorOf(f.ReadAt(make([]byte, 10), 0)) }()
 	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
-	go func() { other <- second(f.ReadAt(make([]byte, 10), 0)) }()
+	go func() { other <- errorOf(f.ReadAt(make([]byte, 10), 0)) }()
 	eventually(t, "another read waits", func() bool { return e.Stats().Waiting > 0 })
 	returns(t, "Engine.Close", func() { _ = e.Close() })
 	returns(t, "the other read", func() {
@@ -176,7 +170,7 @@ func TestCloseFailsCallsWithoutSlot(t *testing.T) {
 	e.calls.fill()
 	e.syncs.fill()
 	all := map[string]func() error{
-		"WriteAt":     func() error { return second(f.WriteAt(make([]byte, 10), 0)) },
+		"WriteAt":     func() error { return errorOf(f.WriteAt(make([]byte, 10), 0)) },
 		"Sync":        f.Sync,
 		"Preallocate": func() error { return f.Preallocate(0, 10) },
 		"WriteBatch": func() error {
@@ -196,9 +190,7 @@ func TestCloseFailsCallsWithoutSlot(t *testing.T) {
 	closeAll(t, e)
 	for range all {
 		returns(t, "an operation", func() {
-			if err := <-results; err != nil {
-				t.Error(err)
-			}
+			check(t, <-results)
 		})
 	}
 }
@@ -222,9 +214,7 @@ func TestFileCloseDoesNotWait(t *testing.T) {
 func closeFile(t *testing.T, f *File) {
 	t.Helper()
 	returns(t, "File.Close", func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, f.Close())
 	})
 }
 
@@ -232,9 +222,7 @@ func closeFile(t *testing.T, f *File) {
 func closeDuringReadFrom(t *testing.T, e *Engine, direct int) {
 	f := openIn(t, e, bytes.Repeat([]byte("x"), 8<<20), os.O_RDWR|direct)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	copied := make(chan error, 1)
 	go func() {
@@ -258,14 +246,10 @@ func closeDuringReadFrom(t *testing.T, e *Engine, direct int) {
 func closeDuringWriteTo(t *testing.T, e *Engine, direct int) {
 	f := openIn(t, e, bytes.Repeat([]byte("x"), 8<<20), os.O_RDONLY|direct)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	copied := make(chan error, 1)
 	go func() {
 		_, err := f.WriteTo(c)
@@ -285,7 +269,7 @@ func closeDuringWriteTo(t *testing.T, e *Engine, direct int) {
 func closeDuringPipeRead(t *testing.T, e *Engine) {
 	p, writer := blockingPipe(t, e)
 	read := make(chan error, 1)
-	go func() { read <- second(p.Read(make([]byte, 10))) }()
+	go func() { read <- errorOf(p.Read(make([]byte, 10))) }()
 	time.Sleep(10 * time.Millisecond)
 	closeFile(t, p)
 	if _, err := p.Read(make([]byte, 10)); !errors.Is(err, os.ErrClosed) {
@@ -295,9 +279,7 @@ func closeDuringPipeRead(t *testing.T, e *Engine) {
 		t.Fatal("the descriptor was closed while a read used it: ", err)
 	}
 	returns(t, "Read", func() {
-		if err := <-read; err != nil {
-			t.Error(err)
-		}
+		check(t, <-read)
 	})
 }
 
@@ -316,9 +298,7 @@ func TestLastOperationClosesDescriptor(t *testing.T) {
 		result <- err
 	}()
 	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	if !isOpen(f.fd) {
 		t.Fatal("the descriptor was closed during a read")
 	}
@@ -336,9 +316,7 @@ func TestLastOperationClosesDescriptor(t *testing.T) {
 	}
 	s.release()
 	returns(t, "the read", func() {
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		check(t, <-result)
 	})
 	if isOpen(f.fd) {
 		t.Error("the descriptor is still open")
@@ -381,18 +359,14 @@ func batchAcrossClose(t *testing.T, op opcode) {
 		}
 		return f.WriteBatch(batch, FullSync)
 	}
-	if err := do(); err != nil {
-		t.Error(err)
-	}
+	check(t, do())
 	for i := range batch {
 		if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
 			t.Errorf("%d: %d of %d, %v", i, batch[i].N, len(batch[i].P), batch[i].Err)
 		}
 	}
 	returns(t, "Close", func() {
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		check(t, <-closed)
 	})
 	if err := do(); !errors.Is(err, os.ErrClosed) {
 		t.Error(err)
@@ -421,9 +395,7 @@ func TestCloseEndsCopies(t *testing.T) {
 	if _, err := to.Write([]byte("first")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	go func() { _, _ = to.Write([]byte("second")) }()
 	returns(t, "the copy", func() {
 		if err := <-copied; !errors.Is(err, os.ErrClosed) {

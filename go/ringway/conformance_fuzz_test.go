@@ -235,9 +235,7 @@ func FuzzFile(f *testing.F) {
 		if kind&8 != 0 {
 			m.flag, m.size = m.flag|Direct, 8192
 		}
-		if err := os.WriteFile(m.name, make([]byte, filePlaces*m.size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(m.name, make([]byte, filePlaces*m.size), 0o600))
 		for place := range filePlaces {
 			m.content[place] = make([]byte, m.size)
 		}

@@ -428,9 +428,7 @@ func loadCases(t *testing.T) (cases []*conformanceCase) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var c *conformanceCase
 		var repeat []caseStep
 		rounds := -1

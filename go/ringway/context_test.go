@@ -71,9 +71,7 @@ func TestContextEndReturnsAtOnce(t *testing.T) {
 		want := bytes.Repeat([]byte("y"), len(memory))
 		copy(memory, want)
 		returns(t, "File.Close", func() {
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
+			check(t, f.Close())
 		})
 		e.calls.drain()
 		e.syncs.drain()
@@ -168,9 +166,7 @@ func liveContext(t *testing.T, ctx context.Context, e *Engine, direct int) {
 	if n != len(q) || err != nil || !bytes.Equal(q, p[4:][:pageSize]) {
 		t.Errorf("%s: %d, %v", e.backend, n, err)
 	}
-	if err := f.SyncContext(ctx); err != nil {
-		t.Error(err)
-	}
+	check(t, f.SyncContext(ctx))
 	closeAll(t, e, f)
 }
 

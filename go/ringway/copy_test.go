@@ -21,13 +21,9 @@ func TestSendfile(t *testing.T) {
 		content[i] = byte(i >> 8)
 	}
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, content, 0o600))
 	e, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	for _, direct := range []int{0, Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
@@ -39,9 +35,7 @@ func TestSendfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer l.Close()
 		received := make(chan []byte, 1)
 		go func() {
@@ -55,9 +49,7 @@ func TestSendfile(t *testing.T) {
 			c.Close()
 		}()
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n, err := io.Copy(c, struct{ io.Reader }{io.LimitReader(f, 100)})
 		if n != 100 || err != nil {
 			t.Fatal(n, err)
@@ -74,9 +66,7 @@ func TestSendfile(t *testing.T) {
 		if n, err := io.Copy(c, f); n != 100 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Close())
 		if !bytes.Equal(<-received, content[5:]) {
 			t.Fatal("wrong bytes")
 		}

@@ -63,7 +63,7 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
-		go func() { left <- second(f.ReadAtContext(ctx, alignedSlice(pageSize, pageSize), 0)) }()
+		go func() { left <- errorOf(f.ReadAtContext(ctx, alignedSlice(pageSize, pageSize), 0)) }()
 		eventually(t, "another arrives", func() bool { return e.Stats().Waiting == 35 })
 		cancel()
 		returns(t, "a canceled read", func() {
@@ -139,13 +139,9 @@ func TestCloseEndsWhatWaitsForDevice(t *testing.T) {
 // The partitions and files of a disk have its queue, and share it.
 func TestQueueOfDisk(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("x"), 0o600))
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	q := blockQueueOf(int(f.Fd()))
 	if q == nil {

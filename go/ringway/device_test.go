@@ -36,12 +36,8 @@ func loopDevice(t *testing.T, file string, size int64) string {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root has loop devices")
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, size); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Truncate(file, size))
 	device := run(t, "losetup", "--find", "--show", file)
 	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
 	return device
@@ -65,21 +61,15 @@ func TestDeviceFails(t *testing.T) {
 				e := newOrSkip(t, Options{Backend: backend})
 				defer e.Close()
 				f, err := e.OpenFile(device, os.O_RDWR|direct, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer f.Close()
 				commit := func() error {
 					return f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)},
 						{P: alignedSlice(pageSize, pageSize), Off: pageSize}}, DataSync)
 				}
-				if err := commit(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, commit())
 				other, err := os.OpenFile(device, os.O_RDWR, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer other.Close()
 				if _, err := other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20),
 					32<<20); err != nil {
@@ -109,13 +99,9 @@ func TestFrozenFileSystem(t *testing.T) {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e := newOrSkip(t, Options{Backend: backend, closeWait: 200 * time.Millisecond})
 				name := filepath.Join(dir, "file")
-				if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600))
 				f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				thaw := freeze(t, dir)
 				defer thaw()
 				reason := errors.New("enough")
@@ -132,9 +118,7 @@ func TestFrozenFileSystem(t *testing.T) {
 					})
 				}
 				returns(t, "File.Close", func() {
-					if err := f.Close(); err != nil {
-						t.Error(err)
-					}
+					check(t, f.Close())
 				})
 				returns(t, "Engine.Close", func() { _ = e.Close() })
 				thaw()
@@ -152,9 +136,7 @@ func freeze(t *testing.T, dir string) (thaw func()) {
 	t.Helper()
 	const fifreeze, fithaw = 0xc0045877, 0xc0045878
 	d, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, d.Fd(), fifreeze, 0); errno != 0 {
 		d.Close()
 		t.Skip("skipped: this file system cannot be frozen: ", errno)
@@ -184,9 +166,7 @@ func TestLostDataIsReportedToEveryone(t *testing.T) {
 	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
 	e := newOrSkip(t, Options{})
 	f, err := e.OpenFile(device, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lose := func() { // The image has no room for so much.
 		t.Helper()
 		if _, err := f.WriteAt(bytes.Repeat([]byte("lost"), 4<<20), 0); err != nil {

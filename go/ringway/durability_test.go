@@ -162,9 +162,7 @@ func TestCommitIsOneSubmission(t *testing.T) {
 	}
 	closeAll(t, e)
 	f, err := e.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	batch := []Transfer{{P: make([]byte, 1)}, {P: make([]byte, 1), Off: 1}}
 	if err := f.WriteBatch(batch, NoSync); !errors.Is(err, ErrEngineClosed) || batch[0].N != 0 {

@@ -81,28 +81,20 @@ func TestKernelRefusesLater(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1,
 		wrap: func(q queue) queue { return &refusing{q} }})
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("0123456789"), 0o600))
 	f, err := e.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := make([]byte, 4)
 	if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
 		t.Fatal(n, err)
 	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	batch := []Transfer{{P: make([]byte, 2)}, {P: make([]byte, 2), Off: 8}}
 	if err := f.ReadBatch(batch); err != nil || string(batch[1].P) != "89" {
 		t.Fatal(err)
 	}
 	writes := []Transfer{{P: []byte("ab")}, {P: []byte("cd"), Off: 2}}
-	if err := f.WriteBatch(writes, FullSync); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.WriteBatch(writes, FullSync))
 	if got, _ := os.ReadFile(name); string(got) != "abcd456789" {
 		t.Fatal(string(got))
 	}

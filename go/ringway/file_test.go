@@ -1,6 +1,6 @@
 // The contracts of File, on every backend.
 
-package ringway_test
+package ringway
 
 import (
 	"bytes"
@@ -24,16 +24,13 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = ringway.TestBackends
-
-func engine(t testing.TB, o ringway.Options) *ringway.Engine {
+func engine(t testing.TB, o Options) *Engine {
 	t.Helper()
-	e, err := ringway.New(o)
+	e, err := New(o)
 	if err != nil {
-		var refused *ringway.Refusal
+		var refused *Refusal
 		if errors.As(err, &refused) {
 			skip.Test(t, err)
 		}
@@ -51,17 +48,17 @@ func engine(t testing.TB, o ringway.Options) *ringway.Engine {
 }
 
 // each runs a test on every backend: buffered, direct, and with reads of the page cache.
-func each(t *testing.T, test func(t *testing.T, e *ringway.Engine, direct int)) {
-	for _, backend := range backends {
-		for name, direct := range map[string]int{"buffered": 0, "direct": ringway.Direct} {
+func each(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
+	for _, backend := range testBackends {
+		for name, direct := range map[string]int{"buffered": 0, "direct": Direct} {
 			t.Run(string(backend)+"/"+name, func(t *testing.T) {
 				// AlwaysRing, so that the rings do the buffered reads too.
-				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true,
-					Rings: 1 + direct/ringway.Direct}), direct)
+				test(t, engine(t, Options{Backend: backend, AlwaysRing: true,
+					Rings: 1 + direct/Direct}), direct)
 			})
 		}
 		t.Run(string(backend)+"/cached", func(t *testing.T) {
-			test(t, engine(t, ringway.Options{Backend: backend}), 0)
+			test(t, engine(t, Options{Backend: backend}), 0)
 		})
 	}
 }
@@ -79,17 +76,15 @@ func bytesOf(n int) []byte {
 func fileWith(t testing.TB, content []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, content, 0o600))
 	return name
 }
 
-func open(t testing.TB, e *ringway.Engine, name string, flag int) *ringway.File {
+func open(t testing.TB, e *Engine, name string, flag int) *File {
 	t.Helper()
 	f, err := e.OpenFile(name, flag, 0o600)
 	if err != nil {
-		if flag&ringway.Direct != 0 && errors.Is(err, syscall.EINVAL) {
+		if flag&Direct != 0 && errors.Is(err, syscall.EINVAL) {
 			skip.Test(t, "this file system has no direct I/O")
 		}
 		t.Fatal(err)
@@ -101,12 +96,10 @@ func open(t testing.TB, e *ringway.Engine, name string, flag int) *ringway.File 
 func TestReaderAtContract(t *testing.T) {
 	content := bytesOf(3*4096 + 777)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		reference, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer reference.Close()
 		for _, off := range []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288,
 			int64(len(content)) - 1, int64(len(content)), 1 << 20, 1 << 40, -1} {
@@ -127,14 +120,10 @@ func TestReaderAtContract(t *testing.T) {
 func TestIotest(t *testing.T) {
 	content := bytesOf(9000)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		if err := iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content); err != nil {
-			t.Fatal(err)
-		}
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		must(t, iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content))
 		section := io.NewSectionReader(open(t, e, name, os.O_RDONLY|direct), 100, 8000)
-		if err := iotest.TestReader(section, content[100:8100]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, iotest.TestReader(section, content[100:8100]))
 	})
 }
 
@@ -142,26 +131,16 @@ func TestFstest(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"a": "first", "b/c": "second",
 		"b/d/e": strings.Repeat("x", 100_000), "empty": ""} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	for _, backend := range backends {
+	for _, backend := range testBackends {
 		t.Run(string(backend), func(t *testing.T) {
-			e := engine(t, ringway.Options{Backend: backend})
-			if err := fstest.TestFS(e.DirFS(dir), "a", "b/c", "b/d/e", "empty"); err != nil {
-				t.Fatal(err)
-			}
+			e := engine(t, Options{Backend: backend})
+			must(t, fstest.TestFS(e.DirFS(dir), "a", "b/c", "b/d/e", "empty"))
 			sub, err := fs.Sub(e.DirFS(dir), "b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := fstest.TestFS(sub, "c", "d/e"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, fstest.TestFS(sub, "c", "d/e"))
 			_, err = e.DirFS(dir).ReadFile("none")
 			var path *fs.PathError
 			if !errors.As(err, &path) || path.Path != "none" || !errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +151,7 @@ func TestFstest(t *testing.T) {
 }
 
 func TestWrites(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		name := filepath.Join(t.TempDir(), "file")
 		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
 		content := bytesOf(4 * 4096)
@@ -184,12 +163,8 @@ func TestWrites(t *testing.T) {
 		if n, err := f.Write(unaligned[:4096]); n != 4096 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Datasync(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Sync())
+		must(t, f.Datasync())
 		if at, err := f.Seek(0, io.SeekCurrent); at != 4096 || err != nil {
 			t.Fatal(at, err)
 		}
@@ -207,14 +182,12 @@ func TestWrites(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		} else {
-			var misaligned *ringway.MisalignedError
+			var misaligned *MisalignedError
 			if n != 0 || !errors.As(err, &misaligned) || !errors.Is(err, syscall.EINVAL) {
 				t.Fatal(n, err)
 			}
 		}
-		if err := f.Truncate(4096); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Truncate(4096))
 		if info, err := f.Stat(); err != nil || info.Size() != 4096 {
 			t.Fatal(info, err)
 		}
@@ -222,7 +195,7 @@ func TestWrites(t *testing.T) {
 }
 
 func TestLargeTransfers(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		name := filepath.Join(t.TempDir(), "file")
 		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
 		content := bytesOf(17 << 20)
@@ -248,7 +221,7 @@ func notWritable() syscall.Errno {
 }
 
 func TestErrorsAreThoseOfPackageOS(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		if _, err := e.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -261,9 +234,7 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 			t.Fatalf("%#v", err)
 		}
 		dir, err := e.Open(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer dir.Close()
 		if _, err := dir.ReadAt(make([]byte, 1), 0); !errors.Is(err, syscall.EISDIR) {
 			t.Fatal(err)
@@ -279,17 +250,15 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Close())
 		_, read := f.Read(make([]byte, 1))
 		_, readAt := f.ReadAt(make([]byte, 1), 0)
 		_, write := f.Write([]byte("x"))
 		_, stat := f.Stat()
 		_, buf := f.ReadBuf(context.Background(), 0, 1)
-		batch := f.ReadBatch([]ringway.Transfer{{P: make([]byte, 1)}})
+		batch := f.ReadBatch([]Transfer{{P: make([]byte, 1)}})
 		for i, err := range []error{read, readAt, write, stat, buf, batch, f.Sync(), f.Close()} {
 			if !errors.Is(err, os.ErrClosed) {
 				t.Errorf("%d: %v", i, err)
@@ -303,7 +272,7 @@ func TestClosed(t *testing.T) {
 func TestCloseWhileReading(t *testing.T) {
 	a, b := bytes.Repeat([]byte("a"), 8192), bytes.Repeat([]byte("b"), 8192)
 	first, second := fileWith(t, a), fileWith(t, b)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		for range 100 {
 			f := open(t, e, first, os.O_RDONLY|direct)
 			var wg sync.WaitGroup
@@ -323,9 +292,7 @@ func TestCloseWhileReading(t *testing.T) {
 				})
 			}
 			runtime.Gosched()
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
+			check(t, f.Close())
 			g := open(t, e, second, os.O_RDONLY|direct)
 			wg.Wait()
 			g.Close()
@@ -334,20 +301,14 @@ func TestCloseWhileReading(t *testing.T) {
 }
 
 func TestPipe(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend})
+	for _, backend := range testBackends {
+		e := engine(t, Options{Backend: backend})
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reading, err := e.NewFile(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		writing, err := e.NewFile(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := writing.WriteString("hello"); err != nil {
 			t.Fatal(err)
 		}
@@ -361,9 +322,7 @@ func TestPipe(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(10 * time.Millisecond)
-		if err := reading.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reading.Close())
 		if err := <-done; !errors.Is(err, os.ErrClosed) {
 			t.Fatal("close does not wake a reader:", err)
 		}
@@ -373,21 +332,19 @@ func TestPipe(t *testing.T) {
 
 func TestBatches(t *testing.T) {
 	content := bytesOf(300 * 4096)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
-		batch := make([]ringway.Transfer, 300)
+		batch := make([]Transfer, 300)
 		for i := range batch {
 			at := rand.IntN(len(content))
 			n := rand.IntN(9000)
 			if i%2 == 0 {
 				at, n = at&^4095, 4096
 			}
-			batch[i] = ringway.Transfer{P: make([]byte, n), Off: int64(at)}
+			batch[i] = Transfer{P: make([]byte, n), Off: int64(at)}
 		}
 		batch[7].Off = int64(len(content)) + 5
-		if err := f.ReadBatch(batch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.ReadBatch(batch))
 		for i, b := range batch {
 			want := 0
 			if b.Off < int64(len(content)) {
@@ -398,21 +355,19 @@ func TestBatches(t *testing.T) {
 				t.Fatalf("%d: %d of %d at %d: %v", i, b.N, len(b.P), b.Off, b.Err)
 			}
 		}
-		for _, end := range []ringway.Durability{ringway.NoSync, ringway.DataSync,
-			ringway.FullSync} {
+		for _, end := range []Durability{NoSync, DataSync,
+			FullSync} {
 			for _, gap := range []int64{0, 4096} {
-				var writes []ringway.Transfer
+				var writes []Transfer
 				at := int64(4096)
-				memory := ringway.NewBuffer(20 * 4096)
+				memory := NewBuffer(20 * 4096)
 				for i := range 20 {
 					p := memory.Bytes()[i*4096:][:4096]
 					copy(p, bytesOf(4096 + i)[i:])
-					writes = append(writes, ringway.Transfer{P: p, Off: at})
+					writes = append(writes, Transfer{P: p, Off: at})
 					at += 4096 + gap
 				}
-				if err := f.WriteBatch(writes, end); err != nil {
-					t.Fatal(err)
-				}
+				must(t, f.WriteBatch(writes, end))
 				for _, w := range writes {
 					p := make([]byte, 4096)
 					if n, err := f.ReadAt(p, w.Off); n != 4096 || err != nil ||
@@ -427,18 +382,18 @@ func TestBatches(t *testing.T) {
 }
 
 func TestBatchErrors(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		name := fileWith(t, bytesOf(8192))
 		f := open(t, e, name, os.O_RDONLY|direct)
-		for _, end := range []ringway.Durability{ringway.NoSync, ringway.FullSync} {
-			writes := []ringway.Transfer{{P: make([]byte, 4096)},
+		for _, end := range []Durability{NoSync, FullSync} {
+			writes := []Transfer{{P: make([]byte, 4096)},
 				{P: make([]byte, 4096), Off: 4096}}
 			err := f.WriteBatch(writes, end)
 			if !errors.Is(err, notWritable()) || !errors.Is(writes[1].Err, notWritable()) {
 				t.Fatal(err, writes[1].Err)
 			}
 		}
-		batch := []ringway.Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
+		batch := []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
 		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
 			t.Fatal(err, batch)
 		}
@@ -447,33 +402,31 @@ func TestBatchErrors(t *testing.T) {
 
 // A batch that is refused before it starts leaves its error in every transfer, and no old result.
 func TestRefusedBatches(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
 		ended, cancel := context.WithCancelCause(context.Background())
 		reason := errors.New("not needed any more")
 		cancel(reason)
 		closed := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
-		if err := closed.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, closed.Close())
 		for i, refused := range []struct {
-			run  func(batch []ringway.Transfer) error
+			run  func(batch []Transfer) error
 			want error
 		}{
-			{func(b []ringway.Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
-			{func(b []ringway.Transfer) error {
-				return f.WriteBatchContext(ended, b, ringway.NoSync)
+			{func(b []Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
+			{func(b []Transfer) error {
+				return f.WriteBatchContext(ended, b, NoSync)
 			}, reason},
-			{func(b []ringway.Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
-			{func(b []ringway.Transfer) error {
-				return closed.WriteBatch(b, ringway.FullSync)
+			{func(b []Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
+			{func(b []Transfer) error {
+				return closed.WriteBatch(b, FullSync)
 			}, os.ErrClosed},
-			{func(b []ringway.Transfer) error {
-				return f.WriteBatch(b, ringway.Durability(9))
+			{func(b []Transfer) error {
+				return f.WriteBatch(b, Durability(9))
 			}, syscall.EINVAL},
 		} {
 			p := make([]byte, 4096)
-			batch := []ringway.Transfer{{P: p, N: 7}, {P: p, N: 7}}
+			batch := []Transfer{{P: p, N: 7}, {P: p, N: 7}}
 			if err := refused.run(batch); !errors.Is(err, refused.want) {
 				t.Errorf("%d: %v", i, err)
 			}
@@ -488,7 +441,7 @@ func TestRefusedBatches(t *testing.T) {
 
 func TestContexts(t *testing.T) {
 	content := bytesOf(1 << 20)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
 		gone, cancel := context.WithCancelCause(context.Background())
 		reason := errors.New("not needed any more")
@@ -497,7 +450,7 @@ func TestContexts(t *testing.T) {
 		for i, err := range []error{
 			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p,
 				0)), f.SyncContext(gone),
-			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
+			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []Transfer{{P: p}}),
 		} {
 			if !errors.Is(err, reason) {
 				t.Errorf("%d: %v", i, err)
@@ -520,7 +473,7 @@ func TestContexts(t *testing.T) {
 func TestReadBufBeyondTheFile(t *testing.T) {
 	content := bytesOf(9<<20 + 100)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		for _, ctx := range []context.Context{context.Background(), t.Context()} {
 			size := int64(len(content))
@@ -548,7 +501,7 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 func TestCopies(t *testing.T) {
 	content := bytesOf(1<<20 + 100)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		var b bytes.Buffer
 		if n, err := io.Copy(&b, f); n != int64(len(content)) || err != nil ||
@@ -572,16 +525,16 @@ func TestCopies(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(1<<16)), os.O_RDWR|direct)
-		buffer := ringway.NewBuffer(4096)
+		buffer := NewBuffer(4096)
 		p := buffer.Bytes()
 		// Other reads at the same time, so that more than a few run.
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				p := ringway.NewBuffer(4096).Bytes()
+				p := NewBuffer(4096).Bytes()
 				for {
 					select {
 					case <-stop:
@@ -603,10 +556,10 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestPreallocateAndAdvise(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
 		if err := f.Preallocate(0, 1<<20); errors.Is(err, errors.ErrUnsupported) {
-			if len(backends) > 1 {
+			if len(testBackends) > 1 {
 				skip.Test(t, "this file system has no fallocate")
 			}
 			return // queues_none_test.go has the rest.
@@ -616,9 +569,7 @@ func TestPreallocateAndAdvise(t *testing.T) {
 		if info, _ := f.Stat(); info.Size() != 1<<20 {
 			t.Fatal(info.Size())
 		}
-		if err := f.Advise(0, 0, ringway.AdviceWillNeed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Advise(0, 0, AdviceWillNeed))
 		if err := f.Advise(0, 0, 99); !errors.Is(err, syscall.EINVAL) {
 			t.Fatal(err)
 		}
@@ -626,60 +577,54 @@ func TestPreallocateAndAdvise(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend})
+	for _, backend := range testBackends {
+		e := engine(t, Options{Backend: backend})
 		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
 			e.Backend() != backend {
 			t.Fatal(text)
 		}
 	}
-	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil ||
+	if _, err := New(Options{Backend: "smoke signals"}); err == nil ||
 		!strings.Contains(err.Error(), "smoke signals") {
 		t.Fatal(err)
 	}
-	t.Setenv(ringway.BackendEnv, "threads")
-	if e := engine(t, ringway.Options{}); e.Backend() != ringway.BackendThreads {
+	t.Setenv(BackendEnv, "threads")
+	if e := engine(t, Options{}); e.Backend() != BackendThreads {
 		t.Fatal(e.Explain())
 	}
-	e := engine(t, ringway.Options{Backend: backends[0]})
-	if e.Backend() != backends[0] {
+	e := engine(t, Options{Backend: testBackends[0]})
+	if e.Backend() != testBackends[0] {
 		t.Fatal("the option does not override the environment")
 	}
 }
 
 func TestClosedEngine(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
+	for _, backend := range testBackends {
+		e := engine(t, Options{Backend: backend, AlwaysRing: true})
 		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDONLY)
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.ReadAt(make([]byte, 10), 0); !errors.Is(err, ringway.ErrEngineClosed) {
+		must(t, e.Close())
+		if _, err := f.ReadAt(make([]byte, 10), 0); !errors.Is(err, ErrEngineClosed) {
 			t.Fatal(err)
 		}
 		if err := e.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Fatal(err)
 		}
 		log := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
-		batch := []ringway.Transfer{{P: []byte("record")}}
-		if err := log.WriteBatch(batch, ringway.NoSync); !errors.Is(err, ringway.ErrEngineClosed) ||
+		batch := []Transfer{{P: []byte("record")}}
+		if err := log.WriteBatch(batch, NoSync); !errors.Is(err, ErrEngineClosed) ||
 			!errors.Is(batch[0].Err, err) {
 			t.Error(err, batch[0].Err)
 		}
-		if err := log.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, log.Close())
 	}
 }
 
 // A write of no bytes checks whether the file is open for writing.
 func TestWriteNothing(t *testing.T) {
 	name := fileWith(t, []byte("content"))
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		if n, err := f.Write(nil); n != 0 || !errors.Is(err, notWritable()) {
 			t.Fatal(n, err)

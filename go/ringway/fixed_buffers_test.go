@@ -80,8 +80,6 @@ func TestFixedBuffers(t *testing.T) {
 		t.Fatal("a 2 MiB buffer in 1 MiB of registered memory")
 	}
 	// A buffer stays usable after the engine is closed.
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Close())
 	ours.Bytes()[0]++
 }

@@ -64,9 +64,7 @@ func hungTransfers(t *testing.T, backend Backend, count int) {
 		for i := range batch {
 			batch[i] = Transfer{P: alignedSlice(pageSize, pageSize), Off: int64(i) * pageSize}
 		}
-		if err := fine.ReadBatch(batch); err != nil {
-			t.Error(err)
-		}
+		check(t, fine.ReadBatch(batch))
 	})
 	s.onPush(nil)
 	for _, r := range swallowed {

@@ -17,6 +17,25 @@ import (
 // tooLong is how long a test waits for something that should happen soon.
 const tooLong = 60 * time.Second
 
+// must fails the test, and ends it, on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check fails the test on an error, and lets it go on.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
+
 // returns calls do, and fails the test if it does not return.
 func returns(t *testing.T, what string, do func()) {
 	t.Helper()
@@ -74,6 +93,3 @@ func openIn(t *testing.T, e *Engine, content []byte, flag int) *File {
 	t.Cleanup(func() { f.Close() })
 	return f
 }
-
-// TestBackends is for tests outside the package.
-var TestBackends = testBackends

@@ -65,13 +65,9 @@ func mountHostile(t *testing.T) *hostile {
 	h := &hostile{t, t.TempDir(), t.TempDir()}
 	command := exec.Command(server, h.below, h.dir)
 	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := command.Start(); err != nil {
 		t.Skip("skipped: ", err)
 	}
@@ -121,16 +117,12 @@ func onHostile(t *testing.T, content []byte, rules []string,
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		h.t = t
 		h.set("clear")
-		if err := os.WriteFile(filepath.Join(h.below, "file"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(h.below, "file"), content, 0o600))
 		for _, rule := range rules {
 			h.set(rule)
 		}
 		f, err := e.OpenFile(filepath.Join(h.dir, "file"), os.O_RDWR|direct, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		test(t, h, f)
 	})

@@ -25,14 +25,10 @@ func (l *lane) fill() {
 func TestHungCallsGrowLane(t *testing.T) {
 	l := newLane(4, nil)
 	for range 4 {
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 	}
 	for range 100 { // At most one of them waits: the new slots stay.
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 		l.end()
 	}
 	if l.slots != 4+growth || l.inUse != 4 {
@@ -55,9 +51,7 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		began := time.Now() // The clock of the test bubble, which only the sleeps below advance.
 		for range base + waiters {
 			go func() {
-				if err := l.begin(background); err != nil {
-					t.Error(err)
-				}
+				check(t, l.begin(background))
 				<-hang
 				l.end()
 			}()
@@ -132,9 +126,7 @@ func TestLaneCancelStorm(t *testing.T) {
 		t.Errorf("%d calls at once", n)
 	}
 	for range 3 {
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 	}
 	close(over)
 	if err := l.begin(background); !errors.Is(err, ErrEngineClosed) {

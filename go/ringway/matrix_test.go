@@ -101,18 +101,14 @@ func TestMatrixIsComplete(t *testing.T) {
 		covered[c.name] = true
 	}
 	all, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, name := range all {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, declaration := range file.Decls {
 			d, ok := declaration.(*ast.FuncDecl)
 			if !ok || !d.Name.IsExported() {
@@ -303,12 +299,8 @@ func ofFile(c apiCall) bool {
 func limit(t *testing.T, resource int, to uint64) {
 	t.Helper()
 	var before syscall.Rlimit
-	if err := syscall.Getrlimit(resource, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: to, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrlimit(resource, &before))
+	must(t, syscall.Setrlimit(resource, &syscall.Rlimit{Cur: to, Max: before.Max}))
 	t.Cleanup(func() { _ = syscall.Setrlimit(resource, &before) })
 }
 

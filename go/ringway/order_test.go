@@ -67,17 +67,13 @@ func TestAppendBatch(t *testing.T) {
 							}
 						}
 					}
-					if err != nil {
-						t.Error(err)
-					}
+					check(t, err)
 				}
 			})
 		}
 		wg.Wait()
 		got, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		next := map[uint32]uint32{}
 		seen := 0
 		for at := 0; at < len(got); seen++ {
@@ -111,17 +107,13 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		_, after, _ := strings.Cut(string(text), "syscw: ")
 		line, _, _ := strings.Cut(after, "\n")
 		n, err := strconv.Atoi(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return n
 	}
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		const parts = 200
 		name := filepath.Join(t.TempDir(), "log")
-		if err := os.WriteFile(name, make([]byte, parts*4096), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, make([]byte, parts*4096), 0o600))
 		f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
 		if err != nil {
 			skip.Test(t, err)
@@ -138,9 +130,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		}
 		for _, end := range []Durability{NoSync, DataSync, FullSync} {
 			before, pushed := writes(), e.Stats().Pushed
-			if err := f.WriteBatch(batch, end); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.WriteBatch(batch, end))
 			// (With a queue, the system calls are the runtime's, which wakes its threads.)
 			if n := writes() - before; e.Stats().Pushed-pushed < parts && n > parts/4 {
 				t.Errorf("%d writes for a batch of %d", n, parts)
@@ -161,9 +151,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 func TestAppendBatchFails(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer full.Close()
 		batch := []Transfer{{P: make([]byte, 10)}, {}, {P: make([]byte, 10)}}
 		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) ||
@@ -171,9 +159,7 @@ func TestAppendBatchFails(t *testing.T) {
 			t.Error(err, batch)
 		}
 		f := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct)
-		if err := f.WriteBatch(nil, FullSync); err != nil {
-			t.Error(err)
-		}
+		check(t, f.WriteBatch(nil, FullSync))
 	})
 }
 
@@ -252,20 +238,14 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 			if len(batch) == 2000 {
 				batch[7].P = alignedSlice(pageSize, pageSize)
 			}
-			if err := f.WriteBatch(batch, NoSync); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.WriteBatch(batch, NoSync))
 			info, err := f.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
 				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
 			}
 		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, f.Close())
 	})
 }
 
@@ -328,9 +308,7 @@ func TestAppendFlagSetLater(t *testing.T) {
 			!bytes.Equal(got[blocks*pageSize:], want) {
 			t.Error("wrong bytes, or in another order", err)
 		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		check(t, f.Close())
 	})
 }
 
@@ -407,18 +385,14 @@ func TestLatePieces(t *testing.T) {
 func TestWriteAtOfAppendingFile(t *testing.T) {
 	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
 		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		flags := uintptr(syscall.O_APPEND | direct)
 		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFL, flags)
 		if errno != 0 {
 			skip.Test(t, errno)
 		}
 		f, err := e.NewFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 0); n != 0 || err == nil {
 			t.Error(n, err)
 		}

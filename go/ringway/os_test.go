@@ -1,6 +1,6 @@
 // The API compared with package os.
 
-package ringway_test
+package ringway
 
 import (
 	"errors"
@@ -15,12 +15,11 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // A File has every method of os.File, with the same parameters and results.
 func TestMethodsOfFile(t *testing.T) {
-	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*ringway.File]()
+	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*File]()
 	for i := range theirs.NumMethod() {
 		want := theirs.Method(i)
 		got, ok := ours.MethodByName(want.Name)
@@ -52,16 +51,12 @@ func signature(method reflect.Type) string {
 // Direct is a flag of OpenFile on every system, and reads need no alignment with it.
 func TestDirectFlag(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
+	must(t, os.WriteFile(name, []byte(strings.Repeat("0123456789", 1000)), 0o600))
+	f, err := OpenFile(name, os.O_RDONLY|Direct, 0)
 	if err != nil && errors.Is(err, syscall.EINVAL) {
 		skip.Test(t, "this file system does not support direct I/O")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	p := make([]byte, 7)
 	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
@@ -74,7 +69,7 @@ func TestDirectFlag(t *testing.T) {
 
 // The methods of a nil File return os.ErrInvalid, as in package os.
 func TestNilFile(t *testing.T) {
-	ours := reflect.ValueOf((*ringway.File)(nil))
+	ours := reflect.ValueOf((*File)(nil))
 	for i := range ours.NumMethod() {
 		name, method := ours.Type().Method(i).Name, ours.Method(i)
 		results := method.Type().NumOut()
@@ -95,10 +90,8 @@ func TestNilFile(t *testing.T) {
 
 // Copies from and to a nil File return os.ErrInvalid and do not panic, as in package os.
 func TestCopiesOfNilFile(t *testing.T) {
-	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, err := Create(filepath.Join(t.TempDir(), "file"))
+	must(t, err)
 	defer f.Close()
 	if _, err := f.WriteString("0123456789"); err != nil {
 		t.Fatal(err)
@@ -106,7 +99,7 @@ func TestCopiesOfNilFile(t *testing.T) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}
-	var none *ringway.File
+	var none *File
 	if _, err := f.ReadFrom(none); !errors.Is(err, os.ErrInvalid) {
 		t.Error(err)
 	}
@@ -124,15 +117,11 @@ func TestCopiesOfNilFile(t *testing.T) {
 // Methods that are not transfers have the results of package os.
 func TestOtherMethods(t *testing.T) {
 	dir := t.TempDir()
-	f, err := ringway.Create(filepath.Join(dir, "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, err := Create(filepath.Join(dir, "file"))
+	must(t, err)
 	defer f.Close()
 	plain, err := os.Create(filepath.Join(dir, "plain"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer plain.Close()
 	same := func(what string, ours, theirs error) {
 		t.Helper()
@@ -151,23 +140,15 @@ func TestOtherMethods(t *testing.T) {
 	same("chdir", f.Chdir(), plain.Chdir())
 
 	old, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer os.Chdir(old)
-	folder, err := ringway.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Chdir(); err != nil {
-		t.Fatal(err)
-	}
+	folder, err := Open(dir)
+	must(t, err)
+	must(t, folder.Chdir())
 	if _, err := os.Stat("plain"); err != nil {
 		t.Error(err)
 	}
-	if err := folder.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, folder.Close())
 	if err := folder.Chdir(); !errors.Is(err, os.ErrClosed) {
 		t.Error(err)
 	}
@@ -177,22 +158,14 @@ func TestOtherMethods(t *testing.T) {
 
 	// A pipe has deadlines.
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer write.Close()
-	e, err := ringway.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, err := Default()
+	must(t, err)
 	pipe, err := e.NewFile(read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer pipe.Close()
-	if err := pipe.SetReadDeadline(time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, pipe.SetReadDeadline(time.Now()))
 	if _, err := pipe.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
@@ -214,51 +187,39 @@ func TestWholeFiles(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
 	for _, content := range []string{"first, and longer", "second", ""} {
-		if err := ringway.WriteFile(name, []byte(content), 0o640); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ringway.ReadFile(name); string(got) != content || err != nil {
+		must(t, WriteFile(name, []byte(content), 0o640))
+		if got, err := ReadFile(name); string(got) != content || err != nil {
 			t.Fatalf("%q %v", got, err)
 		}
 	}
 	reference := filepath.Join(dir, "reference")
-	if err := os.WriteFile(reference, nil, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(reference, nil, 0o640))
 	ours, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if theirs, err := os.Stat(reference); err != nil || ours.Mode() != theirs.Mode() {
 		t.Error(ours.Mode(), theirs.Mode(), err)
 	}
 	missing := filepath.Join(dir, "missing", "file")
 	for what, pair := range map[string][2]error{
-		"write": {ringway.WriteFile(missing, nil, 0o600), os.WriteFile(missing, nil, 0o600)},
-		"read":  {errorOf(ringway.ReadFile(missing)), errorOf(os.ReadFile(missing))},
-		"temp":  {errorOf(ringway.CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x"))},
-		"name":  {errorOf(ringway.CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b"))},
+		"write": {WriteFile(missing, nil, 0o600), os.WriteFile(missing, nil, 0o600)},
+		"read":  {errorOf(ReadFile(missing)), errorOf(os.ReadFile(missing))},
+		"temp":  {errorOf(CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x"))},
+		"name":  {errorOf(CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b"))},
 	} {
 		if reason(pair[0]) != reason(pair[1]) {
 			t.Errorf("%s: %v, and %v in package os", what, pair[0], pair[1])
 		}
 	}
-	f, err := ringway.CreateTemp(dir, "a*.tmp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, err := CreateTemp(dir, "a*.tmp")
+	must(t, err)
 	if match, _ := filepath.Match(filepath.Join(dir, "a*.tmp"), f.Name()); !match {
 		t.Error(f.Name())
 	}
 	if _, err := f.WriteString("text"); err != nil {
 		t.Error(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
+	check(t, f.Close())
 	if got, err := os.ReadFile(f.Name()); string(got) != "text" || err != nil {
 		t.Error(string(got), err)
 	}
 }
-
-func errorOf[T any](_ T, err error) error { return err }

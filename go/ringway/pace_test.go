@@ -71,9 +71,7 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
 		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, make([]byte, pageSize), 0o600))
 		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)

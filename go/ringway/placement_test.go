@@ -83,9 +83,7 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 		e, queued := engineThatCounts(t, backend)
 		for _, in := range []string{dir, t.TempDir()} {
 			name := filepath.Join(in, "file")
-			if err := os.WriteFile(name, make([]byte, 3*pageSize), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, make([]byte, 3*pageSize), 0o600))
 			flag := os.O_RDWR
 			if in != dir {
 				flag |= Direct
@@ -106,15 +104,9 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 				t.Error(n, err)
 			}
 			batch := []Transfer{{P: p}, {P: q, Off: pageSize}}
-			if err := f.ReadBatch(batch); err != nil {
-				t.Error(err)
-			}
-			if err := f.WriteBatch(batch, DataSync); err != nil {
-				t.Error(err)
-			}
-			if err := f.Sync(); err != nil {
-				t.Error(err)
-			}
+			check(t, f.ReadBatch(batch))
+			check(t, f.WriteBatch(batch, DataSync))
+			check(t, f.Sync())
 			if (queued() != before) != known {
 				t.Errorf("%s: %s: %d operations in the queue", backend, in, queued()-before)
 			}

@@ -324,9 +324,7 @@ func TestUnknownAlignmentRefusesNothing(t *testing.T) {
 	f := &File{direct: true, storage: true}
 	f.factsOnce.Do(func() { f.facts.memory, f.facts.offset = 1, 1 })
 	f.needsPages.Store(true)
-	if err := f.checkAligned(make([]byte, 512), 512); err != nil {
-		t.Error(err)
-	}
+	check(t, f.checkAligned(make([]byte, 512), 512))
 	if f.directLimits().memory != pageSize {
 		t.Error("an unaligned buffer is used again")
 	}

@@ -168,13 +168,9 @@ func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
 	t.Helper()
 	var fds [2]int
-	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	f, err := e.NewFile(os.NewFile(uintptr(fds[0]), "reading"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := os.NewFile(uintptr(fds[1]), "writing")
 	t.Cleanup(func() { w.Close() })
 	return f, w
@@ -316,9 +312,6 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
-
-// second returns the error of a call with two results.
-func second[T any](_ T, err error) error { return err }
 
 // eachBackend runs a test on every backend, with and without direct I/O.
 func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {

@@ -20,9 +20,7 @@ func TestReadsNearTheLargestOffset(t *testing.T) {
 			e := newOrSkip(t, Options{Backend: backend})
 			f := openIn(t, e, make([]byte, 10_000), os.O_RDWR|direct)
 			plain, err := os.Open(f.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, before := range []int64{0, 1, 100, 511, 512, 4095, 4096, 5000, 3 << 20} {
 				for _, length := range []int{1, 10, 512, 600, 4096, 9000, 2 << 20, 4 << 20} {
 					off := math.MaxInt64 - before
@@ -62,9 +60,7 @@ func TestReadNearTheLargestPosition(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		plain, err := os.Create(dir + "/file")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer plain.Close()
 		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
 		if direct != 0 && errors.Is(err, syscall.EINVAL) {

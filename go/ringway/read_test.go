@@ -29,24 +29,16 @@ func readOptions() (all []Options) {
 // evict drops a file from the page cache, except for its first bytes.
 func evict(t *testing.T, f *File, cached int) {
 	t.Helper()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain, err := f.engine.Open(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer plain.Close()
 	page, beyond := make([]byte, pageSize), int64(cached)
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
-			if err := plain.Advise(0, 0, advice); err != nil {
-				t.Fatal(err)
-			}
+			must(t, plain.Advise(0, 0, advice))
 		}
 		for at := 0; at < cached; at += pageSize {
 			if _, err := plain.file.ReadAt(page, int64(at)); err != nil && err != io.EOF {
@@ -139,9 +131,7 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 			skip.Test(t, err)
 		}
 		plain, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		short := false
 		for i := range 10 {
 			p, q := make([]byte, 1<<16), make([]byte, 1<<16)
@@ -187,9 +177,7 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 			}
 			evict(t, f, cached)
 			to, err := e.OpenFile(filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if n, err := to.ReadFrom(f); n != int64(len(content)) || err != nil {
 				t.Error(n, err)
 			}

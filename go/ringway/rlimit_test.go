@@ -2,7 +2,7 @@
 
 // Engines under a limit on the size of files (RLIMIT_FSIZE).
 
-package ringway_test
+package ringway
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/ring"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // smallFiles runs in a child process that may not write files, with SIGXFSZ ignored or as Go
@@ -28,8 +27,8 @@ func smallFiles() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{}); err != nil {
 		return err
 	}
-	for _, backend := range backends {
-		e, err := ringway.New(ringway.Options{Backend: backend})
+	for _, backend := range testBackends {
+		e, err := New(Options{Backend: backend})
 		if err != nil {
 			return err
 		}
@@ -102,7 +101,7 @@ func TestBackendsWriteNoFile(t *testing.T) {
 				if user != "" && os.Getuid() == 0 {
 					runAsNobody(t, t.TempDir(), cmd)
 				}
-			}, "IGNORED="+ignored, ringway.BackendEnv+"=")
+			}, "IGNORED="+ignored, BackendEnv+"=")
 			if want := "uring\nkaio\nthreads\n"; !strings.HasSuffix(out, want) {
 				t.Errorf("SIGXFSZ ignored %q, user %q: %s", ignored, user, out)
 			}

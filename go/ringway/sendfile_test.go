@@ -2,7 +2,7 @@
 
 // Copies of files to connections without a copy through the program.
 
-package ringway_test
+package ringway
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // took records the reader that its ReadFrom receives.
@@ -34,7 +33,7 @@ func (w *took) ReadFrom(r io.Reader) (int64, error) {
 func TestWriteToGivesTheDescriptor(t *testing.T) {
 	content := bytesOf(300_000)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		if _, err := f.Seek(7, io.SeekStart); err != nil {
 			t.Fatal(err)
@@ -67,23 +66,23 @@ func TestSendfileOverHTTP(t *testing.T) {
 	content := bytesOf(8 << 20)
 	name := fileWith(t, content)
 	// This engine counts each read by the program.
-	e, err := ringway.New(ringway.Options{Backend: ringway.BackendURing, AlwaysRing: true})
+	e, err := New(Options{Backend: BackendURing, AlwaysRing: true})
 	if err != nil {
 		skip.Test(t, err)
 	}
 	defer e.Close()
-	serve := map[string]func(http.ResponseWriter, *http.Request, *ringway.File) error{
-		"copy": func(w http.ResponseWriter, _ *http.Request, f *ringway.File) error {
+	serve := map[string]func(http.ResponseWriter, *http.Request, *File) error{
+		"copy": func(w http.ResponseWriter, _ *http.Request, f *File) error {
 			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 			_, err := io.Copy(w, f)
 			return err
 		},
-		"limited": func(w http.ResponseWriter, _ *http.Request, f *ringway.File) error {
+		"limited": func(w http.ResponseWriter, _ *http.Request, f *File) error {
 			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 			_, err := io.CopyN(w, f, int64(len(content)))
 			return err
 		},
-		"content": func(w http.ResponseWriter, r *http.Request, f *ringway.File) error {
+		"content": func(w http.ResponseWriter, r *http.Request, f *File) error {
 			info, err := f.Stat()
 			http.ServeContent(w, r, "file.bin", info.ModTime(), f)
 			return err
@@ -104,17 +103,13 @@ func TestSendfileOverHTTP(t *testing.T) {
 			defer server.Close()
 			before := e.Stats().Pushed
 			response, err := http.Get(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := io.ReadAll(response.Body)
 			response.Body.Close()
 			if err != nil || !bytes.Equal(got, content) {
 				t.Fatal(len(got), err)
 			}
-			if err := <-failed; err != nil {
-				t.Fatal(err)
-			}
+			must(t, <-failed)
 			if n := e.Stats().Pushed - before; n > 2 {
 				t.Errorf("the program read the file with %d operations", n)
 			}

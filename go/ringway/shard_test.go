@@ -65,17 +65,13 @@ func (q *instant) close() error { return nil }
 func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 	t.Helper()
 	var fds [2]int
-	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	t.Cleanup(func() {
 		_ = syscall.Close(fds[0])
 		_ = syscall.Close(fds[1])
 	})
 	s, err := newShard(q, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The reaper must not be the combiner when the test begins.
 	eventually(t, "the first round of the reaper", func() bool {
 		s.mu.Lock()
@@ -147,9 +143,7 @@ func combinerIsBounded(t *testing.T, group, most, short int) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nobody took over")
 	}
-	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }
 
 // narrow is a queue with less capacity than was asked for, like a KAIO context when fs.aio-max-nr
@@ -190,9 +184,7 @@ func TestSmallQueue(t *testing.T) {
 				return q
 			}})
 		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, make([]byte, 4<<20), 0o600))
 		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
@@ -255,7 +247,5 @@ func TestLateReaper(t *testing.T) {
 			t.Fatalf("request %d was refused", i)
 		}
 	}
-	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }

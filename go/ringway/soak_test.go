@@ -169,9 +169,7 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 	dir, names := t.TempDir(), make([]string, 24)
 	for g := range names {
 		names[g] = filepath.Join(dir, fmt.Sprint(g))
-		if err := os.WriteFile(names[g], make([]byte, soakPlaces*soakPlace), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(names[g], make([]byte, soakPlaces*soakPlace), 0o600))
 	}
 	end := time.Now().Add(span)
 	for g, name := range names {
@@ -190,9 +188,7 @@ func soak(t *testing.T, backend Backend, span time.Duration) {
 				for range 100 {
 					s.step()
 				}
-				if err := file.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, file.Close())
 			}
 		})
 	}

@@ -3,7 +3,7 @@
 // How the standard library uses the types: as an fs.FS, an io.ReaderAt, a Reader or a Writer.
 // Results are compared with those of package os. file_test.go tests the contracts themselves.
 
-package ringway_test
+package ringway
 
 import (
 	"archive/tar"
@@ -39,7 +39,6 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/suite"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // tree makes a directory with difficult entries: links, empty directories, names that need
@@ -48,9 +47,7 @@ func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"empty", "a/b/c"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
 	}
 	for _, name := range []string{"page.tmpl", "hello world", "ünï", "dotted..name"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("{{.}} is in "+name),
@@ -64,9 +61,7 @@ func tree(t *testing.T) string {
 		os.Symlink("large", filepath.Join(dir, "a", "link")),
 		os.Symlink("b/c", filepath.Join(dir, "a", "to a directory")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return dir
 }
@@ -74,35 +69,29 @@ func tree(t *testing.T) string {
 func TestFSMatchesDirFS(t *testing.T) {
 	dir := tree(t)
 	reference := os.DirFS(dir)
-	for _, backend := range backends {
+	for _, backend := range testBackends {
 		t.Run(string(backend), func(t *testing.T) {
-			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
+			e := engine(t, Options{Backend: backend, AlwaysRing: true})
 			fsys := e.DirFS(dir)
-			if err := fstest.TestFS(fsys, "a/b/c", "a/large", "a/link", "hello world", "ünï",
-				"empty"); err != nil {
-				t.Error(err)
-			}
+			check(t, fstest.TestFS(fsys, "a/b/c", "a/large", "a/link", "hello world", "ünï",
+				"empty"))
 			for name, expected := range map[string][]string{"a": {"large", "link", "b/c"},
 				"a/b": {"nothing", "c"}, "empty": nil} {
 				sub, err := fs.Sub(fsys, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if err := fstest.TestFS(sub, expected...); err != nil {
 					t.Error(name, err)
 				}
 			}
 			// fstest does not accept a dangling link.
 			dangling := filepath.Join(dir, "a", "b", "dangling")
-			if err := os.Symlink("nowhere", dangling); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Symlink("nowhere", dangling))
 			defer os.Remove(dangling)
-			same(t, "walk", walk(fsys), walk(reference))
+			sameAsOS(t, "walk", walk(fsys), walk(reference))
 			for _, pattern := range []string{"*", "*/*", "a/*/*", "a/l*", "[", "none*", "h*o w*"} {
 				got, err := fs.Glob(fsys, pattern)
 				want, wantErr := fs.Glob(reference, pattern)
-				same(t, pattern, []any{got, err}, []any{want, wantErr})
+				sameAsOS(t, pattern, []any{got, err}, []any{want, wantErr})
 			}
 			for _, name := range []string{
 				"a/large", "a/link", "a/b/nothing", "a/b/dangling", "a", "none", "", "/a", "../a",
@@ -111,7 +100,7 @@ func TestFSMatchesDirFS(t *testing.T) {
 			} {
 				got, err := fs.ReadFile(fsys, name)
 				want, wantErr := fs.ReadFile(reference, name)
-				same(t, "ReadFile "+name, []any{string(got), text(err)},
+				sameAsOS(t, "ReadFile "+name, []any{string(got), text(err)},
 					[]any{string(want), text(wantErr)})
 				for what, call := range map[string]func(fs.FS) (any, error){
 					"Stat": func(f fs.FS) (any, error) {
@@ -140,7 +129,7 @@ func TestFSMatchesDirFS(t *testing.T) {
 					got, err := call(fsys)
 					want, wantErr := call(reference)
 					// The error of package os for ReadLink has the full path.
-					same(t, what+" "+name, []any{got, text(err)},
+					sameAsOS(t, what+" "+name, []any{got, text(err)},
 						[]any{want, strings.Replace(text(wantErr), dir+"/", "", 1)})
 				}
 			}
@@ -148,8 +137,8 @@ func TestFSMatchesDirFS(t *testing.T) {
 	}
 }
 
-// same compares a result with that of package os.
-func same(t *testing.T, what string, got, want any) {
+// sameAsOS compares a result with that of package os.
+func sameAsOS(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: %.300v; package os: %.300v", what, got, want)
@@ -179,9 +168,7 @@ func TestArchives(t *testing.T) {
 	dir := tree(t)
 	var want bytes.Buffer
 	w := tar.NewWriter(&want)
-	if err := errors.Join(w.AddFS(os.DirFS(dir)), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(w.AddFS(os.DirFS(dir)), w.Close()))
 	large := bytesOf(200_000)
 	var many bytes.Buffer
 	z := zip.NewWriter(&many)
@@ -191,34 +178,24 @@ func TestArchives(t *testing.T) {
 		if err == nil {
 			_, err = part.Write(large[i*1000:][:i*900])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	tarred, zips := fileWith(t, want.Bytes()), fileWith(t, many.Bytes())
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	must(t, z.Close())
+	archive, zips := fileWith(t, want.Bytes()), fileWith(t, many.Bytes())
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		var got bytes.Buffer
 		w := tar.NewWriter(&got)
-		if err := errors.Join(w.AddFS(e.DirFS(dir)), w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(w.AddFS(e.DirFS(dir)), w.Close()))
 		if !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Error("the archive differs")
 		}
-		same(t, "tar from a file", contents(t, open(t, e, tarred, os.O_RDONLY|direct)),
-			contents(t, bytes.NewReader(want.Bytes())))
+		sameAsOS(t, "tar from a file", tarred(t, open(t, e, archive, os.O_RDONLY|direct)),
+			tarred(t, bytes.NewReader(want.Bytes())))
 
 		f := open(t, e, zips, os.O_RDONLY|direct)
 		r, err := zip.NewReader(f, int64(many.Len()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := fstest.TestFS(r, "part 0", "part 11"); err != nil {
-			t.Error(err)
-		}
+		must(t, err)
+		check(t, fstest.TestFS(r, "part 0", "part 11"))
 		var wg sync.WaitGroup
 		for i, part := range r.File {
 			wg.Go(func() {
@@ -232,17 +209,15 @@ func TestArchives(t *testing.T) {
 	})
 }
 
-// contents lists a tar archive.
-func contents(t *testing.T, r io.Reader) (all []string) {
+// tarred lists a tar archive.
+func tarred(t *testing.T, r io.Reader) (all []string) {
 	t.Helper()
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum := sha256.New()
 		if _, err := io.Copy(sum, archive); err != nil {
 			t.Fatal(err)
@@ -259,9 +234,7 @@ func TestStandardReaders(t *testing.T) {
 	}
 	picture.Set(300, 202, color.White)
 	var encoded, packed bytes.Buffer
-	if err := png.Encode(&encoded, picture); err != nil {
-		t.Fatal(err)
-	}
+	must(t, png.Encode(&encoded, picture))
 	content := bytesOf(400_001)
 	for i := range content {
 		content[i] &= 15
@@ -270,32 +243,24 @@ func TestStandardReaders(t *testing.T) {
 	if _, err := g.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Close())
 	pngFile, gzipFile, plain := fileWith(t, encoded.Bytes()), fileWith(t,
 		packed.Bytes()), fileWith(t, content)
 	lines := fileWith(t, []byte(strings.Repeat("a line\nand another one\n", 9000)))
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	binary, err := elf.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer binary.Close()
 
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		got, err := png.Decode(open(t, e, pngFile, os.O_RDONLY|direct))
 		if err != nil || !reflect.DeepEqual(got, image.Image(picture)) {
 			t.Error("the picture differs", err)
 		}
 
 		unpacked, err := gzip.NewReader(open(t, e, gzipFile, os.O_RDONLY|direct))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p, err := io.ReadAll(unpacked); err != nil || !bytes.Equal(p, content) {
 			t.Error("gzip: wrong bytes", len(p), err)
 		}
@@ -333,12 +298,10 @@ func TestStandardReaders(t *testing.T) {
 
 		own := open(t, e, self, os.O_RDONLY|direct)
 		parsed, err := elf.NewFile(own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		gotSymbols, err := parsed.Symbols()
 		wantSymbols, wantErr := binary.Symbols()
-		same(t, "symbols", []any{gotSymbols, err}, []any{wantSymbols, wantErr})
+		sameAsOS(t, "symbols", []any{gotSymbols, err}, []any{wantSymbols, wantErr})
 		for i, section := range parsed.Sections {
 			if section.Type == elf.SHT_NOBITS {
 				continue
@@ -355,39 +318,35 @@ func TestStandardReaders(t *testing.T) {
 // Directories are read in parts and to the end, as with package os.
 func TestDirectories(t *testing.T) {
 	dir := tree(t)
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend})
+	for _, backend := range testBackends {
+		e := engine(t, Options{Backend: backend})
 		for _, n := range []int{-1, 0, 1, 2, 100} {
 			f := open(t, e, dir, os.O_RDONLY)
 			reference, err := os.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for range 12 {
 				entries, err := f.ReadDir(n)
 				wanted, wantErr := reference.ReadDir(n)
-				same(t, "ReadDir", fmt.Sprint(entries, err), fmt.Sprint(wanted, wantErr))
+				sameAsOS(t, "ReadDir", fmt.Sprint(entries, err), fmt.Sprint(wanted, wantErr))
 			}
 			_, err = f.Seek(0, io.SeekStart)
 			_, wantErr := reference.Seek(0, io.SeekStart)
-			same(t, "Seek", err, wantErr)
+			sameAsOS(t, "Seek", err, wantErr)
 			for range 12 {
 				names, err := f.Readdirnames(n)
 				wanted, wantErr := reference.Readdirnames(n)
-				same(t, "Readdirnames", fmt.Sprint(names, err), fmt.Sprint(wanted, wantErr))
+				sameAsOS(t, "Readdirnames", fmt.Sprint(names, err), fmt.Sprint(wanted, wantErr))
 			}
 			_, _ = f.Seek(0, io.SeekStart)
 			_, _ = reference.Seek(0, io.SeekStart)
 			infos, err := f.Readdir(n)
 			infosWanted, wantErr := reference.Readdir(n)
-			same(t, "Readdir", len(infos), len(infosWanted))
-			same(t, "Readdir", err, wantErr)
+			sameAsOS(t, "Readdir", len(infos), len(infosWanted))
+			sameAsOS(t, "Readdir", err, wantErr)
 			for i, info := range infos {
-				same(t, "Readdir", described(info), described(infosWanted[i]))
+				sameAsOS(t, "Readdir", described(info), described(infosWanted[i]))
 			}
-			if err := errors.Join(f.Close(), reference.Close()); err != nil {
-				t.Error(err)
-			}
+			check(t, errors.Join(f.Close(), reference.Close()))
 			for what, err := range map[string]error{"ReadDir": errorOf(f.ReadDir(n)),
 				"Readdir": errorOf(f.Readdir(n)), "Readdirnames": errorOf(f.Readdirnames(n))} {
 				if !errors.Is(err, os.ErrClosed) {
@@ -400,12 +359,10 @@ func TestDirectories(t *testing.T) {
 
 func TestTemplates(t *testing.T) {
 	dir := tree(t)
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
+	for _, backend := range testBackends {
+		e := engine(t, Options{Backend: backend, AlwaysRing: true})
 		parsed, err := template.ParseFS(e.DirFS(dir), "*.tmpl", "h*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var b strings.Builder
 		if err := parsed.ExecuteTemplate(&b, "hello world", 7); err != nil ||
 			b.String() != "7 is in hello world" {
@@ -419,9 +376,9 @@ func TestTemplates(t *testing.T) {
 
 // Files that the kernel generates report a size of 0, and some can be read only once.
 func TestProcFiles(t *testing.T) {
-	for _, backend := range backends {
+	for _, backend := range testBackends {
 		for _, always := range []bool{false, true} {
-			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: always})
+			e := engine(t, Options{Backend: backend, AlwaysRing: always})
 			for _, name := range []string{"/proc/self/cmdline", "/proc/filesystems",
 				"/proc/version", "/proc/self/limits",
 				"/sys/kernel/mm/transparent_hugepage/enabled"} {
@@ -484,9 +441,7 @@ func TestCopyMatrix(t *testing.T) {
 	feed := func(t *testing.T, w io.WriteCloser) {
 		go func() {
 			_, err := w.Write(content)
-			if err := errors.Join(err, w.Close()); err != nil {
-				t.Error(err)
-			}
+			check(t, errors.Join(err, w.Close()))
 		}()
 	}
 	drain := func(t *testing.T, w io.WriteCloser, to io.Writer, r io.Reader) target {
@@ -515,13 +470,11 @@ func TestCopyMatrix(t *testing.T) {
 			return drain(t, a, a, b)
 		}
 	}
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		pipe := func(t *testing.T) (*ringway.File, *ringway.File) {
-			var ends [2]*ringway.File
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		pipe := func(t *testing.T) (*File, *File) {
+			var ends [2]*File
 			a, b, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for i, f := range []*os.File{a, b} {
 				if ends[i], err = e.NewFile(f); err != nil {
 					t.Fatal(err)
@@ -530,7 +483,7 @@ func TestCopyMatrix(t *testing.T) {
 			}
 			return ends[0], ends[1]
 		}
-		fresh := func(t *testing.T) *ringway.File {
+		fresh := func(t *testing.T) *File {
 			return open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE|direct)
 		}
 		sources := map[string]func(t *testing.T) io.Reader{
@@ -547,9 +500,7 @@ func TestCopyMatrix(t *testing.T) {
 			},
 			"os.File": func(t *testing.T) io.Reader {
 				f, err := os.Open(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				t.Cleanup(func() { f.Close() })
 				return f
 			},
@@ -573,9 +524,7 @@ func TestCopyMatrix(t *testing.T) {
 			},
 			"os.File": func(t *testing.T) target {
 				f, err := os.Create(filepath.Join(t.TempDir(), "copy"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return target{f, func() ([]byte, error) {
 					closed := f.Close()
 					p, err := os.ReadFile(f.Name())
@@ -623,7 +572,7 @@ func TestCopyMatrix(t *testing.T) {
 // Errors of the other side of a copy are returned as they are.
 func TestCopyErrors(t *testing.T) {
 	reason := errors.New("the other side")
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
 		if n, err := f.WriteTo(failing{reason}); n != 0 || err != reason {
 			t.Error(n, err)
@@ -635,7 +584,7 @@ func TestCopyErrors(t *testing.T) {
 			}
 		}
 		if direct != 0 {
-			var misaligned *ringway.MisalignedError
+			var misaligned *MisalignedError
 			if _, err := f.ReadFrom(strings.NewReader("odd")); !errors.As(err, &misaligned) {
 				t.Error(err)
 			}
@@ -646,7 +595,7 @@ func TestCopyErrors(t *testing.T) {
 // After copies of parts of a file, both current positions are where the copy ended.
 func TestCopyParts(t *testing.T) {
 	content := bytesOf(64 << 10)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		from := open(t, e, fileWith(t, content), os.O_RDONLY|direct)
 		to := open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE|direct)
 		for _, n := range []int64{4096, 0, 8192} {
@@ -670,16 +619,14 @@ func TestCopyParts(t *testing.T) {
 // Directories can be synced, also by a ring, and closed at the same time. For files that cannot be
 // synced the error is that of package os.
 func TestSyncOfDirectoriesAndPipes(t *testing.T) {
-	for _, backend := range backends {
+	for _, backend := range testBackends {
 		t.Run(string(backend), func(t *testing.T) {
-			e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
+			e := engine(t, Options{Backend: backend, AlwaysRing: true})
 			name := t.TempDir()
 			before := e.Stats().Delivered
 			dir := open(t, e, name, os.O_RDONLY)
-			if err := errors.Join(dir.Sync(), dir.Datasync()); err != nil {
-				t.Error(err)
-			}
-			if backend == ringway.BackendURing && e.Stats().Delivered != before+2 {
+			check(t, errors.Join(dir.Sync(), dir.Datasync()))
+			if backend == BackendURing && e.Stats().Delivered != before+2 {
 				t.Error("the ring did not do the syncs")
 			}
 			for range 50 {
@@ -698,35 +645,27 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 					})
 				}
 				runtime.Gosched()
-				if err := dir.Close(); err != nil {
-					t.Error(err)
-				}
+				check(t, dir.Close())
 				wg.Wait()
 			}
 			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer r.Close()
 			want := text(w.Sync())
 			pipe, err := e.NewFile(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			same(t, "sync of a pipe", text(pipe.Sync()), want)
+			must(t, err)
+			sameAsOS(t, "sync of a pipe", text(pipe.Sync()), want)
 			var noPipe error = syscall.ESPIPE
-			if len(backends) == 1 {
+			if len(testBackends) == 1 {
 				noPipe = errors.ErrUnsupported
 			}
 			if err := pipe.Preallocate(0, 10); !errors.Is(err, noPipe) {
 				t.Error(err)
 			}
-			if err := pipe.Advise(0, 0, ringway.AdviceWillNeed); !errors.Is(err, noPipe) {
+			if err := pipe.Advise(0, 0, AdviceWillNeed); !errors.Is(err, noPipe) {
 				t.Error(err)
 			}
-			if err := pipe.Close(); err != nil {
-				t.Error(err)
-			}
+			check(t, pipe.Close())
 			if err := pipe.Sync(); !errors.Is(err, os.ErrClosed) {
 				t.Error(err)
 			}
@@ -736,34 +675,34 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 
 // After a sync, no page of the file in the page cache is dirty.
 func TestSyncWritesBack(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		written := []ringway.Transfer{{P: bytesOf(1 << 19)}, {P: bytesOf(1 << 19), Off: 1 << 19}}
-		apart := []ringway.Transfer{written[0], {P: written[1].P, Off: 1 << 20}}
-		plain := func(f *ringway.File) error { return f.WriteBatch(written, ringway.NoSync) }
-		for what, do := range map[string]func(f *ringway.File) error{
-			"Sync": func(f *ringway.File) error {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		written := []Transfer{{P: bytesOf(1 << 19)}, {P: bytesOf(1 << 19), Off: 1 << 19}}
+		apart := []Transfer{written[0], {P: written[1].P, Off: 1 << 20}}
+		plain := func(f *File) error { return f.WriteBatch(written, NoSync) }
+		for what, do := range map[string]func(f *File) error{
+			"Sync": func(f *File) error {
 				return errors.Join(plain(f),
 					f.Sync())
 			},
-			"SyncContext": func(f *ringway.File) error {
+			"SyncContext": func(f *File) error {
 				return errors.Join(plain(f),
 					f.SyncContext(t.Context()))
 			},
-			"Datasync": func(f *ringway.File) error {
+			"Datasync": func(f *File) error {
 				return errors.Join(plain(f),
 					f.Datasync())
 			},
-			"batch": func(f *ringway.File) error {
+			"batch": func(f *File) error {
 				return f.WriteBatch(written,
-					ringway.FullSync)
+					FullSync)
 			},
-			"batch, data": func(f *ringway.File) error {
+			"batch, data": func(f *File) error {
 				return f.WriteBatch(written,
-					ringway.DataSync)
+					DataSync)
 			},
-			"batch of ranges": func(f *ringway.File) error {
+			"batch of ranges": func(f *File) error {
 				return f.WriteBatch(apart,
-					ringway.DataSync)
+					DataSync)
 			},
 		} {
 			name := filepath.Join(t.TempDir(), "file")
@@ -792,18 +731,12 @@ func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
 		address = filepath.Join(t.TempDir(), "socket")
 	}
 	listener, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	a, err := net.Dial(network, listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }
@@ -812,12 +745,10 @@ func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
 func TestHTTPServing(t *testing.T) {
 	dir := tree(t)
 	large := filepath.Join(dir, "a", "large")
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, large, os.O_RDONLY|direct)
 		reference, err := os.Open(large)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer reference.Close()
 		changed := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 		one := func(file io.ReadSeeker) http.Handler {
@@ -830,8 +761,8 @@ func TestHTTPServing(t *testing.T) {
 		ours := []http.Handler{one(f), http.FileServer(http.FS(e.DirFS(dir))),
 			http.FileServer(opener{e, dir})}
 		theirs := []http.Handler{one(reference), listed, listed}
-		same(t, "listing", serve(ours[1], "GET", "/", nil), serve(listed, "GET", "/", nil))
-		same(t, "listing", serve(ours[2], "GET", "/", nil), serve(listed, "GET", "/", nil))
+		sameAsOS(t, "listing", serve(ours[1], "GET", "/", nil), serve(listed, "GET", "/", nil))
+		sameAsOS(t, "listing", serve(ours[2], "GET", "/", nil), serve(listed, "GET", "/", nil))
 		for i, path := range []string{"/", "/a/large", "/a/large"} {
 			for _, header := range []http.Header{
 				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}},
@@ -844,14 +775,14 @@ func TestHTTPServing(t *testing.T) {
 				for _, method := range []string{"GET", "HEAD"} {
 					got := serve(ours[i], method, path, header)
 					want := serve(theirs[i], method, path, header)
-					same(t, fmt.Sprint(method, path, header), got, want)
+					sameAsOS(t, fmt.Sprint(method, path, header), got, want)
 				}
 			}
 			// The boundary between several ranges is random, so their parts are compared.
 			several := http.Header{"Range": {"bytes=1-3,4096-9000,39999-"}}
 			got := parts(t, serve(ours[i], "GET", path, several))
 			want := parts(t, serve(theirs[i], "GET", path, several))
-			if same(t, "parts", got, want); len(got) != 3 {
+			if sameAsOS(t, "parts", got, want); len(got) != 3 {
 				t.Error(len(got), "parts")
 			}
 		}
@@ -860,7 +791,7 @@ func TestHTTPServing(t *testing.T) {
 
 // opener is an http.FileSystem without an fs.FS: a File is also an http.File.
 type opener struct {
-	engine *ringway.Engine
+	engine *Engine
 	dir    string
 }
 
@@ -893,13 +824,9 @@ func parts(t *testing.T, s served) (all []string) {
 		if err == io.EOF {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p, err := io.ReadAll(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, fmt.Sprint(part.Header, string(p)))
 	}
 }

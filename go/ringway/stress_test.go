@@ -2,7 +2,7 @@
 
 // Storms of cancels, garbage collections, limits, and system calls that a sandbox refuses.
 
-package ringway_test
+package ringway
 
 import (
 	"bytes"
@@ -25,7 +25,6 @@ import (
 	"github.com/ringway-io/ringway/go/internal/filter"
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // TestMain lets the test program run as its own child process, under limits and filters.
@@ -45,7 +44,7 @@ var children = map[string]func() error{
 	"filtered":   filtered,
 	"goroutines": manyGoroutines,
 	"rings":      manyRings,
-	"shortage":   shortage,
+	"shortage":   shortOfMemory,
 
 	"smallFiles": smallFiles,
 }
@@ -54,9 +53,7 @@ var children = map[string]func() error{
 func runChild(t *testing.T, child string, change func(*exec.Cmd), env ...string) string {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(append(os.Environ(), "RINGWAY_TEST_CHILD="+child), env...)
 	if change != nil {
@@ -75,14 +72,14 @@ func TestCancelStorm(t *testing.T) {
 	const blocks = 512
 	content := bytesOf(blocks * 4096)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		var canceled, answered atomic.Int64
 		var wg sync.WaitGroup
 		for g := range 64 {
 			wg.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(g), 1))
-				buffer := ringway.NewBuffer(4096)
+				buffer := NewBuffer(4096)
 				defer buffer.Release()
 				p := buffer.Bytes()
 				for range 100 {
@@ -109,7 +106,7 @@ func TestCancelStorm(t *testing.T) {
 							t.Error("the kernel wrote to a buffer that was returned")
 						}
 					} else {
-						var b *ringway.Buffer
+						var b *Buffer
 						if b, err = f.ReadBuf(ctx, int64(at)*4096, 4096); err == nil {
 							if !bytes.Equal(b.Bytes(), content[at*4096:][:4096]) {
 								t.Error("wrong bytes")
@@ -141,7 +138,7 @@ func TestCancelStorm(t *testing.T) {
 func TestStacksAndCollections(t *testing.T) {
 	content := bytesOf(1 << 20)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		stop := make(chan struct{})
 		var collector, readers sync.WaitGroup
@@ -190,34 +187,28 @@ func grow(n int) byte {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(all)
 }
 
 func TestNothingLeaks(t *testing.T) {
 	name := fileWith(t, bytesOf(1<<16))
-	for _, backend := range backends {
+	for _, backend := range testBackends {
 		t.Run(string(backend), func(t *testing.T) {
 			once := func() {
-				e, err := ringway.New(ringway.Options{Backend: backend, AlwaysRing: true, Rings: 2})
+				e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 2})
 				if err != nil {
 					skip.Test(t, err)
 				}
 				f, err := e.Open(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				var wg sync.WaitGroup
 				for range 20 {
 					wg.Go(func() { _, _ = f.ReadAt(make([]byte, 5000), 100) })
 				}
 				wg.Wait()
 				f.Close()
-				if err := e.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, e.Close())
 			}
 			once()
 			fds, goroutines := descriptors(t), runtime.NumGoroutine()
@@ -250,7 +241,7 @@ func filtered() error {
 	if err := filter.Refuse(refused...); err != nil {
 		return err
 	}
-	e, err := ringway.New(ringway.Options{})
+	e, err := New(Options{})
 	if err != nil {
 		return err
 	}
@@ -260,7 +251,7 @@ func filtered() error {
 	if err != nil {
 		return err
 	}
-	for _, flag := range []int{0, ringway.Direct} {
+	for _, flag := range []int{0, Direct} {
 		f, err := e.OpenFile(name, os.O_RDONLY|flag, 0)
 		if err != nil {
 			return err
@@ -300,7 +291,7 @@ func TestSeccompFilters(t *testing.T) {
 	} {
 		t.Run("without "+refused, func(t *testing.T) {
 			out := runChild(t, "filtered", nil, "REFUSED="+refused, "FILE="+name,
-				ringway.BackendEnv+"=")
+				BackendEnv+"=")
 			if !strings.HasPrefix(out, want) {
 				t.Fatalf("wanted %s: %s", want, out)
 			}
@@ -314,21 +305,21 @@ func TestSeccompFilters(t *testing.T) {
 // defaultRefused runs in a child process whose RINGWAY_BACKEND names no backend. Every function
 // returns an error, and nothing panics.
 func defaultRefused() error {
-	if _, err := ringway.Default(); err == nil {
+	if _, err := Default(); err == nil {
 		return errors.New("there is a default engine")
 	}
-	if _, err := ringway.Open("/etc/passwd"); err == nil ||
+	if _, err := Open("/etc/passwd"); err == nil ||
 		!strings.Contains(err.Error(), "no backend is called") {
 		return fmt.Errorf("open: %v", err)
 	}
-	if _, err := ringway.DirFS("/etc").Open("passwd"); err == nil ||
+	if _, err := DirFS("/etc").Open("passwd"); err == nil ||
 		!strings.Contains(err.Error(), "no backend is called") {
 		return fmt.Errorf("open of an FS: %v", err)
 	}
-	if text := ringway.Explain(); !strings.Contains(text, "no backend is called") {
+	if text := Explain(); !strings.Contains(text, "no backend is called") {
 		return errors.New(text)
 	}
-	ringway.NewBuffer(10).Release()
+	NewBuffer(10).Release()
 	return nil
 }
 
@@ -336,7 +327,7 @@ func defaultRefused() error {
 // lost.
 func TestDefaultRefused(t *testing.T) {
 	for _, name := range []string{"nonsense", "null", "faulty", "Uring"} {
-		runChild(t, "default", nil, ringway.BackendEnv+"="+name)
+		runChild(t, "default", nil, BackendEnv+"="+name)
 	}
 }
 
@@ -348,12 +339,12 @@ func manyGoroutines() error {
 	if err := syscall.Setrlimit(memlock, &limit); err != nil {
 		return err
 	}
-	e, err := ringway.New(ringway.Options{AlwaysRing: true, FixedBuffers: 1 << 20})
+	e, err := New(Options{AlwaysRing: true, FixedBuffers: 1 << 20})
 	if err != nil {
 		return err
 	}
 	fmt.Println(e.Explain())
-	if e.Backend() == ringway.BackendURing && !strings.Contains(e.Explain(),
+	if e.Backend() == BackendURing && !strings.Contains(e.Explain(),
 		"fixed buffers refused: ENOMEM") {
 		return errors.New("1 MiB was registered, of 64 KiB that may be locked")
 	}
@@ -414,9 +405,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(name, bytesOf(1<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, bytesOf(1<<20), 0o644))
 	out := runChild(t, "goroutines", func(cmd *exec.Cmd) {
 		if os.Getuid() == 0 {
 			runAsNobody(t, dir, cmd) // Root may lock any amount of memory.
@@ -431,16 +420,10 @@ func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	t.Helper()
 	binary := filepath.Join(dir, "child")
 	program, err := os.ReadFile(cmd.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(binary, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(binary, program, 0o755))
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
-		if err := os.Chmod(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(at, 0o755))
 	}
 	cmd.Path, cmd.Args[0] = binary, binary
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -455,7 +438,7 @@ func TestManyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		var wg sync.WaitGroup
 		for g := range 16 {
 			wg.Go(func() {
@@ -472,9 +455,7 @@ func TestManyFiles(t *testing.T) {
 						p[0] != byte('a'+i) || p[4095] != byte('a'+i) {
 						t.Error(n, err)
 					}
-					if err := f.Close(); err != nil {
-						t.Error(err)
-					}
+					check(t, f.Close())
 				}
 			})
 		}
@@ -486,10 +467,8 @@ func TestManyFiles(t *testing.T) {
 // a while: nothing is lost, and nothing fails.
 func TestShortage(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO} {
+	must(t, os.WriteFile(name, make([]byte, 1<<20), 0o600))
+	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY, syscall.ENOMEM} {
 			t.Run(fmt.Sprint(backend, ", ", errno), func(t *testing.T) {
 				runChild(t, "shortage", nil, "FILE="+name, "BACKEND="+string(backend),
@@ -499,14 +478,14 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-func shortage() error {
-	e, err := ringway.New(ringway.Options{
-		Backend: ringway.Backend(os.Getenv("BACKEND")), AlwaysRing: true,
+func shortOfMemory() error {
+	e, err := New(Options{
+		Backend: Backend(os.Getenv("BACKEND")), AlwaysRing: true,
 	})
 	if err != nil {
 		return err
 	}
-	f, err := e.OpenFile(os.Getenv("FILE"), os.O_RDWR|ringway.Direct, 0)
+	f, err := e.OpenFile(os.Getenv("FILE"), os.O_RDWR|Direct, 0)
 	if err != nil {
 		return err
 	}
@@ -525,8 +504,8 @@ func shortage() error {
 			p := make([]byte, 4096)
 			_, err := f.ReadAt(p, int64(g)*4096)
 			if err == nil {
-				batch := []ringway.Transfer{{P: p, Off: int64(g) * 4096}}
-				err = f.WriteBatch(batch, ringway.DataSync)
+				batch := []Transfer{{P: p, Off: int64(g) * 4096}}
+				err = f.WriteBatch(batch, DataSync)
 			}
 			results <- err
 		}()

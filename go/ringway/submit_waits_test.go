@@ -103,9 +103,7 @@ func TestJournalCommitStopsNobody(t *testing.T) {
 		_ = exec.Command("umount", dir).Run()
 	}()
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, make([]byte, 1<<20), 0o600))
 	syscall.Sync()
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		t.Run(string(backend), func(t *testing.T) { journalCommit(t, h, backend, name) })
@@ -116,9 +114,7 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	e := newOrSkip(t, Options{Backend: backend})
 	defer closeAll(t, e)
 	f, err := e.OpenFile(name, os.O_RDWR|Direct, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	h.set("image write delay 300")
 	defer h.set("clear")
@@ -179,8 +175,8 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 		f  *File
 		do func() error
 	}{
-		"direct":          {d, func() error { return second(d.WriteAt(page(), 0)) }},
-		"buffered":        {f, func() error { return second(f.WriteAt([]byte("x"), 0)) }},
+		"direct":          {d, func() error { return errorOf(d.WriteAt(page(), 0)) }},
+		"buffered":        {f, func() error { return errorOf(f.WriteAt([]byte("x"), 0)) }},
 		"batch, direct":   {d, batch(d)},
 		"batch, buffered": {f, batch(f)},
 	} {

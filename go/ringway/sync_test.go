@@ -292,9 +292,7 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 	}
 	eventually(t, "nobody waits", func() bool { return f.refs.count.Load() == 0 })
 	e.syncs.drain()
-	if err := f.Sync(); err != nil {
-		t.Error(err)
-	}
+	check(t, f.Sync())
 	closeAll(t, e, f)
 }
 
@@ -302,9 +300,7 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 func TestErrorOfSyncRangeIsKept(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, make([]byte, 10_000), os.O_RDWR)
-	if err := f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter); err != nil {
-		t.Error(err)
-	}
+	check(t, f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter))
 	for _, refused := range []error{
 		f.SyncRange(-1, 1, RangeWrite), f.SyncRange(0, -1, RangeWrite), f.SyncRange(0, 0, 64),
 	} {
@@ -319,8 +315,6 @@ func TestErrorOfSyncRangeIsKept(t *testing.T) {
 	if err := f.WriteBatch([]Transfer{{P: []byte("x")}}, DataSync); !errors.Is(err, syscall.EIO) {
 		t.Error(err)
 	}
-	if err := f.Sync(); err != nil {
-		t.Error(err)
-	}
+	check(t, f.Sync())
 	closeAll(t, e, f)
 }

@@ -57,9 +57,7 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				case opFdatasync:
 					err = f.WriteBatch([]Transfer{{P: p}, {P: q, Off: 2 * pageSize}}, DataSync)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				if op != opWritev && left() > 0 {
 					t.Error(left(), "results were not asked for")
 				}
@@ -94,9 +92,7 @@ func TestThreadsEnd(t *testing.T) {
 	content := numbered(3, 1, 8192)
 	f := openIn(t, e, content, os.O_RDONLY)
 	defer closeAll(t, e, f)
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	read := func() {
 		p := make([]byte, pageSize)
 		off := rand.Int64N(int64(len(content)/pageSize)) * pageSize
