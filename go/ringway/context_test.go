@@ -50,7 +50,7 @@ func contextMethods(f *File, memory []byte) map[string]func(context.Context) err
 // memory afterwards.
 func TestContextEndReturnsAtOnce(t *testing.T) {
 	reason := errors.New("enough")
-	eachBackend(t, func(t *testing.T, other *Engine, direct int) {
+	each(t, func(t *testing.T, other *Engine, direct int) {
 		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
 		s.holdResults()
 		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
@@ -173,7 +173,7 @@ func liveContext(t *testing.T, ctx context.Context, e *Engine, direct int) {
 // A cause that is io.EOF is an error, and never the end of a file: a reader would take the part for
 // the whole. A batch with it is not synced.
 func TestCauseIsNeverTheEndOfTheFile(t *testing.T) {
-	eachBackend(t, func(t *testing.T, other *Engine, direct int) {
+	each(t, func(t *testing.T, other *Engine, direct int) {
 		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
 		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
 		memory := alignedSlice(2*pageSize, pageSize)

@@ -14,11 +14,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/fstest"
 	"testing/iotest"
 	"time"
 
@@ -26,73 +24,20 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
-func engine(t testing.TB, o Options) *Engine {
+// sameRead compares the result of a read, and what was read, with that of package os.
+func sameRead(t *testing.T, what string, read, reference func(p []byte) (int, error), n int) {
 	t.Helper()
-	e, err := New(o)
-	if err != nil {
-		var refused *Refusal
-		if errors.As(err, &refused) {
-			skip.Test(t, err)
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Error(err)
-		}
-		if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-			t.Errorf("operations are left: %+v", s)
-		}
-	})
-	return e
-}
-
-// each runs a test on every backend: buffered, direct, and with reads of the page cache.
-func each(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
-	for _, backend := range testBackends {
-		for name, direct := range map[string]int{"buffered": 0, "direct": Direct} {
-			t.Run(string(backend)+"/"+name, func(t *testing.T) {
-				// AlwaysRing, so that the rings do the buffered reads too.
-				test(t, engine(t, Options{Backend: backend, AlwaysRing: true,
-					Rings: 1 + direct/Direct}), direct)
-			})
-		}
-		t.Run(string(backend)+"/cached", func(t *testing.T) {
-			test(t, engine(t, Options{Backend: backend}), 0)
-		})
+	p, want := make([]byte, n), make([]byte, n)
+	got, err := read(p)
+	wanted, wantErr := reference(want)
+	if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
+		fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Errorf("%s of %d bytes: %d, %v; package os: %d, %v", what, n, got, err, wanted, wantErr)
 	}
 }
 
-// bytesOf returns random bytes, the same for each length.
-func bytesOf(n int) []byte {
-	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(1, uint64(n)))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
-
-func fileWith(t testing.TB, content []byte) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(name, content, 0o600))
-	return name
-}
-
-func open(t testing.TB, e *Engine, name string, flag int) *File {
-	t.Helper()
-	f, err := e.OpenFile(name, flag, 0o600)
-	if err != nil {
-		if flag&Direct != 0 && errors.Is(err, syscall.EINVAL) {
-			skip.Test(t, "this file system has no direct I/O")
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
+// At every offset a read has the result of package os: aligned or not, at the end of the file, and
+// near the largest offset, where a range that ends beyond it is EINVAL.
 func TestReaderAtContract(t *testing.T) {
 	content := bytesOf(3*4096 + 777)
 	name := fileWith(t, content)
@@ -101,91 +46,96 @@ func TestReaderAtContract(t *testing.T) {
 		reference, err := os.Open(name)
 		must(t, err)
 		defer reference.Close()
-		for _, off := range []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288,
-			int64(len(content)) - 1, int64(len(content)), 1 << 20, 1 << 40, -1} {
-			for _, n := range []int{0, 1, 511, 512, 513, 4096, 5000, 12288, 20000} {
-				p, want := make([]byte, n), make([]byte, n)
-				got, err := f.ReadAt(p, off)
-				wanted, wantErr := reference.ReadAt(want, off)
-				if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
-					fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Fatalf("ReadAt of %d at %d: %d, %v; package os: %d, %v", n, off, got, err,
-						wanted, wantErr)
+		all := []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1,
+			int64(len(content)), 1 << 20, 1 << 40, -1}
+		for _, before := range []int64{0, 1, 100, 511, 512, 4095, 4096, 5000, 3 << 20} {
+			all = append(all, math.MaxInt64-before)
+		}
+		for _, off := range all {
+			lengths := []int{0, 1, 10, 511, 512, 513, 4096, 5000, 12288, 20000}
+			if off > 1<<40 {
+				lengths = append(lengths, 2<<20, 4<<20)
+			}
+			for _, n := range lengths {
+				plain := func(p []byte) (int, error) { return reference.ReadAt(p, off) }
+				sameRead(t, fmt.Sprint("ReadAt ", off),
+					func(p []byte) (int, error) { return f.ReadAt(p, off) }, plain, n)
+				if n > 0 { // With a context that can end, it need not be looked at for nothing.
+					sameRead(t, fmt.Sprint("ReadAtContext ", off), func(p []byte) (int, error) {
+						return f.ReadAtContext(t.Context(), p, off)
+					}, plain, n)
 				}
 			}
 		}
 	})
 }
 
+// The same for reads at the current position, on a file system that has positions that large.
+func TestReadNearTheLargestPosition(t *testing.T) {
+	for _, direct := range []int{0, Direct} {
+		e := newOrSkip(t, Options{})
+		dir, err := os.MkdirTemp("/dev/shm", "ringway")
+		if err != nil {
+			t.Skip("skipped: there is no file system in memory: ", err)
+		}
+		defer os.RemoveAll(dir)
+		plain, err := os.Create(dir + "/file")
+		must(t, err)
+		defer plain.Close()
+		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
+		if direct != 0 && errors.Is(err, syscall.EINVAL) {
+			t.Skip("skipped: no direct I/O in memory before Linux 6.6")
+		}
+		must(t, err)
+		defer f.Close()
+		for _, before := range []int64{1, 100, 5000} {
+			for _, length := range []int{1, 100, 600, 9000} {
+				must(t, errors.Join(errorOf(f.Seek(math.MaxInt64-before, io.SeekStart)),
+					errorOf(plain.Seek(math.MaxInt64-before, io.SeekStart))))
+				sameRead(t, fmt.Sprint("Read ", before), f.Read, plain.Read, length)
+			}
+		}
+	}
+}
+
 func TestIotest(t *testing.T) {
 	content := bytesOf(9000)
 	name := fileWith(t, content)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		must(t, iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content))
+		check(t, iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content))
 		section := io.NewSectionReader(open(t, e, name, os.O_RDONLY|direct), 100, 8000)
-		must(t, iotest.TestReader(section, content[100:8100]))
+		check(t, iotest.TestReader(section, content[100:8100]))
 	})
-}
-
-func TestFstest(t *testing.T) {
-	dir := t.TempDir()
-	for name, content := range map[string]string{"a": "first", "b/c": "second",
-		"b/d/e": strings.Repeat("x", 100_000), "empty": ""} {
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
-	}
-	for _, backend := range testBackends {
-		t.Run(string(backend), func(t *testing.T) {
-			e := engine(t, Options{Backend: backend})
-			must(t, fstest.TestFS(e.DirFS(dir), "a", "b/c", "b/d/e", "empty"))
-			sub, err := fs.Sub(e.DirFS(dir), "b")
-			must(t, err)
-			must(t, fstest.TestFS(sub, "c", "d/e"))
-			_, err = e.DirFS(dir).ReadFile("none")
-			var path *fs.PathError
-			if !errors.As(err, &path) || path.Path != "none" || !errors.Is(err, fs.ErrNotExist) {
-				t.Fatal(err)
-			}
-		})
-	}
 }
 
 func TestWrites(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		name := filepath.Join(t.TempDir(), "file")
-		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
-		content := bytesOf(4 * 4096)
+		f := openIn(t, e, nil, os.O_RDWR|direct)
+		want := bytesOf(4 * 4096)
 		// The buffer of a write need not be aligned, direct or not.
-		unaligned := append([]byte{0}, content...)[1:]
+		unaligned := append([]byte{0}, want...)[1:]
 		if n, err := f.WriteAt(unaligned[4096:], 4096); n != 3*4096 || err != nil {
 			t.Fatal(n, err)
 		}
 		if n, err := f.Write(unaligned[:4096]); n != 4096 || err != nil {
 			t.Fatal(n, err)
 		}
-		must(t, f.Sync())
-		must(t, f.Datasync())
+		check(t, errors.Join(f.Sync(), f.Datasync()))
 		if at, err := f.Seek(0, io.SeekCurrent); at != 4096 || err != nil {
 			t.Fatal(at, err)
 		}
-		got, err := os.ReadFile(name)
-		if err != nil || !bytes.Equal(got, content) {
-			t.Fatal("wrong bytes", err)
+		if !bytes.Equal(content(t, f), want) {
+			t.Fatal("wrong bytes")
 		}
-		rest, err := io.ReadAll(f)
-		if err != nil || !bytes.Equal(rest, content[4096:]) {
+		if rest, err := io.ReadAll(f); err != nil || !bytes.Equal(rest, want[4096:]) {
 			t.Fatal("wrong bytes", len(rest), err)
 		}
 		n, err := f.WriteAt(unaligned[:100], 10)
-		if direct == 0 {
-			if n != 100 || err != nil {
-				t.Fatal(n, err)
-			}
-		} else {
-			var misaligned *MisalignedError
-			if n != 0 || !errors.As(err, &misaligned) || !errors.Is(err, syscall.EINVAL) {
-				t.Fatal(n, err)
-			}
+		var misaligned *MisalignedError
+		if direct == 0 && (n != 100 || err != nil) ||
+			direct != 0 && (n != 0 || !errors.As(err, &misaligned) ||
+				!errors.Is(err, syscall.EINVAL)) {
+			t.Fatal(n, err)
 		}
 		must(t, f.Truncate(4096))
 		if info, err := f.Stat(); err != nil || info.Size() != 4096 {
@@ -195,10 +145,9 @@ func TestWrites(t *testing.T) {
 }
 
 func TestLargeTransfers(t *testing.T) {
+	content := bytesOf(17 << 20)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		name := filepath.Join(t.TempDir(), "file")
-		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
-		content := bytesOf(17 << 20)
+		f := openIn(t, e, nil, os.O_RDWR|direct)
 		if n, err := f.WriteAt(content, 8192); n != len(content) || err != nil {
 			t.Fatal(n, err)
 		}
@@ -222,47 +171,33 @@ func notWritable() syscall.Errno {
 
 func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		if _, err := e.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		name := fileWith(t, bytesOf(4096))
-		f := open(t, e, name, os.O_RDONLY|direct)
+		wantError(t, "open", errorOf(e.Open(filepath.Join(t.TempDir(), "none"))), fs.ErrNotExist)
+		f := openIn(t, e, bytesOf(4096), os.O_RDONLY|direct)
 		_, err := f.WriteAt(make([]byte, 4096), 0)
 		var path *fs.PathError
-		if !errors.As(err, &path) || path.Op != "write" || path.Path != name ||
+		if !errors.As(err, &path) || path.Op != "write" || path.Path != f.Name() ||
 			path.Err != error(notWritable()) {
 			t.Fatalf("%#v", err)
 		}
-		dir, err := e.Open(t.TempDir())
-		must(t, err)
-		defer dir.Close()
-		if _, err := dir.ReadAt(make([]byte, 1), 0); !errors.Is(err, syscall.EISDIR) {
-			t.Fatal(err)
-		}
-		appending := open(t, e, name, os.O_WRONLY|os.O_APPEND)
+		// A write of no bytes checks whether the file is open for writing.
+		wantError(t, "write of nothing", errorOf(f.Write(nil)), notWritable())
+		dir := open(t, e, t.TempDir(), os.O_RDONLY)
+		wantError(t, "directory", errorOf(dir.ReadAt(make([]byte, 1), 0)), syscall.EISDIR)
+		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
 		if _, err := appending.WriteAt([]byte("x"), 0); err == nil {
 			t.Fatal("WriteAt works on a file that is open for appending")
 		}
 		if n, err := appending.Write([]byte("x")); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-	})
-}
-
-func TestClosed(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
-		must(t, f.Close())
-		_, read := f.Read(make([]byte, 1))
-		_, readAt := f.ReadAt(make([]byte, 1), 0)
-		_, write := f.Write([]byte("x"))
-		_, stat := f.Stat()
-		_, buf := f.ReadBuf(context.Background(), 0, 1)
-		batch := f.ReadBatch([]Transfer{{P: make([]byte, 1)}})
-		for i, err := range []error{read, readAt, write, stat, buf, batch, f.Sync(), f.Close()} {
-			if !errors.Is(err, os.ErrClosed) {
-				t.Errorf("%d: %v", i, err)
-			}
+		for _, end := range []Durability{NoSync, FullSync} {
+			writes := []Transfer{{P: make([]byte, 4096)}, {P: make([]byte, 4096), Off: 4096}}
+			wantError(t, "batch", f.WriteBatch(writes, end), notWritable())
+			wantError(t, "transfer", writes[1].Err, notWritable())
+		}
+		batch := []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
+		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
+			t.Fatal(err, batch)
 		}
 	})
 }
@@ -273,7 +208,7 @@ func TestCloseWhileReading(t *testing.T) {
 	a, b := bytes.Repeat([]byte("a"), 8192), bytes.Repeat([]byte("b"), 8192)
 	first, second := fileWith(t, a), fileWith(t, b)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		for range 100 {
+		for range 50 {
 			f := open(t, e, first, os.O_RDONLY|direct)
 			var wg sync.WaitGroup
 			for range 8 {
@@ -302,42 +237,34 @@ func TestCloseWhileReading(t *testing.T) {
 
 func TestPipe(t *testing.T) {
 	for _, backend := range testBackends {
-		e := engine(t, Options{Backend: backend})
+		e := newOrSkip(t, Options{Backend: backend})
 		r, w, err := os.Pipe()
 		must(t, err)
 		reading, err := e.NewFile(r)
 		must(t, err)
 		writing, err := e.NewFile(w)
 		must(t, err)
-		if _, err := writing.WriteString("hello"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(writing.WriteString("hello")))
 		p := make([]byte, 10)
 		if n, err := reading.Read(p); string(p[:n]) != "hello" || err != nil {
 			t.Fatal(n, err)
 		}
 		done := make(chan error)
-		go func() {
-			_, err := reading.Read(p)
-			done <- err
-		}()
+		go func() { done <- errorOf(reading.Read(p)) }()
 		time.Sleep(10 * time.Millisecond)
 		must(t, reading.Close())
-		if err := <-done; !errors.Is(err, os.ErrClosed) {
-			t.Fatal("close does not wake a reader:", err)
-		}
-		writing.Close()
+		wantError(t, "a reader whose file is closed", <-done, os.ErrClosed)
+		check(t, writing.Close())
 	}
 }
 
 func TestBatches(t *testing.T) {
 	content := bytesOf(300 * 4096)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
+		f := openIn(t, e, content, os.O_RDWR|direct)
 		batch := make([]Transfer, 300)
 		for i := range batch {
-			at := rand.IntN(len(content))
-			n := rand.IntN(9000)
+			at, n := rand.IntN(len(content)), rand.IntN(9000)
 			if i%2 == 0 {
 				at, n = at&^4095, 4096
 			}
@@ -346,26 +273,21 @@ func TestBatches(t *testing.T) {
 		batch[7].Off = int64(len(content)) + 5
 		must(t, f.ReadBatch(batch))
 		for i, b := range batch {
-			want := 0
-			if b.Off < int64(len(content)) {
-				want = copy(make([]byte, len(b.P)), content[b.Off:])
-			}
-			if b.N != want || (b.Err == io.EOF) != (want < len(b.P)) ||
-				!bytes.Equal(b.P[:want], content[min(int(b.Off), len(content)):][:want]) {
+			want := content[min(int(b.Off), len(content)):]
+			want = want[:min(len(want), len(b.P))]
+			if b.N != len(want) || (b.Err == io.EOF) != (len(want) < len(b.P)) ||
+				!bytes.Equal(b.P[:b.N], want) {
 				t.Fatalf("%d: %d of %d at %d: %v", i, b.N, len(b.P), b.Off, b.Err)
 			}
 		}
-		for _, end := range []Durability{NoSync, DataSync,
-			FullSync} {
+		for _, end := range []Durability{NoSync, DataSync, FullSync} {
 			for _, gap := range []int64{0, 4096} {
-				var writes []Transfer
-				at := int64(4096)
-				memory := NewBuffer(20 * 4096)
-				for i := range 20 {
-					p := memory.Bytes()[i*4096:][:4096]
+				writes := make([]Transfer, 20)
+				memory := alignedSlice(20*4096, pageSize)
+				for i := range writes {
+					p := memory[i*4096:][:4096]
 					copy(p, bytesOf(4096 + i)[i:])
-					writes = append(writes, Transfer{P: p, Off: at})
-					at += 4096 + gap
+					writes[i] = Transfer{P: p, Off: 4096 + int64(i)*(4096+gap)}
 				}
 				must(t, f.WriteBatch(writes, end))
 				for _, w := range writes {
@@ -375,95 +297,60 @@ func TestBatches(t *testing.T) {
 						t.Fatal(n, err)
 					}
 				}
-				memory.Release()
 			}
 		}
 	})
 }
 
-func TestBatchErrors(t *testing.T) {
+// An operation on a closed file, or with a context that has ended, is refused before it starts. A
+// batch then leaves its error in every transfer, and no old result.
+func TestRefusedBeforeTheStart(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		name := fileWith(t, bytesOf(8192))
-		f := open(t, e, name, os.O_RDONLY|direct)
-		for _, end := range []Durability{NoSync, FullSync} {
-			writes := []Transfer{{P: make([]byte, 4096)},
-				{P: make([]byte, 4096), Off: 4096}}
-			err := f.WriteBatch(writes, end)
-			if !errors.Is(err, notWritable()) || !errors.Is(writes[1].Err, notWritable()) {
-				t.Fatal(err, writes[1].Err)
-			}
-		}
-		batch := []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
-		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
-			t.Fatal(err, batch)
-		}
-	})
-}
-
-// A batch that is refused before it starts leaves its error in every transfer, and no old result.
-func TestRefusedBatches(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
+		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
+		closed := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
+		must(t, closed.Close())
 		ended, cancel := context.WithCancelCause(context.Background())
 		reason := errors.New("not needed any more")
 		cancel(reason)
-		closed := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
-		must(t, closed.Close())
-		for i, refused := range []struct {
+		p := make([]byte, 4096)
+		for what, err := range map[string]error{
+			"Read": errorOf(closed.Read(p)), "ReadAt": errorOf(closed.ReadAt(p, 0)),
+			"Write": errorOf(closed.Write(p)), "Stat": errorOf(closed.Stat()),
+			"ReadBuf": errorOf(closed.ReadBuf(t.Context(), 0, 1)),
+			"Sync":    closed.Sync(), "Close": closed.Close(),
+		} {
+			wantError(t, what, err, os.ErrClosed)
+		}
+		for what, err := range map[string]error{
+			"ReadAtContext":  errorOf(f.ReadAtContext(ended, p, 0)),
+			"WriteAtContext": errorOf(f.WriteAtContext(ended, p, 0)),
+			"SyncContext":    f.SyncContext(ended), "ReadBuf": errorOf(f.ReadBuf(ended, 0, 10)),
+		} {
+			wantError(t, what, err, reason)
+		}
+		for _, refused := range []struct {
+			what string
 			run  func(batch []Transfer) error
 			want error
 		}{
-			{func(b []Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
-			{func(b []Transfer) error {
-				return f.WriteBatchContext(ended, b, NoSync)
-			}, reason},
-			{func(b []Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
-			{func(b []Transfer) error {
-				return closed.WriteBatch(b, FullSync)
-			}, os.ErrClosed},
-			{func(b []Transfer) error {
-				return f.WriteBatch(b, Durability(9))
-			}, syscall.EINVAL},
+			{"ReadBatchContext",
+				func(b []Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
+			{"WriteBatchContext",
+				func(b []Transfer) error { return f.WriteBatchContext(ended, b, NoSync) }, reason},
+			{"ReadBatch", func(b []Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
+			{"WriteBatch",
+				func(b []Transfer) error { return closed.WriteBatch(b, FullSync) }, os.ErrClosed},
+			{"an unknown end",
+				func(b []Transfer) error { return f.WriteBatch(b, Durability(9)) }, syscall.EINVAL},
 		} {
-			p := make([]byte, 4096)
 			batch := []Transfer{{P: p, N: 7}, {P: p, N: 7}}
-			if err := refused.run(batch); !errors.Is(err, refused.want) {
-				t.Errorf("%d: %v", i, err)
-			}
+			wantError(t, refused.what, refused.run(batch), refused.want)
 			for _, transfer := range batch {
-				if !errors.Is(transfer.Err, refused.want) || transfer.N != 0 {
-					t.Errorf("%d: %d, %v", i, transfer.N, transfer.Err)
+				wantError(t, refused.what+", a transfer", transfer.Err, refused.want)
+				if transfer.N != 0 {
+					t.Error(refused.what, transfer.N)
 				}
 			}
-		}
-	})
-}
-
-func TestContexts(t *testing.T) {
-	content := bytesOf(1 << 20)
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
-		gone, cancel := context.WithCancelCause(context.Background())
-		reason := errors.New("not needed any more")
-		cancel(reason)
-		p := make([]byte, 4096)
-		for i, err := range []error{
-			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p,
-				0)), f.SyncContext(gone),
-			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []Transfer{{P: p}}),
-		} {
-			if !errors.Is(err, reason) {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-		b, err := f.ReadBuf(t.Context(), 100, 5000)
-		if err != nil || !bytes.Equal(b.Bytes(), content[100:5100]) {
-			t.Fatal(err)
-		}
-		b.Release()
-		b, err = f.ReadBuf(t.Context(), int64(len(content))-10, 5000)
-		if err != io.EOF || !bytes.Equal(b.Bytes(), content[len(content)-10:]) {
-			t.Fatal(err)
 		}
 	})
 }
@@ -489,46 +376,21 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 					b.Release()
 				}
 			}
-			b, err := f.ReadBuf(ctx, 50, 9<<20)
-			if err != nil || !bytes.Equal(b.Bytes(), content[50:50+9<<20]) {
-				t.Fatal(err)
+			for _, n := range []int{5000, 9 << 20} {
+				b, err := f.ReadBuf(ctx, 50, n)
+				if err != nil || !bytes.Equal(b.Bytes(), content[50:50+n]) {
+					t.Fatal(err)
+				}
+				b.Release()
 			}
-			b.Release()
-		}
-	})
-}
-
-func TestCopies(t *testing.T) {
-	content := bytesOf(1<<20 + 100)
-	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, name, os.O_RDONLY|direct)
-		var b bytes.Buffer
-		if n, err := io.Copy(&b, f); n != int64(len(content)) || err != nil ||
-			!bytes.Equal(b.Bytes(), content) {
-			t.Fatal(n, err)
-		}
-		if _, err := f.Seek(100, io.SeekStart); err != nil {
-			t.Fatal(err)
-		}
-		to := open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE)
-		if n, err := io.Copy(to, f); n != int64(len(content))-100 || err != nil {
-			t.Fatal(n, err)
-		}
-		if got, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(got, content[100:]) {
-			t.Fatal("wrong bytes", err)
-		}
-		if n, err := to.ReadFrom(strings.NewReader("tail")); n != 4 || err != nil {
-			t.Fatal(n, err)
 		}
 	})
 }
 
 func TestNoAllocations(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(1<<16)), os.O_RDWR|direct)
-		buffer := NewBuffer(4096)
-		p := buffer.Bytes()
+		f := openIn(t, e, bytesOf(1<<16), os.O_RDWR|direct)
+		p := NewBuffer(4096).Bytes()
 		// Other reads at the same time, so that more than a few run.
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -557,7 +419,7 @@ func TestNoAllocations(t *testing.T) {
 
 func TestPreallocateAndAdvise(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
+		f := openIn(t, e, bytesOf(4096), os.O_RDWR|direct)
 		if err := f.Preallocate(0, 1<<20); errors.Is(err, errors.ErrUnsupported) {
 			if len(testBackends) > 1 {
 				skip.Test(t, "this file system has no fallocate")
@@ -570,64 +432,22 @@ func TestPreallocateAndAdvise(t *testing.T) {
 			t.Fatal(info.Size())
 		}
 		must(t, f.Advise(0, 0, AdviceWillNeed))
-		if err := f.Advise(0, 0, 99); !errors.Is(err, syscall.EINVAL) {
-			t.Fatal(err)
-		}
+		wantError(t, "an unknown advice", f.Advise(0, 0, 99), syscall.EINVAL)
 	})
-}
-
-func TestExplain(t *testing.T) {
-	for _, backend := range testBackends {
-		e := engine(t, Options{Backend: backend})
-		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
-			e.Backend() != backend {
-			t.Fatal(text)
-		}
-	}
-	if _, err := New(Options{Backend: "smoke signals"}); err == nil ||
-		!strings.Contains(err.Error(), "smoke signals") {
-		t.Fatal(err)
-	}
-	t.Setenv(BackendEnv, "threads")
-	if e := engine(t, Options{}); e.Backend() != BackendThreads {
-		t.Fatal(e.Explain())
-	}
-	e := engine(t, Options{Backend: testBackends[0]})
-	if e.Backend() != testBackends[0] {
-		t.Fatal("the option does not override the environment")
-	}
 }
 
 func TestClosedEngine(t *testing.T) {
 	for _, backend := range testBackends {
-		e := engine(t, Options{Backend: backend, AlwaysRing: true})
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDONLY)
+		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
+		f := openIn(t, e, bytesOf(4096), os.O_RDONLY)
+		log := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND)
 		must(t, e.Close())
-		if _, err := f.ReadAt(make([]byte, 10), 0); !errors.Is(err, ErrEngineClosed) {
-			t.Fatal(err)
-		}
-		if err := e.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Fatal(err)
-		}
-		log := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
+		wantError(t, "ReadAt", errorOf(f.ReadAt(make([]byte, 10), 0)), ErrEngineClosed)
+		wantError(t, "Close", e.Close(), os.ErrClosed)
 		batch := []Transfer{{P: []byte("record")}}
-		if err := log.WriteBatch(batch, NoSync); !errors.Is(err, ErrEngineClosed) ||
-			!errors.Is(batch[0].Err, err) {
-			t.Error(err, batch[0].Err)
-		}
+		err := log.WriteBatch(batch, NoSync)
+		wantError(t, "WriteBatch", err, ErrEngineClosed)
+		wantError(t, "its transfer", batch[0].Err, err)
 		check(t, log.Close())
 	}
-}
-
-// A write of no bytes checks whether the file is open for writing.
-func TestWriteNothing(t *testing.T) {
-	name := fileWith(t, []byte("content"))
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
-		must(t, err)
-		defer f.Close()
-		if n, err := f.Write(nil); n != 0 || !errors.Is(err, notWritable()) {
-			t.Fatal(n, err)
-		}
-	})
 }

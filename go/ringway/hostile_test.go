@@ -114,7 +114,7 @@ func (h *hostile) count(operation string) (n int) {
 func onHostile(t *testing.T, content []byte, rules []string,
 	test func(t *testing.T, h *hostile, f *File)) {
 	h := mountHostile(t)
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		h.t = t
 		h.set("clear")
 		must(t, os.WriteFile(filepath.Join(h.below, "file"), content, 0o600))

@@ -25,7 +25,7 @@ import (
 // Many batches are appended to one file, through two Files. The records of each batch are adjacent
 // and in order.
 func TestAppendBatch(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		name := filepath.Join(t.TempDir(), "log")
 		var files []*File
 		for range 2 {
@@ -110,7 +110,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		must(t, err)
 		return n
 	}
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		const parts = 200
 		name := filepath.Join(t.TempDir(), "log")
 		must(t, os.WriteFile(name, make([]byte, parts*4096), 0o600))
@@ -149,7 +149,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 
 // If an append fails, the transfers that are not written have the error, and nothing is synced.
 func TestAppendBatchFails(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
 		must(t, err)
 		defer full.Close()
@@ -226,7 +226,7 @@ func TestWritesAreOrdered(t *testing.T) {
 // Appending a batch moves the current position to the end of the file, as Write does, whatever the
 // shape of the batch.
 func TestAppendBatchMovesThePosition(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|os.O_APPEND|direct)
 		for _, batch := range [][]Transfer{
 			{{P: alignedSlice(pageSize, pageSize)}},
@@ -286,7 +286,7 @@ func TestWriteFailsHalfWay(t *testing.T) {
 
 // If O_APPEND is set with fcntl while the file is open, WriteAt appends in order, as with os.File.
 func TestAppendFlagSetLater(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		const blocks = 1024
 		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
 		if direct != 0 {
@@ -383,7 +383,7 @@ func TestLatePieces(t *testing.T) {
 // WriteAt fails on a file for which O_APPEND was set after package os had opened it, and the file
 // stays open.
 func TestWriteAtOfAppendingFile(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
 		must(t, err)
 		flags := uintptr(syscall.O_APPEND | direct)

@@ -6,7 +6,6 @@ package ringway
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -299,29 +298,6 @@ func (q *faultQueue) disturb(r *request) {
 		if r.result = -int32(syscall.EIO); sync {
 			q.counts.syncs.Add(1)
 			r.result = -int32(syscall.EDQUOT)
-		}
-	}
-}
-
-// eventually waits until a condition holds, and fails the test if it never does.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("this never happens: " + what)
-		}
-	}
-}
-
-// eachBackend runs a test on every backend, with and without direct I/O.
-func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
-	for _, backend := range testBackends {
-		for _, direct := range []int{0, Direct} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
-				defer closeAll(t, e)
-				test(t, e, direct)
-			})
 		}
 	}
 }
