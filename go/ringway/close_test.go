@@ -201,7 +201,6 @@ func TestFileCloseDoesNotWait(t *testing.T) {
 		for _, direct := range []int{0, Direct} {
 			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
 				e := newOrSkip(t, Options{Backend: backend})
-				defer closeAll(t, e)
 				closeDuringReadFrom(t, e, direct)
 				closeDuringWriteTo(t, e, direct)
 				closeDuringPipeRead(t, e)
@@ -321,7 +320,6 @@ func TestLastOperationClosesDescriptor(t *testing.T) {
 	if isOpen(f.fd) {
 		t.Error("the descriptor is still open")
 	}
-	closeAll(t, e)
 }
 
 // If a file is closed during a batch, the whole batch is done. A batch after that fails.
@@ -374,7 +372,6 @@ func batchAcrossClose(t *testing.T, op opcode) {
 	if first := batch[0]; first.N != 0 || !errors.Is(first.Err, os.ErrClosed) {
 		t.Error(first.N, first.Err)
 	}
-	closeAll(t, e)
 }
 
 // A copy into a file ends when the file is closed, also while another operation keeps its
@@ -409,5 +406,4 @@ func TestCloseEndsCopies(t *testing.T) {
 	if err != nil || bytes.Contains(got, []byte("second")) {
 		t.Error("data was written after Close", err)
 	}
-	closeAll(t, e)
 }

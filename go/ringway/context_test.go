@@ -108,7 +108,6 @@ func TestEndedContextStartsNothing(t *testing.T) {
 		if err != nil || bytes.Count(got, []byte("x")) != len(got) {
 			t.Error("something was written", err)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -167,7 +166,6 @@ func liveContext(t *testing.T, ctx context.Context, e *Engine, direct int) {
 		t.Errorf("%s: %d, %v", e.backend, n, err)
 	}
 	check(t, f.SyncContext(ctx))
-	closeAll(t, e, f)
 }
 
 // A cause that is io.EOF is an error, and never the end of a file: a reader would take the part for
@@ -208,7 +206,6 @@ func TestCauseIsNeverTheEndOfTheFile(t *testing.T) {
 		e.calls.drain()
 		e.syncs.drain()
 		s.release()
-		closeAll(t, e, f)
 	})
 }
 
@@ -227,5 +224,4 @@ func TestCauseIsTimeout(t *testing.T) {
 	if err := f.SyncContext(canceled); os.IsTimeout(err) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	closeAll(t, e, f)
 }

@@ -92,7 +92,6 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 			t.Error(backend, most, stats)
 		}
 		s.release()
-		closeAll(t, e, f, other)
 	}
 }
 
@@ -115,7 +114,6 @@ func TestTransfersDoNotWaitForStuckDevice(t *testing.T) {
 	})
 	s.release()
 	returns(t, "the others", wait)
-	closeAll(t, e, f)
 }
 
 // Close ends the transfers that wait for a device.

@@ -210,5 +210,4 @@ func TestLostDataIsReportedToEveryone(t *testing.T) {
 	if err := f.Datasync(); !errors.Is(err, syscall.EIO) {
 		t.Error("SyncRange took the error:", err)
 	}
-	closeAll(t, e, f)
 }

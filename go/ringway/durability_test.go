@@ -101,7 +101,6 @@ func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno, retr
 			t.Error("no transfer of the batch has the error")
 		}
 	}
-	closeAll(t, e, f)
 }
 
 // A kernel that may start no thread cancels what it needs one for, however often it is repeated.
@@ -123,7 +122,6 @@ func TestKernelCancelsAgainAndAgain(t *testing.T) {
 		if err := errors.Join(err, err2, f.Sync()); err != nil || times != maxRetries+1 {
 			t.Errorf("%s: %v after %d attempts", opcodeName(op), err, times)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -131,7 +129,6 @@ func TestKernelCancelsAgainAndAgain(t *testing.T) {
 // nothing is synced.
 func TestRangeWriteError(t *testing.T) {
 	e := newOrSkip(t, Options{})
-	defer e.Close()
 	f := openIn(t, e, make([]byte, 10), os.O_RDONLY)
 	batch := []Transfer{{P: make([]byte, 10)}, {P: make([]byte, 10), Off: 10}}
 	err := f.WriteBatch(batch, DataSync)
@@ -150,7 +147,6 @@ func TestCommitIsOneSubmission(t *testing.T) {
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}
-		defer f.Close()
 		batch := []Transfer{{P: alignedSlice(pageSize, pageSize)}}
 		before := e.Stats().Pushed
 		if err := f.WriteBatch(batch, DataSync); err != nil || batch[0].N != pageSize {
@@ -163,7 +159,6 @@ func TestCommitIsOneSubmission(t *testing.T) {
 	closeAll(t, e)
 	f, err := e.OpenFile(name, os.O_RDWR, 0)
 	must(t, err)
-	defer f.Close()
 	batch := []Transfer{{P: make([]byte, 1)}, {P: make([]byte, 1), Off: 1}}
 	if err := f.WriteBatch(batch, NoSync); !errors.Is(err, ErrEngineClosed) || batch[0].N != 0 {
 		t.Error(err, batch[0].N)

@@ -19,7 +19,6 @@ func TestFirstTransferReadsExtents(t *testing.T) {
 	const extents = 1200 // In three blocks of the list, and a half.
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		e := newOrSkip(t, Options{Backend: backend})
-		defer closeAll(t, e)
 		f := openIn(t, e, nil, os.O_RDWR|Direct)
 		writer, err := os.OpenFile(f.Name(), os.O_WRONLY, 0)
 		must(t, err)

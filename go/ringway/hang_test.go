@@ -72,7 +72,6 @@ func hungTransfers(t *testing.T, backend Backend, count int) {
 	}
 	s.complete(swallowed)
 	returns(t, "a read that hung", all.Wait)
-	closeAll(t, e, hung, fine)
 }
 
 // While a combiner hangs in the kernel, the operations of other goroutines complete.
@@ -103,5 +102,4 @@ func TestHungSubmissionDoesNotBlockOthers(t *testing.T) {
 	if s.count.Load() == before {
 		t.Error("nothing is submitted any more")
 	}
-	closeAll(t, e, f)
 }

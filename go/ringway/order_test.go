@@ -217,7 +217,6 @@ func TestWritesAreOrdered(t *testing.T) {
 				if most > 1 {
 					t.Errorf("%d writes in flight at once", most)
 				}
-				closeAll(t, e, f)
 			})
 		}
 	}
@@ -279,7 +278,6 @@ func TestWriteFailsHalfWay(t *testing.T) {
 				!bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
 				t.Error("data behind the counted bytes was written", err)
 			}
-			closeAll(t, e, f)
 		})
 	}
 }
@@ -323,7 +321,6 @@ func TestLatePieces(t *testing.T) {
 					e, s := scriptedEngine(t, Options{Backend: backend})
 					content := numbered(1, 2, 1024)
 					f := openIn(t, e, content, os.O_RDWR|Direct)
-					defer closeAll(t, e, f)
 					setLargestRequest(f, 64<<10)
 					// Held back until all other pieces are complete, so that nothing else is in
 					// flight.

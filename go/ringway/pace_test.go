@@ -105,6 +105,5 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		if again := pushed(); again != n {
 			t.Errorf("%s: long after high load, one transfer goes through the queue", backend)
 		}
-		closeAll(t, e, f)
 	}
 }

@@ -6,6 +6,7 @@ package ringway
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -199,6 +200,12 @@ type faultRates struct {
 
 // faultCounts counts the faults of all queues of an engine.
 type faultCounts struct{ short, unsent, retryable, late, failed, syncs atomic.Int64 }
+
+func (c *faultCounts) String() string {
+	return fmt.Sprintf("%d short, %d unsent, %d retryable, %d late, %d failures, %d of them of syncs",
+		c.short.Load(), c.unsent.Load(), c.retryable.Load(), c.late.Load(), c.failed.Load(),
+		c.syncs.Load())
+}
 
 func (c *faultCounts) total() int64 {
 	return c.short.Load() + c.unsent.Load() + c.retryable.Load() + c.late.Load() + c.failed.Load()

@@ -91,7 +91,6 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 				}
 				f.Close()
 			}
-			closeAll(t, e)
 		}
 	}
 }
@@ -116,7 +115,6 @@ func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
 		if faults.short.Load() == 0 {
 			t.Error("no read was short")
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -147,7 +145,6 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 			skip.Test(t, "this kernel fills the buffer from "+name)
 		}
 		plain.Close()
-		closeAll(t, e, f)
 	}
 }
 
@@ -187,7 +184,6 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 			to.Close()
 			f.Close()
 		}
-		closeAll(t, e)
 	}
 }
 

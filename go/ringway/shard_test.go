@@ -208,7 +208,6 @@ func TestSmallQueue(t *testing.T) {
 		if n > 2*readers*each {
 			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
 		}
-		closeAll(t, e, f)
 	}
 }
 

@@ -246,13 +246,17 @@ func TestStandardReaders(t *testing.T) {
 		},
 	}
 	for what, of := range map[string]func(f seekable) io.Reader{
-		"bufio":        func(f seekable) io.Reader { return bufio.NewReaderSize(f, 16) },
-		"one by one":   func(f seekable) io.Reader { return iotest.OneByteReader(io.LimitReader(f, 999)) },
+		"bufio": func(f seekable) io.Reader { return bufio.NewReaderSize(f, 16) },
+		"one by one": func(f seekable) io.Reader {
+			return iotest.OneByteReader(io.LimitReader(f, 999))
+		},
 		"half":         func(f seekable) io.Reader { return iotest.HalfReader(f) },
 		"data and end": func(f seekable) io.Reader { return iotest.DataErrReader(f) },
 		"section":      func(f seekable) io.Reader { return io.NewSectionReader(f, 5, 1<<20) },
 		"tee":          func(f seekable) io.Reader { return io.TeeReader(f, io.Discard) },
-		"multi":        func(f seekable) io.Reader { return io.MultiReader(io.LimitReader(f, 4097), f) },
+		"multi": func(f seekable) io.Reader {
+			return io.MultiReader(io.LimitReader(f, 4097), f)
+		},
 	} {
 		uses["plain "+what] = func(f seekable, _ int64) (string, error) { return digest(of(f)) }
 	}
@@ -444,7 +448,8 @@ func serve(h http.Handler, method, path string, header http.Header) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	whole := fmt.Sprint(w.Code, w.Result().Header, w.Body)
-	if _, params, _ := mime.ParseMediaType(w.Header().Get("Content-Type")); params["boundary"] != "" {
+	_, params, _ := mime.ParseMediaType(w.Header().Get("Content-Type"))
+	if params["boundary"] != "" {
 		whole = strings.ReplaceAll(whole, params["boundary"], "boundary")
 	}
 	return whole

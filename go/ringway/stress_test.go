@@ -6,7 +6,6 @@ package ringway
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -64,74 +63,6 @@ func runChild(t *testing.T, child string, change func(*exec.Cmd), env ...string)
 		t.Fatalf("%v: %s", err, out)
 	}
 	return string(out)
-}
-
-// Reads are canceled at random moments. A buffer that the caller has back is never written again,
-// and the results that arrive are right.
-func TestCancelStorm(t *testing.T) {
-	const blocks = 512
-	content := bytesOf(blocks * 4096)
-	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := open(t, e, name, os.O_RDONLY|direct)
-		var canceled, answered atomic.Int64
-		var wg sync.WaitGroup
-		for g := range 64 {
-			wg.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(g), 1))
-				buffer := NewBuffer(4096)
-				defer buffer.Release()
-				p := buffer.Bytes()
-				for range 100 {
-					ctx, cancel := context.WithCancel(t.Context())
-					switch random.IntN(3) {
-					case 0:
-						time.AfterFunc(time.Duration(random.IntN(300))*time.Microsecond, cancel)
-					case 1:
-						go cancel()
-					}
-					at := random.IntN(blocks)
-					var err error
-					if random.IntN(2) == 0 {
-						var n int
-						if n, err = f.ReadAtContext(ctx, p, int64(at)*4096); err == nil &&
-							!bytes.Equal(p[:n], content[at*4096:][:4096]) {
-							t.Error("wrong bytes")
-						}
-						// The buffer is the caller's again, so a write of the kernel would show
-						// here.
-						clear(p)
-						runtime.Gosched()
-						if !bytes.Equal(p, make([]byte, len(p))) {
-							t.Error("the kernel wrote to a buffer that was returned")
-						}
-					} else {
-						var b *Buffer
-						if b, err = f.ReadBuf(ctx, int64(at)*4096, 4096); err == nil {
-							if !bytes.Equal(b.Bytes(), content[at*4096:][:4096]) {
-								t.Error("wrong bytes")
-							}
-							b.Release()
-						}
-					}
-					switch {
-					case err == nil:
-						answered.Add(1)
-					case errors.Is(err, context.Canceled):
-						canceled.Add(1)
-					default:
-						t.Error(err)
-					}
-					cancel()
-				}
-			})
-		}
-		wg.Wait()
-		t.Log(answered.Load(), "completed,", canceled.Load(), "canceled")
-		if answered.Load() == 0 {
-			t.Error("all reads were canceled")
-		}
-	})
 }
 
 // Reads into buffers on stacks that grow and shrink, while the garbage collector runs.
@@ -427,40 +358,6 @@ func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	}
 	cmd.Path, cmd.Args[0] = binary, binary
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-}
-
-// Files are opened and closed all the time, while goroutines read.
-func TestManyFiles(t *testing.T) {
-	dir := t.TempDir()
-	for i := range 20 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)),
-			bytes.Repeat([]byte{byte('a' + i)}, 5000), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		var wg sync.WaitGroup
-		for g := range 16 {
-			wg.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(g), 3))
-				for range 50 {
-					i := random.IntN(20)
-					f, err := e.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_RDONLY|direct, 0)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					p := make([]byte, 4096)
-					if n, err := f.ReadAt(p, int64(random.IntN(900))); n != 4096 || err != nil ||
-						p[0] != byte('a'+i) || p[4095] != byte('a'+i) {
-						t.Error(n, err)
-					}
-					check(t, f.Close())
-				}
-			})
-		}
-		wg.Wait()
-	})
 }
 
 // While the kernel takes no submissions, for lack of memory for example, plain calls do them after

@@ -58,7 +58,6 @@ func TestAccessTimeIsDue(t *testing.T) {
 // transfer of a file. AlwaysRing gives everything to the ring at once.
 func TestSubmissionMayWait(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing})
-	defer closeAll(t, e)
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
 	recent := func() { f.accessTime.asked.Store(int64(time.Since(started))) }
 	expect := func(what string, reads, writes bool) {
@@ -112,7 +111,6 @@ func TestJournalCommitStopsNobody(t *testing.T) {
 
 func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	e := newOrSkip(t, Options{Backend: backend})
-	defer closeAll(t, e)
 	f, err := e.OpenFile(name, os.O_RDWR|Direct, 0)
 	must(t, err)
 	defer f.Close()
@@ -188,5 +186,4 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 			t.Error(what, "the next read does not ask")
 		}
 	}
-	closeAll(t, e, f, d)
 }

@@ -101,7 +101,6 @@ func TestErrorOfSyncReachesAllWhoWait(t *testing.T) {
 		if err := f.Sync(); err != nil {
 			t.Errorf("%s: the error is reported again: %v", kind, err)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -115,7 +114,6 @@ func TestErrorOfQueuedSync(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	closeAll(t, e, f)
 }
 
 // waitForCaller waits until a caller has joined the next round.
@@ -159,7 +157,6 @@ func TestErrorOfSyncEndsWithThoseWhoWaited(t *testing.T) {
 		}
 	}
 	s.release()
-	closeAll(t, e, f)
 }
 
 // The write of a group commit fails, so that the kernel cancels the sync behind it. That is no
@@ -193,7 +190,6 @@ func TestCanceledSyncOfCommitIsNoError(t *testing.T) {
 	if !errors.Is(committed, syscall.ENOSPC) || synced != nil {
 		t.Error(committed, synced)
 	}
-	closeAll(t, e, f)
 }
 
 // A caller whose context ends leaves the sync to the others. If all have left, the next sync has
@@ -242,7 +238,6 @@ func TestContextLeavesTheSyncToOthers(t *testing.T) {
 		if n := s.count(); n > 4 {
 			t.Errorf("%d syncs", n)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -273,7 +268,6 @@ func TestContextOfBatchKeepsTheErrorOfItsSync(t *testing.T) {
 		if err := f.Sync(); err != nil {
 			t.Errorf("%s, again: %v", what, err)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -293,7 +287,6 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 	eventually(t, "nobody waits", func() bool { return f.refs.count.Load() == 0 })
 	e.syncs.drain()
 	check(t, f.Sync())
-	closeAll(t, e, f)
 }
 
 // An error that SyncRange has taken from the kernel is that of the next sync.
@@ -316,5 +309,4 @@ func TestErrorOfSyncRangeIsKept(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, f.Sync())
-	closeAll(t, e, f)
 }

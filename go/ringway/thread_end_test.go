@@ -38,7 +38,6 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: BackendURing})
 				content := numbered(1, 1, 4)
 				f := openIn(t, e, content, os.O_RDWR|Direct)
-				defer closeAll(t, e, f)
 				left := endWith(s, op, times, syscall.EFAULT)
 				p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
 				var err error
@@ -70,7 +69,6 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 func TestFailedSyncIsNotRepeated(t *testing.T) {
 	e, s := scriptedEngine(t, Options{Backend: BackendURing})
 	f := openIn(t, e, numbered(1, 1, 4), os.O_RDWR|Direct)
-	defer closeAll(t, e, f)
 	syncs := 0
 	s.onResult(func(r *request) bool {
 		if r.opcode == opFdatasync {
@@ -91,7 +89,6 @@ func TestThreadsEnd(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1})
 	content := numbered(3, 1, 8192)
 	f := openIn(t, e, content, os.O_RDONLY)
-	defer closeAll(t, e, f)
 	must(t, f.Sync())
 	read := func() {
 		p := make([]byte, pageSize)
