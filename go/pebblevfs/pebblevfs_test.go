@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 // each runs a test on every backend, with buffered and direct table reads. It omits buffered reads
-// on KAIO and direct reads on threads, which are plain system calls.
+// on Linux AIO and direct reads on threads, which are plain system calls.
 func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 	for _, c := range []struct {
 		backend ringway.Backend

@@ -129,8 +129,8 @@ func TestCloseLeaksMemoryInFlight(t *testing.T) {
 	f := newFake(8, 16, 0)
 	b := &BufferRing{ring: f.Ring, memory: make([]byte, 8192), size: 1}
 	f.groups = []*BufferRing{b}
-	stuck := new(Request).Read(0, make([]byte, 8), 0)
-	push(t, f.Ring, stuck, new(Request).RecvSelect(0, 0, 0))
+	hung := new(Request).Read(0, make([]byte, 8), 0)
+	push(t, f.Ring, hung, new(Request).RecvSelect(0, 0, 0))
 	f.kernel = func(submit, _, _ uint32, _ *geteventsArg) (int, syscall.Errno) {
 		atomic.StoreUint32(f.sqHead, *f.sqHead+submit) // Taken, and never completed.
 		return int(submit), 0
@@ -140,7 +140,7 @@ func TestCloseLeaksMemoryInFlight(t *testing.T) {
 		t.Fatal("Close returned no error")
 	}
 	equal(t, b.Close(), ErrClosed)
-	if !stuck.InFlight() || f.rings == nil || b.memory == nil {
+	if !hung.InFlight() || f.rings == nil || b.memory == nil {
 		t.Fatal("the memory was freed")
 	}
 	leaked.mu.Lock()

@@ -61,7 +61,7 @@ func closeAbandons(t *testing.T, backend Backend) {
 		wg.Go(func() { results.Store(what, do()) })
 	}
 	// The ten calls are at least twelve operations. Some of those wait for capacity, one of the
-	// syncs waits for the other, and KAIO refuses syncs.
+	// syncs waits for the other, and Linux AIO refuses syncs.
 	eventually(t, "the operations are pushed", func() bool { return e.Stats().Pushed >= 11 })
 	returns(t, "Engine.Close", func() {
 		if err := e.Close(); err == nil {

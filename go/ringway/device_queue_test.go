@@ -96,7 +96,7 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 }
 
 // A device completes nothing. Plain calls make the transfers that wait for it.
-func TestTransfersDoNotWaitForStuckDevice(t *testing.T) {
+func TestTransfersDoNotWaitForHungDevice(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openOnSmallQueue(t, e)
 	s.holdResults()

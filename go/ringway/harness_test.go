@@ -109,7 +109,7 @@ func cleanUp(t testing.TB, e *Engine, err error) *Engine {
 }
 
 // each runs a test on every backend: direct, buffered through the queue, and with reads of the page
-// cache. KAIO has direct transfers only.
+// cache. Linux AIO has direct transfers only.
 func each(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
 	for _, backend := range testBackends {
 		for _, c := range []struct {

@@ -55,13 +55,13 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 				<-hang
 				l.end()
 			}()
-			time.Sleep(stuckAfter / waiters) // So that they do not wait since the same moment.
+			time.Sleep(hungAfter / waiters) // So that they do not wait since the same moment.
 		}
 		for range 6 {
-			time.Sleep(stuckAfter)
+			time.Sleep(hungAfter)
 			synctest.Wait()
 			l.mu.Lock()
-			periods := int(time.Since(began) / stuckAfter)
+			periods := int(time.Since(began) / hungAfter)
 			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods ||
 				l.inUse != min(l.slots, base+waiters) {
 				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
@@ -80,7 +80,7 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 func TestLaneIsBounded(t *testing.T) {
 	l := newLane(4, nil)
 	l.fill()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*stuckAfter)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hungAfter)
 	defer cancel()
 	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ func isOpen(fd int) bool {
 // wake makes a combiner reap.
 func (s *shard) wake() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.again = true
 	s.combine()
 }
@@ -144,8 +145,8 @@ func (s *scripted) release() {
 	s.wake()
 }
 
-// scriptedEngine makes an engine with one ring or KAIO context below a script. With the backend
-// threads there is none.
+// scriptedEngine makes an engine with one ring or Linux AIO context below a script. With the
+// backend threads there is none.
 func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 	t.Helper()
 	s := new(scripted)
@@ -202,7 +203,7 @@ type faultRates struct {
 type faultCounts struct{ short, unsent, retryable, late, failed, syncs atomic.Int64 }
 
 func (c *faultCounts) String() string {
-	return fmt.Sprintf("%d short, %d unsent, %d retryable, %d late, %d failures, %d of them of syncs",
+	return fmt.Sprintf("%d short, %d unsent, %d retryable, %d late, %d failed, %d of them syncs",
 		c.short.Load(), c.unsent.Load(), c.retryable.Load(), c.late.Load(), c.failed.Load(),
 		c.syncs.Load())
 }

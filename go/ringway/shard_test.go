@@ -146,8 +146,8 @@ func combinerIsBounded(t *testing.T, group, most, short int) {
 	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }
 
-// narrow is a queue with less capacity than was asked for, like a KAIO context when fs.aio-max-nr
-// is almost used up.
+// narrow is a queue with less capacity than was asked for, like a Linux AIO context when
+// fs.aio-max-nr is almost used up.
 type narrow struct {
 	queue
 	inFlight, most int
@@ -228,7 +228,7 @@ func (q *quietQueue) reap(done []*request) []*request {
 }
 
 // With very many goroutines, the reaper may wait long for a processor. Completions are reaped all
-// the same, and requests that wait for capacity do not count as stuck.
+// the same, and requests that wait for capacity do not count as hung.
 func TestLateReaper(t *testing.T) {
 	s, becomeReadable := pipeShard(t, &quietQueue{})
 	all := make([]*request, 40)
