@@ -61,6 +61,17 @@ func returns(t testing.TB, what string, do func()) {
 	}
 }
 
+// begin calls do in a goroutine. The function that it returns waits for the result, and fails the
+// test if that is another one.
+func begin(t testing.TB, what string, do func() error) (end func(want error)) {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return func(want error) {
+		t.Helper()
+		returns(t, what, func() { wantError(t, what, <-done, want) })
+	}
+}
+
 // eventually waits until a condition holds, and fails the test if it never does.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()

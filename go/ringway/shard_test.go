@@ -235,6 +235,7 @@ func TestLateReaper(t *testing.T) {
 	for i := range all {
 		all[i] = newRequest(opRead, 0, nil, 0)
 		all[i].own.left.Store(1)
+		all[i].result = 0 // It may be an old one of the pool, and the queue sets none.
 	}
 	s.submit(true, all...)
 	for i, r := range all {
