@@ -68,7 +68,7 @@ func TestAppendBatch(t *testing.T) {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
 			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
 			if next[w] != round || !bytes.HasPrefix(got[at:], want) {
-				t.Fatalf("block %d: round %d of writer %d, which is not contiguous, or not round %d",
+				t.Fatalf("block %d: round %d of writer %d, not contiguous, or not round %d",
 					at/pageSize, round, w, next[w])
 			}
 			next[w]++
