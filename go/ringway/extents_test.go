@@ -17,7 +17,7 @@ func TestFirstTransferReadsExtents(t *testing.T) {
 	// extents, and counts what it knows.
 	const forget, known = 0x6628, 0xc020662a
 	const extents = 1200 // In three blocks of the list, and a half.
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend})
 		f := openIn(t, e, nil, os.O_RDWR|Direct)
 		writer, err := os.OpenFile(f.Name(), os.O_WRONLY, 0)

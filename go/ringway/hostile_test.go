@@ -99,9 +99,7 @@ func (h *hostile) set(rule string) {
 func (h *hostile) count(operation string) (n int) {
 	h.t.Helper()
 	text, err := os.ReadFile(filepath.Join(h.dir, ".hostile"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, operation+" "); ok {
 			_, _ = fmt.Sscan(rest, &n)
@@ -121,10 +119,7 @@ func onHostile(t *testing.T, content []byte, rules []string,
 		for _, rule := range rules {
 			h.set(rule)
 		}
-		f, err := e.OpenFile(filepath.Join(h.dir, "file"), os.O_RDWR|direct, 0)
-		must(t, err)
-		defer f.Close()
-		test(t, h, f)
+		test(t, h, open(t, e, filepath.Join(h.dir, "file"), os.O_RDWR|direct))
 	})
 }
 
@@ -170,16 +165,13 @@ func TestHostileReads(t *testing.T) {
 // A batch with a sync sends a sync to the server, and returns its error.
 func TestHostileSync(t *testing.T) {
 	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
-		batch := []Transfer{{P: alignedSlice(pageSize, pageSize)},
-			{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
 		before := h.count("fsync")
-		if err := f.WriteBatch(batch, DataSync); err != nil || h.count("fsync") == before {
+		err := f.WriteBatch(pages(pageSize), DataSync)
+		if err != nil || h.count("fsync") == before {
 			t.Error(err, h.count("fsync"))
 		}
 		h.set("file fsync fail 5")
-		if err := f.WriteBatch(batch, DataSync); !errors.Is(err, syscall.EIO) {
-			t.Error("the error is lost: ", err)
-		}
+		wantError(t, "WriteBatch", f.WriteBatch(pages(pageSize), DataSync), syscall.EIO)
 		h.set("clear")
 	})
 }
@@ -188,22 +180,13 @@ func TestHostileSync(t *testing.T) {
 func TestHostileTryAgain(t *testing.T) {
 	rules := []string{"file read fail 11", "file write fail 11", "file direct on"}
 	onHostile(t, make([]byte, 4*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
-		p := alignedSlice(pageSize, pageSize)
-		returns(t, "ReadAt", func() {
-			if _, err := f.ReadAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
-		returns(t, "WriteAt", func() {
-			if _, err := f.WriteAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
-		returns(t, "WriteBatch", func() {
-			if err := f.WriteBatch([]Transfer{{P: p}}, DataSync); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
+		for what, do := range map[string]func() error{
+			"ReadAt":     func() error { return errorOf(f.ReadAt(page(), 0)) },
+			"WriteAt":    func() error { return errorOf(f.WriteAt(page(), 0)) },
+			"WriteBatch": func() error { return f.WriteBatch(pages(pageSize), DataSync) },
+		} {
+			begin(t, what, do)(syscall.EAGAIN)
+		}
 	})
 }
 
@@ -237,25 +220,22 @@ func TestHostileQueueIsFull(t *testing.T) {
 	onHostile(t, make([]byte, 64*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
 		fine := openIn(t, f.engine, make([]byte, pageSize), os.O_RDONLY|Direct)
 		h.set("file read freeze")
-		var all sync.WaitGroup
+		var ends []func(error)
 		for i := range 40 { // More than the server's max_background.
-			all.Go(func() {
-				n, err := f.ReadAt(alignedSlice(pageSize, pageSize), int64(i)*pageSize)
-				if n != pageSize || err != nil {
-					t.Error(n, err)
-				}
-			})
+			ends = append(ends, begin(t, "a read that hung", func() error {
+				return errorOf(f.ReadAt(page(), int64(i)*pageSize))
+			}))
 		}
 		// All of them are in their system calls by then, also on a busy machine. (The kernel
 		// completes a request in the thread that submitted it. If that thread entered a call
 		// that hangs right after that, the read below would wait for it.)
 		time.Sleep(time.Second)
-		returns(t, "a read of another file", func() {
-			if n, err := fine.ReadAt(alignedSlice(pageSize, pageSize), 0); n != pageSize {
-				t.Error(n, err)
-			}
-		})
+		begin(t, "a read of another file", func() error {
+			return errorOf(fine.ReadAt(page(), 0))
+		})(nil)
 		h.set("clear")
-		returns(t, "the reads that hung", all.Wait)
+		for _, end := range ends {
+			end(nil)
+		}
 	})
 }

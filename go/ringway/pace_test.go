@@ -68,7 +68,7 @@ func TestLoad(t *testing.T) {
 // Up to a limit, transfers are plain calls, whether they return or hang. Transfers beyond the limit
 // go to the queue, and so do all others until only a few run again.
 func TestFewTransfersArePlainCalls(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
 		name := filepath.Join(t.TempDir(), "file")
 		must(t, os.WriteFile(name, make([]byte, pageSize), 0o600))
@@ -76,7 +76,7 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		if err != nil {
 			skip.Test(t, "no direct I/O here: ", err)
 		}
-		p := alignedSlice(pageSize, pageSize)
+		p := page()
 		pushed := func() uint64 {
 			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {
 				t.Fatal(n, err)

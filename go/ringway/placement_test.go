@@ -79,7 +79,7 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 		t.Skip("skipped: ", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e, queued := engineThatCounts(t, backend)
 		for _, in := range []string{dir, t.TempDir()} {
 			name := filepath.Join(in, "file")
@@ -98,7 +98,7 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 				t.Errorf("%s: %s: %+v", backend, in, f.lookUp())
 			}
 			before := queued()
-			p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
+			p, q := page(), page()
 			n, err := f.ReadAt(p, 2*pageSize)
 			if n != pageSize || err != nil {
 				t.Error(n, err)

@@ -193,7 +193,7 @@ func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // A direct read that stops within a block has met the end of the file, which needs no second one.
 func TestDirectReadOfTheEndIsOneOperation(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e, pushed := engineThatCounts(t, backend)
 		f := openIn(t, e, make([]byte, 5000), os.O_RDWR|Direct)
 		if facts := f.lookUp(); !facts.exact || !facts.allows(backend) {

@@ -176,7 +176,7 @@ func (q *narrow) reap(done []*request) []*request {
 // With a queue smaller than the limit of operations in flight, operations wait for capacity, and no
 // goroutine spins.
 func TestSmallQueue(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		q := &narrow{most: 32}
 		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192,
 			wrap: func(inner queue) queue {
@@ -193,7 +193,7 @@ func TestSmallQueue(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range readers {
 			wg.Go(func() {
-				p := alignedSlice(pageSize, pageSize)
+				p := page()
 				for i := range each {
 					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize ||
 						err != nil {

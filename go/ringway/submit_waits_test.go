@@ -93,10 +93,7 @@ func TestJournalCommitStopsNobody(t *testing.T) {
 	image := filepath.Join(h.dir, "image")
 	device := loopDevice(t, image, 128<<20)
 	run(t, "mkfs.ext4", "-q", device)
-	dir := t.TempDir()
-	if err := syscall.Mount(device, dir, "ext4", 0, ""); err != nil {
-		t.Skip("skipped: ", err)
-	}
+	dir := mount(t, device, "ext4", "")
 	defer func() {
 		h.set("clear")
 		_ = exec.Command("umount", dir).Run()
@@ -104,16 +101,14 @@ func TestJournalCommitStopsNobody(t *testing.T) {
 	name := filepath.Join(dir, "file")
 	must(t, os.WriteFile(name, make([]byte, 1<<20), 0o600))
 	syscall.Sync()
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		t.Run(string(backend), func(t *testing.T) { journalCommit(t, h, backend, name) })
 	}
 }
 
 func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	e := newOrSkip(t, Options{Backend: backend})
-	f, err := e.OpenFile(name, os.O_RDWR|Direct, 0)
-	must(t, err)
-	defer f.Close()
+	f := open(t, e, name, os.O_RDWR|Direct)
 	h.set("image write delay 300")
 	defer h.set("clear")
 	var over atomic.Bool
@@ -141,7 +136,7 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	for g := range 16 {
 		writers.Go(func() {
 			for i := range 2 {
-				n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 2*pageSize)
+				n, err := f.WriteAt(page(), 2*pageSize)
 				if n != pageSize || err != nil {
 					t.Error(n, err)
 				}
@@ -163,11 +158,8 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR)
 	d := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
-	page := func() []byte { return alignedSlice(pageSize, pageSize) }
 	batch := func(f *File) func() error {
-		return func() error {
-			return f.WriteBatch([]Transfer{{P: page()}, {P: page(), Off: pageSize}}, DataSync)
-		}
+		return func() error { return f.WriteBatch(pages(pageSize), DataSync) }
 	}
 	for what, write := range map[string]struct {
 		f  *File

@@ -6,7 +6,6 @@ package ringway
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,7 +16,8 @@ import (
 	"time"
 )
 
-// endWith makes the next n results of an operation an error. swallow: the kernel did nothing.
+// endWith makes the next n results of an operation an error. It returns a function for how many are
+// left.
 func endWith(s *scripted, op opcode, n int, errno syscall.Errno) (count func() int) {
 	left := n
 	s.onResult(func(r *request) bool {
@@ -39,7 +39,7 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				content := numbered(1, 1, 4)
 				f := openIn(t, e, content, os.O_RDWR|Direct)
 				left := endWith(s, op, times, syscall.EFAULT)
-				p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
+				p := page()
 				var err error
 				switch op {
 				case opRead:
@@ -50,11 +50,11 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				case opWrite:
 					_, err = f.WriteAt(p, pageSize)
 				case opWritev:
-					err = f.WriteBatch([]Transfer{{P: p}, {P: q, Off: pageSize}}, DataSync)
+					err = f.WriteBatch(pages(pageSize), DataSync)
 				case opFsync:
 					err = f.Sync()
 				case opFdatasync:
-					err = f.WriteBatch([]Transfer{{P: p}, {P: q, Off: 2 * pageSize}}, DataSync)
+					err = f.WriteBatch(pages(2*pageSize), DataSync)
 				}
 				check(t, err)
 				if op != opWritev && left() > 0 {
@@ -62,25 +62,6 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A sync that has run, and failed, is not repeated, even if a write before it ended with EFAULT.
-func TestFailedSyncIsNotRepeated(t *testing.T) {
-	e, s := scriptedEngine(t, Options{Backend: BackendURing})
-	f := openIn(t, e, numbered(1, 1, 4), os.O_RDWR|Direct)
-	syncs := 0
-	s.onResult(func(r *request) bool {
-		if r.opcode == opFdatasync {
-			syncs++
-			r.result = -int32(syscall.EIO)
-		}
-		return false
-	})
-	batch := []Transfer{{P: alignedSlice(pageSize, pageSize)},
-		{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
-	if err := f.WriteBatch(batch, DataSync); !errors.Is(err, syscall.EIO) || syncs != 1 {
-		t.Error(err, syncs)
 	}
 }
 
