@@ -6,7 +6,6 @@ package ringway
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 )
 
@@ -30,10 +29,7 @@ func (c *refusing) push(r *request) {
 func TestKernelRefusesLater(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1,
 		wrap: func(q queue) queue { return &refusing{q} }})
-	name := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(name, []byte("0123456789"), 0o600))
-	f, err := e.OpenFile(name, os.O_RDWR, 0)
-	must(t, err)
+	f := openIn(t, e, []byte("0123456789"), os.O_RDWR)
 	p := make([]byte, 4)
 	if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
 		t.Fatal(n, err)
@@ -45,7 +41,7 @@ func TestKernelRefusesLater(t *testing.T) {
 	}
 	writes := []Transfer{{P: []byte("ab")}, {P: []byte("cd"), Off: 2}}
 	must(t, f.WriteBatch(writes, FullSync))
-	if got, _ := os.ReadFile(name); string(got) != "abcd456789" {
+	if got := content(t, f); string(got) != "abcd456789" {
 		t.Fatal(string(got))
 	}
 }

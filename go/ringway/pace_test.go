@@ -6,10 +6,7 @@ package ringway
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 func TestPace(t *testing.T) {
@@ -70,12 +67,7 @@ func TestLoad(t *testing.T) {
 func TestFewTransfersArePlainCalls(t *testing.T) {
 	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
-		name := filepath.Join(t.TempDir(), "file")
-		must(t, os.WriteFile(name, make([]byte, pageSize), 0o600))
-		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
-		}
+		f := openIn(t, e, page(), os.O_RDONLY|Direct)
 		p := page()
 		pushed := func() uint64 {
 			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {

@@ -5,13 +5,11 @@
 package ringway
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 func TestFileSystemTableIsUnderstood(t *testing.T) {
@@ -64,21 +62,13 @@ func TestPlacement(t *testing.T) {
 // engineThatCounts makes an engine whose operations on the queue are counted.
 func engineThatCounts(t *testing.T, backend Backend) (e *Engine, queued func() uint64) {
 	e = newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
-	t.Cleanup(func() { closeAll(t, e) })
 	return e, func() uint64 { return e.Stats().Pushed }
 }
 
 // Transfers, batches and syncs of a file in a file system that is not known are plain calls, with
 // the results of os.File; those of other files are not.
 func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
-	dir := t.TempDir()
-	if os.Getuid() != 0 {
-		t.Skip("skipped: only root mounts")
-	}
-	if err := syscall.Mount("none", dir, "ramfs", 0, ""); err != nil {
-		t.Skip("skipped: ", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	dir := mount(t, "none", "ramfs", "")
 	for _, backend := range queueBackends {
 		e, queued := engineThatCounts(t, backend)
 		for _, in := range []string{dir, t.TempDir()} {
@@ -88,25 +78,15 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 			if in != dir {
 				flag |= Direct
 			}
-			f, err := e.OpenFile(name, flag, 0)
-			if err != nil {
-				skip.Test(t, err)
-			}
-			defer f.Close()
+			f := open(t, e, name, flag)
 			known := f.lookUp().allows(backend)
 			if known == (in == dir) {
 				t.Errorf("%s: %s: %+v", backend, in, f.lookUp())
 			}
 			before := queued()
-			p, q := page(), page()
-			n, err := f.ReadAt(p, 2*pageSize)
-			if n != pageSize || err != nil {
-				t.Error(n, err)
-			}
-			batch := []Transfer{{P: p}, {P: q, Off: pageSize}}
-			check(t, f.ReadBatch(batch))
-			check(t, f.WriteBatch(batch, DataSync))
-			check(t, f.Sync())
+			batch := pages(pageSize)
+			check(t, errors.Join(errorOf(f.ReadAt(page(), 2*pageSize)), f.ReadBatch(batch),
+				f.WriteBatch(batch, DataSync), f.Sync()))
 			if (queued() != before) != known {
 				t.Errorf("%s: %s: %d operations in the queue", backend, in, queued()-before)
 			}

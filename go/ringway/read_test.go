@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -73,9 +72,7 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 				f := openIn(t, e, content, os.O_RDWR|direct)
 				for _, size := range []int{256 << 10, 2<<20 + 1} {
 					evict(t, f, cached)
-					if _, err := f.Seek(0, io.SeekStart); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errorOf(f.Seek(0, io.SeekStart)))
 					for at := 0; at < len(content); at += size {
 						p := make([]byte, size)
 						n, err := f.Read(p)
@@ -99,9 +96,7 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
 	for _, direct := range []int{0, Direct} {
 		e, faults, err := faultyEngine(Options{Backend: BackendURing}, faultRates{short: 2}, 7)
-		if err != nil {
-			skip.Test(t, err)
-		}
+		cleanUp(t, e, err)
 		content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 		f := openIn(t, e, content, os.O_RDWR|direct)
 		for at := 0; at < len(content); {
@@ -150,11 +145,11 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 
 // Copies from a file meet no short read either.
 func TestCopiesWhateverIsCached(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
 	for _, o := range readOptions() {
 		e := newOrSkip(t, o)
-		for _, cached := range []int{0, 64 << 10, len(content)} {
-			f := openIn(t, e, content, os.O_RDWR)
+		for _, cached := range []int{0, 64 << 10, len(want)} {
+			f := openIn(t, e, want, os.O_RDWR)
 			evict(t, f, cached)
 			sizes := map[string]int{}
 			var got bytes.Buffer
@@ -162,27 +157,20 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 				sizes[fmt.Sprint(len(p))]++
 				return got.Write(p)
 			})
-			if n, err := f.WriteTo(w); n != int64(len(content)) || err != nil ||
-				!bytes.Equal(got.Bytes(), content) {
+			if n, err := f.WriteTo(w); n != int64(len(want)) || err != nil ||
+				!bytes.Equal(got.Bytes(), want) {
 				t.Error(n, err)
 			}
 			if len(sizes) != 1 {
 				t.Errorf("%s, %d cached: pieces of several sizes: %v", e.backend, cached, sizes)
 			}
-			if _, err := f.Seek(0, io.SeekStart); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(f.Seek(0, io.SeekStart)))
 			evict(t, f, cached)
-			to, err := e.OpenFile(filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE, 0o600)
-			must(t, err)
-			if n, err := to.ReadFrom(f); n != int64(len(content)) || err != nil {
-				t.Error(n, err)
+			to := openIn(t, e, nil, os.O_RDWR)
+			if n, err := to.ReadFrom(f); n != int64(len(want)) || err != nil ||
+				!bytes.Equal(content(t, to), want) {
+				t.Error("the copy differs:", n, err)
 			}
-			if copied, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(copied, content) {
-				t.Error("the copy differs:", err)
-			}
-			to.Close()
-			f.Close()
 		}
 	}
 }

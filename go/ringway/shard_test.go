@@ -7,15 +7,12 @@ package ringway
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // goroutine returns the runtime's number of the calling goroutine.
@@ -183,12 +180,7 @@ func TestSmallQueue(t *testing.T) {
 				q.queue = inner
 				return q
 			}})
-		name := filepath.Join(t.TempDir(), "file")
-		must(t, os.WriteFile(name, make([]byte, 4<<20), 0o600))
-		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
-		}
+		f := openIn(t, e, make([]byte, 4<<20), os.O_RDONLY|Direct)
 		const readers, each = 128, 50
 		var wg sync.WaitGroup
 		for g := range readers {
