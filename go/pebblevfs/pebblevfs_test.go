@@ -67,19 +67,23 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			if left := descriptors(t); left != before {
 				t.Errorf("%d descriptors before, %d after", before, left)
 			}
-			if err := engine.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, engine.Close())
 		})
+	}
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(open)
 }
 
@@ -231,12 +235,8 @@ func TestSameDataAsDefault(t *testing.T) {
 			b.do("close", (*pebble.DB).Close)
 			for i, under := range []vfs.FS{fs, vfs.Default} {
 				db, err := openStill(dirs[i], under)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(db.CheckLevels(nil), db.Close()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, errors.Join(db.CheckLevels(nil), db.Close()))
 			}
 		}
 
@@ -486,9 +486,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 		} {
 			name := filepath.Join(t.TempDir(), "file")
 			f, err := under.Create(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := f.Write(make([]byte, 1<<20)); err != nil {
 				t.Fatal(err)
 			}
@@ -502,9 +500,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 			} else if after != 0 {
 				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
 			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Close())
 		}
 	})
 }
@@ -550,9 +546,7 @@ func fill(dir string) error {
 // TestSyncLeavesNoDirtyPages.
 func TestKilledWriterLosesNoKey(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
@@ -570,12 +564,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					ringway.BackendEnv+"="+string(backend))
 				cmd.Stderr = os.Stderr
 				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, cmd.Start())
 				lines, limit := bufio.NewScanner(out), 500+rand.IntN(2000)
 				for n := 0; lines.Scan(); n++ { // To the end: keys printed before the kill count.
 					i, err := strconv.ParseUint(lines.Text(), 10, 64)
@@ -584,9 +574,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 					acknowledged[i] = true
 					if n == limit {
-						if err := cmd.Process.Kill(); err != nil {
-							t.Fatal(err)
-						}
+						must(t, cmd.Process.Kill())
 					}
 				}
 				if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
@@ -597,9 +585,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				under := []vfs.FS{pebblevfs.New(engine, pebblevfs.DirectTables()),
 					vfs.Default}[round%2]
 				db, err := openStill(dir, under)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for i := range acknowledged {
 					got, closer, err := db.Get(key(i))
 					if err != nil || !bytes.Equal(got, value(i)) {
@@ -614,9 +600,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 				}
 				iterator, err := db.NewIter(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				found := 0
 				for iterator.First(); iterator.Valid(); iterator.Next() {
 					if i, ok := written[string(iterator.Key())]; !ok ||
@@ -625,10 +609,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 					found++
 				}
-				if err := errors.Join(iterator.Error(), iterator.Close(),
-					db.CheckLevels(nil)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(iterator.Error(), iterator.Close(),
+					db.CheckLevels(nil)))
 				// Each of the 16 goroutines may have written one key without printing it.
 				if found < len(acknowledged) || found > len(acknowledged)+16*int(round+1) {
 					t.Fatalf("%d keys found, %d acknowledged", found, len(acknowledged))
@@ -640,9 +622,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				if round == rounds-1 && tables < 3 {
 					t.Error("too few tables were written:", tables)
 				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, db.Close())
 			}
 			if len(acknowledged) < 500*rounds {
 				t.Fatal("too few keys were written:", len(acknowledged))
