@@ -76,6 +76,29 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 	})
 }
 
+// A lane whose calls return does not grow, however long callers wait.
+func TestBusyLaneDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(4, nil)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				check(t, l.begin(background))
+				time.Sleep(hungAfter / 2)
+				l.end()
+			})
+		}
+		time.Sleep(5 * hungAfter)
+		synctest.Wait()
+		l.mu.Lock()
+		if l.slots != 4 || l.inUse != 4 {
+			t.Errorf("%d slots, %d in use", l.slots, l.inUse)
+		}
+		l.mu.Unlock()
+		all.Wait()
+	})
+}
+
 // A lane never has more slots than the limit, and a caller whose context ends stops waiting.
 func TestLaneIsBounded(t *testing.T) {
 	l := newLane(4, nil)
