@@ -33,6 +33,14 @@ import (
 
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // row covers dictionaries, encodings, compressions, optional and repeated fields.
 type row struct {
 	ID       int64            `parquet:"id,delta"`
@@ -100,9 +108,7 @@ func rows(t testing.TB, w io.Writer) {
 			t.Fatal(err)
 		}
 	}
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writer.Close())
 }
 
 // wide writes a file with many small columns.
@@ -122,14 +128,10 @@ func wide(t testing.TB, w io.Writer) {
 			t.Fatal(err)
 		}
 		if i%20 == 19 {
-			if err := writer.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, writer.Flush())
 		}
 	}
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, writer.Close())
 }
 
 // files returns the two files above, and the files of other writers in the library's testdata.
@@ -139,22 +141,16 @@ func files(t *testing.T) []string {
 	for name, write := range map[string]func(testing.TB, io.Writer){"rows": rows, "wide": wide} {
 		var b bytes.Buffer
 		write(t, &b)
-		if err := os.WriteFile(filepath.Join(dir, name+".parquet"), b.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name+".parquet"), b.Bytes(), 0o600))
 	}
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/parquet-go/parquet-go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []string
 	for _, pattern := range []string{filepath.Join(dir, "*.parquet"),
 		filepath.Join(strings.TrimSpace(string(module)), "testdata", "*.parquet")} {
 		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range found {
 			// Larger files take too long.
 			if info, err := os.Stat(name); err == nil && info.Size() < 700_000 {
@@ -261,19 +257,13 @@ func TestSameRows(t *testing.T) {
 func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 	t.Helper()
 	reference, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reference.Close()
 	info, err := reference.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain, plainErr := parquet.OpenFile(reference, info.Size())
 	f, err := engine.OpenFile(name, os.O_RDONLY|flag, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	counted := &counting{File: f}
 	file, err := parquet.OpenFile(counted, info.Size())
@@ -369,20 +359,14 @@ func TestFetchErrors(t *testing.T) {
 	var b bytes.Buffer
 	rows(t, &b)
 	name := filepath.Join(t.TempDir(), "rows")
-	if err := os.WriteFile(name, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, b.Bytes(), 0o600))
 	f, err := ringway.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	reason := errors.New("batch failed")
 	ahead := ringwayparquet.NewAhead(&failing{f, reason})
 	file, err := parquet.OpenFile(ahead, int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := ahead.Fetch(file, 0); err != reason {
 		t.Error(err)
 	}
@@ -415,13 +399,9 @@ func FuzzHostileMetadata(f *testing.F) {
 	var b bytes.Buffer
 	rows(f, &b)
 	name := filepath.Join(f.TempDir(), "rows")
-	if err := os.WriteFile(name, b.Bytes(), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	must(f, os.WriteFile(name, b.Bytes(), 0o600))
 	source, err := ringway.Open(name)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Cleanup(func() { source.Close() })
 	length := int64(b.Len())
 	for _, number := range []int64{0, 1, -1, 4096, length, length +
@@ -435,9 +415,7 @@ func FuzzHostileMetadata(f *testing.F) {
 		ahead := ringwayparquet.NewAhead(m)
 		defer ahead.Release()
 		file, err := parquet.OpenFile(ahead, length)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		chunk := &file.Metadata().RowGroups[0].Columns[3].MetaData
 		chunk.DataPageOffset, chunk.DictionaryPageOffset = data, dictionary
 		chunk.TotalCompressedSize = size

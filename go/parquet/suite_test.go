@@ -62,7 +62,7 @@ func TestParquetGoSuite(t *testing.T) {
 				if r.Counts[0] == 0 || r.Counts[1] == 0 {
 					t.Error("the tests did not read through ringway")
 				}
-				// KAIO supports direct reads only.
+				// Linux AIO supports direct reads only.
 				queued := backend == ringway.BackendURing ||
 					backend == ringway.BackendKAIO && way == "direct"
 				if queued != (r.Counts[2] > 0) {

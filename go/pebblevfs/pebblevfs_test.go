@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 // each runs a test on every backend, with buffered and direct table reads. It omits buffered reads
-// on KAIO and direct reads on threads, which are plain system calls.
+// on Linux AIO and direct reads on threads, which are plain system calls.
 func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 	for _, c := range []struct {
 		backend ringway.Backend
@@ -67,19 +67,23 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			if left := descriptors(t); left != before {
 				t.Errorf("%d descriptors before, %d after", before, left)
 			}
-			if err := engine.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, engine.Close())
 		})
+	}
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(open)
 }
 
@@ -123,62 +127,55 @@ func value(i uint64) []byte {
 	return b
 }
 
-// both applies the same operations to two databases.
-type both struct {
-	t            *testing.T
-	ours, theirs *pebble.DB
-}
-
-func (b *both) do(what string, do func(db *pebble.DB) error) {
-	b.t.Helper()
-	for name, db := range map[string]*pebble.DB{"ours": b.ours, "vfs.Default": b.theirs} {
-		if err := do(db); err != nil {
-			b.t.Fatalf("%s, %s: %v", what, name, err)
-		}
-	}
-}
-
-func (b *both) same(what string, query func(db *pebble.DB) (string, error)) {
-	b.t.Helper()
-	got, err := query(b.ours)
-	want, wantErr := query(b.theirs)
-	if err != nil || wantErr != nil || got != want {
-		b.t.Fatalf("%s: %s, %v; on vfs.Default: %s, %v", what, got, err, want, wantErr)
-	}
-}
-
-// change applies the same random operations to both.
-func (b *both) change(seed uint64, count int) {
-	b.t.Helper()
-	b.do("change", func(db *pebble.DB) error {
-		r := rand.New(rand.NewPCG(seed, 7))
-		for done := 0; done < count; {
-			batch := db.NewBatch()
-			for range 1 + r.IntN(200) {
-				i := r.Uint64N(20_000)
-				var err error
-				switch at := r.IntN(100); {
-				case at < 80:
-					err = batch.Set(key(i), value(i+seed), nil)
-				case at < 90:
-					err = batch.Delete(key(i), nil)
-				case at < 99:
-					err = batch.Merge(key(i), []byte("and more"), nil)
-				default:
-					k := key(i)
-					err = batch.DeleteRange(k, append(k[:5:5], k[5]+1), nil)
-				}
-				if err != nil {
-					return err
-				}
-				done++
+// change applies random operations, the same for each seed.
+func change(db *pebble.DB, seed uint64, count int) error {
+	r := rand.New(rand.NewPCG(seed, 7))
+	for done := 0; done < count; {
+		batch := db.NewBatch()
+		for range 1 + r.IntN(200) {
+			i := r.Uint64N(20_000)
+			var err error
+			switch at := r.IntN(100); {
+			case at < 80:
+				err = batch.Set(key(i), value(i+seed), nil)
+			case at < 90:
+				err = batch.Delete(key(i), nil)
+			case at < 99:
+				err = batch.Merge(key(i), []byte("and more"), nil)
+			default:
+				k := key(i)
+				err = batch.DeleteRange(k, append(k[:5:5], k[5]+1), nil)
 			}
-			if err := batch.Commit(&pebble.WriteOptions{Sync: r.IntN(8) == 0}); err != nil {
+			if err != nil {
 				return err
 			}
+			done++
 		}
-		return nil
-	})
+		if err := batch.Commit(&pebble.WriteOptions{Sync: r.IntN(8) == 0}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const ingested = 3000
+
+func ingestedKey(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+
+// ingest writes a table outside of a database, on the same file system, and takes it in. Another
+// database gets the same keys.
+func ingest(t *testing.T, db *pebble.DB, under vfs.FS, other *pebble.DB) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "outside.sst")
+	f, err := under.Create(name)
+	must(t, err)
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f),
+		sstable.WriterOptions{TableFormat: db.FormatMajorVersion().MaxTableFormat()})
+	for i := range ingested {
+		must(t, errors.Join(w.Set(ingestedKey(i), value(uint64(i))),
+			other.Set(ingestedKey(i), value(uint64(i)), pebble.NoSync)))
+	}
+	must(t, errors.Join(w.Close(), db.Ingest([]string{name})))
 }
 
 // content summarizes a database or snapshot, read forwards, backwards, and at random keys.
@@ -210,118 +207,78 @@ func content(r pebble.Reader) (string, error) {
 		sum.Sum(nil)), errors.Join(iterator.Error(), iterator.Close())
 }
 
-func wholeContent(db *pebble.DB) (string, error) { return content(db) }
-
+// A database has what one in memory has after the same operations, and is opened by this file system
+// and by vfs.Default in turn, with its log.
 func TestSameDataAsDefault(t *testing.T) {
 	each(t, func(t *testing.T, fs vfs.FS) {
-		dirs := [2]string{filepath.Join(t.TempDir(), "ours"), filepath.Join(t.TempDir(), "theirs")}
-		b := &both{t: t}
-		reopen := func(ours, theirs vfs.FS) {
+		dir := filepath.Join(t.TempDir(), "data")
+		reference, err := open("reference", vfs.NewMem())
+		must(t, err)
+		defer reference.Close()
+		same := func(what string, r pebble.Reader, want string) string {
 			t.Helper()
-			var err error
-			if b.ours, err = open(dirs[0], ours); err != nil {
-				t.Fatal(err)
+			got, err := content(r)
+			must(t, err)
+			if want == "" {
+				want, err = content(reference)
+				must(t, err)
 			}
-			if b.theirs, err = open(dirs[1], theirs); err != nil {
-				t.Fatal(err)
+			if got != want {
+				t.Fatalf("%s: %s, not %s", what, got, want)
 			}
+			return want
 		}
-		end := func() {
-			t.Helper()
-			b.do("close", (*pebble.DB).Close)
-			for i, under := range []vfs.FS{fs, vfs.Default} {
-				db, err := openStill(dirs[i], under)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(db.CheckLevels(nil), db.Close()); err != nil {
-					t.Fatal(err)
-				}
+		others, seed := []vfs.FS{vfs.Default, fs, vfs.Default}, uint64(0)
+		for round, under := range []vfs.FS{fs, vfs.Default, fs} {
+			db, err := open(dir, under)
+			must(t, err)
+			same("opened", db, "")
+			both := func() {
+				seed++
+				must(t, errors.Join(change(db, seed, 3000), change(reference, seed, 3000)))
 			}
-		}
+			both()
+			snapshot := db.NewSnapshot()
+			before := same("from the memtable and tables", db, "")
+			both()
+			must(t, errors.Join(db.Flush(), db.Compact([]byte("a"), []byte("z"), true)))
+			same("compacted", db, "")
+			same("snapshot", snapshot, before)
+			must(t, snapshot.Close())
+			ingest(t, db, under, reference)
+			same("ingested", db, "")
 
-		reopen(fs, vfs.Default)
-		b.change(1, 4000)
-		b.same("from the memtable and tables", wholeContent)
-		snapshots := map[*pebble.DB]*pebble.Snapshot{b.ours: b.ours.NewSnapshot(),
-			b.theirs: b.theirs.NewSnapshot()}
-		b.change(2, 4000)
-		b.do("flush", (*pebble.DB).Flush)
-		b.do("compact",
-			func(db *pebble.DB) error { return db.Compact([]byte("a"), []byte("z"), true) })
-		b.same("compacted", wholeContent)
-		b.same("snapshot", func(db *pebble.DB) (string, error) { return content(snapshots[db]) })
-		b.do("close of snapshots", func(db *pebble.DB) error { return snapshots[db].Close() })
+			// A checkpoint, opened on the other file system.
+			point := filepath.Join(t.TempDir(), "point")
+			must(t, db.Checkpoint(point, pebble.WithFlushedWAL()))
+			copied, err := openStill(point, others[round])
+			must(t, err)
+			same("checkpoint", copied, "")
+			must(t, errors.Join(copied.CheckLevels(nil), copied.Close()))
 
-		// External tables, written on the file system of the database.
-		b.do("ingest", func(db *pebble.DB) error {
-			under := map[*pebble.DB]vfs.FS{b.ours: fs, b.theirs: vfs.Default}[db]
-			name := filepath.Join(t.TempDir(), "outside.sst")
-			f, err := under.Create(name)
-			if err != nil {
-				return err
-			}
-			w := sstable.NewWriter(objstorageprovider.NewFileWritable(f),
-				sstable.WriterOptions{TableFormat: db.FormatMajorVersion().MaxTableFormat()})
-			for i := range 3000 {
-				if err := w.Set(fmt.Appendf(nil, "key%05d", i), value(uint64(i))); err != nil {
-					return err
-				}
-			}
-			if err := w.Close(); err != nil {
-				return err
-			}
-			return db.Ingest([]string{name})
-		})
-		b.same("ingested", wholeContent)
-
-		// Checkpoints, each opened on the other file system.
-		checkpoints := map[*pebble.DB]string{b.ours: filepath.Join(t.TempDir(), "point"),
-			b.theirs: filepath.Join(t.TempDir(), "point")}
-		b.do("checkpoint",
-			func(db *pebble.DB) error {
-				return db.Checkpoint(checkpoints[db],
-					pebble.WithFlushedWAL())
-			})
-		b.same("checkpoint", func(db *pebble.DB) (string, error) {
-			under := map[*pebble.DB]vfs.FS{b.ours: vfs.Default, b.theirs: fs}[db]
-			point, err := openStill(checkpoints[db], under)
-			if err != nil {
-				return "", err
-			}
-			text, err := content(point)
-			return text, errors.Join(err, point.CheckLevels(nil), point.Close())
-		})
-
-		// A hundred readers while tables are created and removed.
-		var wg sync.WaitGroup
-		for g := range 100 {
-			wg.Go(func() {
-				random := rand.New(rand.NewPCG(uint64(g), 1))
-				for range 50 {
-					i := random.IntN(3000)
-					got, closer, err := b.ours.Get(fmt.Appendf(nil, "key%05d", i))
-					if err != nil || !bytes.Equal(got, value(uint64(i))) {
-						t.Error("key", i, err)
-						return
+			// A hundred readers while tables are created and removed.
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					for range 50 {
+						i := rand.IntN(ingested)
+						got, closer, err := db.Get(ingestedKey(i))
+						if err != nil || !bytes.Equal(got, value(uint64(i))) {
+							t.Error("key", i, err)
+							return
+						}
+						closer.Close()
 					}
-					closer.Close()
-				}
-			})
+				})
+			}
+			must(t, db.Compact([]byte("a"), []byte("z"), true))
+			wg.Wait()
+			both()
+			must(t, db.Close())
+			db, err = openStill(dir, under)
+			must(t, err)
+			must(t, errors.Join(db.CheckLevels(nil), db.Close()))
 		}
-		b.do("compact again",
-			func(db *pebble.DB) error { return db.Compact([]byte("a"), []byte("z"), true) })
-		wg.Wait()
-		b.change(3, 1500)
-		end()
-
-		reopen(vfs.Default, fs) // Each opens what the other wrote, including the log.
-		b.same("the other's", wholeContent)
-		b.change(4, 1500)
-		end()
-		reopen(fs, vfs.Default)
-		b.same("back again", wholeContent)
-		end()
 	})
 }
 
@@ -486,9 +443,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 		} {
 			name := filepath.Join(t.TempDir(), "file")
 			f, err := under.Create(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := f.Write(make([]byte, 1<<20)); err != nil {
 				t.Fatal(err)
 			}
@@ -502,9 +457,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 			} else if after != 0 {
 				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
 			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Close())
 		}
 	})
 }
@@ -550,9 +503,7 @@ func fill(dir string) error {
 // TestSyncLeavesNoDirtyPages.
 func TestKilledWriterLosesNoKey(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
@@ -570,12 +521,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					ringway.BackendEnv+"="+string(backend))
 				cmd.Stderr = os.Stderr
 				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, cmd.Start())
 				lines, limit := bufio.NewScanner(out), 500+rand.IntN(2000)
 				for n := 0; lines.Scan(); n++ { // To the end: keys printed before the kill count.
 					i, err := strconv.ParseUint(lines.Text(), 10, 64)
@@ -584,9 +531,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 					acknowledged[i] = true
 					if n == limit {
-						if err := cmd.Process.Kill(); err != nil {
-							t.Fatal(err)
-						}
+						must(t, cmd.Process.Kill())
 					}
 				}
 				if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
@@ -597,9 +542,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				under := []vfs.FS{pebblevfs.New(engine, pebblevfs.DirectTables()),
 					vfs.Default}[round%2]
 				db, err := openStill(dir, under)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for i := range acknowledged {
 					got, closer, err := db.Get(key(i))
 					if err != nil || !bytes.Equal(got, value(i)) {
@@ -614,9 +557,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 				}
 				iterator, err := db.NewIter(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				found := 0
 				for iterator.First(); iterator.Valid(); iterator.Next() {
 					if i, ok := written[string(iterator.Key())]; !ok ||
@@ -625,10 +566,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 					found++
 				}
-				if err := errors.Join(iterator.Error(), iterator.Close(),
-					db.CheckLevels(nil)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(iterator.Error(), iterator.Close(),
+					db.CheckLevels(nil)))
 				// Each of the 16 goroutines may have written one key without printing it.
 				if found < len(acknowledged) || found > len(acknowledged)+16*int(round+1) {
 					t.Fatalf("%d keys found, %d acknowledged", found, len(acknowledged))
@@ -640,9 +579,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				if round == rounds-1 && tables < 3 {
 					t.Error("too few tables were written:", tables)
 				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, db.Close())
 			}
 			if len(acknowledged) < 500*rounds {
 				t.Fatal("too few keys were written:", len(acknowledged))

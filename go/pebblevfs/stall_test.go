@@ -22,25 +22,17 @@ import (
 // default file system.
 func TestStalledDiskIsReported(t *testing.T) {
 	engine, err := ringway.New(ringway.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reports := make(chan vfs.DiskSlowInfo, 100)
 	listener := pebble.EventListener{DiskSlow: func(info vfs.DiskSlowInfo) { reports <- info }}
 	fs := pebblevfs.New(engine, pebblevfs.DiskSlow(100*time.Millisecond, listener.DiskSlow))
 	name := filepath.Join(t.TempDir(), "file")
-	if err := syscall.Mkfifo(name+".old", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(name+".old", 0o600))
 	f, err := fs.ReuseForWrite(name+".old", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info := stall.Write(t, name, f, reports)
 	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
 		t.Error(info)
 	}
-	if err := engine.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, engine.Close())
 }

@@ -144,7 +144,8 @@ func (p *suitePackage) test(t *testing.T, m *suite.Module, backend ringway.Backe
 	if files == 0 || reads == 0 || writes == 0 || syncs == 0 {
 		t.Error("the tests did not use the file system")
 	}
-	// KAIO gets direct transfers only, and the syncs of direct files. Those of ./vfs are buffered.
+	// Linux AIO gets direct transfers only, and the syncs of direct files. Those of ./vfs are
+	// buffered.
 	none := backend == ringway.BackendThreads ||
 		backend == ringway.BackendKAIO && p.path == "./vfs"
 	if (operations == 0) != none {

@@ -39,11 +39,17 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 					options = append(options, pebblevfs2.DirectTables())
 				}
 				test(t, pebblevfs2.New(engine, options...))
-				if err := engine.Close(); err != nil {
-					t.Error(err)
-				}
+				must(t, engine.Close())
 			})
 		}
+	}
+}
+
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -59,9 +65,7 @@ func open(t *testing.T, dir string, fs vfs.FS) *pebble.DB {
 	db, err := pebble.Open(dir, &pebble.Options{FS: fs, MemTableSize: 64 << 10,
 		L0CompactionThreshold: 2, BytesPerSync: 16 << 10, WALBytesPerSync: 16 << 10,
 		FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return db
 }
 
@@ -76,9 +80,7 @@ func write(t *testing.T, db *pebble.DB, round int) {
 		if i%100 == 0 {
 			options = pebble.Sync
 		}
-		if err := db.Set(fmt.Appendf(nil, "key%05d", i), value(i, round), options); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Set(fmt.Appendf(nil, "key%05d", i), value(i, round), options))
 	}
 }
 
@@ -106,13 +108,9 @@ func TestSameDataAsDefault(t *testing.T) {
 			db := open(t, dir, under)
 			check(t, db, round)
 			write(t, db, round)
-			if err := db.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Flush())
 			check(t, db, round+1)
-			if err := errors.Join(db.CheckLevels(nil), db.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(db.CheckLevels(nil), db.Close()))
 		}
 	})
 }
@@ -123,18 +121,12 @@ func TestFilesMatchDefault(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {
 		name := filepath.Join(t.TempDir(), "a.sst")
 		f, err := under.Create(name, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = f.Write(make([]byte, 10_000))
 		err = errors.Join(err, f.Preallocate(0, 1<<20), f.SyncData(), f.Sync(), f.Close())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want, err := vfs.Default.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for what, open := range map[string]func() (vfs.File, error){
 			"Open": func() (vfs.File, error) { return under.Open(name, vfs.RandomReadsOption) },
 			"OpenReadWrite": func() (vfs.File, error) {
@@ -161,16 +153,12 @@ func TestFilesMatchDefault(t *testing.T) {
 			}
 		}
 		d, err := under.OpenDir(filepath.Dir(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := d.Stat()
 		if err != nil || !info.IsDir() || info.DeviceID() != want.DeviceID() {
 			t.Error(info, err)
 		}
-		if err := errors.Join(d.Sync(), d.SyncData(), d.Close()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(d.Sync(), d.SyncData(), d.Close()))
 		if _, err := under.Open(name + ".none"); !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
@@ -184,22 +172,16 @@ func TestFilesMatchDefault(t *testing.T) {
 // default file system.
 func TestStalledDiskIsReported(t *testing.T) {
 	engine, err := ringway.New(ringway.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reports := make(chan vfs.DiskSlowInfo, 100)
 	listener := pebble.EventListener{DiskSlow: func(info vfs.DiskSlowInfo) { reports <- info }}
 	stats := vfs.NewDiskWriteStatsCollector()
 	fs := pebblevfs2.New(engine, pebblevfs2.WriteStats(stats),
 		pebblevfs2.DiskSlow(100*time.Millisecond, listener.DiskSlow))
 	name := filepath.Join(t.TempDir(), "file")
-	if err := syscall.Mkfifo(name+".old", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(name+".old", 0o600))
 	f, err := fs.ReuseForWrite(name+".old", name, "log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	info := stall.Write(t, name, f, reports)
 	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
 		t.Error(info)
@@ -208,7 +190,5 @@ func TestStalledDiskIsReported(t *testing.T) {
 	if len(written) != 1 || written[0].Category != "log" || written[0].BytesWritten != 1<<20 {
 		t.Error(written)
 	}
-	if err := engine.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, engine.Close())
 }

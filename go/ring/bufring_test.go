@@ -16,18 +16,13 @@ func TestBufferRing(t *testing.T) {
 	if err != nil {
 		skip(t, err)
 	}
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[0])
-	defer syscall.Close(fds[1])
-	multi := new(Request).RecvMultishot(fds[0], 7, 0)
+	reading, writing := socketpair(t, syscall.SOCK_STREAM)
+	multi := new(Request).RecvMultishot(reading, 7, 0)
 	push(t, r, multi)
 	// More messages than buffers: each buffer is returned.
 	for i := range 20 {
 		message := []byte{byte(i), 'a', 'b'}
-		_, _ = syscall.Write(fds[1], message)
+		_, _ = syscall.Write(writing, message)
 		c := collect(t, r, multi)[0]
 		got, id, ok := group.Buffer(c)
 		if !ok || !bytes.Equal(got, message) || !c.More() {
@@ -38,7 +33,7 @@ func TestBufferRing(t *testing.T) {
 	// Without returned buffers, the group becomes empty. The request ends with the next message, or
 	// at once: kernels differ in whether they select a buffer before they look for data.
 	for range 5 {
-		_, _ = syscall.Write(fds[1], []byte("x"))
+		_, _ = syscall.Write(writing, []byte("x"))
 		if c := collect(t, r, multi)[0]; !c.More() {
 			equal(t, c.Err(), error(syscall.ENOBUFS))
 			break
@@ -51,9 +46,9 @@ func TestBufferRing(t *testing.T) {
 		group.Return(id)
 	}
 	var rest [16]byte
-	_, _, _ = syscall.Recvfrom(fds[0], rest[:], syscall.MSG_DONTWAIT)
-	_, _ = syscall.Write(fds[1], []byte("x"))
-	c := run(t, r, new(Request).RecvSelect(fds[0], 7, 0))[0]
+	_, _, _ = syscall.Recvfrom(reading, rest[:], syscall.MSG_DONTWAIT)
+	_, _ = syscall.Write(writing, []byte("x"))
+	c := run(t, r, new(Request).RecvSelect(reading, 7, 0))[0]
 	if got, _, ok := group.Buffer(c); !ok || string(got) != "x" {
 		t.Fatal(got, ok)
 	}
@@ -62,11 +57,9 @@ func TestBufferRing(t *testing.T) {
 	if got, _, ok := group.Buffer(c); !ok || string(got) != "2345" {
 		t.Fatal(got, ok)
 	}
-	if err := group.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t, r, new(Request).RecvSelect(fds[0], 7,
-		syscall.MSG_DONTWAIT))[0].Err(); err == nil {
+	must(t, group.Close())
+	if err := failure(t, r, new(Request).RecvSelect(reading, 7,
+		syscall.MSG_DONTWAIT)); err == nil {
 		t.Fatal("a receive used a closed group")
 	}
 }
@@ -95,9 +88,7 @@ func TestReadMultishot(t *testing.T) {
 	for multi.InFlight() {
 		collect(t, r, multi)
 	}
-	if err := group.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, group.Close())
 	equal(t, group.Close(), ErrClosed)
 	if _, _, ok := group.Buffer(Completion{Flags: FlagBuffer}); ok {
 		t.Fatal("a closed group has buffers")

@@ -19,16 +19,12 @@ import (
 func TestWorkerSoonAfterClose(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := newRing(t, Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, newRing(t, Options{}).Close())
 	r := newRing(t, Options{})
 	defer r.Close()
 	affected := workersExit()
 	submit := func() {
-		if err := r.Push(new(Request).Nop()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Push(new(Request).Nop()))
 		if n, err := r.Submit(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -60,9 +56,7 @@ func TestAddSubmitter(t *testing.T) {
 	}
 	descriptors := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(all)
 	}
 	before := descriptors()

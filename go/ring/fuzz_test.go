@@ -414,9 +414,7 @@ func FuzzSequence(f *testing.F) {
 			return
 		}
 		file, err := shared()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		m := &machine{t: t, file: file, inFlight: map[*Request]*inFlight{}}
 		for place := range places {
 			m.content[place] = make([]byte, placeSize)

@@ -149,6 +149,12 @@ func one(t *testing.T, r *Ring, q *Request) int {
 	return int(c.Result)
 }
 
+// failure runs a request, and returns its error.
+func failure(t *testing.T, r *Ring, q *Request) error {
+	t.Helper()
+	return run(t, r, q)[0].Err()
+}
+
 func reapInto(t *testing.T, r *Ring, waiting map[*Request]bool) {
 	t.Helper()
 	var done [8]Completion
@@ -157,6 +163,13 @@ func reapInto(t *testing.T, r *Ring, waiting map[*Request]bool) {
 			t.Fatal("a completion of an unknown request, or a second one")
 		}
 		delete(waiting, c.Request)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -208,27 +221,27 @@ func pipe(t *testing.T) (reading, writing int) {
 	return fds[0], fds[1]
 }
 
+func socketpair(t *testing.T, kind int) (a, b int) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, kind|syscall.SOCK_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { syscall.Close(fds[0]); syscall.Close(fds[1]) })
+	return fds[0], fds[1]
+}
+
 func tcp(t *testing.T) (client, server int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	a, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fd := func(c net.Conn) int {
 		defer c.Close()
 		file, err := c.(*net.TCPConn).File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { file.Close() })
 		return int(file.Fd())
 	}

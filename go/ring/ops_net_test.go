@@ -24,9 +24,7 @@ func TestSockets(t *testing.T) {
 	equal(t, one(t, r, new(Request).Bind(listener, loopback)), 0)
 	equal(t, one(t, r, new(Request).Listen(listener, 8)), 0)
 	name, err := syscall.Getsockname(listener)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	port := name.(*syscall.SockaddrInet4).Port
 	to := netip.AddrPortFrom(loopback.Addr(), uint16(port))
 
@@ -56,9 +54,7 @@ func TestSockets(t *testing.T) {
 	push(t, r, multi)
 	for range 3 {
 		conn, err := net.Dial("tcp", to.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		c := collect(t, r, multi)[0]
 		if c.Err() != nil || !c.More() {
@@ -78,17 +74,13 @@ func TestUnixSocket(t *testing.T) {
 	for _, name := range []string{filepath.Join(t.TempDir(), "s"),
 		fmt.Sprintf("@ringway-%d", os.Getpid())} {
 		listener, err := net.Listen("unix", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer listener.Close()
 		fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 		defer syscall.Close(fd)
 		equal(t, one(t, r, new(Request).ConnectUnix(fd, name)), 0)
 		conn, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer conn.Close()
 		equal(t, one(t, r, new(Request).Send(fd, []byte("abc"), 0)), 3)
 		p := make([]byte, 3)
@@ -108,13 +100,13 @@ func TestInvalidAddresses(t *testing.T) {
 	} {
 		fd := one(t, r, new(Request).Socket(domain, syscall.SOCK_STREAM, 0))
 		defer syscall.Close(fd)
-		equal(t, run(t, r, new(Request).Connect(fd, to))[0].Err(), error(syscall.EINVAL))
+		equal(t, failure(t, r, new(Request).Connect(fd, to)), error(syscall.EINVAL))
 	}
 	fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 	defer syscall.Close(fd)
 	for _, path := range []string{"", "a\x00b", strings.Repeat("x", 109),
 		strings.Repeat("x", 200)} {
-		equal(t, run(t, r, new(Request).ConnectUnix(fd, path))[0].Err(), error(syscall.EINVAL))
+		equal(t, failure(t, r, new(Request).ConnectUnix(fd, path)), error(syscall.EINVAL))
 	}
 	// The name of an interface becomes its number.
 	if link, err := net.InterfaceByName("lo"); err == nil {
@@ -143,15 +135,11 @@ func TestMessages(t *testing.T) {
 		}
 		defer a.Close()
 		b, err := net.ListenPacket("udp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer b.Close()
 		fd := func(c net.PacketConn) (fd int) {
 			raw, err := c.(*net.UDPConn).SyscallConn()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = raw.Control(func(n uintptr) { fd = int(n) })
 			return
 		}
@@ -171,15 +159,10 @@ func TestMessages(t *testing.T) {
 
 func TestMessageFlags(t *testing.T) {
 	r := newRing(t, Options{})
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[0])
-	defer syscall.Close(fds[1])
+	a, b := socketpair(t, syscall.SOCK_DGRAM)
 	for _, n := range []int{3, 4} {
-		_, _ = syscall.Write(fds[0], make([]byte, n))
-		q := new(Request).RecvMsg(fds[1], [][]byte{make([]byte, 3)}, 0)
+		_, _ = syscall.Write(a, make([]byte, n))
+		q := new(Request).RecvMsg(b, [][]byte{make([]byte, 3)}, 0)
 		equal(t, one(t, r, q), 3)
 		equal(t, q.MessageFlags()&syscall.MSG_TRUNC != 0, n > 3)
 		equal(t, q.Peer(), netip.AddrPort{})

@@ -42,7 +42,7 @@ func TestPolls(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	r := newRing(t, Options{})
 	begin := time.Now()
-	equal(t, run(t, r, new(Request).Timeout(30*time.Millisecond))[0].Err(), error(syscall.ETIME))
+	equal(t, failure(t, r, new(Request).Timeout(30*time.Millisecond)), error(syscall.ETIME))
 	if took := time.Since(begin); took < 30*time.Millisecond {
 		t.Fatal("too early:", took)
 	}
@@ -81,7 +81,7 @@ func TestTimeoutMultishot(t *testing.T) {
 func TestTimeoutAt(t *testing.T) {
 	r := newRing(t, Options{})
 	at := time.Now().Add(30 * time.Millisecond)
-	if err := run(t, r, new(Request).TimeoutAt(at))[0].Err(); err == syscall.EINVAL {
+	if err := failure(t, r, new(Request).TimeoutAt(at)); err == syscall.EINVAL {
 		skip(t, "this kernel is older than 5.15")
 	} else {
 		equal(t, err, error(syscall.ETIME))
@@ -90,7 +90,7 @@ func TestTimeoutAt(t *testing.T) {
 		t.Fatal("too early:", at.Sub(now))
 	}
 	// A time in the past expires at once.
-	equal(t, run(t, r, new(Request).TimeoutAt(time.Unix(1, 0)))[0].Err(), error(syscall.ETIME))
+	equal(t, failure(t, r, new(Request).TimeoutAt(time.Unix(1, 0))), error(syscall.ETIME))
 }
 
 func TestPollAndTimeoutUpdates(t *testing.T) {
@@ -113,14 +113,14 @@ func TestPollAndTimeoutUpdates(t *testing.T) {
 	}
 	equal(t, ends[0].Result, 0)
 	equal(t, ends[1].Result, pollIn)
-	equal(t, run(t, r, new(Request).PollUpdate(poll, pollIn))[0].Err(), error(syscall.ENOENT))
+	equal(t, failure(t, r, new(Request).PollUpdate(poll, pollIn)), error(syscall.ENOENT))
 
 	update = new(Request).TimeoutUpdate(long, time.Millisecond)
 	push(t, r, update)
 	ends = collect(t, r, update, long)
 	equal(t, ends[0].Result, 0)
 	equal(t, ends[1].Err(), error(syscall.ETIME))
-	equal(t, run(t, r, new(Request).TimeoutUpdate(long, time.Second))[0].Err(),
+	equal(t, failure(t, r, new(Request).TimeoutUpdate(long, time.Second)),
 		error(syscall.ENOENT))
 
 	_, _ = syscall.Read(reading, make([]byte, 1))
@@ -148,7 +148,7 @@ func TestCancels(t *testing.T) {
 	if !b.InFlight() {
 		t.Fatal("another request was canceled")
 	}
-	equal(t, run(t, r, new(Request).Cancel(a))[0].Err(), error(syscall.ENOENT))
+	equal(t, failure(t, r, new(Request).Cancel(a)), error(syscall.ENOENT))
 
 	byFile := new(Request).CancelFile(reading)
 	push(t, r, byFile)
@@ -201,7 +201,7 @@ func TestCancelFindsRequestsOfItsRingOnly(t *testing.T) {
 		submit(t, r)
 	}
 	equal(t, a.userData, b.userData)
-	equal(t, run(t, r, new(Request).Cancel(b))[0].Err(), error(syscall.ENOENT))
+	equal(t, failure(t, r, new(Request).Cancel(b)), error(syscall.ENOENT))
 	// A cancel refers to the target as it is when the cancel is pushed.
 	early := new(Request)
 	cancel := new(Request).Cancel(early)
@@ -212,7 +212,7 @@ func TestCancelFindsRequestsOfItsRingOnly(t *testing.T) {
 	equal(t, ends[1].Err(), nil)
 	// After its completion, it does not keep the target reachable.
 	equal(t, cancel.other, nil)
-	equal(t, run(t, r, cancel)[0].Err(), error(syscall.ENOENT))
+	equal(t, failure(t, r, cancel), error(syscall.ENOENT))
 	_, _ = syscall.Write(writing, []byte("xy"))
 	equal(t, collect(t, r, a)[0].Result, 1)
 	equal(t, collect(t, other, b)[0].Result, 1)
@@ -257,10 +257,8 @@ func TestMsgRing(t *testing.T) {
 		}
 	}
 	// A closed ring cannot receive.
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t, r, new(Request).MsgRing(other, 7))[0].Err(); err == nil {
+	must(t, other.Close())
+	if err := failure(t, r, new(Request).MsgRing(other, 7)); err == nil {
 		t.Fatal("a closed ring received a message")
 	}
 }

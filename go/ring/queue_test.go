@@ -15,9 +15,12 @@ import (
 	"time"
 )
 
-func TestNop(t *testing.T) {
-	r := newRing(t, Options{})
-	equal(t, one(t, r, new(Request).Nop()), 0)
+// wantSubmitted submits, and fails the test if the kernel takes another number of requests.
+func wantSubmitted(t *testing.T, r *Ring, want int, wantErr error) {
+	t.Helper()
+	n, err := r.Submit()
+	equal(t, n, want)
+	equal(t, err, wantErr)
 }
 
 func TestPushToAFullQueue(t *testing.T) {
@@ -27,9 +30,7 @@ func TestPushToAFullQueue(t *testing.T) {
 	}
 	equal(t, f.Push(new(Request)), ErrFull)
 	equal(t, f.Pending(), 4)
-	if n, err := f.Submit(); n != 4 || err != nil {
-		t.Fatal(n, err)
-	}
+	wantSubmitted(t, f.Ring, 4, nil)
 	equal(t, f.SpaceLeft(), 4)
 }
 
@@ -44,9 +45,7 @@ func TestPartialSubmission(t *testing.T) {
 	var done [16]Completion
 	got := 0
 	for _, want := range []int{3, 3, 2} {
-		n, err := f.Submit()
-		equal(t, err, nil)
-		equal(t, n, want)
+		wantSubmitted(t, f.Ring, want, nil)
 		got += f.Reap(done[got:])
 	}
 	equal(t, got, 8)
@@ -62,23 +61,17 @@ func TestPartialSubmissionByTheKernel(t *testing.T) {
 	unknown.prepare(200, -1)
 	all := []*Request{new(Request), unknown, new(Request), new(Request)}
 	push(t, r, all...)
-	n, err := r.Submit()
-	equal(t, err, nil)
-	equal(t, n, 2)
+	wantSubmitted(t, r, 2, nil)
 	equal(t, r.Pending(), 2)
 	equal(t, r.InFlight(), 4)
-	n, err = r.Submit()
-	equal(t, err, nil)
-	equal(t, n, 2)
+	wantSubmitted(t, r, 2, nil)
 	for i, c := range collect(t, r, all...) {
 		equal(t, c.Err(), map[bool]error{true: syscall.EINVAL, false: nil}[i == 1])
 	}
 	// They can be withdrawn.
 	unknown.prepare(200, -1)
 	push(t, r, all...)
-	if n, err := r.Submit(); n != 2 || err != nil {
-		t.Fatal(n, err)
-	}
+	wantSubmitted(t, r, 2, nil)
 	if back := r.Withdraw(); !slices.Equal(back, []*Request{all[3], all[2]}) {
 		t.Fatal(back)
 	}
@@ -96,19 +89,13 @@ func TestSubmitRetriesEINTRAndReturnsErrReap(t *testing.T) {
 	}
 	q := new(Request).Nop()
 	push(t, f.Ring, q)
-	if n, err := f.Submit(); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
+	wantSubmitted(t, f.Ring, 1, nil)
 	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.EBUSY} {
 		results = []syscall.Errno{errno, 0}
 		push(t, f.Ring, new(Request))
-		n, err := f.Submit()
-		equal(t, n, 0)
-		equal(t, err, ErrReap)
+		wantSubmitted(t, f.Ring, 0, ErrReap)
 		equal(t, f.Pending(), 1)
-		if n, err := f.Submit(); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
+		wantSubmitted(t, f.Ring, 1, nil)
 	}
 }
 
@@ -138,63 +125,6 @@ func TestCountersWrap(t *testing.T) {
 	if f.tail >= before || f.head >= before {
 		t.Fatal("the counters did not wrap")
 	}
-}
-
-// The kernel's counters start at 0: wrapping them takes minutes.
-func TestKernelCountersWrap(t *testing.T) {
-	if os.Getenv("RINGWAY_LONG") == "" {
-		t.Skip("skipped: RINGWAY_LONG is not set; takes about ten minutes")
-	}
-	r := newRing(t, Options{Entries: 256, CQEntries: 256})
-	var requests [256]Request
-	var done [256]Completion
-	for total := uint64(0); total < 1<<32+1<<20; total += uint64(len(requests)) {
-		for i := range requests {
-			if err := r.Push(&requests[i]); err != nil {
-				t.Fatal(total, err)
-			}
-		}
-		if n, err := r.Submit(); n != len(requests) || err != nil {
-			t.Fatal(total, n, err)
-		}
-		if n := r.Reap(done[:]); n != len(requests) {
-			t.Fatal(total, n)
-		}
-	}
-	if r.tail > 1<<21 {
-		t.Fatal("the counters did not wrap")
-	}
-}
-
-func TestOverflowLosesNoCompletion(t *testing.T) {
-	r := newRing(t, Options{Entries: 4, CQEntries: 4})
-	if r.params.features&featNoDrop == 0 {
-		skip(t, "this kernel drops what overflows")
-	}
-	const count = 100
-	pushed := map[*Request]bool{}
-	for range count {
-		q := new(Request)
-		for r.Push(q) == ErrFull {
-			if _, err := r.Submit(); err != nil && err != ErrReap {
-				t.Fatal(err)
-			}
-			if r.SpaceLeft() == 0 { // The kernel requires completions to be reaped.
-				reapInto(t, r, pushed)
-			}
-		}
-		pushed[q] = true
-	}
-	for deadline := time.Now().Add(testTimeout); len(pushed) > 0; {
-		if _, err := r.Submit(); err != nil && err != ErrReap {
-			t.Fatal(err)
-		}
-		reapInto(t, r, pushed)
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d are lost", len(pushed), count)
-		}
-	}
-	equal(t, r.Overflow(), 0)
 }
 
 // Negative lengths and counts do not become large ones.
@@ -537,14 +467,6 @@ func TestDrain(t *testing.T) {
 	equal(t, done[1].Request, last)
 }
 
-func TestAsync(t *testing.T) {
-	r := newRing(t, Options{})
-	f := tempFile(t, "abc")
-	p := make([]byte, 3)
-	equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 0).Async()), 3)
-	equal(t, string(p), "abc")
-}
-
 func TestRequestInFlightCannotBeChanged(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, writing := pipe(t)
@@ -569,13 +491,7 @@ func TestRequestInFlightCannotBeChanged(t *testing.T) {
 func TestBuffersDoNotMove(t *testing.T) {
 	r := newRing(t, Options{})
 	// (Not a pipe: before kernel 6.5 a worker of the kernel reads it, not always successfully.)
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reading, writing := fds[0], fds[1]
-	defer syscall.Close(reading)
-	defer syscall.Close(writing)
+	reading, writing := socketpair(t, syscall.SOCK_STREAM)
 	for range 50 {
 		var p [64]byte
 		q := new(Request)

@@ -16,30 +16,22 @@ import (
 func TestFixedFiles(t *testing.T) {
 	r := newRing(t, Options{})
 	f, g := tempFile(t, "first"), tempFile(t, "second")
-	if err := r.RegisterFiles([]int{int(f.Fd()), -1}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.RegisterFiles([]int{int(f.Fd()), -1}))
 	p := make([]byte, 6)
 	equal(t, one(t, r, new(Request).Read(0, p, 0).FixedFile()), 5)
 	equal(t, string(p[:5]), "first")
-	equal(t, run(t, r, new(Request).Read(1, p, 0).FixedFile())[0].Err(), error(syscall.EBADF))
-	if err := r.UpdateFiles(1, []int{int(g.Fd())}); err != nil {
-		t.Fatal(err)
-	}
+	equal(t, failure(t, r, new(Request).Read(1, p, 0).FixedFile()), error(syscall.EBADF))
+	must(t, r.UpdateFiles(1, []int{int(g.Fd())}))
 	equal(t, one(t, r, new(Request).Read(1, p, 0).FixedFile()), 6)
 	equal(t, string(p), "second")
-	if err := r.UnregisterFiles(); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, run(t, r, new(Request).Read(1, p, 0).FixedFile())[0].Err(), error(syscall.EBADF))
+	must(t, r.UnregisterFiles())
+	equal(t, failure(t, r, new(Request).Read(1, p, 0).FixedFile()), error(syscall.EBADF))
 }
 
 func TestUpdateFiles(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "abc")
-	if err := r.RegisterFiles([]int{int(f.Fd()), int(f.Fd())}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.RegisterFiles([]int{int(f.Fd()), int(f.Fd())}))
 	if err := r.RegisterFiles([]int{int(f.Fd())}); !errors.Is(err, syscall.EBUSY) {
 		t.Fatal(err)
 	}
@@ -52,13 +44,9 @@ func TestUpdateFiles(t *testing.T) {
 	if err := r.UpdateFiles(0, []int{-1, 1 << 20}); !errors.Is(err, syscall.EBADF) {
 		t.Fatal(err)
 	}
-	if err := r.UpdateFiles(0, []int{-1}); err != nil {
-		t.Fatal(err)
-	}
-	equal(t, run(t, r, new(Request).Fsync(0).FixedFile())[0].Err(), error(syscall.EBADF))
-	if err := r.UnregisterFiles(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.UpdateFiles(0, []int{-1}))
+	equal(t, failure(t, r, new(Request).Fsync(0).FixedFile()), error(syscall.EBADF))
+	must(t, r.UnregisterFiles())
 	if err := r.UnregisterFiles(); !errors.Is(err, syscall.ENXIO) {
 		t.Fatal(err)
 	}
@@ -68,9 +56,7 @@ func TestDirectOpen(t *testing.T) {
 	r := newRing(t, Options{})
 	sparse(t, r, 4)
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("0123456789"), 0o600))
 	// Open, read and close in one chain, without a descriptor.
 	p := make([]byte, 4)
 	ends := run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(2).Link(),
@@ -79,8 +65,8 @@ func TestDirectOpen(t *testing.T) {
 		equal(t, c.Err(), nil)
 	}
 	equal(t, string(p), "3456")
-	equal(t, run(t, r, new(Request).Read(2, p, 3).FixedFile())[0].Err(), error(syscall.EBADF))
-	equal(t, run(t, r, new(Request).CloseDirect(2))[0].Err(), error(syscall.EBADF))
+	equal(t, failure(t, r, new(Request).Read(2, p, 3).FixedFile()), error(syscall.EBADF))
+	equal(t, failure(t, r, new(Request).CloseDirect(2)), error(syscall.EBADF))
 	// The kernel chooses a free entry.
 	a := one(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(AnyIndex))
 	b := one(t, r, new(Request).Openat2(AtFDCWD, name, uint64(os.O_RDONLY), 0, 0).Direct(AnyIndex))
@@ -90,17 +76,13 @@ func TestDirectOpen(t *testing.T) {
 	equal(t, one(t, r, new(Request).Read(b, p, 6).FixedFile()), 4)
 	equal(t, string(p), "6789")
 	// It chooses only within the range.
-	if err := r.UpdateFiles(0, []int{-1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.RegisterFileAllocRange(0, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.UpdateFiles(0, []int{-1}))
+	must(t, r.RegisterFileAllocRange(0, 1))
 	equal(t, one(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(AnyIndex)), 0)
-	equal(t, run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY,
-		0).Direct(AnyIndex))[0].Err(), error(syscall.ENFILE))
+	equal(t, failure(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY,
+		0).Direct(AnyIndex)), error(syscall.ENFILE))
 	// Beyond the table.
-	equal(t, run(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(4))[0].Err(),
+	equal(t, failure(t, r, new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(4)),
 		error(syscall.EINVAL))
 	equal(t, r.Push(new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0).Direct(-2)),
 		error(syscall.EINVAL))
@@ -111,20 +93,15 @@ func TestFixedFDInstall(t *testing.T) {
 	needOps(t, r, OpFixedFDInstall)
 	sparse(t, r, 2)
 	f := tempFile(t, "abc")
-	if err := r.UpdateFiles(1, []int{int(f.Fd())}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.UpdateFiles(1, []int{int(f.Fd())}))
 	fd := one(t, r, new(Request).FixedFDInstall(1))
 	defer syscall.Close(fd)
-	if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD,
-		0); flags&syscall.FD_CLOEXEC == 0 {
-		t.Error("child processes inherit the descriptor")
-	}
+	wantCloexec(t, fd)
 	p := make([]byte, 3)
 	if n, err := syscall.Pread(fd, p, 0); n != 3 || err != nil || string(p) != "abc" {
 		t.Fatal(n, err)
 	}
-	equal(t, run(t, r, new(Request).FixedFDInstall(0))[0].Err(), error(syscall.EBADF))
+	equal(t, failure(t, r, new(Request).FixedFDInstall(0)), error(syscall.EBADF))
 }
 
 func TestDirectSockets(t *testing.T) {
@@ -140,9 +117,7 @@ func TestDirectSockets(t *testing.T) {
 	needOps(t, r, OpFixedFDInstall)
 	fd := one(t, r, new(Request).FixedFDInstall(listener))
 	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	syscall.Close(fd)
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
 		uint16(name.(*syscall.SockaddrInet4).Port))
@@ -191,15 +166,13 @@ func TestFixedBuffers(t *testing.T) {
 	equal(t, one(t, r, new(Request).WriteFixed(int(f.Fd()), a[:2], 0, 0)), 2)
 	equal(t, content(t, f), "XY23456789")
 	// The memory must lie in the buffer of that index.
-	equal(t, run(t, r, new(Request).ReadFixed(int(f.Fd()), a[:1], 0, 1))[0].Err(),
+	equal(t, failure(t, r, new(Request).ReadFixed(int(f.Fd()), a[:1], 0, 1)),
 		error(syscall.EFAULT))
 	if err := r.RegisterBuffers([][]byte{a}); !errors.Is(err, syscall.EBUSY) {
 		t.Fatal(err)
 	}
-	if err := r.UnregisterBuffers(); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t, r, new(Request).ReadFixed(int(f.Fd()), b[:1], 0, 1))[0].Err(); err == nil {
+	must(t, r.UnregisterBuffers())
+	if err := failure(t, r, new(Request).ReadFixed(int(f.Fd()), b[:1], 0, 1)); err == nil {
 		t.Fatal("unregistered buffers still work")
 	}
 }
@@ -214,7 +187,7 @@ func TestUpdateBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b, c := make([]byte, 4096), make([]byte, 4096), make([]byte, 4096)
-	equal(t, run(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1))[0].Err(), error(syscall.EFAULT))
+	equal(t, failure(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1)), error(syscall.EFAULT))
 	checkMemlock(t, r.UpdateBuffers(1, [][]byte{a, b}))
 	equal(t, one(t, r, new(Request).ReadFixed(fd, a[7:10], 2, 1)), 3)
 	equal(t, one(t, r, new(Request).ReadFixed(fd, b[:2], 4, 2)), 2)
@@ -224,8 +197,8 @@ func TestUpdateBuffers(t *testing.T) {
 	}
 	// Replace one buffer, and empty another entry.
 	checkMemlock(t, r.UpdateBuffers(1, [][]byte{c, nil}))
-	equal(t, run(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1))[0].Err(), error(syscall.EFAULT))
-	equal(t, run(t, r, new(Request).ReadFixed(fd, b[:1], 0, 2))[0].Err(), error(syscall.EFAULT))
+	equal(t, failure(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1)), error(syscall.EFAULT))
+	equal(t, failure(t, r, new(Request).ReadFixed(fd, b[:1], 0, 2)), error(syscall.EFAULT))
 	equal(t, one(t, r, new(Request).ReadFixed(fd, c[:1], 9, 1)), 1)
 	equal(t, string(c[:1]), "9")
 	// Entries of a request in flight cannot change; others can.
@@ -261,17 +234,13 @@ func TestEventfd(t *testing.T) {
 		t.Fatal(errno)
 	}
 	defer syscall.Close(int(fd))
-	if err := r.RegisterEventfd(int(fd)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.RegisterEventfd(int(fd)))
 	one(t, r, new(Request).Nop())
 	var ticks [8]byte
 	if n, err := syscall.Read(int(fd), ticks[:]); n != 8 {
 		t.Fatal("the eventfd was not incremented:", err)
 	}
-	if err := r.UnregisterEventfd(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.UnregisterEventfd())
 	one(t, r, new(Request).Nop())
 	if _, err := syscall.Read(int(fd), ticks[:]); err != syscall.EAGAIN {
 		t.Fatal("incremented after UnregisterEventfd:", err)

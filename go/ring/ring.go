@@ -414,10 +414,10 @@ func (r *Ring) Close() error {
 		return ErrClosed
 	}
 	r.Withdraw()
-	stuck := r.quiesce()
+	hung := r.quiesce()
 	r.closed = true
 	rings.remove(r)
-	if stuck > 0 {
+	if hung > 0 {
 		// The descriptor is closed; memory that the kernel may still write to stays mapped.
 		leaked.add(r)
 		_ = syscall.Close(r.fd)

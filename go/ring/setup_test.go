@@ -37,9 +37,7 @@ func TestOptions(t *testing.T) {
 				equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 4)), 3)
 				equal(t, string(p), "456")
 			}
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Close())
 		})
 	}
 }
@@ -90,18 +88,12 @@ func TestRefusedFlagsAreDroppedInOrder(t *testing.T) {
 
 func TestNewReturnsARefusal(t *testing.T) {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	none := limit
 	none.Cur = 3
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
 	_, err := New(Options{})
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if errors.Is(err, syscall.ENOMEM) {
 		skip(t, err)
 	}
@@ -111,20 +103,12 @@ func TestNewReturnsARefusal(t *testing.T) {
 	}
 }
 
-func TestRingIsCloseOnExec(t *testing.T) {
-	r := newRing(t, Options{})
-	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(r.Fd()), syscall.F_GETFD, 0)
-	if errno != 0 || flags&syscall.FD_CLOEXEC == 0 {
-		t.Fatal("child processes inherit the ring:", errno)
-	}
-}
+func TestRingIsCloseOnExec(t *testing.T) { wantCloexec(t, newRing(t, Options{}).Fd()) }
 
 func TestProbeAndIOWQMaxWorkers(t *testing.T) {
 	r := newRing(t, Options{})
 	probe, err := r.Probe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !probe.Supports(OpRead) || probe.Supports(255) {
 		t.Fatal("the probe is wrong")
 	}

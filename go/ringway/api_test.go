@@ -1,6 +1,6 @@
 // The exported names, compared between systems.
 
-package ringway_test
+package ringway
 
 import (
 	"fmt"
@@ -42,14 +42,10 @@ func exported(t *testing.T, os, arch string) (names []string) {
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = os, arch, false
 	dir, err := system.ImportDir(".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range dir.GoFiles {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, declaration := range file.Decls {
 			switch d := declaration.(type) {
 			case *ast.FuncDecl:

@@ -15,9 +15,7 @@ import (
 // benchmarkFile opens a file of 16 MiB.
 func benchmarkFile(b *testing.B, e *Engine, flag int) *File {
 	name := filepath.Join(b.TempDir(), "file")
-	if err := os.WriteFile(name, make([]byte, 16<<20), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.WriteFile(name, make([]byte, 16<<20), 0o600))
 	f, err := e.OpenFile(name, os.O_RDWR|flag, 0)
 	if err != nil {
 		b.Skip("skipped: ", err)

@@ -10,17 +10,13 @@ import (
 	"testing"
 	"time"
 	"unsafe"
-
-	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 // Blocks are aligned, large enough and never shared, in any order of take and release.
 func TestArena(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fixed, err := newFixedArena(3<<20 + 5*pageSize)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, a := range map[string]*arena{"growing": new(arena), "fixed": fixed} {
 		type held struct {
 			block
@@ -133,18 +129,4 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
-}
-
-// A backend without registered buffers reports that, and works.
-func TestFixedBuffersRefused(t *testing.T) {
-	e, err := New(Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if len(e.Refusals()) != 1 || e.Refusals()[0].Feature != refusal.FixedBuffers {
-		t.Fatal(e.Explain())
-	}
-	b := e.NewBuffer(100)
-	b.Release()
 }

@@ -5,9 +5,8 @@
 package ringway
 
 import (
-	"path/filepath"
+	"os"
 	"testing"
-	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
@@ -59,26 +58,12 @@ func TestCachePredictor(t *testing.T) {
 // Reads of data that has left the page cache return the right bytes, and end the prediction that it
 // is cached.
 func TestEvictedPages(t *testing.T) {
-	e, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	f, err := e.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	content := make([]byte, 4<<20)
 	for i := range content {
 		content[i] = byte(i >> 12)
 	}
-	if n, err := f.WriteAt(content, 0); n != len(content) || err != nil {
-		t.Fatal(n, err)
-	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	f := openIn(t, newOrSkip(t, Options{}), content, os.O_RDWR)
+	must(t, f.Sync())
 	p := make([]byte, 4096)
 	all := func(rounds int) {
 		for i := range rounds {
@@ -93,20 +78,7 @@ func TestEvictedPages(t *testing.T) {
 	if f.cache.hits.Load() < certainHits {
 		skip.Test(t, "this file system does not report what is cached")
 	}
-	// The kernel keeps pages that it has at hand for other work, for a while.
-	for end, cached := time.Now().Add(5*time.Second), true; cached; {
-		for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
-			if err := f.Advise(0, 0, advice); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, cached = readCached(f.fd, p, 2<<20); cached {
-			if time.Now().After(end) {
-				skip.Test(t, "this file system keeps everything in the page cache")
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
+	evict(t, f, 0)
 	all(200)
 	if f.cache.hits.Load() >= certainHits {
 		t.Fatal("the prediction is still certain")

@@ -10,12 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"testing"
 	"time"
 )
+
+// submitted waits until a queue has an operation.
+func submitted(t *testing.T, e *Engine) {
+	t.Helper()
+	eventually(t, "an operation is submitted", func() bool { return e.Stats().InFlight > 0 })
+}
 
 // Operations that the kernel never completes fail at the limit of Close, which holds for the whole
 // engine, not for each shard. Files close, and the memory of the operations is never reused.
@@ -34,7 +39,6 @@ func closeAbandons(t *testing.T, backend Backend) {
 		},
 	})
 	direct := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
-	page := func() []byte { return alignedSlice(pageSize, pageSize) }
 	batch := func(second int64) []Transfer {
 		return []Transfer{{P: page()}, {P: page(), Off: second}}
 	}
@@ -43,17 +47,17 @@ func closeAbandons(t *testing.T, backend Backend) {
 	var results sync.Map
 	var wg sync.WaitGroup
 	// This one is certainly pushed before Close.
-	wg.Go(func() { results.Store("ReadAt", second(direct.ReadAt(pooled.Bytes(), 0))) })
+	wg.Go(func() { results.Store("ReadAt", errorOf(direct.ReadAt(pooled.Bytes(), 0))) })
 	eventually(t, "the read is pushed", func() bool { return e.Stats().Pushed >= 1 })
 	for what, do := range map[string]func() error{
-		"ReadAt, split":    func() error { return second(direct.ReadAt(make([]byte, 4<<20), 0)) },
-		"ReadAt, enclosed": func() error { return second(direct.ReadAt(make([]byte, 100), 7)) },
-		"WriteAt":          func() error { return second(direct.WriteAt(page(), 0)) },
-		"Read":             func() error { return second(direct.Read(make([]byte, 100))) },
+		"ReadAt, split":    func() error { return errorOf(direct.ReadAt(make([]byte, 4<<20), 0)) },
+		"ReadAt, enclosed": func() error { return errorOf(direct.ReadAt(make([]byte, 100), 7)) },
+		"WriteAt":          func() error { return errorOf(direct.WriteAt(page(), 0)) },
+		"Read":             func() error { return errorOf(direct.Read(make([]byte, 100))) },
 		"Sync":             direct.Sync,
-		"ReadBuf":          func() error { return second(direct.ReadBuf(t.Context(), 0, 100)) },
+		"ReadBuf":          func() error { return errorOf(direct.ReadBuf(t.Context(), 0, 100)) },
 		"ReadAtContext": func() error {
-			return second(direct.ReadAtContext(t.Context(), make([]byte, 9), 0))
+			return errorOf(direct.ReadAtContext(t.Context(), make([]byte, 9), 0))
 		},
 		"ReadBatch":  func() error { return direct.ReadBatch(batch(1 << 20)) },
 		"WriteBatch": func() error { return direct.WriteBatch(batch(pageSize), DataSync) },
@@ -61,34 +65,23 @@ func closeAbandons(t *testing.T, backend Backend) {
 		wg.Go(func() { results.Store(what, do()) })
 	}
 	// The ten calls are at least twelve operations. Some of those wait for capacity, one of the
-	// syncs waits for the other, and KAIO refuses syncs.
+	// syncs waits for the other, and Linux AIO refuses syncs.
 	eventually(t, "the operations are pushed", func() bool { return e.Stats().Pushed >= 11 })
-	returns(t, "Engine.Close", func() {
-		if err := e.Close(); err == nil {
-			t.Error("Close returns no error, with operations in flight")
-		}
-	})
+	begin(t, "Engine.Close", e.Close)(errLeaked)
 	returns(t, "an operation", wg.Wait)
 	count := 0
-	results.Range(func(what, result any) bool {
+	for what, result := range results.Range {
 		err, _ := result.(error)
-		if !errors.Is(err, ErrEngineClosed) {
-			t.Errorf("%s: %v", what, err)
-		}
+		wantError(t, what.(string), err, ErrEngineClosed)
 		if errors.Is(err, ErrAbandoned) {
 			count++
 		}
-		return true
-	})
+	}
 	if count < 5 {
 		t.Errorf("only %d operations were abandoned", count)
 	}
 	fd := direct.fd
-	returns(t, "File.Close", func() {
-		if err := direct.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	begin(t, "File.Close", direct.Close)(nil)
 	if !isOpen(fd) {
 		t.Error("the descriptor is closed, and an abandoned request may still use it")
 	}
@@ -98,9 +91,6 @@ func closeAbandons(t *testing.T, backend Backend) {
 			t.Fatal("memory that the kernel may use is reused")
 		}
 	}
-	if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.Pushed != s.Delivered {
-		t.Errorf("%+v", s)
-	}
 }
 
 // Operations that the kernel can cancel are canceled before the limit of Close, and nothing leaks.
@@ -108,38 +98,27 @@ func TestCloseCancelsOperations(t *testing.T) {
 	e := newOrSkip(t, Options{
 		Backend: BackendURing, Rings: 2, AlwaysRing: true, closeWait: 2 * time.Second,
 	})
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	f, err := e.NewFile(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, _ := blockingPipe(t, e)
 	f.storage = true // So that its reads go to a ring.
-	const readers = 20
-	results := make(chan error, readers)
-	for range readers {
-		go func() {
-			r := f.request(opRead, make([]byte, 10), atCurrent)
-			_, err := e.do(background, e.shard(), r)
-			results <- err
-		}()
+	var readers []func(error)
+	for range 20 {
+		readers = append(readers, begin(t, "a reader", func() error {
+			_, err := e.do(background, e.shard(), f.request(opRead, make([]byte, 10), atCurrent))
+			if errors.Is(err, ErrAbandoned) {
+				return errors.New("abandoned")
+			}
+			return err
+		}))
 	}
 	eventually(t, "the reads are submitted", func() bool {
 		s := e.Stats()
-		return s.InFlight+s.Waiting == readers
+		return s.InFlight+s.Waiting == len(readers)
 	})
 	closeAll(t, e)
-	for range readers {
-		returns(t, "a reader", func() {
-			if err := <-results; !errors.Is(err, ErrEngineClosed) || errors.Is(err, ErrAbandoned) {
-				t.Error(err)
-			}
-		})
+	for _, end := range readers {
+		end(ErrEngineClosed)
 	}
-	returns(t, "File.Close", func() { _ = f.Close() })
+	begin(t, "File.Close", f.Close)(nil)
 }
 
 // A combiner that hangs in the kernel delays nobody when the engine is closed. When it returns
@@ -149,24 +128,16 @@ func TestCloseDuringHungSubmission(t *testing.T) {
 	f := openIn(t, e, make([]byte, 1<<20), os.O_RDONLY)
 	gate := make(chan struct{})
 	s.setGate(gate)
-	hung, other := make(chan error, 1), make(chan error, 1)
-	go func() { hung <- second(f.ReadAt(make([]byte, 10), 0)) }()
-	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
-	go func() { other <- second(f.ReadAt(make([]byte, 10), 0)) }()
+	read := func() error { return errorOf(f.ReadAt(make([]byte, 10), 0)) }
+	hung := begin(t, "the combiner's read", read)
+	submitted(t, e)
+	other := begin(t, "the other read", read)
 	eventually(t, "another read waits", func() bool { return e.Stats().Waiting > 0 })
-	returns(t, "Engine.Close", func() { _ = e.Close() })
-	returns(t, "the other read", func() {
-		if err := <-other; !errors.Is(err, ErrEngineClosed) {
-			t.Error(err)
-		}
-	})
-	returns(t, "File.Close", func() { _ = f.Close() })
+	begin(t, "Engine.Close", e.Close)(errLeaked)
+	other(ErrEngineClosed)
+	begin(t, "File.Close", f.Close)(nil)
 	close(gate)
-	returns(t, "the combiner's read", func() {
-		if err := <-hung; !errors.Is(err, ErrAbandoned) {
-			t.Error(err)
-		}
-	})
+	hung(ErrAbandoned)
 }
 
 // Calls that wait for a slot among the blocking calls fail when the engine is closed.
@@ -175,130 +146,56 @@ func TestCloseFailsCallsWithoutSlot(t *testing.T) {
 	f := openIn(t, e, make([]byte, 100), os.O_RDWR)
 	e.calls.fill()
 	e.syncs.fill()
-	all := map[string]func() error{
-		"WriteAt":     func() error { return second(f.WriteAt(make([]byte, 10), 0)) },
+	var calls []func(error)
+	for what, do := range map[string]func() error{
+		"WriteAt":     func() error { return errorOf(f.WriteAt(make([]byte, 10), 0)) },
 		"Sync":        f.Sync,
 		"Preallocate": func() error { return f.Preallocate(0, 10) },
 		"WriteBatch": func() error {
 			return f.WriteBatch([]Transfer{{P: make([]byte, 10)}}, FullSync)
 		},
-	}
-	results := make(chan error, len(all))
-	for what, do := range all {
-		go func() {
-			if err := do(); !errors.Is(err, ErrEngineClosed) {
-				results <- fmt.Errorf("%s: %v", what, err)
-			}
-			results <- nil
-		}()
+	} {
+		calls = append(calls, begin(t, what, do))
 	}
 	time.Sleep(20 * time.Millisecond)
 	closeAll(t, e)
-	for range all {
-		returns(t, "an operation", func() {
-			if err := <-results; err != nil {
-				t.Error(err)
+	for _, end := range calls {
+		end(ErrEngineClosed)
+	}
+}
+
+// A copy to a destination that accepts no data fails when the destination is closed, and the file
+// closes meanwhile.
+func TestFileCloseDoesNotWaitForWriteTo(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, make([]byte, 8<<20), os.O_RDONLY|direct)
+		c, _ := sockets(t, "tcp")
+		copied := make(chan error, 1)
+		go func() { copied <- errorOf(f.WriteTo(c)) }()
+		time.Sleep(50 * time.Millisecond)
+		begin(t, "File.Close", f.Close)(nil)
+		c.Close()
+		returns(t, "WriteTo", func() {
+			if err := <-copied; err == nil {
+				t.Error("WriteTo: no error")
 			}
 		})
-	}
-}
-
-// File.Close does not wait for readers, writers or pipes.
-func TestFileCloseDoesNotWait(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{0, Direct} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e := newOrSkip(t, Options{Backend: backend})
-				defer closeAll(t, e)
-				closeDuringReadFrom(t, e, direct)
-				closeDuringWriteTo(t, e, direct)
-				closeDuringPipeRead(t, e)
-			})
-		}
-	}
-}
-
-// closeFile closes a file, which must not take long.
-func closeFile(t *testing.T, f *File) {
-	t.Helper()
-	returns(t, "File.Close", func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A copy from a source that has no data fails at its next step.
-func closeDuringReadFrom(t *testing.T, e *Engine, direct int) {
-	f := openIn(t, e, bytes.Repeat([]byte("x"), 8<<20), os.O_RDWR|direct)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	copied := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(f, r)
-		copied <- err
-	}()
-	time.Sleep(10 * time.Millisecond)
-	closeFile(t, f)
-	if _, err := w.Write(make([]byte, 4096)); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	returns(t, "ReadFrom", func() {
-		if err := <-copied; !errors.Is(err, os.ErrClosed) {
-			t.Error("ReadFrom: ", err)
-		}
-	})
-}
-
-// A copy to a destination that accepts no data fails when the destination is closed.
-func closeDuringWriteTo(t *testing.T, e *Engine, direct int) {
-	f := openIn(t, e, bytes.Repeat([]byte("x"), 8<<20), os.O_RDONLY|direct)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	copied := make(chan error, 1)
-	go func() {
-		_, err := f.WriteTo(c)
-		copied <- err
-	}()
-	time.Sleep(50 * time.Millisecond)
-	closeFile(t, f)
-	c.Close()
-	returns(t, "WriteTo", func() {
-		if err := <-copied; err == nil {
-			t.Error("WriteTo: no error")
-		}
 	})
 }
 
 // A reader of a pipe that blocks stays in its system call, as with package os.
-func closeDuringPipeRead(t *testing.T, e *Engine) {
-	p, writer := blockingPipe(t, e)
-	read := make(chan error, 1)
-	go func() { read <- second(p.Read(make([]byte, 10))) }()
-	time.Sleep(10 * time.Millisecond)
-	closeFile(t, p)
-	if _, err := p.Read(make([]byte, 10)); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
-	if _, err := writer.Write([]byte("x")); err != nil {
-		t.Fatal("the descriptor was closed while a read used it: ", err)
-	}
-	returns(t, "Read", func() {
-		if err := <-read; err != nil {
-			t.Error(err)
+func TestFileCloseDoesNotWaitForPipes(t *testing.T) {
+	for _, backend := range testBackends {
+		p, writer := blockingPipe(t, newOrSkip(t, Options{Backend: backend}))
+		read := begin(t, "Read", func() error { return errorOf(p.Read(make([]byte, 10))) })
+		time.Sleep(10 * time.Millisecond)
+		begin(t, "File.Close", p.Close)(nil)
+		wantError(t, "another Read", errorOf(p.Read(make([]byte, 10))), os.ErrClosed)
+		if _, err := writer.Write([]byte("x")); err != nil {
+			t.Fatal("the descriptor was closed while a read used it: ", err)
 		}
-	})
+		read(nil)
+	}
 }
 
 // The last operation on a file closes its descriptor, and not before.
@@ -306,136 +203,98 @@ func TestLastOperationClosesDescriptor(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openIn(t, e, bytes.Repeat([]byte("x"), 100), os.O_RDONLY)
 	s.holdResults()
-	result := make(chan error, 1)
-	go func() {
+	read := begin(t, "the read", func() error {
 		p := make([]byte, 10)
 		n, err := f.ReadAt(p, 0)
 		if err == nil && (n != 10 || p[9] != 'x') {
 			err = fmt.Errorf("%d bytes: %q", n, p)
 		}
-		result <- err
-	}()
-	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+		return err
+	})
+	submitted(t, e)
+	must(t, f.Close())
 	if !isOpen(f.fd) {
 		t.Fatal("the descriptor was closed during a read")
 	}
-	if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
-	if _, err := f.SyscallConn(); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
+	wantError(t, "Stat", errorOf(f.Stat()), os.ErrClosed)
+	wantError(t, "SyscallConn", errorOf(f.SyscallConn()), os.ErrClosed)
+	wantError(t, "Close", f.Close(), os.ErrClosed)
 	if f.Fd() != ^uintptr(0) {
 		t.Error(f.Fd())
 	}
-	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
 	s.release()
-	returns(t, "the read", func() {
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
+	read(nil)
 	if isOpen(f.fd) {
 		t.Error("the descriptor is still open")
 	}
-	closeAll(t, e)
 }
 
 // If a file is closed during a batch, the whole batch is done. A batch after that fails.
 func TestBatchCompletesAcrossClose(t *testing.T) {
 	for _, op := range []opcode{opRead, opWrite} {
-		t.Run(opcodeName(op), func(t *testing.T) { batchAcrossClose(t, op) })
-	}
-}
-
-func batchAcrossClose(t *testing.T, op opcode) {
-	e, s := scriptedEngine(t, Options{})
-	f := openIn(t, e, make([]byte, 1<<20), os.O_RDWR|Direct)
-	closed := make(chan error, 1)
-	var once sync.Once
-	s.onPush(func(*request) bool {
-		once.Do(func() {
-			go func() { closed <- f.Close() }()
-			for !f.refs.closed() {
-				time.Sleep(100 * time.Microsecond)
-			}
+		e, s := scriptedEngine(t, Options{})
+		f := openIn(t, e, make([]byte, 1<<20), os.O_RDWR|Direct)
+		closed := make(chan error, 1)
+		var once sync.Once
+		s.onPush(func(*request) bool {
+			once.Do(func() {
+				go func() { closed <- f.Close() }()
+				for !f.refs.closed() {
+					time.Sleep(100 * time.Microsecond)
+				}
+			})
+			return false
 		})
-		return false
-	})
-	var batch []Transfer
-	for i := range 20 { // Some are submitted together, and some one by one.
-		p := alignedSlice(pageSize+i%2*100, pageSize)
-		if op == opWrite {
-			p = append([]byte{0}, make([]byte, pageSize)...)[1:]
+		var batch []Transfer
+		for i := range 20 { // Some are submitted together, and some one by one.
+			p := alignedSlice(pageSize+i%2*100, pageSize)
+			if op == opWrite {
+				p = append([]byte{0}, make([]byte, pageSize)...)[1:]
+			}
+			batch = append(batch, Transfer{P: p, Off: int64(i * 8192)})
 		}
-		batch = append(batch, Transfer{P: p, Off: int64(i * 8192)})
-	}
-	do := func() error {
-		if op == opRead {
-			return f.ReadBatch(batch)
+		do := func() error {
+			if op == opRead {
+				return f.ReadBatch(batch)
+			}
+			return f.WriteBatch(batch, FullSync)
 		}
-		return f.WriteBatch(batch, FullSync)
-	}
-	if err := do(); err != nil {
-		t.Error(err)
-	}
-	for i := range batch {
-		if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
-			t.Errorf("%d: %d of %d, %v", i, batch[i].N, len(batch[i].P), batch[i].Err)
+		check(t, do())
+		for i := range batch {
+			if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
+				t.Errorf("%d: %d of %d, %v", i, batch[i].N, len(batch[i].P), batch[i].Err)
+			}
+		}
+		returns(t, "Close", func() { check(t, <-closed) })
+		wantError(t, opcodeName(op), do(), os.ErrClosed)
+		if wantError(t, "a transfer", batch[0].Err, os.ErrClosed); batch[0].N != 0 {
+			t.Error(batch[0].N)
 		}
 	}
-	returns(t, "Close", func() {
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
-	})
-	if err := do(); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
-	if first := batch[0]; first.N != 0 || !errors.Is(first.Err, os.ErrClosed) {
-		t.Error(first.N, first.Err)
-	}
-	closeAll(t, e)
 }
 
 // A copy into a file ends when the file is closed, also while another operation keeps its
 // descriptor open.
 func TestCloseEndsCopies(t *testing.T) {
-	e, s := scriptedEngine(t, Options{})
-	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR)
-	s.holdResults()
-	var hung sync.WaitGroup
-	hung.Go(func() { _, _ = f.ReadAt(make([]byte, 10), 0) })
-	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
-	from, to := io.Pipe()
-	copied := make(chan error, 1)
-	go func() {
-		_, err := f.ReadFrom(bufio.NewReader(from))
-		copied <- err
-	}()
-	if _, err := to.Write([]byte("first")); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _, _ = to.Write([]byte("second")) }()
-	returns(t, "the copy", func() {
-		if err := <-copied; !errors.Is(err, os.ErrClosed) {
-			t.Error(err)
+	for _, direct := range []int{0, Direct} {
+		e, s := scriptedEngine(t, Options{})
+		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|direct)
+		s.onResult(func(r *request) bool { return r.opcode == opRead })
+		hung := begin(t, "the read", func() error { return errorOf(f.ReadAt(page(), 0)) })
+		submitted(t, e)
+		from, to := io.Pipe()
+		copied := begin(t, "the copy", func() error {
+			return errorOf(f.ReadFrom(bufio.NewReader(from)))
+		})
+		must(t, errorOf(to.Write(bytes.Repeat([]byte("1"), copyBuffer))))
+		must(t, f.Close())
+		go func() { _, _ = to.Write(bytes.Repeat([]byte("2"), copyBuffer)) }()
+		copied(os.ErrClosed)
+		_ = to.Close()
+		s.release()
+		hung(nil)
+		if bytes.Contains(content(t, f), []byte("2")) {
+			t.Error("data was written after Close")
 		}
-	})
-	_ = to.Close()
-	s.release()
-	returns(t, "the read", hung.Wait)
-	got, err := os.ReadFile(f.Name())
-	if err != nil || bytes.Contains(got, []byte("second")) {
-		t.Error("data was written after Close", err)
 	}
-	closeAll(t, e)
 }

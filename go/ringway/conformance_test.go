@@ -780,18 +780,14 @@ func TestConformance(t *testing.T) {
 				ran[c.name]++
 				t.Run(c.name, func(t *testing.T) {
 					dir := t.TempDir()
-					if err := os.Chmod(dir, 0o777); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.Chmod(dir, 0o777))
 					t.Chdir(dir)
 					r, err := runCase(c, d)
 					var skip *skipped
 					if errors.As(err, &skip) && os.Getenv("CI") == "" {
 						t.Skip("skipped:", skip.why)
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					byRule += r.byRule
 					for why, n := range r.omitted {
 						reasons[why] += n

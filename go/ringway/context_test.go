@@ -22,17 +22,14 @@ func contextMethods(f *File, memory []byte) map[string]func(context.Context) err
 	}
 	return map[string]func(context.Context) error{
 		"ReadAtContext": func(ctx context.Context) error {
-			_, err := f.ReadAtContext(ctx, memory, 0)
-			return err
+			return errorOf(f.ReadAtContext(ctx, memory, 0))
 		},
 		"WriteAtContext": func(ctx context.Context) error {
-			_, err := f.WriteAtContext(ctx, memory, 0)
-			return err
+			return errorOf(f.WriteAtContext(ctx, memory, 0))
 		},
 		"SyncContext": f.SyncContext,
 		"ReadBuf": func(ctx context.Context) error {
-			_, err := f.ReadBuf(ctx, 0, len(memory))
-			return err
+			return errorOf(f.ReadBuf(ctx, 0, len(memory)))
 		},
 		"ReadBatchContext": func(ctx context.Context) error {
 			return f.ReadBatchContext(ctx, batch(int64(half)))
@@ -46,180 +43,117 @@ func contextMethods(f *File, memory []byte) map[string]func(context.Context) err
 	}
 }
 
-// A method returns when its context ends, whatever the kernel does, and does not touch the caller's
-// memory afterwards.
-func TestContextEndReturnsAtOnce(t *testing.T) {
-	reason := errors.New("enough")
-	eachBackend(t, func(t *testing.T, other *Engine, direct int) {
-		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
-		s.holdResults()
-		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
-		memory := alignedSlice(2*pageSize, pageSize)
-		// Nothing completes, and no slot is free for plain calls.
-		e.calls.fill()
-		e.syncs.fill()
-		for what, do := range contextMethods(f, memory) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
-			returns(t, what, func() {
-				if err := do(ctx); !errors.Is(err, reason) {
-					t.Errorf("%s: %v", what, err)
-				}
-			})
-		}
-		// What was held back completes now, and must not write to the caller's memory.
-		want := bytes.Repeat([]byte("y"), len(memory))
-		copy(memory, want)
-		returns(t, "File.Close", func() {
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		e.calls.drain()
-		e.syncs.drain()
-		s.release()
-		closeAll(t, e)
-		if !bytes.Equal(memory, want) {
-			t.Error("memory of the caller was written")
-		}
-		eventually(t, "the descriptor is closed", func() bool { return !isOpen(f.fd) })
-	})
+// endsLater calls a method with a context that ends soon, and waits for its error.
+func endsLater(t *testing.T, what string, do func(context.Context) error, cause error) (err error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+	returns(t, what, func() { err = do(ctx) })
+	return err
 }
 
-// A context that has ended starts no operation.
-func TestEndedContextStartsNothing(t *testing.T) {
-	reason := errors.New("enough")
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(reason)
-	for _, direct := range []int{0, Direct} {
-		e, s := scriptedEngine(t, Options{})
-		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
-		memory := alignedSlice(2*pageSize, pageSize)
-		for what, do := range contextMethods(f, memory) {
-			if err := do(ended); !errors.Is(err, reason) {
-				t.Errorf("%s: %v", what, err)
+// For each way to transfer, a context that has ended starts no operation, and one that ends later
+// makes the method return, whatever the kernel does. The caller's memory is not touched afterwards.
+// A cause that is io.EOF is an error, and never the end of a file: a reader would take the part for
+// the whole.
+func TestContextEnds(t *testing.T) {
+	for _, cause := range []error{errors.New("enough"), io.EOF} {
+		each(t, func(t *testing.T, other *Engine, direct int) {
+			e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
+			f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
+			memory := alignedSlice(2*pageSize, pageSize)
+			check := func(what string, err error) {
+				t.Helper()
+				var path *os.PathError
+				if err == io.EOF || !errors.Is(err, cause) || !errors.As(err, &path) ||
+					path.Path != f.Name() || path.Err == io.EOF {
+					t.Errorf("%s: %v (%T)", what, err, err)
+				}
 			}
-		}
-		if n := s.count.Load(); n != 0 {
-			t.Errorf("%d operations were started", n)
-		}
-		if !bytes.Equal(memory, make([]byte, len(memory))) {
-			t.Error("something was read")
-		}
-		got, err := os.ReadFile(f.Name())
-		if err != nil || bytes.Count(got, []byte("x")) != len(got) {
-			t.Error("something was written", err)
-		}
-		closeAll(t, e, f)
+			ended, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
+			for what, do := range contextMethods(f, memory) {
+				check(what+", ended", do(ended))
+			}
+			batch := pages(1 << 20)
+			check("ReadBatchContext", f.ReadBatchContext(ended, batch))
+			check("its first transfer", batch[0].Err)
+			if n := s.count.Load(); n != 0 {
+				t.Errorf("%d operations were started", n)
+			}
+			if !bytes.Equal(memory, make([]byte, len(memory))) ||
+				bytes.Count(content(t, f), []byte("x")) != 2<<20 {
+				t.Error("something was transferred")
+			}
+
+			// Nothing completes, and no slot is free for plain calls.
+			s.holdResults()
+			e.calls.fill()
+			e.syncs.fill()
+			for what, do := range contextMethods(f, memory) {
+				check(what+", later", endsLater(t, what, do, cause))
+			}
+			// What was held back completes now, and must not write to the caller's memory.
+			want := bytes.Repeat([]byte("y"), len(memory))
+			copy(memory, want)
+			begin(t, "File.Close", f.Close)(nil)
+			e.calls.drain()
+			e.syncs.drain()
+			s.release()
+			closeAll(t, e)
+			if !bytes.Equal(memory, want) {
+				t.Error("memory of the caller was written")
+			}
+			eventually(t, "the descriptor is closed", func() bool { return !isOpen(f.fd) })
+		})
 	}
 }
 
 // A context that does not end changes no result.
 func TestLiveContextChangesNoResult(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for _, o := range []Options{
-		{Backend: BackendURing}, {Backend: BackendURing, AlwaysRing: true},
-		{Backend: BackendKAIO}, {Backend: BackendThreads},
-	} {
-		for _, direct := range []int{0, Direct} {
-			e := newOrSkip(t, o)
-			liveContext(t, ctx, e, direct)
-		}
-	}
-}
-
-func liveContext(t *testing.T, ctx context.Context, e *Engine, direct int) {
-	content := make([]byte, 9<<20+100)
-	for i := range content {
-		content[i] = byte(i >> 9)
-	}
-	f := openIn(t, e, content, os.O_RDWR|direct)
-	for _, off := range []int{0, 3, 8 << 20} {
-		p := make([]byte, len(content))
-		n, err := f.ReadAtContext(ctx, p, int64(off))
-		want := content[off:]
-		if off == 0 && err != nil || off > 0 && err != io.EOF || !bytes.Equal(p[:n], want) {
-			t.Errorf("%s: %d bytes at %d: %v", e.backend, n, off, err)
-		}
-	}
-	p := bytes.Repeat([]byte("abcdefgh"), 9<<17)
-	if n, err := f.WriteAtContext(ctx, p, 0); n != len(p) || err != nil {
-		t.Errorf("%s: %d, %v", e.backend, n, err)
-	}
-	batch := []Transfer{
-		{P: make([]byte, 5000), Off: 3},
-		{P: make([]byte, 5000), Off: int64(len(content)) - 10},
-		{P: nil},
-		{P: make([]byte, 1), Off: -1},
-	}
-	err := f.ReadBatchContext(ctx, batch)
-	if err == nil || batch[0].N != 5000 || !bytes.Equal(batch[0].P, p[3:5003]) ||
-		batch[1].N != 10 || batch[1].Err != io.EOF || batch[3].Err == nil {
-		t.Errorf("%s: %v, %d %v, %d %v, %v", e.backend, err, batch[0].N, batch[0].Err,
-			batch[1].N, batch[1].Err, batch[3].Err)
-	}
-	writes := []Transfer{{P: p[:pageSize], Off: 1 << 20}, {P: p[4:][:pageSize], Off: 2 << 20}}
-	if err := f.WriteBatchContext(ctx, writes, FullSync); err != nil || writes[1].N != pageSize {
-		t.Errorf("%s: %v", e.backend, err)
-	}
-	q := make([]byte, pageSize)
-	n, err := f.ReadAtContext(ctx, q, 2<<20)
-	if n != len(q) || err != nil || !bytes.Equal(q, p[4:][:pageSize]) {
-		t.Errorf("%s: %d, %v", e.backend, n, err)
-	}
-	if err := f.SyncContext(ctx); err != nil {
-		t.Error(err)
-	}
-	closeAll(t, e, f)
-}
-
-// A cause that is io.EOF is an error, and never the end of a file: a reader would take the part for
-// the whole. A batch with it is not synced.
-func TestCauseIsNeverTheEndOfTheFile(t *testing.T) {
-	eachBackend(t, func(t *testing.T, other *Engine, direct int) {
-		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
-		f := openIn(t, e, bytes.Repeat([]byte("x"), 2<<20), os.O_RDWR|direct)
-		memory := alignedSlice(2*pageSize, pageSize)
-		check := func(what string, err error) {
-			t.Helper()
-			var path *os.PathError
-			if err == nil || err == io.EOF || !errors.Is(err, io.EOF) || !errors.As(err, &path) ||
-				path.Path != f.Name() || path.Err == io.EOF {
-				t.Errorf("%s: %v (%T)", what, err, err)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		ctx := t.Context()
+		before := bytesOf(9<<20 + 100)
+		f := openIn(t, e, before, os.O_RDWR|direct)
+		for _, off := range []int{0, 3, 8 << 20} {
+			p := make([]byte, len(before))
+			n, err := f.ReadAtContext(ctx, p, int64(off))
+			if (err == io.EOF) != (off > 0) || err != nil && err != io.EOF ||
+				!bytes.Equal(p[:n], before[off:]) {
+				t.Errorf("%d bytes at %d: %v", n, off, err)
 			}
 		}
-		ended, cancel := context.WithCancelCause(t.Context())
-		cancel(io.EOF)
-		for what, do := range contextMethods(f, memory) {
-			check(what+", ended", do(ended))
+		p := bytes.Repeat([]byte("abcdefgh"), 9<<17)
+		if n, err := f.WriteAtContext(ctx, p, 0); n != len(p) || err != nil {
+			t.Errorf("%d, %v", n, err)
 		}
-		batch := []Transfer{{P: memory[:pageSize]}, {P: memory[pageSize:], Off: 1 << 20}}
-		check("ReadBatchContext", f.ReadBatchContext(ended, batch))
-		check("its first transfer", batch[0].Err)
-		if n := s.count.Load(); n != 0 {
-			t.Errorf("%d operations were started", n)
+		batch := []Transfer{
+			{P: make([]byte, 5000), Off: 3},
+			{P: make([]byte, 5000), Off: int64(len(before)) - 10},
+			{P: nil},
+			{P: make([]byte, 1), Off: -1},
 		}
-
-		s.holdResults()
-		e.calls.fill()
-		e.syncs.fill()
-		for what, do := range contextMethods(f, memory) {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(20*time.Millisecond, func() { cancel(io.EOF) })
-			returns(t, what, func() { check(what+", later", do(ctx)) })
+		err := f.ReadBatchContext(ctx, batch)
+		if err == nil || batch[0].N != 5000 || !bytes.Equal(batch[0].P, p[3:5003]) ||
+			batch[1].N != 10 || batch[1].Err != io.EOF || batch[3].Err == nil {
+			t.Errorf("%v, %d %v, %d %v, %v", err, batch[0].N, batch[0].Err, batch[1].N,
+				batch[1].Err, batch[3].Err)
 		}
-		e.calls.drain()
-		e.syncs.drain()
-		s.release()
-		closeAll(t, e, f)
+		writes := []Transfer{{P: p[:pageSize], Off: 1 << 20}, {P: p[4:][:pageSize], Off: 2 << 20}}
+		check(t, f.WriteBatchContext(ctx, writes, FullSync))
+		allWritten(t, writes)
+		q := make([]byte, pageSize)
+		n, err := f.ReadAtContext(ctx, q, 2<<20)
+		if n != len(q) || err != nil || !bytes.Equal(q, p[4:][:pageSize]) {
+			t.Errorf("%d, %v", n, err)
+		}
+		check(t, f.SyncContext(ctx))
 	})
 }
 
 // The error of a context that ended is a timeout if the cause is one, as with package os.
 func TestCauseIsTimeout(t *testing.T) {
-	e := newOrSkip(t, Options{Backend: BackendThreads})
-	f := openIn(t, e, []byte("x"), os.O_RDWR)
+	f := openIn(t, newOrSkip(t, Options{Backend: BackendThreads}), []byte("x"), os.O_RDWR)
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	_, err := f.ReadAtContext(ctx, make([]byte, 1), 0)
@@ -231,5 +165,4 @@ func TestCauseIsTimeout(t *testing.T) {
 	if err := f.SyncContext(canceled); os.IsTimeout(err) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	closeAll(t, e, f)
 }

@@ -1,84 +1,305 @@
-// Copies that the kernel does alone.
+//go:build linux
+
+// Copies from and to files, by the kernel alone where that is possible.
 
 package ringway
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
+	"testing/iotest"
 )
 
-// A buffered file goes to a connection without a copy through the program, a direct file with one.
-// Both start at the current position and move it.
-func TestSendfile(t *testing.T) {
-	content := make([]byte, 1<<20+5)
-	for i := range content {
-		content[i] = byte(i >> 8)
+// copySize is a multiple of the alignment of direct writes.
+const copySize = 1<<20 + 4096
+
+// oddReader returns odd numbers of bytes.
+type oddReader struct{ p []byte }
+
+func (r *oddReader) Read(p []byte) (int, error) {
+	n := copy(p[:min(len(p), 4097)], r.p)
+	if r.p = r.p[n:]; n == 0 {
+		return 0, io.EOF
 	}
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
+	return n, nil
+}
+
+// sockets returns both ends of a connection.
+func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
+	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(t.TempDir(), "socket")
 	}
-	e, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
+	listener, err := net.Listen(network, address)
+	must(t, err)
+	defer listener.Close()
+	a, err := net.Dial(network, listener.Addr().String())
+	must(t, err)
+	b, err := listener.Accept()
+	must(t, err)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// ends returns both ends of a pipe or a connection: to read, and to write.
+func ends(t *testing.T, e *Engine, kind string) (io.Reader, io.WriteCloser) {
+	t.Helper()
+	if kind != "pipe" {
+		return sockets(t, strings.TrimSuffix(kind, " socket"))
 	}
-	defer e.Close()
-	for _, direct := range []int{0, Direct} {
-		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
+	r, w, err := os.Pipe()
+	must(t, err)
+	reading, err := e.NewFile(r)
+	must(t, err)
+	writing, err := e.NewFile(w)
+	must(t, err)
+	t.Cleanup(func() { reading.Close(); writing.Close() })
+	return reading, writing
+}
+
+// copySource returns a reader of some content, which a file with that name has.
+func copySource(t *testing.T, e *Engine, kind, name string, direct int, content []byte) io.Reader {
+	t.Helper()
+	file := func() *File { return open(t, e, name, os.O_RDONLY|direct) }
+	switch kind {
+	case "File":
+		return file()
+	case "limited File":
+		return io.LimitReader(file(), copySize+5)
+	case "section of a File":
+		return io.NewSectionReader(file(), 0, copySize)
+	case "os.File":
+		f, err := os.Open(name)
+		must(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	case "buffer":
+		return bytes.NewBuffer(bytes.Clone(content))
+	case "halves":
+		return iotest.HalfReader(bytes.NewReader(content))
+	case "odd":
+		return &oddReader{p: content}
+	}
+	r, w := ends(t, e, kind)
+	go func() {
+		_, err := w.Write(content)
+		check(t, errors.Join(err, w.Close()))
+	}()
+	return r
+}
+
+// copyTarget returns a writer, and a function that ends the writing and returns what was written.
+func copyTarget(t *testing.T, e *Engine, kind string,
+	direct int) (w io.Writer, got func() ([]byte, error)) {
+	t.Helper()
+	switch kind {
+	case "File", "bufio over a File":
+		f := openIn(t, e, nil, os.O_RDWR|direct)
+		buffered := bufio.NewWriterSize(f, 64<<10)
+		if kind != "File" {
+			w = buffered
+		} else {
+			w = f
 		}
-		defer f.Close()
-		if _, err := f.Seek(5, io.SeekStart); err != nil {
-			t.Fatal(err)
+		return w, func() ([]byte, error) {
+			flushed := buffered.Flush()
+			return content(t, f), flushed
 		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		received := make(chan []byte, 1)
-		go func() {
-			defer close(received)
-			c, err := l.Accept()
-			if err != nil {
-				return
+	case "os.File":
+		f, err := os.Create(filepath.Join(t.TempDir(), "copy"))
+		must(t, err)
+		return f, func() ([]byte, error) { check(t, f.Close()); return os.ReadFile(f.Name()) }
+	case "buffer":
+		b := new(bytes.Buffer)
+		return b, func() ([]byte, error) { return b.Bytes(), nil }
+	}
+	r, end := ends(t, e, kind)
+	var p []byte
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		p, err = io.ReadAll(r)
+		read <- err
+	}()
+	return end, func() ([]byte, error) {
+		closed := end.Close()
+		return p, errors.Join(closed, <-read)
+	}
+}
+
+// io.Copy works from and to every kind of reader and writer.
+func TestCopyMatrix(t *testing.T) {
+	content := bytesOf(copySize)
+	name := fileWith(t, content)
+	others := []string{"os.File", "buffer", "pipe", "unix socket", "tcp socket"}
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		for _, from := range append(others, "File", "limited File", "section of a File", "halves",
+			"odd") {
+			for _, to := range append(others, "File", "bufio over a File") {
+				if !strings.Contains(from+to, " File") && from != "File" && to != "File" &&
+					from != "pipe" && to != "pipe" {
+					continue // Neither side is a File.
+				}
+				in := copySource(t, e, from, name, direct, content)
+				out, got := copyTarget(t, e, to, direct)
+				n, err := io.Copy(out, in)
+				p, gotErr := got()
+				if n != copySize || err != nil || gotErr != nil || !bytes.Equal(p, content) {
+					t.Errorf("%s to %s: %d, %v, %v: %d bytes", from, to, n, err, gotErr, len(p))
+				}
 			}
-			all, _ := io.ReadAll(c)
-			received <- all
-			c.Close()
-		}()
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
+		}
+	})
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// Errors of the other side of a copy are returned as they are.
+func TestCopyErrors(t *testing.T) {
+	reason := errors.New("the other side")
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
+		if n, err := f.WriteTo(failing{reason}); n != 0 || err != reason {
+			t.Error(n, err)
+		}
+		for _, reason := range []error{reason, io.ErrUnexpectedEOF} {
+			if n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
+				iotest.ErrReader(reason))); n != 4096 || err != reason {
+				t.Error(n, err)
+			}
+		}
+		if direct != 0 {
+			var misaligned *MisalignedError
+			if _, err := f.ReadFrom(strings.NewReader("odd")); !errors.As(err, &misaligned) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// After copies of parts of a file, both current positions are where the copy ended.
+func TestCopyParts(t *testing.T) {
+	want := bytesOf(64 << 10)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		from := openIn(t, e, want, os.O_RDONLY|direct)
+		to := openIn(t, e, nil, os.O_RDWR|direct)
+		for _, n := range []int64{4096, 0, 8192} {
+			if done, err := io.CopyN(to, from, n); done != n || err != nil {
+				t.Fatal(done, err)
+			}
+		}
+		limited := &io.LimitedReader{R: from, N: 1 << 20}
+		if n, err := io.Copy(to, limited); n != 52<<10 || err != nil || limited.N != 1<<20-52<<10 {
+			t.Error(n, err, limited.N)
+		}
+		if n, err := io.CopyN(to, from, 1); n != 0 || err != io.EOF {
+			t.Error(n, err)
+		}
+		if !bytes.Equal(content(t, to), want) {
+			t.Error("wrong bytes")
+		}
+	})
+}
+
+// took records the reader that its ReadFrom receives.
+type took struct {
+	bytes.Buffer
+	source io.Reader
+}
+
+func (w *took) ReadFrom(r io.Reader) (int64, error) {
+	w.source = r
+	return w.Buffer.ReadFrom(r)
+}
+
+// A writer with a ReadFrom method receives a reader with the descriptor of the file, so that
+// package net can use sendfile(2).
+func TestWriteToGivesTheDescriptor(t *testing.T) {
+	want := bytesOf(300_000)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, want, os.O_RDONLY|direct)
+		must(t, errorOf(f.Seek(7, io.SeekStart)))
+		var w took
+		n, err := io.Copy(&w, f)
+		if n != int64(len(want)-7) || err != nil || !bytes.Equal(w.Bytes(), want[7:]) {
+			t.Fatal(n, err)
+		}
+		conn, ok := w.source.(syscall.Conn)
+		if !ok {
+			t.Fatalf("%T has no descriptor", w.source)
+		}
+		// A user of a raw descriptor would not know the alignment of direct I/O.
+		if _, err := conn.SyscallConn(); (err == nil) != (direct == 0) {
 			t.Fatal(err)
 		}
-		n, err := io.Copy(c, struct{ io.Reader }{io.LimitReader(f, 100)})
-		if n != 100 || err != nil {
-			t.Fatal(n, err)
+		if _, again := w.source.(io.WriterTo); again {
+			t.Fatal("WriteTo would be called again")
 		}
-		hits := f.cache.hits.Load()
-		if n, err := c.(io.ReaderFrom).ReadFrom(io.LimitReader(f, 1<<20-200)); n != 1<<20-200 ||
-			err != nil {
-			t.Fatal(n, err)
+		if at, err := f.Seek(0, io.SeekCurrent); at != int64(len(want)) || err != nil {
+			t.Fatal("the position is", at, err)
 		}
-		if direct == 0 && f.cache.hits.Load() != hits {
-			t.Error("the program read the file")
+	})
+}
+
+// A web server sends a file with sendfile(2), whatever copies it. The file's Read is called at most
+// for the head, from which the server guesses the content type.
+func TestSendfileOverHTTP(t *testing.T) {
+	if len(testBackends) == 1 {
+		t.Skip("skipped: without rings, nothing counts what the program reads")
+	}
+	content := bytesOf(8 << 20)
+	name := fileWith(t, content)
+	// This engine counts each read by the program.
+	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true})
+	for way, send := range map[string]func(http.ResponseWriter, *http.Request, *File) error{
+		"copy": func(w http.ResponseWriter, _ *http.Request, f *File) error {
+			return errorOf(io.Copy(w, f))
+		},
+		"limited": func(w http.ResponseWriter, _ *http.Request, f *File) error {
+			return errorOf(io.CopyN(w, f, int64(len(content))))
+		},
+		"content": func(w http.ResponseWriter, r *http.Request, f *File) error {
+			info, err := f.Stat()
+			w.Header().Del("Content-Length")
+			http.ServeContent(w, r, "file.bin", info.ModTime(), f)
+			return err
+		},
+	} {
+		failed := make(chan error, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			f, err := e.Open(name)
+			if err == nil {
+				w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+				err = errors.Join(send(w, r, f), f.Close())
+			}
+			failed <- err
+		}))
+		before := e.Stats().Pushed
+		response, err := http.Get(server.URL)
+		must(t, err)
+		got, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close(), <-failed); err != nil ||
+			!bytes.Equal(got, content) {
+			t.Fatal(way, len(got), err)
 		}
-		// From the current position to the end.
-		if n, err := io.Copy(c, f); n != 100 || err != nil {
-			t.Fatal(n, err)
+		if n := e.Stats().Pushed - before; n > 2 {
+			t.Errorf("%s: the program read the file with %d operations", way, n)
 		}
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(<-received, content[5:]) {
-			t.Fatal("wrong bytes")
-		}
+		server.Close()
 	}
 }

@@ -22,9 +22,9 @@ const (
 	// queueShare of a device's queue is for the program. The rest is for others, and for schedulers
 	// that leave a part of it to some kinds of requests.
 	queueShare, queueShareOf = 3, 4
-	// deviceStuckAfter is how long a device completes nothing before plain calls make the transfers
+	// deviceHungAfter is how long a device completes nothing before plain calls make the transfers
 	// that wait for it.
-	deviceStuckAfter = time.Second
+	deviceHungAfter = time.Second
 )
 
 // blockQueue is the request queue of a disk. Its partitions share it.
@@ -118,7 +118,7 @@ type deviceQueues struct {
 
 // of returns the queue for a request, or nil if there is no limit.
 func (d *deviceQueues) of(r *request) *deviceQueue {
-	if d.shards == 0 || r.file == nil || r.opcode > opWritev || r.file.facts.queue == nil {
+	if d.shards == 0 || r.file == nil || !r.opcode.isTransfer() || r.file.facts.queue == nil {
 		return nil
 	}
 	of := r.file.facts.queue
@@ -181,7 +181,7 @@ func (d *deviceQueues) remove(r *request) {
 // takeHeld removes the requests that wait: for devices that complete nothing, or all.
 func (d *deviceQueues) takeHeld(now time.Time, everything bool) (all []*request) {
 	for _, q := range d.all {
-		if !everything && now.Sub(q.served) < deviceStuckAfter {
+		if !everything && now.Sub(q.served) < deviceHungAfter {
 			continue
 		}
 		for r := q.held.first; r != nil; r = q.held.first {

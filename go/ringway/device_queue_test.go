@@ -22,7 +22,7 @@ func manyReads(f *File, count int, check func(int, error)) (wait func()) {
 	var all sync.WaitGroup
 	for i := range count {
 		all.Go(func() {
-			_, err := f.ReadAt(alignedSlice(pageSize, pageSize), int64(i)*pageSize)
+			_, err := f.ReadAt(page(), int64(i)*pageSize)
 			check(i, err)
 		})
 	}
@@ -39,7 +39,7 @@ func openOnSmallQueue(t *testing.T, e *Engine) *File {
 
 // No more transfers are in a device than its queue holds, and none is forgotten.
 func TestDeviceQueueIsNotExceeded(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend})
 		f := openOnSmallQueue(t, e)
 		other := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
@@ -62,20 +62,15 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 			return stats.InFlight == 6 && stats.Waiting == 34
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		left := make(chan error)
-		go func() { left <- second(f.ReadAtContext(ctx, alignedSlice(pageSize, pageSize), 0)) }()
+		left := begin(t, "a canceled read", func() error {
+			return errorOf(f.ReadAtContext(ctx, page(), 0))
+		})
 		eventually(t, "another arrives", func() bool { return e.Stats().Waiting == 35 })
 		cancel()
-		returns(t, "a canceled read", func() {
-			if err := <-left; !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		})
-		returns(t, "a read of another device", func() {
-			if _, err := other.ReadAt(alignedSlice(pageSize, pageSize), 0); err != nil {
-				t.Error(err)
-			}
-		})
+		left(context.Canceled)
+		begin(t, "a read of another device", func() error {
+			return errorOf(other.ReadAt(page(), 0))
+		})(nil)
 		var most int
 		done := make(chan struct{})
 		go func() { wait(); close(done) }()
@@ -92,12 +87,11 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 			t.Error(backend, most, stats)
 		}
 		s.release()
-		closeAll(t, e, f, other)
 	}
 }
 
 // A device completes nothing. Plain calls make the transfers that wait for it.
-func TestTransfersDoNotWaitForStuckDevice(t *testing.T) {
+func TestTransfersDoNotWaitForHungDevice(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
 	f := openOnSmallQueue(t, e)
 	s.holdResults()
@@ -115,7 +109,6 @@ func TestTransfersDoNotWaitForStuckDevice(t *testing.T) {
 	})
 	s.release()
 	returns(t, "the others", wait)
-	closeAll(t, e, f)
 }
 
 // Close ends the transfers that wait for a device.
@@ -139,13 +132,9 @@ func TestCloseEndsWhatWaitsForDevice(t *testing.T) {
 // The partitions and files of a disk have its queue, and share it.
 func TestQueueOfDisk(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("x"), 0o600))
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	q := blockQueueOf(int(f.Fd()))
 	if q == nil {

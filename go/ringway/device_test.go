@@ -7,14 +7,13 @@ package ringway
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -36,59 +35,46 @@ func loopDevice(t *testing.T, file string, size int64) string {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root has loop devices")
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, size); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Truncate(file, size))
 	device := run(t, "losetup", "--find", "--show", file)
 	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
 	return device
 }
 
-// A disk fails while it writes back data of another file. The sync of the group commit reports
-// that, and no second sync, which would succeed, hides it.
-func TestDeviceFails(t *testing.T) {
-	dir := t.TempDir()
+// mount mounts a file system until the test ends, and returns its directory.
+func mount(t *testing.T, device, kind, options string) string {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root mounts")
 	}
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+	dir := t.TempDir()
+	if err := syscall.Mount(device, dir, kind, 0, options); err != nil {
 		t.Skip("skipped: ", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
-	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
+	return dir
+}
+
+// failingDevice returns a loop device of 64 MiB over 4 MiB of memory.
+func failingDevice(t *testing.T) string {
+	t.Helper()
+	return loopDevice(t, filepath.Join(mount(t, "none", "tmpfs", "size=4m"), "image"), 64<<20)
+}
+
+// A disk fails while it writes back data of another file. The sync of the group commit reports
+// that, and no second sync, which would succeed, hides it.
+func TestDeviceFails(t *testing.T) {
+	device := failingDevice(t)
+	for _, backend := range testBackends {
 		for _, direct := range []int{Direct, 0} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e := newOrSkip(t, Options{Backend: backend})
-				defer e.Close()
-				f, err := e.OpenFile(device, os.O_RDWR|direct, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer f.Close()
-				commit := func() error {
-					return f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)},
-						{P: alignedSlice(pageSize, pageSize), Off: pageSize}}, DataSync)
-				}
-				if err := commit(); err != nil {
-					t.Fatal(err)
-				}
-				other, err := os.OpenFile(device, os.O_RDWR, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer other.Close()
-				if _, err := other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20),
-					32<<20); err != nil {
-					t.Fatal(err)
-				}
-				if err := commit(); !errors.Is(err, syscall.EIO) {
-					t.Error("the error was lost: ", err)
-				}
-			})
+			f := open(t, newOrSkip(t, Options{Backend: backend}), device, os.O_RDWR|direct)
+			must(t, f.WriteBatch(pages(pageSize), DataSync))
+			other, err := os.OpenFile(device, os.O_RDWR, 0)
+			must(t, err)
+			must(t, errorOf(other.WriteAt(bytes.Repeat([]byte{byte(len(backend))}, 8<<20), 32<<20)))
+			wantError(t, string(backend), f.WriteBatch(pages(pageSize), DataSync), syscall.EIO)
+			check(t, errors.Join(f.Close(), other.Close()))
 		}
 	}
 }
@@ -96,55 +82,29 @@ func TestDeviceFails(t *testing.T) {
 // Writers block while a file system is frozen. Contexts end in time, files and engines close, and
 // nothing is damaged after the thaw.
 func TestFrozenFileSystem(t *testing.T) {
-	image := filepath.Join(t.TempDir(), "image")
-	device := loopDevice(t, image, 64<<20)
+	device := loopDevice(t, filepath.Join(t.TempDir(), "image"), 64<<20)
 	run(t, "mkfs.ext4", "-q", device)
-	dir := t.TempDir()
-	if err := syscall.Mount(device, dir, "ext4", 0, ""); err != nil {
-		t.Skip("skipped: ", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
-		for _, direct := range []int{0, Direct} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e := newOrSkip(t, Options{Backend: backend, closeWait: 200 * time.Millisecond})
-				name := filepath.Join(dir, "file")
-				if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				thaw := freeze(t, dir)
-				defer thaw()
-				reason := errors.New("enough")
-				memory := alignedSlice(2*pageSize, pageSize)
-				for what, do := range contextMethods(f, memory) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
-					returns(t, what, func() {
-						err := do(ctx)
-						if strings.HasPrefix(what, "Write") && !errors.Is(err, reason) ||
-							err != nil && !errors.Is(err, reason) {
-							t.Errorf("%s: %v", what, err)
-						}
-					})
-				}
-				returns(t, "File.Close", func() {
-					if err := f.Close(); err != nil {
-						t.Error(err)
-					}
-				})
-				returns(t, "Engine.Close", func() { _ = e.Close() })
-				thaw()
-				got, err := os.ReadFile(name)
-				if err != nil || len(got) != 2<<20 {
-					t.Error(len(got), err)
-				}
-			})
+	dir := mount(t, device, "ext4", "")
+	name := filepath.Join(dir, "file")
+	each(t, func(t *testing.T, other *Engine, direct int) {
+		e := newOrSkip(t, Options{Backend: other.Backend(), closeWait: 200 * time.Millisecond})
+		must(t, os.WriteFile(name, bytes.Repeat([]byte("x"), 2<<20), 0o600))
+		f := open(t, e, name, os.O_RDWR|direct)
+		thaw := freeze(t, dir)
+		defer thaw()
+		for what, do := range contextMethods(f, alignedSlice(2*pageSize, pageSize)) {
+			err := endsLater(t, what, do, errEnough)
+			if err != nil || strings.HasPrefix(what, "Write") {
+				wantError(t, what, err, errEnough)
+			}
 		}
-	}
+		begin(t, "File.Close", f.Close)(nil)
+		returns(t, "Engine.Close", func() { _ = e.Close() })
+		thaw()
+		if n := len(content(t, f)); n != 2<<20 {
+			t.Error(n)
+		}
+	})
 }
 
 // freeze makes a file system block all writes until thaw.
@@ -152,9 +112,7 @@ func freeze(t *testing.T, dir string) (thaw func()) {
 	t.Helper()
 	const fifreeze, fithaw = 0xc0045877, 0xc0045878
 	d, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, d.Fd(), fifreeze, 0); errno != 0 {
 		d.Close()
 		t.Skip("skipped: this file system cannot be frozen: ", errno)
@@ -173,51 +131,32 @@ func freeze(t *testing.T, dir string) (thaw func()) {
 // was waiting for a sync receives it: 16 concurrent syncs, and the sync after a SyncRange that has
 // met the error.
 func TestLostDataIsReportedToEveryone(t *testing.T) {
-	dir := t.TempDir()
-	if os.Getuid() != 0 {
-		t.Skip("skipped: only root mounts")
-	}
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skip("skipped: ", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	device := loopDevice(t, filepath.Join(dir, "image"), 64<<20)
-	e := newOrSkip(t, Options{})
-	f, err := e.OpenFile(device, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := open(t, newOrSkip(t, Options{}), failingDevice(t), os.O_RDWR)
 	lose := func() { // The image has no room for so much.
 		t.Helper()
-		if _, err := f.WriteAt(bytes.Repeat([]byte("lost"), 4<<20), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(f.WriteAt(bytes.Repeat([]byte("lost"), 4<<20), 0)))
 	}
 	// A goroutine that starts late may come after the report, and then has no error.
 	most := 0
 	for round := 0; round < 10 && most < 8; round++ {
 		lose()
-		errs := make([]error, 16)
+		var failed atomic.Int32
 		var all sync.WaitGroup
 		start := make(chan struct{})
-		for i := range errs {
+		for range 16 {
 			all.Go(func() {
 				<-start
-				errs[i] = f.Datasync()
+				if errors.Is(f.Datasync(), syscall.EIO) {
+					failed.Add(1)
+				}
 			})
 		}
 		close(start)
 		returns(t, "a sync", all.Wait)
-		failed := 0
-		for _, err := range errs {
-			if errors.Is(err, syscall.EIO) {
-				failed++
-			}
-		}
-		if failed == 0 {
+		if failed.Load() == 0 {
 			t.Error("the error was lost")
 		}
-		most = max(most, failed)
+		most = max(most, int(failed.Load()))
 	}
 	if most < 8 {
 		t.Errorf("at most %d of 16 syncs failed", most)
@@ -227,8 +166,5 @@ func TestLostDataIsReportedToEveryone(t *testing.T) {
 	if err := f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter); err == nil {
 		t.Error("SyncRange has no error")
 	}
-	if err := f.Datasync(); !errors.Is(err, syscall.EIO) {
-		t.Error("SyncRange took the error:", err)
-	}
-	closeAll(t, e, f)
+	wantError(t, "the sync after SyncRange", f.Datasync(), syscall.EIO)
 }

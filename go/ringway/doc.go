@@ -1,6 +1,6 @@
 // Package ringway reads and writes files asynchronously under ordinary goroutines. One engine
-// submits the operations through io_uring, Linux AIO ("KAIO") or plain system calls. It is pure
-// Go, without cgo.
+// submits the operations through io_uring, Linux AIO or plain system calls. It is pure Go, without
+// cgo.
 //
 // A [File] has the methods of an [os.File] and keeps their contracts:
 //
@@ -43,13 +43,13 @@
 //
 // # Backends
 //
-// An engine tries io_uring first, with a real read, then KAIO, which supports direct I/O only,
+// An engine tries io_uring first, with a real read, then Linux AIO, which supports direct I/O only,
 // and then plain system calls. [Options.Backend] or the environment variable RINGWAY_BACKEND
-// (uring, kaio or threads) forces one. [Explain] names the backend in use, and why a better one
-// is not available.
+// (uring, kaio or threads) forces one. [Explain] names the backend in use, and why a better one is
+// not available.
 //
-// io_uring and KAIO are asynchronous only on some file systems. The queues get the files of those
-// that are known to work: ext4, XFS, btrfs, f2fs, tmpfs, block devices, and some files of an
+// io_uring and Linux AIO are asynchronous only on some file systems. The queues get the files of
+// those that are known to work: ext4, XFS, btrfs, f2fs, tmpfs, block devices, and some files of an
 // overlay. Transfers of all other files (FUSE, network file systems, /proc) are the system calls
 // that package os makes, with the same results.
 //

@@ -13,9 +13,9 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
-// Engine submits the operations of files: it has a few rings, KAIO contexts, or only the limits on
-// blocking system calls. One engine serves a whole program. Its methods may be called by any
-// number of goroutines.
+// Engine submits the operations of files: it has a few rings, Linux AIO contexts, or only the
+// limits on blocking system calls. One engine serves a whole program. Its methods may be called by
+// any number of goroutines.
 type Engine struct {
 	queues
 	options   Options
@@ -39,8 +39,8 @@ func Default() (*Engine, error) { return theDefault() }
 
 var theDefault = sync.OnceValues(func() (*Engine, error) { return New(Options{}) })
 
-// New makes an engine. Each ring or KAIO context has to pass a real read before it is used. If the
-// options or RINGWAY_BACKEND force a backend that is not available, the error is a *[Refusal].
+// New makes an engine. Each ring or Linux AIO context has to pass a real read before it is used. If
+// the options or RINGWAY_BACKEND force a backend that is not available, the error is a *[Refusal].
 func New(o Options) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func Explain() string {
 }
 
 // Stats are counts of operations since the engine was made. Only operations that were given to a
-// ring or a KAIO context are counted; plain system calls are not. At any moment,
-// Pushed = Delivered + InFlight + Waiting.
+// ring or a Linux AIO context are counted; plain system calls are not. At any moment, Pushed =
+// Delivered + InFlight + Waiting.
 type Stats struct {
 	Pushed      uint64 // Pushed operations.
 	Delivered   uint64 // Delivered results.

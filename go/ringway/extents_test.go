@@ -17,23 +17,18 @@ func TestFirstTransferReadsExtents(t *testing.T) {
 	// extents, and counts what it knows.
 	const forget, known = 0x6628, 0xc020662a
 	const extents = 1200 // In three blocks of the list, and a half.
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend})
-		defer closeAll(t, e)
 		f := openIn(t, e, nil, os.O_RDWR|Direct)
 		writer, err := os.OpenFile(f.Name(), os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = writer.Close() }()
 		for i := range int64(extents) {
 			if _, err := writer.WriteAt(make([]byte, pageSize), 2*i*pageSize); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := writer.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writer.Sync())
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), forget, 0); errno != 0 {
 			t.Skip("skipped: no ext4 of Linux 5.4: ", errno)
 		}

@@ -5,60 +5,9 @@
 package ringway
 
 import (
-	"bytes"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"sync"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
-
-// frequentFaults are faults that no caller may see.
-var frequentFaults = faultRates{short: 4, unsent: 10, retryable: 4, late: 12, lateRounds: 1}
-
-// engineWithFaults makes the engine for conformance cases with faults.
-func engineWithFaults(o Options, seed uint64) (*Engine, error) {
-	e, _, err := faultyEngine(o, frequentFaults, seed)
-	return e, err
-}
-
-// Callers see no fault: the bytes are right, there is no error, and every read returns.
-func TestFaultsAreHidden(t *testing.T) {
-	e, faults, err := faultyEngine(Options{Backend: BackendURing, Rings: 1}, frequentFaults, 4)
-	if err != nil {
-		skip.Test(t, err)
-	}
-	content := make([]byte, 1<<20)
-	for i := range content {
-		content[i] = byte(i * 7 >> 3)
-	}
-	file := openIn(t, e, content, os.O_RDONLY)
-	var wg sync.WaitGroup
-	for g := range 32 {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(g), 5))
-			for range 200 {
-				p := make([]byte, random.IntN(100_000))
-				off := random.IntN(len(content) - len(p))
-				n, err := file.ReadAt(p, int64(off))
-				if n != len(p) || err != nil || !bytes.Equal(p, content[off:off+n]) {
-					t.Error("wrong bytes, or an error:", n, len(p), err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if faults.total() < 100 || e.Stats().Retries == 0 {
-		t.Fatal("too few faults were injected:", faults.total())
-	}
-	closeAll(t, e, file)
-	if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-		t.Fatalf("operations are left: %+v", s)
-	}
-}
 
 // refusing is a queue that refuses every request after all.
 type refusing struct{ queue }
@@ -80,31 +29,19 @@ func (c *refusing) push(r *request) {
 func TestKernelRefusesLater(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1,
 		wrap: func(q queue) queue { return &refusing{q} }})
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := e.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := openIn(t, e, []byte("0123456789"), os.O_RDWR)
 	p := make([]byte, 4)
 	if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
 		t.Fatal(n, err)
 	}
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	batch := []Transfer{{P: make([]byte, 2)}, {P: make([]byte, 2), Off: 8}}
 	if err := f.ReadBatch(batch); err != nil || string(batch[1].P) != "89" {
 		t.Fatal(err)
 	}
 	writes := []Transfer{{P: []byte("ab")}, {P: []byte("cd"), Off: 2}}
-	if err := f.WriteBatch(writes, FullSync); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(name); string(got) != "abcd456789" {
+	must(t, f.WriteBatch(writes, FullSync))
+	if got := content(t, f); string(got) != "abcd456789" {
 		t.Fatal(string(got))
 	}
-	closeAll(t, e, f)
 }

@@ -1,6 +1,6 @@
 // The contracts of File, on every backend.
 
-package ringway_test
+package ringway
 
 import (
 	"bytes"
@@ -14,207 +14,130 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/fstest"
 	"testing/iotest"
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = ringway.TestBackends
-
-func engine(t testing.TB, o ringway.Options) *ringway.Engine {
+// sameRead compares the result of a read, and what was read, with that of package os.
+func sameRead(t *testing.T, what string, read, reference func(p []byte) (int, error), n int) {
 	t.Helper()
-	e, err := ringway.New(o)
-	if err != nil {
-		var refused *ringway.Refusal
-		if errors.As(err, &refused) {
-			skip.Test(t, err)
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Error(err)
-		}
-		if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 {
-			t.Errorf("operations are left: %+v", s)
-		}
-	})
-	return e
-}
-
-// each runs a test on every backend: buffered, direct, and with reads of the page cache.
-func each(t *testing.T, test func(t *testing.T, e *ringway.Engine, direct int)) {
-	for _, backend := range backends {
-		for name, direct := range map[string]int{"buffered": 0, "direct": ringway.Direct} {
-			t.Run(string(backend)+"/"+name, func(t *testing.T) {
-				// AlwaysRing, so that the rings do the buffered reads too.
-				test(t, engine(t, ringway.Options{Backend: backend, AlwaysRing: true,
-					Rings: 1 + direct/ringway.Direct}), direct)
-			})
-		}
-		t.Run(string(backend)+"/cached", func(t *testing.T) {
-			test(t, engine(t, ringway.Options{Backend: backend}), 0)
-		})
+	p, want := make([]byte, n), make([]byte, n)
+	got, err := read(p)
+	wanted, wantErr := reference(want)
+	if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
+		fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Errorf("%s of %d bytes: %d, %v; package os: %d, %v", what, n, got, err, wanted, wantErr)
 	}
 }
 
-// bytesOf returns random bytes, the same for each length.
-func bytesOf(n int) []byte {
-	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(1, uint64(n)))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
-
-func fileWith(t testing.TB, content []byte) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-func open(t testing.TB, e *ringway.Engine, name string, flag int) *ringway.File {
-	t.Helper()
-	f, err := e.OpenFile(name, flag, 0o600)
-	if err != nil {
-		if flag&ringway.Direct != 0 && errors.Is(err, syscall.EINVAL) {
-			skip.Test(t, "this file system has no direct I/O")
-		}
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
+// At every offset a read has the result of package os: aligned or not, at the end of the file, and
+// near the largest offset, where a range that ends beyond it is EINVAL.
 func TestReaderAtContract(t *testing.T) {
 	content := bytesOf(3*4096 + 777)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		reference, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer reference.Close()
-		for _, off := range []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288,
-			int64(len(content)) - 1, int64(len(content)), 1 << 20, 1 << 40, -1} {
-			for _, n := range []int{0, 1, 511, 512, 513, 4096, 5000, 12288, 20000} {
-				p, want := make([]byte, n), make([]byte, n)
-				got, err := f.ReadAt(p, off)
-				wanted, wantErr := reference.ReadAt(want, off)
-				if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
-					fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Fatalf("ReadAt of %d at %d: %d, %v; package os: %d, %v", n, off, got, err,
-						wanted, wantErr)
+		all := []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1,
+			int64(len(content)), 1 << 20, 1 << 40, -1}
+		for _, before := range []int64{0, 1, 100, 511, 512, 4095, 4096, 5000, 3 << 20} {
+			all = append(all, math.MaxInt64-before)
+		}
+		for _, off := range all {
+			lengths := []int{0, 1, 10, 511, 512, 513, 4096, 5000, 12288, 20000}
+			if off > 1<<40 {
+				lengths = append(lengths, 2<<20, 4<<20)
+			}
+			for _, n := range lengths {
+				plain := func(p []byte) (int, error) { return reference.ReadAt(p, off) }
+				sameRead(t, fmt.Sprint("ReadAt ", off),
+					func(p []byte) (int, error) { return f.ReadAt(p, off) }, plain, n)
+				if n > 0 { // With a context that can end, it need not be looked at for nothing.
+					sameRead(t, fmt.Sprint("ReadAtContext ", off), func(p []byte) (int, error) {
+						return f.ReadAtContext(t.Context(), p, off)
+					}, plain, n)
 				}
 			}
 		}
 	})
 }
 
+// The same for reads at the current position, on a file system that has positions that large.
+func TestReadNearTheLargestPosition(t *testing.T) {
+	for _, direct := range []int{0, Direct} {
+		e := newOrSkip(t, Options{})
+		dir, err := os.MkdirTemp("/dev/shm", "ringway")
+		if err != nil {
+			t.Skip("skipped: there is no file system in memory: ", err)
+		}
+		defer os.RemoveAll(dir)
+		plain, err := os.Create(dir + "/file")
+		must(t, err)
+		defer plain.Close()
+		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
+		if direct != 0 && errors.Is(err, syscall.EINVAL) {
+			t.Skip("skipped: no direct I/O in memory before Linux 6.6")
+		}
+		must(t, err)
+		defer f.Close()
+		for _, before := range []int64{1, 100, 5000} {
+			for _, length := range []int{1, 100, 600, 9000} {
+				must(t, errors.Join(errorOf(f.Seek(math.MaxInt64-before, io.SeekStart)),
+					errorOf(plain.Seek(math.MaxInt64-before, io.SeekStart))))
+				sameRead(t, fmt.Sprint("Read ", before), f.Read, plain.Read, length)
+			}
+		}
+	}
+}
+
 func TestIotest(t *testing.T) {
 	content := bytesOf(9000)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		if err := iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content); err != nil {
-			t.Fatal(err)
-		}
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		check(t, iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content))
 		section := io.NewSectionReader(open(t, e, name, os.O_RDONLY|direct), 100, 8000)
-		if err := iotest.TestReader(section, content[100:8100]); err != nil {
-			t.Fatal(err)
-		}
+		check(t, iotest.TestReader(section, content[100:8100]))
 	})
 }
 
-func TestFstest(t *testing.T) {
-	dir := t.TempDir()
-	for name, content := range map[string]string{"a": "first", "b/c": "second",
-		"b/d/e": strings.Repeat("x", 100_000), "empty": ""} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, backend := range backends {
-		t.Run(string(backend), func(t *testing.T) {
-			e := engine(t, ringway.Options{Backend: backend})
-			if err := fstest.TestFS(e.DirFS(dir), "a", "b/c", "b/d/e", "empty"); err != nil {
-				t.Fatal(err)
-			}
-			sub, err := fs.Sub(e.DirFS(dir), "b")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := fstest.TestFS(sub, "c", "d/e"); err != nil {
-				t.Fatal(err)
-			}
-			_, err = e.DirFS(dir).ReadFile("none")
-			var path *fs.PathError
-			if !errors.As(err, &path) || path.Path != "none" || !errors.Is(err, fs.ErrNotExist) {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
 func TestWrites(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		name := filepath.Join(t.TempDir(), "file")
-		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
-		content := bytesOf(4 * 4096)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, nil, os.O_RDWR|direct)
+		want := bytesOf(4 * 4096)
 		// The buffer of a write need not be aligned, direct or not.
-		unaligned := append([]byte{0}, content...)[1:]
+		unaligned := append([]byte{0}, want...)[1:]
 		if n, err := f.WriteAt(unaligned[4096:], 4096); n != 3*4096 || err != nil {
 			t.Fatal(n, err)
 		}
 		if n, err := f.Write(unaligned[:4096]); n != 4096 || err != nil {
 			t.Fatal(n, err)
 		}
-		if err := f.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Datasync(); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(f.Sync(), f.Datasync()))
 		if at, err := f.Seek(0, io.SeekCurrent); at != 4096 || err != nil {
 			t.Fatal(at, err)
 		}
-		got, err := os.ReadFile(name)
-		if err != nil || !bytes.Equal(got, content) {
-			t.Fatal("wrong bytes", err)
+		if !bytes.Equal(content(t, f), want) {
+			t.Fatal("wrong bytes")
 		}
-		rest, err := io.ReadAll(f)
-		if err != nil || !bytes.Equal(rest, content[4096:]) {
+		if rest, err := io.ReadAll(f); err != nil || !bytes.Equal(rest, want[4096:]) {
 			t.Fatal("wrong bytes", len(rest), err)
 		}
 		n, err := f.WriteAt(unaligned[:100], 10)
-		if direct == 0 {
-			if n != 100 || err != nil {
-				t.Fatal(n, err)
-			}
-		} else {
-			var misaligned *ringway.MisalignedError
-			if n != 0 || !errors.As(err, &misaligned) || !errors.Is(err, syscall.EINVAL) {
-				t.Fatal(n, err)
-			}
+		var misaligned *MisalignedError
+		if direct == 0 && (n != 100 || err != nil) ||
+			direct != 0 && (n != 0 || !errors.As(err, &misaligned) ||
+				!errors.Is(err, syscall.EINVAL)) {
+			t.Fatal(n, err)
 		}
-		if err := f.Truncate(4096); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Truncate(4096))
 		if info, err := f.Stat(); err != nil || info.Size() != 4096 {
 			t.Fatal(info, err)
 		}
@@ -222,10 +145,9 @@ func TestWrites(t *testing.T) {
 }
 
 func TestLargeTransfers(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		name := filepath.Join(t.TempDir(), "file")
-		f := open(t, e, name, os.O_RDWR|os.O_CREATE|direct)
-		content := bytesOf(17 << 20)
+	content := bytesOf(17 << 20)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, nil, os.O_RDWR|direct)
 		if n, err := f.WriteAt(content, 8192); n != len(content) || err != nil {
 			t.Fatal(n, err)
 		}
@@ -248,52 +170,34 @@ func notWritable() syscall.Errno {
 }
 
 func TestErrorsAreThoseOfPackageOS(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		if _, err := e.Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		name := fileWith(t, bytesOf(4096))
-		f := open(t, e, name, os.O_RDONLY|direct)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		wantError(t, "open", errorOf(e.Open(filepath.Join(t.TempDir(), "none"))), fs.ErrNotExist)
+		f := openIn(t, e, bytesOf(4096), os.O_RDONLY|direct)
 		_, err := f.WriteAt(make([]byte, 4096), 0)
 		var path *fs.PathError
-		if !errors.As(err, &path) || path.Op != "write" || path.Path != name ||
+		if !errors.As(err, &path) || path.Op != "write" || path.Path != f.Name() ||
 			path.Err != error(notWritable()) {
 			t.Fatalf("%#v", err)
 		}
-		dir, err := e.Open(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.Close()
-		if _, err := dir.ReadAt(make([]byte, 1), 0); !errors.Is(err, syscall.EISDIR) {
-			t.Fatal(err)
-		}
-		appending := open(t, e, name, os.O_WRONLY|os.O_APPEND)
+		// A write of no bytes checks whether the file is open for writing.
+		wantError(t, "write of nothing", errorOf(f.Write(nil)), notWritable())
+		dir := open(t, e, t.TempDir(), os.O_RDONLY)
+		wantError(t, "directory", errorOf(dir.ReadAt(make([]byte, 1), 0)), syscall.EISDIR)
+		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
 		if _, err := appending.WriteAt([]byte("x"), 0); err == nil {
 			t.Fatal("WriteAt works on a file that is open for appending")
 		}
 		if n, err := appending.Write([]byte("x")); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-	})
-}
-
-func TestClosed(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
+		for _, end := range []Durability{NoSync, FullSync} {
+			writes := []Transfer{{P: make([]byte, 4096)}, {P: make([]byte, 4096), Off: 4096}}
+			wantError(t, "batch", f.WriteBatch(writes, end), notWritable())
+			wantError(t, "transfer", writes[1].Err, notWritable())
 		}
-		_, read := f.Read(make([]byte, 1))
-		_, readAt := f.ReadAt(make([]byte, 1), 0)
-		_, write := f.Write([]byte("x"))
-		_, stat := f.Stat()
-		_, buf := f.ReadBuf(context.Background(), 0, 1)
-		batch := f.ReadBatch([]ringway.Transfer{{P: make([]byte, 1)}})
-		for i, err := range []error{read, readAt, write, stat, buf, batch, f.Sync(), f.Close()} {
-			if !errors.Is(err, os.ErrClosed) {
-				t.Errorf("%d: %v", i, err)
-			}
+		batch := []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
+		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
+			t.Fatal(err, batch)
 		}
 	})
 }
@@ -303,8 +207,8 @@ func TestClosed(t *testing.T) {
 func TestCloseWhileReading(t *testing.T) {
 	a, b := bytes.Repeat([]byte("a"), 8192), bytes.Repeat([]byte("b"), 8192)
 	first, second := fileWith(t, a), fileWith(t, b)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		for range 100 {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		for range 50 {
 			f := open(t, e, first, os.O_RDONLY|direct)
 			var wg sync.WaitGroup
 			for range 8 {
@@ -323,9 +227,7 @@ func TestCloseWhileReading(t *testing.T) {
 				})
 			}
 			runtime.Gosched()
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
+			check(t, f.Close())
 			g := open(t, e, second, os.O_RDONLY|direct)
 			wg.Wait()
 			g.Close()
@@ -334,85 +236,60 @@ func TestCloseWhileReading(t *testing.T) {
 }
 
 func TestPipe(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend})
+	for _, backend := range testBackends {
+		e := newOrSkip(t, Options{Backend: backend})
 		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		reading, err := e.NewFile(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		writing, err := e.NewFile(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := writing.WriteString("hello"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, errorOf(writing.WriteString("hello")))
 		p := make([]byte, 10)
 		if n, err := reading.Read(p); string(p[:n]) != "hello" || err != nil {
 			t.Fatal(n, err)
 		}
 		done := make(chan error)
-		go func() {
-			_, err := reading.Read(p)
-			done <- err
-		}()
+		go func() { done <- errorOf(reading.Read(p)) }()
 		time.Sleep(10 * time.Millisecond)
-		if err := reading.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; !errors.Is(err, os.ErrClosed) {
-			t.Fatal("close does not wake a reader:", err)
-		}
-		writing.Close()
+		must(t, reading.Close())
+		wantError(t, "a reader whose file is closed", <-done, os.ErrClosed)
+		check(t, writing.Close())
 	}
 }
 
 func TestBatches(t *testing.T) {
 	content := bytesOf(300 * 4096)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
-		batch := make([]ringway.Transfer, 300)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, content, os.O_RDWR|direct)
+		batch := make([]Transfer, 300)
 		for i := range batch {
-			at := rand.IntN(len(content))
-			n := rand.IntN(9000)
+			at, n := rand.IntN(len(content)), rand.IntN(9000)
 			if i%2 == 0 {
 				at, n = at&^4095, 4096
 			}
-			batch[i] = ringway.Transfer{P: make([]byte, n), Off: int64(at)}
+			batch[i] = Transfer{P: make([]byte, n), Off: int64(at)}
 		}
 		batch[7].Off = int64(len(content)) + 5
-		if err := f.ReadBatch(batch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.ReadBatch(batch))
 		for i, b := range batch {
-			want := 0
-			if b.Off < int64(len(content)) {
-				want = copy(make([]byte, len(b.P)), content[b.Off:])
-			}
-			if b.N != want || (b.Err == io.EOF) != (want < len(b.P)) ||
-				!bytes.Equal(b.P[:want], content[min(int(b.Off), len(content)):][:want]) {
+			want := content[min(int(b.Off), len(content)):]
+			want = want[:min(len(want), len(b.P))]
+			if b.N != len(want) || (b.Err == io.EOF) != (len(want) < len(b.P)) ||
+				!bytes.Equal(b.P[:b.N], want) {
 				t.Fatalf("%d: %d of %d at %d: %v", i, b.N, len(b.P), b.Off, b.Err)
 			}
 		}
-		for _, end := range []ringway.Durability{ringway.NoSync, ringway.DataSync,
-			ringway.FullSync} {
+		for _, end := range []Durability{NoSync, DataSync, FullSync} {
 			for _, gap := range []int64{0, 4096} {
-				var writes []ringway.Transfer
-				at := int64(4096)
-				memory := ringway.NewBuffer(20 * 4096)
-				for i := range 20 {
-					p := memory.Bytes()[i*4096:][:4096]
+				writes := make([]Transfer, 20)
+				memory := alignedSlice(20*4096, pageSize)
+				for i := range writes {
+					p := memory[i*4096:][:4096]
 					copy(p, bytesOf(4096 + i)[i:])
-					writes = append(writes, ringway.Transfer{P: p, Off: at})
-					at += 4096 + gap
+					writes[i] = Transfer{P: p, Off: 4096 + int64(i)*(4096+gap)}
 				}
-				if err := f.WriteBatch(writes, end); err != nil {
-					t.Fatal(err)
-				}
+				must(t, f.WriteBatch(writes, end))
 				for _, w := range writes {
 					p := make([]byte, 4096)
 					if n, err := f.ReadAt(p, w.Off); n != 4096 || err != nil ||
@@ -420,97 +297,60 @@ func TestBatches(t *testing.T) {
 						t.Fatal(n, err)
 					}
 				}
-				memory.Release()
 			}
 		}
 	})
 }
 
-func TestBatchErrors(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		name := fileWith(t, bytesOf(8192))
-		f := open(t, e, name, os.O_RDONLY|direct)
-		for _, end := range []ringway.Durability{ringway.NoSync, ringway.FullSync} {
-			writes := []ringway.Transfer{{P: make([]byte, 4096)},
-				{P: make([]byte, 4096), Off: 4096}}
-			err := f.WriteBatch(writes, end)
-			if !errors.Is(err, notWritable()) || !errors.Is(writes[1].Err, notWritable()) {
-				t.Fatal(err, writes[1].Err)
-			}
-		}
-		batch := []ringway.Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
-		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
-			t.Fatal(err, batch)
-		}
-	})
-}
-
-// A batch that is refused before it starts leaves its error in every transfer, and no old result.
-func TestRefusedBatches(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
+// An operation on a closed file, or with a context that has ended, is refused before it starts. A
+// batch then leaves its error in every transfer, and no old result.
+func TestRefusedBeforeTheStart(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
+		closed := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
+		must(t, closed.Close())
 		ended, cancel := context.WithCancelCause(context.Background())
 		reason := errors.New("not needed any more")
 		cancel(reason)
-		closed := open(t, e, fileWith(t, bytesOf(8192)), os.O_RDWR|direct)
-		if err := closed.Close(); err != nil {
-			t.Fatal(err)
+		p := make([]byte, 4096)
+		for what, err := range map[string]error{
+			"Read": errorOf(closed.Read(p)), "ReadAt": errorOf(closed.ReadAt(p, 0)),
+			"Write": errorOf(closed.Write(p)), "Stat": errorOf(closed.Stat()),
+			"ReadBuf": errorOf(closed.ReadBuf(t.Context(), 0, 1)),
+			"Sync":    closed.Sync(), "Close": closed.Close(),
+		} {
+			wantError(t, what, err, os.ErrClosed)
 		}
-		for i, refused := range []struct {
-			run  func(batch []ringway.Transfer) error
+		for what, err := range map[string]error{
+			"ReadAtContext":  errorOf(f.ReadAtContext(ended, p, 0)),
+			"WriteAtContext": errorOf(f.WriteAtContext(ended, p, 0)),
+			"SyncContext":    f.SyncContext(ended), "ReadBuf": errorOf(f.ReadBuf(ended, 0, 10)),
+		} {
+			wantError(t, what, err, reason)
+		}
+		for _, refused := range []struct {
+			what string
+			run  func(batch []Transfer) error
 			want error
 		}{
-			{func(b []ringway.Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
-			{func(b []ringway.Transfer) error {
-				return f.WriteBatchContext(ended, b, ringway.NoSync)
-			}, reason},
-			{func(b []ringway.Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
-			{func(b []ringway.Transfer) error {
-				return closed.WriteBatch(b, ringway.FullSync)
-			}, os.ErrClosed},
-			{func(b []ringway.Transfer) error {
-				return f.WriteBatch(b, ringway.Durability(9))
-			}, syscall.EINVAL},
+			{"ReadBatchContext",
+				func(b []Transfer) error { return f.ReadBatchContext(ended, b) }, reason},
+			{"WriteBatchContext",
+				func(b []Transfer) error { return f.WriteBatchContext(ended, b, NoSync) }, reason},
+			{"ReadBatch", func(b []Transfer) error { return closed.ReadBatch(b) }, os.ErrClosed},
+			{"WriteBatch",
+				func(b []Transfer) error { return closed.WriteBatch(b, FullSync) }, os.ErrClosed},
+			{"an unknown end",
+				func(b []Transfer) error { return f.WriteBatch(b, Durability(9)) }, syscall.EINVAL},
 		} {
-			p := make([]byte, 4096)
-			batch := []ringway.Transfer{{P: p, N: 7}, {P: p, N: 7}}
-			if err := refused.run(batch); !errors.Is(err, refused.want) {
-				t.Errorf("%d: %v", i, err)
-			}
+			batch := []Transfer{{P: p, N: 7}, {P: p, N: 7}}
+			wantError(t, refused.what, refused.run(batch), refused.want)
 			for _, transfer := range batch {
-				if !errors.Is(transfer.Err, refused.want) || transfer.N != 0 {
-					t.Errorf("%d: %d, %v", i, transfer.N, transfer.Err)
+				wantError(t, refused.what+", a transfer", transfer.Err, refused.want)
+				if transfer.N != 0 {
+					t.Error(refused.what, transfer.N)
 				}
 			}
-		}
-	})
-}
-
-func TestContexts(t *testing.T) {
-	content := bytesOf(1 << 20)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, content), os.O_RDWR|direct)
-		gone, cancel := context.WithCancelCause(context.Background())
-		reason := errors.New("not needed any more")
-		cancel(reason)
-		p := make([]byte, 4096)
-		for i, err := range []error{
-			errorOf(f.ReadAtContext(gone, p, 0)), errorOf(f.WriteAtContext(gone, p,
-				0)), f.SyncContext(gone),
-			errorOf(f.ReadBuf(gone, 0, 10)), f.ReadBatchContext(gone, []ringway.Transfer{{P: p}}),
-		} {
-			if !errors.Is(err, reason) {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-		b, err := f.ReadBuf(t.Context(), 100, 5000)
-		if err != nil || !bytes.Equal(b.Bytes(), content[100:5100]) {
-			t.Fatal(err)
-		}
-		b.Release()
-		b, err = f.ReadBuf(t.Context(), int64(len(content))-10, 5000)
-		if err != io.EOF || !bytes.Equal(b.Bytes(), content[len(content)-10:]) {
-			t.Fatal(err)
 		}
 	})
 }
@@ -520,7 +360,7 @@ func TestContexts(t *testing.T) {
 func TestReadBufBeyondTheFile(t *testing.T) {
 	content := bytesOf(9<<20 + 100)
 	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
 		for _, ctx := range []context.Context{context.Background(), t.Context()} {
 			size := int64(len(content))
@@ -536,52 +376,27 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 					b.Release()
 				}
 			}
-			b, err := f.ReadBuf(ctx, 50, 9<<20)
-			if err != nil || !bytes.Equal(b.Bytes(), content[50:50+9<<20]) {
-				t.Fatal(err)
+			for _, n := range []int{5000, 9 << 20} {
+				b, err := f.ReadBuf(ctx, 50, n)
+				if err != nil || !bytes.Equal(b.Bytes(), content[50:50+n]) {
+					t.Fatal(err)
+				}
+				b.Release()
 			}
-			b.Release()
-		}
-	})
-}
-
-func TestCopies(t *testing.T) {
-	content := bytesOf(1<<20 + 100)
-	name := fileWith(t, content)
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, name, os.O_RDONLY|direct)
-		var b bytes.Buffer
-		if n, err := io.Copy(&b, f); n != int64(len(content)) || err != nil ||
-			!bytes.Equal(b.Bytes(), content) {
-			t.Fatal(n, err)
-		}
-		if _, err := f.Seek(100, io.SeekStart); err != nil {
-			t.Fatal(err)
-		}
-		to := open(t, e, filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE)
-		if n, err := io.Copy(to, f); n != int64(len(content))-100 || err != nil {
-			t.Fatal(n, err)
-		}
-		if got, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(got, content[100:]) {
-			t.Fatal("wrong bytes", err)
-		}
-		if n, err := to.ReadFrom(strings.NewReader("tail")); n != 4 || err != nil {
-			t.Fatal(n, err)
 		}
 	})
 }
 
 func TestNoAllocations(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(1<<16)), os.O_RDWR|direct)
-		buffer := ringway.NewBuffer(4096)
-		p := buffer.Bytes()
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, bytesOf(1<<16), os.O_RDWR|direct)
+		p := NewBuffer(4096).Bytes()
 		// Other reads at the same time, so that more than a few run.
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				p := ringway.NewBuffer(4096).Bytes()
+				p := NewBuffer(4096).Bytes()
 				for {
 					select {
 					case <-stop:
@@ -603,10 +418,10 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestPreallocateAndAdvise(t *testing.T) {
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDWR|direct)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, bytesOf(4096), os.O_RDWR|direct)
 		if err := f.Preallocate(0, 1<<20); errors.Is(err, errors.ErrUnsupported) {
-			if len(backends) > 1 {
+			if len(testBackends) > 1 {
 				skip.Test(t, "this file system has no fallocate")
 			}
 			return // queues_none_test.go has the rest.
@@ -616,73 +431,23 @@ func TestPreallocateAndAdvise(t *testing.T) {
 		if info, _ := f.Stat(); info.Size() != 1<<20 {
 			t.Fatal(info.Size())
 		}
-		if err := f.Advise(0, 0, ringway.AdviceWillNeed); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Advise(0, 0, 99); !errors.Is(err, syscall.EINVAL) {
-			t.Fatal(err)
-		}
+		must(t, f.Advise(0, 0, AdviceWillNeed))
+		wantError(t, "an unknown advice", f.Advise(0, 0, 99), syscall.EINVAL)
 	})
-}
-
-func TestExplain(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend})
-		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
-			e.Backend() != backend {
-			t.Fatal(text)
-		}
-	}
-	if _, err := ringway.New(ringway.Options{Backend: "smoke signals"}); err == nil ||
-		!strings.Contains(err.Error(), "smoke signals") {
-		t.Fatal(err)
-	}
-	t.Setenv(ringway.BackendEnv, "threads")
-	if e := engine(t, ringway.Options{}); e.Backend() != ringway.BackendThreads {
-		t.Fatal(e.Explain())
-	}
-	e := engine(t, ringway.Options{Backend: backends[0]})
-	if e.Backend() != backends[0] {
-		t.Fatal("the option does not override the environment")
-	}
 }
 
 func TestClosedEngine(t *testing.T) {
-	for _, backend := range backends {
-		e := engine(t, ringway.Options{Backend: backend, AlwaysRing: true})
-		f := open(t, e, fileWith(t, bytesOf(4096)), os.O_RDONLY)
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.ReadAt(make([]byte, 10), 0); !errors.Is(err, ringway.ErrEngineClosed) {
-			t.Fatal(err)
-		}
-		if err := e.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Fatal(err)
-		}
-		log := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
-		batch := []ringway.Transfer{{P: []byte("record")}}
-		if err := log.WriteBatch(batch, ringway.NoSync); !errors.Is(err, ringway.ErrEngineClosed) ||
-			!errors.Is(batch[0].Err, err) {
-			t.Error(err, batch[0].Err)
-		}
-		if err := log.Close(); err != nil {
-			t.Error(err)
-		}
+	for _, backend := range testBackends {
+		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
+		f := openIn(t, e, bytesOf(4096), os.O_RDONLY)
+		log := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND)
+		must(t, e.Close())
+		wantError(t, "ReadAt", errorOf(f.ReadAt(make([]byte, 10), 0)), ErrEngineClosed)
+		wantError(t, "Close", e.Close(), os.ErrClosed)
+		batch := []Transfer{{P: []byte("record")}}
+		err := log.WriteBatch(batch, NoSync)
+		wantError(t, "WriteBatch", err, ErrEngineClosed)
+		wantError(t, "its transfer", batch[0].Err, err)
+		check(t, log.Close())
 	}
-}
-
-// A write of no bytes checks whether the file is open for writing.
-func TestWriteNothing(t *testing.T) {
-	name := fileWith(t, []byte("content"))
-	each(t, func(t *testing.T, e *ringway.Engine, direct int) {
-		f, err := e.OpenFile(name, os.O_RDONLY|direct, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if n, err := f.Write(nil); n != 0 || !errors.Is(err, notWritable()) {
-			t.Fatal(n, err)
-		}
-	})
 }

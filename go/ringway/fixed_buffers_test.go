@@ -7,10 +7,8 @@ package ringway
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -30,23 +28,12 @@ func (w *watching) push(r *request) {
 // Transfers of registered memory use the fixed operations; others do not.
 func TestFixedBuffers(t *testing.T) {
 	ops := map[ring.Opcode]int{}
-	e, err := New(Options{Backend: BackendURing, Rings: 1, AlwaysRing: true, FixedBuffers: 1 << 20,
-		wrap: func(q queue) queue {
-			return &watching{q, ops}
-		}})
-	if err != nil {
-		skip.Test(t, err)
-	}
-	defer e.Close()
+	e := newOrSkip(t, Options{Backend: BackendURing, Rings: 1, AlwaysRing: true,
+		FixedBuffers: 1 << 20, wrap: func(q queue) queue { return &watching{q, ops} }})
 	if e.fixed == nil {
 		t.Fatal(e.Explain())
 	}
-	name := filepath.Join(t.TempDir(), "file")
-	f, err := e.OpenFile(name, os.O_RDWR|os.O_CREATE|Direct, 0o600)
-	if err != nil {
-		skip.Test(t, "this file system has no direct I/O: ", err)
-	}
-	defer f.Close()
+	f := openIn(t, e, nil, os.O_RDWR|Direct)
 	ours, fresh := e.NewBuffer(8192), alignedSlice(8192, pageSize)
 	defer ours.Release()
 	for i := range ours.Bytes() {
@@ -80,8 +67,6 @@ func TestFixedBuffers(t *testing.T) {
 		t.Fatal("a 2 MiB buffer in 1 MiB of registered memory")
 	}
 	// A buffer stays usable after the engine is closed.
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Close())
 	ours.Bytes()[0]++
 }

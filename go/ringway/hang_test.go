@@ -7,103 +7,86 @@ package ringway
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 )
 
-// However many reads of one file hang, reads of another file complete: single ones, and batches.
-func TestHungTransfersDoNotBlockOthers(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		for _, count := range []int{1, 15, 16, 50, 500} {
-			t.Run(fmt.Sprint(backend, ", ", count), func(t *testing.T) {
-				hungTransfers(t, backend, count)
-			})
+// readsPage returns a function that reads the first page of a file and checks it.
+func readsPage(f *File, content []byte) func() error {
+	return func() error {
+		p := page()
+		if n, err := f.ReadAt(p, 0); err != nil || !bytes.Equal(p[:n], content[:pageSize]) {
+			return errors.Join(fmt.Errorf("%d bytes, or wrong ones", n), err)
 		}
+		return nil
 	}
 }
 
-func hungTransfers(t *testing.T, backend Backend, count int) {
-	e, s := scriptedEngine(t, Options{Backend: backend})
-	content := bytes.Repeat([]byte("0123456789abcdef"), 4096)
-	hung := openIn(t, e, content, os.O_RDONLY|Direct)
-	fine := openIn(t, e, content, os.O_RDONLY|Direct)
-	var swallowed []*request
-	s.onPush(func(r *request) bool { // As if the kernel had it and never completed it.
-		if r.fd == hung.fd {
-			swallowed = append(swallowed, r)
-		}
-		return r.fd == hung.fd
-	})
-	var all sync.WaitGroup
-	for range count {
-		all.Go(func() {
-			p := alignedSlice(pageSize, pageSize)
-			if n, err := hung.ReadAt(p, 0); n != len(p) || err != nil {
-				t.Error(n, err)
+// However many reads of one file hang, reads of another file complete: single ones, and batches.
+func TestHungTransfersDoNotBlockOthers(t *testing.T) {
+	content := bytesOf(16 * pageSize)
+	for _, backend := range queueBackends {
+		for _, count := range []int{1, 15, 16, 50, 500} {
+			e, s := scriptedEngine(t, Options{Backend: backend})
+			hung, fine := openIn(t, e, content, os.O_RDONLY|Direct),
+				openIn(t, e, content, os.O_RDONLY|Direct)
+			var swallowed []*request
+			s.onPush(func(r *request) bool { // As if the kernel had it and never completed it.
+				if r.fd == hung.fd {
+					swallowed = append(swallowed, r)
+				}
+				return r.fd == hung.fd
+			})
+			var ends []func(error)
+			for range count {
+				ends = append(ends, begin(t, "a read that hung", readsPage(hung, content)))
 			}
-		})
-	}
-	eventually(t, "the reads are submitted", func() bool {
-		stats := e.Stats()
-		return stats.InFlight+stats.Waiting == count || count > 192 && stats.InFlight == 192
-	})
-	for range 3 {
-		returns(t, "a read of another file", func() {
-			p := alignedSlice(pageSize, pageSize)
-			n, err := fine.ReadAt(p, 0)
-			if n != len(p) || err != nil || !bytes.Equal(p, content[:n]) {
-				t.Error(n, err)
+			eventually(t, "the reads are submitted", func() bool {
+				stats := e.Stats()
+				return stats.InFlight+stats.Waiting == count || count > 192 && stats.InFlight == 192
+			})
+			for range 3 {
+				begin(t, fmt.Sprint("a read of another file, ", backend, ", ", count),
+					readsPage(fine, content))(nil)
 			}
-		})
-	}
-	returns(t, "a batch on another file", func() {
-		batch := make([]Transfer, 8)
-		for i := range batch {
-			batch[i] = Transfer{P: alignedSlice(pageSize, pageSize), Off: int64(i) * pageSize}
+			batch := make([]Transfer, 8)
+			for i := range batch {
+				batch[i] = Transfer{P: page(), Off: int64(i) * pageSize}
+			}
+			begin(t, "a batch on another file", func() error { return fine.ReadBatch(batch) })(nil)
+			s.onPush(nil)
+			for _, r := range swallowed {
+				r.result = -int32(syscall.EINTR)
+			}
+			s.complete(swallowed)
+			for _, end := range ends {
+				end(nil)
+			}
 		}
-		if err := fine.ReadBatch(batch); err != nil {
-			t.Error(err)
-		}
-	})
-	s.onPush(nil)
-	for _, r := range swallowed {
-		r.result = -int32(syscall.EINTR)
 	}
-	s.complete(swallowed)
-	returns(t, "a read that hung", all.Wait)
-	closeAll(t, e, hung, fine)
 }
 
 // While a combiner hangs in the kernel, the operations of other goroutines complete.
 func TestHungSubmissionDoesNotBlockOthers(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
-	content := bytes.Repeat([]byte("0123456789abcdef"), 4096)
-	f := openIn(t, e, content, os.O_RDONLY|Direct)
-	read := func() {
-		p := alignedSlice(pageSize, pageSize)
-		n, err := f.ReadAt(p, pageSize)
-		if n != len(p) || err != nil || !bytes.Equal(p, content[:n]) {
-			t.Error(n, err)
-		}
-	}
+	content := bytesOf(16 * pageSize)
+	read := readsPage(openIn(t, e, content, os.O_RDONLY|Direct), content)
 	gate := make(chan struct{})
 	s.setGate(gate)
-	var hung sync.WaitGroup
-	hung.Go(read)
-	eventually(t, "a read is submitted", func() bool { return e.Stats().InFlight > 0 })
+	hung := begin(t, "the read that hung", read)
+	submitted(t, e)
 	for range 3 {
-		returns(t, "a read during a submission that hangs", read)
+		begin(t, "a read during a submission that hangs", read)(nil)
 	}
 	s.setGate(nil)
 	close(gate)
-	returns(t, "the read that hung", hung.Wait)
+	hung(nil)
 	before := s.count.Load()
-	read()
+	check(t, read())
 	if s.count.Load() == before {
 		t.Error("nothing is submitted any more")
 	}
-	closeAll(t, e, f)
 }

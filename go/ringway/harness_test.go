@@ -1,10 +1,12 @@
-// What several tests use: engines, files, and bounded waiting. Engines over queues that tests
-// control are in queue_harness_test.go.
+// What the tests of all systems use: engines, files, contents, and bounded waiting. Engines over
+// queues that tests control are in queue_harness_test.go.
 
 package ringway
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,8 +19,35 @@ import (
 // tooLong is how long a test waits for something that should happen soon.
 const tooLong = 60 * time.Second
 
+// must fails the test, and ends it, on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check fails the test on an error, and lets it go on.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// wantError fails the test if an error is another one.
+func wantError(t testing.TB, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, not %v", what, err, want)
+	}
+}
+
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
+
 // returns calls do, and fails the test if it does not return.
-func returns(t *testing.T, what string, do func()) {
+func returns(t testing.TB, what string, do func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -32,48 +61,129 @@ func returns(t *testing.T, what string, do func()) {
 	}
 }
 
+// begin calls do in a goroutine. The function that it returns waits for the result, and fails the
+// test if that is another one.
+func begin(t testing.TB, what string, do func() error) (end func(want error)) {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return func(want error) {
+		t.Helper()
+		returns(t, what, func() { wantError(t, what, <-done, want) })
+	}
+}
+
+// eventually waits until a condition holds, and fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("this never happens: " + what)
+		}
+	}
+}
+
 // closeAll closes files and an engine, and fails the test on an error.
-func closeAll(t *testing.T, e *Engine, files ...*File) {
+func closeAll(t testing.TB, e *Engine, files ...*File) {
 	t.Helper()
 	for _, f := range files {
 		if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	}
-	returns(t, "Engine.Close", func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	returns(t, "Engine.Close", func() { check(t, e.Close()) })
 }
 
-// newOrSkip makes an engine, or skips the test if its backend is not available.
-func newOrSkip(t *testing.T, o Options) *Engine {
+// newOrSkip makes an engine, which the end of the test closes, or skips the test if its backend is
+// not available.
+func newOrSkip(t testing.TB, o Options) *Engine {
 	t.Helper()
 	e, err := New(o)
-	if err != nil {
+	return cleanUp(t, e, err)
+}
+
+func cleanUp(t testing.TB, e *Engine, err error) *Engine {
+	t.Helper()
+	var refused *Refusal
+	if errors.As(err, &refused) {
 		skip.Test(t, err)
 	}
+	must(t, err)
+	t.Cleanup(func() {
+		if !e.closed.Load() {
+			closeAll(t, e)
+		}
+		if s := e.Stats(); s.InFlight != 0 || s.Waiting != 0 || s.Pushed != s.Delivered {
+			t.Errorf("operations are left: %+v", s)
+		}
+	})
 	return e
 }
 
-// openIn opens a new file with the given content.
-func openIn(t *testing.T, e *Engine, content []byte, flag int) *File {
+// each runs a test on every backend: direct, buffered through the queue, and with reads of the page
+// cache. Linux AIO has direct transfers only.
+func each(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
+	for _, backend := range testBackends {
+		for _, c := range []struct {
+			name   string
+			direct int
+			o      Options
+		}{
+			{"direct", Direct, Options{AlwaysRing: true, Rings: 2}},
+			{"buffered", 0, Options{AlwaysRing: true, Rings: 1}},
+			{"cached", 0, Options{}},
+		} {
+			if c.o.Backend = backend; backend != BackendKAIO || c.direct != 0 {
+				t.Run(fmt.Sprint(backend, "/", c.name), func(t *testing.T) {
+					test(t, newOrSkip(t, c.o), c.direct)
+				})
+			}
+		}
+	}
+}
+
+// bytesOf returns random bytes, the same for each length.
+func bytesOf(n int) []byte {
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// page returns an aligned page.
+func page() []byte { return alignedSlice(pageSize, pageSize) }
+
+// fileWith makes a file with some content, and returns its name.
+func fileWith(t testing.TB, content []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
+	must(t, os.WriteFile(name, content, 0o600))
+	return name
+}
+
+// open opens a file, which the end of the test closes.
+func open(t testing.TB, e *Engine, name string, flag int) *File {
+	t.Helper()
+	f, err := e.OpenFile(name, flag, 0o600)
+	if flag&Direct != 0 && errors.Is(err, syscall.EINVAL) {
+		skip.Test(t, "no direct I/O here")
 	}
-	f, err := e.OpenFile(name, flag, 0)
-	if err != nil {
-		if flag&Direct != 0 && errors.Is(err, syscall.EINVAL) {
-			skip.Test(t, "no direct I/O here")
-		}
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
-// TestBackends is for tests outside the package.
-var TestBackends = testBackends
+// openIn opens a new file with some content.
+func openIn(t testing.TB, e *Engine, content []byte, flag int) *File {
+	t.Helper()
+	return open(t, e, fileWith(t, content), flag)
+}
+
+// content returns what a file holds.
+func content(t testing.TB, f *File) []byte {
+	t.Helper()
+	p, err := os.ReadFile(f.Name())
+	must(t, err)
+	return p
+}

@@ -65,13 +65,9 @@ func mountHostile(t *testing.T) *hostile {
 	h := &hostile{t, t.TempDir(), t.TempDir()}
 	command := exec.Command(server, h.below, h.dir)
 	in, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := command.Start(); err != nil {
 		t.Skip("skipped: ", err)
 	}
@@ -103,9 +99,7 @@ func (h *hostile) set(rule string) {
 func (h *hostile) count(operation string) (n int) {
 	h.t.Helper()
 	text, err := os.ReadFile(filepath.Join(h.dir, ".hostile"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, operation+" "); ok {
 			_, _ = fmt.Sscan(rest, &n)
@@ -118,21 +112,14 @@ func (h *hostile) count(operation string) (n int) {
 func onHostile(t *testing.T, content []byte, rules []string,
 	test func(t *testing.T, h *hostile, f *File)) {
 	h := mountHostile(t)
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		h.t = t
 		h.set("clear")
-		if err := os.WriteFile(filepath.Join(h.below, "file"), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(h.below, "file"), content, 0o600))
 		for _, rule := range rules {
 			h.set(rule)
 		}
-		f, err := e.OpenFile(filepath.Join(h.dir, "file"), os.O_RDWR|direct, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		test(t, h, f)
+		test(t, h, open(t, e, filepath.Join(h.dir, "file"), os.O_RDWR|direct))
 	})
 }
 
@@ -160,11 +147,11 @@ func TestHostileReads(t *testing.T) {
 				if n, err := f.ReadAt(p, int64(len(content)-4)); n != 4 || err != io.EOF {
 					t.Error("at the end: ", n, err)
 				}
-				buffer, err := f.ReadBuf(t.Context(), 0, len(content)+10)
-				if err != io.EOF || !bytes.Equal(buffer.Bytes(), content) {
-					t.Error("ReadBuf: ", err)
-				}
-				if buffer != nil {
+				for _, n := range []int{len(content) + 10, largestBlock + 1} {
+					buffer, err := f.ReadBuf(t.Context(), 0, n)
+					if err != io.EOF || !bytes.Equal(buffer.Bytes(), content) {
+						t.Fatal("ReadBuf: ", n, err)
+					}
 					buffer.Release()
 				}
 				if got, err := f.readWhole(); err != nil || !bytes.Equal(got, content) {
@@ -178,16 +165,13 @@ func TestHostileReads(t *testing.T) {
 // A batch with a sync sends a sync to the server, and returns its error.
 func TestHostileSync(t *testing.T) {
 	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
-		batch := []Transfer{{P: alignedSlice(pageSize, pageSize)},
-			{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
 		before := h.count("fsync")
-		if err := f.WriteBatch(batch, DataSync); err != nil || h.count("fsync") == before {
+		err := f.WriteBatch(pages(pageSize), DataSync)
+		if err != nil || h.count("fsync") == before {
 			t.Error(err, h.count("fsync"))
 		}
 		h.set("file fsync fail 5")
-		if err := f.WriteBatch(batch, DataSync); !errors.Is(err, syscall.EIO) {
-			t.Error("the error is lost: ", err)
-		}
+		wantError(t, "WriteBatch", f.WriteBatch(pages(pageSize), DataSync), syscall.EIO)
 		h.set("clear")
 	})
 }
@@ -196,22 +180,13 @@ func TestHostileSync(t *testing.T) {
 func TestHostileTryAgain(t *testing.T) {
 	rules := []string{"file read fail 11", "file write fail 11", "file direct on"}
 	onHostile(t, make([]byte, 4*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
-		p := alignedSlice(pageSize, pageSize)
-		returns(t, "ReadAt", func() {
-			if _, err := f.ReadAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
-		returns(t, "WriteAt", func() {
-			if _, err := f.WriteAt(p, 0); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
-		returns(t, "WriteBatch", func() {
-			if err := f.WriteBatch([]Transfer{{P: p}}, DataSync); !errors.Is(err, syscall.EAGAIN) {
-				t.Error(err)
-			}
-		})
+		for what, do := range map[string]func() error{
+			"ReadAt":     func() error { return errorOf(f.ReadAt(page(), 0)) },
+			"WriteAt":    func() error { return errorOf(f.WriteAt(page(), 0)) },
+			"WriteBatch": func() error { return f.WriteBatch(pages(pageSize), DataSync) },
+		} {
+			begin(t, what, do)(syscall.EAGAIN)
+		}
 	})
 }
 
@@ -245,25 +220,22 @@ func TestHostileQueueIsFull(t *testing.T) {
 	onHostile(t, make([]byte, 64*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
 		fine := openIn(t, f.engine, make([]byte, pageSize), os.O_RDONLY|Direct)
 		h.set("file read freeze")
-		var all sync.WaitGroup
+		var ends []func(error)
 		for i := range 40 { // More than the server's max_background.
-			all.Go(func() {
-				n, err := f.ReadAt(alignedSlice(pageSize, pageSize), int64(i)*pageSize)
-				if n != pageSize || err != nil {
-					t.Error(n, err)
-				}
-			})
+			ends = append(ends, begin(t, "a read that hung", func() error {
+				return errorOf(f.ReadAt(page(), int64(i)*pageSize))
+			}))
 		}
 		// All of them are in their system calls by then, also on a busy machine. (The kernel
 		// completes a request in the thread that submitted it. If that thread entered a call
 		// that hangs right after that, the read below would wait for it.)
 		time.Sleep(time.Second)
-		returns(t, "a read of another file", func() {
-			if n, err := fine.ReadAt(alignedSlice(pageSize, pageSize), 0); n != pageSize {
-				t.Error(n, err)
-			}
-		})
+		begin(t, "a read of another file", func() error {
+			return errorOf(fine.ReadAt(page(), 0))
+		})(nil)
 		h.set("clear")
-		returns(t, "the reads that hung", all.Wait)
+		for _, end := range ends {
+			end(nil)
+		}
 	})
 }

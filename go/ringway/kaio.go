@@ -1,7 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-// The Linux AIO (KAIO) backend: direct reads and writes, and fsync if the file system supports it.
-// It follows io_setup(2), io_submit(2), io_getevents(2), io_destroy(2), and the kernel's
+// The Linux AIO backend: direct reads and writes, and fsync if the file system supports it. It
+// follows io_setup(2), io_submit(2), io_getevents(2), io_destroy(2), and the kernel's
 // include/uapi/linux/aio_abi.h.
 
 package ringway

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// stuckAfter is how long a full lane waits for a call to return before it grows. A disk that
+	// hungAfter is how long a full lane waits for a call to return before it grows. A disk that
 	// is merely busy completes a call in that time.
-	stuckAfter = 100 * time.Millisecond
+	hungAfter = 100 * time.Millisecond
 	// growth is the number of slots that a lane gains after each such time, however many callers
 	// wait. largestLane bounds them, because each slot is a thread.
 	growth      = 8
@@ -51,7 +51,7 @@ func (l *lane) begin(ctx context.Context) error {
 	waiter := l.waiters.PushBack(admitted)
 	if !l.watched {
 		l.watched, l.seen = true, l.ended
-		time.AfterFunc(stuckAfter, l.check)
+		time.AfterFunc(hungAfter, l.check)
 	}
 	l.mu.Unlock()
 	select {
@@ -79,7 +79,7 @@ func (l *lane) check() {
 		l.admit()
 	}
 	l.seen = l.ended
-	time.AfterFunc(stuckAfter, l.check)
+	time.AfterFunc(hungAfter, l.check)
 }
 
 // leave stops waiting, and returns a slot that the waiter may have received in the meantime.

@@ -25,14 +25,10 @@ func (l *lane) fill() {
 func TestHungCallsGrowLane(t *testing.T) {
 	l := newLane(4, nil)
 	for range 4 {
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 	}
 	for range 100 { // At most one of them waits: the new slots stay.
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 		l.end()
 	}
 	if l.slots != 4+growth || l.inUse != 4 {
@@ -55,19 +51,17 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		began := time.Now() // The clock of the test bubble, which only the sleeps below advance.
 		for range base + waiters {
 			go func() {
-				if err := l.begin(background); err != nil {
-					t.Error(err)
-				}
+				check(t, l.begin(background))
 				<-hang
 				l.end()
 			}()
-			time.Sleep(stuckAfter / waiters) // So that they do not wait since the same moment.
+			time.Sleep(hungAfter / waiters) // So that they do not wait since the same moment.
 		}
 		for range 6 {
-			time.Sleep(stuckAfter)
+			time.Sleep(hungAfter)
 			synctest.Wait()
 			l.mu.Lock()
-			periods := int(time.Since(began) / stuckAfter)
+			periods := int(time.Since(began) / hungAfter)
 			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods ||
 				l.inUse != min(l.slots, base+waiters) {
 				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
@@ -82,11 +76,34 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 	})
 }
 
+// A lane whose calls return does not grow, however long callers wait.
+func TestBusyLaneDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(4, nil)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				check(t, l.begin(background))
+				time.Sleep(hungAfter / 2)
+				l.end()
+			})
+		}
+		time.Sleep(5 * hungAfter)
+		synctest.Wait()
+		l.mu.Lock()
+		if l.slots != 4 || l.inUse != 4 {
+			t.Errorf("%d slots, %d in use", l.slots, l.inUse)
+		}
+		l.mu.Unlock()
+		all.Wait()
+	})
+}
+
 // A lane never has more slots than the limit, and a caller whose context ends stops waiting.
 func TestLaneIsBounded(t *testing.T) {
 	l := newLane(4, nil)
 	l.fill()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*stuckAfter)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hungAfter)
 	defer cancel()
 	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
@@ -132,9 +149,7 @@ func TestLaneCancelStorm(t *testing.T) {
 		t.Errorf("%d calls at once", n)
 	}
 	for range 3 {
-		if err := l.begin(background); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.begin(background))
 	}
 	close(over)
 	if err := l.begin(background); !errors.Is(err, ErrEngineClosed) {

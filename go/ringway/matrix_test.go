@@ -10,20 +10,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -90,7 +83,6 @@ func apiCalls() (all []apiCall) {
 				func(w *fixture) reflect.Value { return reflect.ValueOf(of(w)).Method(i) }})
 		}
 	}
-	slices.SortFunc(all, func(a, b apiCall) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
@@ -100,59 +92,24 @@ func TestMatrixIsComplete(t *testing.T) {
 	for _, c := range apiCalls() {
 		covered[c.name] = true
 	}
-	all, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, name := range all {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+	for _, name := range exported(t, "linux", "amd64") {
+		call, _, isFunction := strings.Cut(strings.TrimPrefix(name, "*"), "(")
+		if isFunction && !covered[call] {
+			t.Errorf("no call covers %s", call)
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, declaration := range file.Decls {
-			d, ok := declaration.(*ast.FuncDecl)
-			if !ok || !d.Name.IsExported() {
-				continue
-			}
-			at := d.Name.Name
-			if d.Recv != nil {
-				star, _ := d.Recv.List[0].Type.(*ast.StarExpr)
-				if star == nil {
-					continue // Exported types have their methods on a pointer.
-				}
-				receiver := star.X.(*ast.Ident)
-				if !receiver.IsExported() {
-					continue
-				}
-				at = receiver.Name + "." + at
-			}
-			found++
-			if !covered[at] {
-				t.Errorf("no call covers %s", at)
-			}
-		}
-	}
-	if found < 60 {
-		t.Errorf("only %d were found", found)
 	}
 }
 
 // args returns valid arguments for a call.
 func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 	kind := c.of(w).Type()
-	_, method, _ := strings.Cut("."+c.name, ".")
-	method = method[strings.LastIndex(method, ".")+1:]
+	method := c.name[strings.LastIndex(c.name, ".")+1:]
 	strs := []string{filepath.Join(w.dir, "file")}
 	switch {
+	case c.name == "FS.ReadDir" || c.name == "FS.Sub":
+		strs = []string{"."}
 	case strings.HasPrefix(c.name, "FS."):
 		strs = []string{"file"}
-		if method == "ReadDir" || method == "Sub" {
-			strs = []string{"."}
-		}
 	case method == "CreateTemp":
 		strs = []string{w.dir, "temporary"}
 	case method == "DirFS":
@@ -183,8 +140,7 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 		case reflect.TypeFor[fs.FileMode]():
 			arg = fs.FileMode(0o600)
 		case reflect.TypeFor[[]Transfer]():
-			arg = []Transfer{{P: alignedSlice(pageSize, pageSize)},
-				{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
+			arg = []Transfer{{P: page()}, {P: page(), Off: pageSize}}
 		case reflect.TypeFor[Durability]():
 			arg = FullSync
 		case reflect.TypeFor[io.Reader]():
@@ -213,6 +169,7 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 // returns one.
 func (c apiCall) do(w *fixture, args []reflect.Value) (err error, fallible bool) {
 	for _, result := range c.of(w).Call(args) {
+		fallible = result.Type() == reflect.TypeFor[error]()
 		switch r := result.Interface().(type) {
 		case *File:
 			if r != nil {
@@ -221,15 +178,14 @@ func (c apiCall) do(w *fixture, args []reflect.Value) (err error, fallible bool)
 		case fs.File:
 			_ = r.Close()
 		case *Engine:
-			if r != nil && strings.HasPrefix(c.name, "New") {
+			if r != nil && c.name == "New" {
 				_ = r.Close()
 			}
 		case error:
 			err = r
 		}
 	}
-	n := c.of(w).Type().NumOut()
-	return err, n > 0 && c.of(w).Type().Out(n-1) == reflect.TypeFor[error]()
+	return err, fallible
 }
 
 // situation describes the circumstances of a call. Its functions may be nil.
@@ -240,15 +196,6 @@ type situation struct {
 	during func(t *testing.T, w *fixture) // Called while the call runs, or shortly after it.
 	after  func(c apiCall, w *fixture)    // Lets a blocked call continue.
 	want   func(c apiCall, w *fixture, err error) bool
-	// The situation needs a process of its own: it would break writes of the testing package.
-	alone bool
-}
-
-// writes reports whether a call writes to a file.
-func writes(c apiCall) bool {
-	return strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" ||
-		c.name == "File.ReadFrom" ||
-		strings.HasSuffix(c.name, "WriteFile")
 }
 
 // usual accepts the results that do not depend on the situation.
@@ -260,18 +207,26 @@ func usual(c apiCall, w *fixture, err error) bool {
 		return errors.Is(err, os.ErrNoDeadline)
 	case "File.SyscallConn":
 		return err == nil || w.f.direct && errors.Is(err, syscall.EOPNOTSUPP)
-	case "FS.ReadLink":
+	case "FS.ReadLink", "MisalignedError.Unwrap":
 		return errors.Is(err, syscall.EINVAL)
-	case "MisalignedError.Unwrap":
-		return err == syscall.EINVAL
 	}
 	return err == nil
 }
 
-func usualOr(targets ...error) func(apiCall, *fixture, error) bool {
+func usualOr(target error) func(apiCall, *fixture, error) bool {
 	return func(c apiCall, w *fixture, err error) bool {
-		return usual(c, w, err) || slices.ContainsFunc(targets,
-			func(target error) bool { return errors.Is(err, target) })
+		return usual(c, w, err) || errors.Is(err, target)
+	}
+}
+
+// endsWith accepts an error of the calls that a situation ends, and the usual results of others.
+func endsWith(target error, which func(apiCall, *fixture) bool) func(apiCall, *fixture,
+	error) bool {
+	return func(c apiCall, w *fixture, err error) bool {
+		if which(c, w) {
+			return errors.Is(err, target)
+		}
+		return usual(c, w, err)
 	}
 }
 
@@ -294,66 +249,37 @@ func takesContext(c apiCall, w *fixture) bool {
 }
 
 // ofFile reports whether a call is a method of File that fails when the file is closed.
-func ofFile(c apiCall) bool {
+func ofFile(c apiCall, _ *fixture) bool {
 	return strings.HasPrefix(c.name, "File.") && !slices.Contains([]string{"File.Name", "File.Fd",
 		"File.File"}, c.name)
 }
 
-// limit lowers a resource limit until the test ends.
-func limit(t *testing.T, resource int, to uint64) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(resource, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: to, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Setrlimit(resource, &before) })
+func closeTheFile(_ *testing.T, w *fixture) { _ = w.f.Close() }
+
+func closeTheEngine(t *testing.T, w *fixture) {
+	returns(t, "Engine.Close", func() { _ = w.e.Close() })
 }
+
+func endTheContext(_ *testing.T, w *fixture) { w.stop(errEnough) }
 
 // Fork is not among them: a Go program forks only to exec.
 var situations = []situation{
 	{name: "ordinary", want: usual},
-	{
-		name:   "file closed before the call",
-		before: func(t *testing.T, w *fixture) { _ = w.f.Close() },
-		want: func(c apiCall, w *fixture, err error) bool {
-			return ofFile(c) && errors.Is(err, os.ErrClosed) || !ofFile(c) && usual(c, w, err)
-		},
-	},
-	{name: "file closed during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
-		if err := w.f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Error(err)
-		}
-	}, after: releaseAll, want: usualOr(os.ErrClosed)},
-	{
-		name:   "canceled before the call",
-		before: func(t *testing.T, w *fixture) { w.stop(errEnough) },
-		want: func(c apiCall, w *fixture, err error) bool {
-			return takesContext(c, w) && errors.Is(err, errEnough) ||
-				!takesContext(c, w) && usual(c, w, err)
-		},
-	},
-	{name: "canceled during the call", before: holdAll, during: func(t *testing.T, w *fixture) {
-		w.stop(errEnough)
-	}, after: func(c apiCall, w *fixture) {
-		if !takesContext(c, w) { // A call with a context returns by itself.
-			releaseAll(c, w)
-		}
-	}, want: func(c apiCall, w *fixture, err error) bool {
-		return takesContext(c, w) && errors.Is(err, errEnough) ||
-			!takesContext(c, w) && usual(c, w, err)
-	}},
-	{name: "engine closed before the call", before: func(t *testing.T,
-		w *fixture) {
-		_ = w.e.Close()
-	},
+	{name: "file closed before the call", before: closeTheFile,
+		want: endsWith(os.ErrClosed, ofFile)},
+	{name: "file closed during the call", before: holdAll, during: closeTheFile,
+		after: releaseAll, want: usualOr(os.ErrClosed)},
+	{name: "canceled before the call", before: endTheContext,
+		want: endsWith(errEnough, takesContext)},
+	{name: "canceled during the call", before: holdAll, during: endTheContext,
+		after: func(c apiCall, w *fixture) {
+			if !takesContext(c, w) { // A call with a context returns by itself.
+				releaseAll(c, w)
+			}
+		}, want: endsWith(errEnough, takesContext)},
+	{name: "engine closed before the call", before: closeTheEngine, want: usualOr(ErrEngineClosed)},
+	{name: "engine closed during the call", before: holdAll, during: closeTheEngine,
 		want: usualOr(ErrEngineClosed)},
-	{name: "engine closed during the call", before: holdAll,
-		during: func(t *testing.T, w *fixture) {
-			returns(t, "Engine.Close", func() { _ = w.e.Close() })
-		}, want: usualOr(ErrEngineClosed)},
 	{name: "backend refuses everything", queue: true, before: func(t *testing.T, w *fixture) {
 		w.s.onPush(func(r *request) bool {
 			(&refusing{w.s.queue}).push(r)
@@ -361,143 +287,72 @@ var situations = []situation{
 		})
 	}, want: usual},
 	{name: "no descriptor left", before: func(t *testing.T, w *fixture) {
-		limit(t, syscall.RLIMIT_NOFILE, 0)
+		var before syscall.Rlimit
+		must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+		must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: before.Max}))
+		t.Cleanup(func() { _ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) })
 	}, want: usualOr(syscall.EMFILE)},
-	// The signal SIGXFSZ does not end a Go program.
-	{name: "no file may be written", alone: true, before: func(t *testing.T, w *fixture) {
-		limit(t, syscall.RLIMIT_FSIZE, 0)
-	}, want: func(c apiCall, w *fixture, err error) bool {
-		if writes(c) {
-			return errors.Is(err, syscall.EFBIG)
-		}
-		return usualOr(syscall.EFBIG)(c, w, err)
-	}},
-	{name: "disk full", queue: true, before: func(t *testing.T, w *fixture) {
-		w.s.onResult(func(r *request) bool {
-			if r.opcode != opRead {
-				r.result = -int32(syscall.ENOSPC)
-			}
-			return false
-		})
-	}, want: func(c apiCall, w *fixture, err error) bool {
-		if w.f.direct && strings.HasPrefix(c.name, "File.Write") && c.name != "File.WriteTo" ||
-			c.name == "File.Sync" {
-			return errors.Is(err, syscall.ENOSPC)
-		}
-		return usualOr(syscall.ENOSPC)(c, w, err)
-	}},
-	{name: "interrupted and short of everything", before: func(t *testing.T, w *fixture) {
-		random := rand.New(rand.NewPCG(1, 2))
-		w.s.onResult(func(r *request) bool {
-			if random.IntN(3) > 0 {
-				r.result = -int32([]syscall.Errno{syscall.ECANCELED, syscall.EINTR,
-					syscall.EAGAIN}[random.IntN(3)])
-			}
-			return false
-		})
-		// Signals, to the whole process.
-		taken := make(chan os.Signal, 1)
-		signal.Notify(taken, syscall.SIGUSR1)
-		var over atomic.Bool
-		go func() {
-			for !over.Load() {
-				_ = syscall.Kill(syscall.Getpid(), syscall.SIGUSR1)
-				time.Sleep(50 * time.Microsecond)
-			}
-		}()
-		t.Cleanup(func() {
-			over.Store(true)
-			time.Sleep(time.Millisecond)
-			signal.Stop(taken)
-			signal.Ignore(syscall.SIGUSR1) // A signal may still arrive.
-		})
-	}, want: usual},
-	{name: "short results", queue: true, before: func(t *testing.T, w *fixture) {
-		w.s.onPush(func(r *request) bool {
-			if len(r.p) > pageSize {
-				r.p = r.p[:pageSize]
-			}
-			return false
-		})
-	}, want: usual},
 }
 
 func TestMatrix(t *testing.T) {
 	if _, err := Default(); err != nil { // Made once, before any bad situation.
 		skip.Test(t, err)
 	}
-	results := 0
 	for _, s := range situations {
-		switch alone := os.Getenv("RINGWAY_TEST_SITUATION"); {
-		case alone != "" && alone != s.name:
-			continue
-		case alone == "" && s.alone:
-			t.Run(s.name, func(t *testing.T) {
-				child := exec.Command(os.Args[0], "-test.run=^TestMatrix$", "-test.v")
-				child.Env = append(os.Environ(), "RINGWAY_TEST_SITUATION="+s.name)
-				out, err := child.CombinedOutput()
-				if err != nil || !bytes.Contains(out, []byte(s.name)) {
-					t.Errorf("%v: %s", err, out)
-				}
-			})
-			continue
-		}
-		for i := range 6 {
-			backend, direct := []Backend{BackendURing, BackendKAIO,
-				BackendThreads}[i/2], i%2*syscall.O_DIRECT
-			if s.queue && backend == BackendThreads || backend == BackendKAIO && direct == 0 {
-				continue // There is no queue, or KAIO supports no transfer of such a file.
+		for _, c := range []struct {
+			backend Backend
+			direct  int
+		}{{BackendURing, 0}, {BackendURing, Direct}, {BackendKAIO, Direct}, {BackendThreads, 0}} {
+			if s.queue && c.backend == BackendThreads {
+				continue
 			}
-			t.Run(fmt.Sprint(s.name, ", ", backend, ", direct ", direct != 0), func(t *testing.T) {
-				for _, c := range apiCalls() {
-					t.Run(c.name, func(t *testing.T) {
-						w := newFixture(t, backend, direct)
-						args := c.args(t, w)
-						if s.before != nil {
-							s.before(t, w)
-						}
-						done := make(chan error, 1)
-						fallible := false
-						go func() {
-							var err error
-							err, fallible = c.do(w, args)
-							done <- err
-						}()
-						var err error
-						over := false // The call has returned.
-						if s.during != nil {
-							select {
-							case err = <-done:
-								over = true
-							case <-time.After(5 * time.Millisecond):
-								s.during(t, w)
-							}
-						}
-						if s.after != nil {
-							s.after(c, w)
-						}
-						if !over {
-							select {
-							case err = <-done:
-							case <-time.After(tooLong):
-								t.Fatal("the call does not return")
-							}
-						}
-						results++
-						t.Logf("%s, %s: %v", c.name, s.name, err)
-						if fallible && !s.want(c, w, err) {
-							t.Errorf("%s, %s: %v", c.name, s.name, err)
-						}
-						w.stop(nil)
-						if c.name != "Buffer.Release" {
-							w.b.Release()
-						}
-						_ = w.f.Close()
-						_ = w.e.Close()
-					})
-				}
-			})
+			t.Run(fmt.Sprint(s.name, ", ", c.backend, ", direct ", c.direct != 0),
+				func(t *testing.T) {
+					for _, call := range apiCalls() {
+						t.Run(call.name, func(t *testing.T) { s.run(t, call, c.backend, c.direct) })
+					}
+				})
 		}
 	}
-	t.Log(results, "results")
+}
+
+// run makes a call in a situation.
+func (s *situation) run(t *testing.T, c apiCall, backend Backend, direct int) {
+	w := newFixture(t, backend, direct)
+	args := c.args(t, w)
+	if s.before != nil {
+		s.before(t, w)
+	}
+	done, fallible := make(chan error, 1), false
+	go func() {
+		var err error
+		err, fallible = c.do(w, args)
+		done <- err
+	}()
+	var err error
+	over := false // The call has returned.
+	if s.during != nil {
+		select {
+		case err = <-done:
+			over = true
+		case <-time.After(5 * time.Millisecond):
+			s.during(t, w)
+		}
+	}
+	if s.after != nil {
+		s.after(c, w)
+	}
+	if !over {
+		returns(t, "the call", func() { err = <-done })
+	}
+	t.Logf("%s, %s: %v", c.name, s.name, err)
+	if fallible && !s.want(c, w, err) {
+		t.Errorf("%s, %s: %v", c.name, s.name, err)
+	}
+	w.stop(nil)
+	if c.name != "Buffer.Release" {
+		w.b.Release()
+	}
+	_ = w.f.Close()
+	_ = w.e.Close()
 }

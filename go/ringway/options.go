@@ -34,9 +34,9 @@ type Options struct {
 	// Backend forces a backend. If it is not available, New fails. The default is the first
 	// available backend, or the one that RINGWAY_BACKEND names.
 	Backend Backend
-	// Rings is the number of rings, or KAIO contexts, that goroutines share. Fewer rings submit
-	// larger groups, which cost less for each operation. The default is one ring for every four
-	// Ps (GOMAXPROCS), at most four. The maximum is 1024; an engine has no more rings than Ps.
+	// Rings is the number of rings, or Linux AIO contexts, that goroutines share. Fewer rings
+	// submit larger groups, which cost less for each operation. The default is one ring for every
+	// four Ps (GOMAXPROCS), at most four. The maximum is 1024; an engine has no more rings than Ps.
 	Rings int
 	// InFlight is the maximum number of transfers that the kernel has at once, over all rings.
 	// Others wait in order. Transfers beyond the device's queue (usually 256) cost many times as

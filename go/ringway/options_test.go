@@ -1,4 +1,4 @@
-// Options that no engine can have, and arguments of the same kind.
+// Options: those that no engine can have, the choice of a backend, and arguments of the same kind.
 
 package ringway
 
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 func TestInvalidOptionsAreNamed(t *testing.T) {
@@ -18,13 +20,10 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 		"Threads":      {{Threads: -5}, {Threads: 1 << 30}},
 		"IOWQWorkers":  {{IOWQWorkers: -1}, {IOWQWorkers: 1 << 30}},
 		"FixedBuffers": {{FixedBuffers: -1}, {FixedBuffers: 1<<30 + 1}},
-		"Backend":      {{Backend: "urin"}, {Backend: backendNullName}},
+		"Backend":      {{Backend: "urin"}, {Backend: "null"}}, // null is for benchmarks.
 	} {
 		for _, o := range options {
-			e, err := New(o)
-			if err == nil {
-				closeAll(t, e)
-			}
+			_, err := New(o)
 			if !errors.Is(err, syscall.EINVAL) ||
 				!strings.Contains(err.Error(), "Options."+field) ||
 				strings.Contains(err.Error(), BackendEnv) {
@@ -37,13 +36,35 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 		t.Error("the environment is not blamed:", err)
 	}
 	if _, err := New(Options{Backend: "kai"}); err == nil ||
-		strings.Contains(err.Error(), BackendEnv) {
+		strings.Contains(err.Error(), BackendEnv) || !strings.Contains(err.Error(), "kai") {
 		t.Error("the environment is blamed:", err)
 	}
 }
 
-// backendNullName is a backend of benchmarks, which no option selects.
-const backendNullName = "null"
+// The option selects the backend, and without it the environment does.
+func TestBackendIsThatOfTheOptions(t *testing.T) {
+	t.Setenv(BackendEnv, "threads")
+	for _, backend := range append(testBackends, "") {
+		e := newOrSkip(t, Options{Backend: backend})
+		if backend == "" {
+			backend = BackendThreads
+		}
+		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
+			e.Backend() != backend {
+			t.Error(text)
+		}
+	}
+}
+
+// A backend without registered buffers reports that, and works.
+func TestFixedBuffersRefused(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
+	if len(e.Refusals()) != 1 || e.Refusals()[0].Feature != refusal.FixedBuffers ||
+		!strings.Contains(e.Explain(), "\n"+e.Refusals()[0].Error()) {
+		t.Fatal(e.Explain())
+	}
+	e.NewBuffer(100).Release()
+}
 
 // The largest values make an engine.
 func TestLargestOptions(t *testing.T) {
@@ -54,7 +75,6 @@ func TestLargestOptions(t *testing.T) {
 		if n, err := f.ReadAt(make([]byte, 7), 0); n != 7 || err != nil {
 			t.Error(backend, n, err)
 		}
-		closeAll(t, e, f)
 	}
 	// A lane that is larger than what others grow to does not shrink when calls hang.
 	l := newLane(2*largestLane, nil)
@@ -81,8 +101,5 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := e.NewFile(nil); !errors.Is(err, os.ErrInvalid) {
-		t.Error("NewFile:", err)
-	}
-	closeAll(t, e, f)
+	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
 }

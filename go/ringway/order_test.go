@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,18 +21,17 @@ import (
 	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
+// queueBackends are those with a queue.
+var queueBackends = []Backend{BackendURing, BackendKAIO}
+
 // Many batches are appended to one file, through two Files. The records of each batch are adjacent
 // and in order.
 func TestAppendBatch(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
-		name := filepath.Join(t.TempDir(), "log")
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		name := fileWith(t, nil)
 		var files []*File
 		for range 2 {
-			f, err := e.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|direct, 0o600)
-			if err != nil {
-				skip.Test(t, err)
-			}
-			defer f.Close()
+			f := open(t, e, name, os.O_WRONLY|os.O_APPEND|direct)
 			// A small limit: a batch that is larger than a request of the device still is one
 			// write.
 			setLargestRequest(f, 16<<10)
@@ -51,53 +49,45 @@ func TestAppendBatch(t *testing.T) {
 						p = append(make([]byte, 1, len(p)+1), p...)[1:]
 					}
 					f := files[w%len(files)]
-					var err error
 					if w >= 6 { // Plain appends at the same time.
-						_, err = f.Write(p)
-					} else {
-						var batch []Transfer
-						for i := range n {
-							batch = append(batch, Transfer{P: p[i*pageSize:][:pageSize],
-								Off: int64(1000 - i)})
-						}
-						err = f.WriteBatch(batch, Durability(round%3))
-						for i := range batch {
-							if batch[i].N != pageSize || batch[i].Err != nil {
-								t.Error(i, batch[i].N, batch[i].Err)
-							}
-						}
+						check(t, errorOf(f.Write(p)))
+						continue
 					}
-					if err != nil {
-						t.Error(err)
+					batch := make([]Transfer, n)
+					for i := range batch {
+						batch[i] = Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)}
 					}
+					check(t, f.WriteBatch(batch, Durability(round%3)))
+					allWritten(t, batch)
 				}
 			})
 		}
 		wg.Wait()
-		got, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := map[uint32]uint32{}
-		seen := 0
+		got, next, seen := content(t, files[0]), map[uint32]uint32{}, 0
 		for at := 0; at < len(got); seen++ {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
-			if next[w] != round {
-				t.Fatalf("block %d: round %[3]d of writer %[2]d, expected %[4]d", at/pageSize, w,
-					round, next[w])
+			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
+			if next[w] != round || !bytes.HasPrefix(got[at:], want) {
+				t.Fatalf("block %d: round %d of writer %d, not contiguous, or not round %d",
+					at/pageSize, round, w, next[w])
 			}
 			next[w]++
-			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
-			if len(got)-at < len(want) || !bytes.Equal(got[at:][:len(want)], want) {
-				t.Fatalf("block %d: the batch of writer %d, round %d, is not contiguous",
-					at/pageSize, w, round)
-			}
 			at += len(want)
 		}
 		if seen != writers*rounds {
 			t.Errorf("%d of %d batches are there", seen, writers*rounds)
 		}
 	})
+}
+
+// allWritten fails the test if a transfer of a batch is not complete.
+func allWritten(t *testing.T, batch []Transfer) {
+	t.Helper()
+	for i := range batch {
+		if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
+			t.Error(i, batch[i].N, batch[i].Err)
+		}
+	}
 }
 
 // A group commit of a log is one write, not one for each record, unless a queue writes the records
@@ -111,47 +101,28 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		_, after, _ := strings.Cut(string(text), "syscw: ")
 		line, _, _ := strings.Cut(after, "\n")
 		n, err := strconv.Atoi(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return n
 	}
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		const parts = 200
-		name := filepath.Join(t.TempDir(), "log")
-		if err := os.WriteFile(name, make([]byte, parts*4096), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := e.OpenFile(name, os.O_RDWR|direct, 0)
-		if err != nil {
-			skip.Test(t, err)
-		}
-		defer f.Close()
-		memory := e.NewBuffer(parts * 4096)
-		defer memory.Release()
-		batch := make([]Transfer, parts)
+		f := openIn(t, e, make([]byte, parts*pageSize), os.O_RDWR|direct)
+		memory, batch := alignedSlice(parts*pageSize, pageSize), make([]Transfer, parts)
 		for i := range batch {
-			batch[i] = Transfer{P: memory.Bytes()[i*4096 : (i+1)*4096], Off: int64(i) * 4096}
-			for at := range batch[i].P {
-				batch[i].P[at] = byte(i)
-			}
+			p := memory[i*pageSize:][:pageSize]
+			batch[i] = Transfer{P: p, Off: int64(i) * pageSize}
+			copy(p, bytes.Repeat([]byte{byte(i)}, pageSize))
 		}
 		for _, end := range []Durability{NoSync, DataSync, FullSync} {
 			before, pushed := writes(), e.Stats().Pushed
-			if err := f.WriteBatch(batch, end); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.WriteBatch(batch, end))
 			// (With a queue, the system calls are the runtime's, which wakes its threads.)
 			if n := writes() - before; e.Stats().Pushed-pushed < parts && n > parts/4 {
 				t.Errorf("%d writes for a batch of %d", n, parts)
 			}
-			for i := range batch {
-				if batch[i].N != 4096 || batch[i].Err != nil {
-					t.Fatal(i, batch[i].N, batch[i].Err)
-				}
-			}
-			if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, memory.Bytes()) {
-				t.Fatal("the file differs", err)
+			allWritten(t, batch)
+			if !bytes.Equal(content(t, f), memory) {
+				t.Fatal("the file differs")
 			}
 		}
 	})
@@ -159,80 +130,60 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 
 // If an append fails, the transfers that are not written have the error, and nothing is synced.
 func TestAppendBatchFails(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
-		full, err := e.OpenFile("/dev/full", os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer full.Close()
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		full := open(t, e, "/dev/full", os.O_WRONLY|os.O_APPEND)
 		batch := []Transfer{{P: make([]byte, 10)}, {}, {P: make([]byte, 10)}}
-		if err := full.WriteBatch(batch, FullSync); !errors.Is(err, syscall.ENOSPC) ||
-			!errors.Is(batch[2].Err, syscall.ENOSPC) || batch[1].Err != nil {
-			t.Error(err, batch)
-		}
-		f := openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct)
-		if err := f.WriteBatch(nil, FullSync); err != nil {
-			t.Error(err)
-		}
+		wantError(t, "WriteBatch", full.WriteBatch(batch, FullSync), syscall.ENOSPC)
+		wantError(t, "its last transfer", batch[2].Err, syscall.ENOSPC)
+		wantError(t, "its empty transfer", batch[1].Err, nil)
+		check(t, openIn(t, e, nil, os.O_WRONLY|os.O_APPEND|direct).WriteBatch(nil, FullSync))
 	})
 }
 
 // Writes whose order matters go to a queue one after the other.
 func TestWritesAreOrdered(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		for _, c := range []struct {
-			name  string
-			flag  int
-			size  int
-			write func(f *File, p []byte) (int, error)
-		}{
-			{"at the position", 0, 8 << 20, (*File).Write},
-			{"appended", os.O_APPEND, 0, (*File).Write},
-			{"copied", 0, 8 << 20, func(f *File, p []byte) (int, error) {
-				n, err := f.ReadFrom(bytes.NewReader(p))
-				return int(n), err
-			}},
-			{"longer than the file", 0, 0, func(f *File, p []byte) (int,
-				error) {
-				return f.WriteAt(p, 0)
-			}},
-			{"within the file", 0, 8 << 20, func(f *File, p []byte) (int,
-				error) {
-				return f.WriteAt(p, 0)
-			}},
-		} {
-			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
-				e, s := scriptedEngine(t, Options{Backend: backend})
-				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
-				setLargestRequest(f, 64<<10)
-				now, most := 0, 0
-				s.onPush(func(r *request) bool {
-					if r.opcode == opWrite || r.opcode == opWritev {
-						now++
-						most = max(most, now)
-					}
-					return false
-				})
-				s.onResult(func(r *request) bool {
-					if r.opcode == opWrite || r.opcode == opWritev {
-						now--
-					}
-					return false
-				})
-				content := numbered(1, 2, 1024)
-				if n, err := c.write(f, content); n != len(content) || err != nil {
-					t.Fatal(n, err)
+	writeAt := func(f *File, p []byte) (int, error) { return f.WriteAt(p, 0) }
+	for _, c := range []struct {
+		name       string
+		flag, size int
+		write      func(f *File, p []byte) (int, error)
+	}{
+		{"at the position", 0, 8 << 20, (*File).Write},
+		{"appended", os.O_APPEND, 0, (*File).Write},
+		{"copied", 0, 8 << 20, func(f *File, p []byte) (int, error) {
+			n, err := f.ReadFrom(bytes.NewReader(p))
+			return int(n), err
+		}},
+		{"longer than the file", 0, 0, writeAt},
+		{"within the file", 0, 8 << 20, writeAt},
+	} {
+		for _, backend := range queueBackends {
+			e, s := scriptedEngine(t, Options{Backend: backend})
+			f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
+			setLargestRequest(f, 64<<10)
+			now, most := 0, 0
+			isWrite := func(r *request) bool { return r.opcode == opWrite || r.opcode == opWritev }
+			s.onPush(func(r *request) bool {
+				if isWrite(r) {
+					now++
+					most = max(most, now)
 				}
-				got := make([]byte, len(content))
-				if n, err := f.ReadAt(got, 0); n != len(got) || err != nil && err != io.EOF ||
-					!bytes.Equal(got, content) {
-					t.Error("wrong bytes", n, err)
-				}
-				if most > 1 {
-					t.Errorf("%d writes in flight at once", most)
-				}
-				closeAll(t, e, f)
+				return false
 			})
+			s.onResult(func(r *request) bool {
+				if isWrite(r) {
+					now--
+				}
+				return false
+			})
+			want := numbered(1, 2, 1024)
+			if n, err := c.write(f, want); n != len(want) || err != nil {
+				t.Fatal(backend, c.name, n, err)
+			}
+			if most > 1 || !bytes.HasPrefix(content(t, f), want) {
+				t.Errorf("%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name,
+					most)
+			}
 		}
 	}
 }
@@ -240,31 +191,22 @@ func TestWritesAreOrdered(t *testing.T) {
 // Appending a batch moves the current position to the end of the file, as Write does, whatever the
 // shape of the batch.
 func TestAppendBatchMovesThePosition(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|os.O_APPEND|direct)
+		many := make([]Transfer, 2000)
+		many[7].P = page()
 		for _, batch := range [][]Transfer{
-			{{P: alignedSlice(pageSize, pageSize)}},
-			{{P: alignedSlice(pageSize, pageSize)},
-				{P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
+			{{P: page()}},
+			{{P: page()}, {P: alignedSlice(2*pageSize, pageSize), Off: 1 << 40}},
 			{{P: alignedSlice(pageSize+100, pageSize)[100:]}},
-			make([]Transfer, 2000),
+			many,
 		} {
-			if len(batch) == 2000 {
-				batch[7].P = alignedSlice(pageSize, pageSize)
-			}
-			if err := f.WriteBatch(batch, NoSync); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.WriteBatch(batch, NoSync))
 			info, err := f.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
 				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
 			}
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -273,49 +215,52 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 // behind the failure is written, even if it could be: the file holds the n bytes, and what it held
 // before.
 func TestWriteFailsHalfWay(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
-		t.Run(string(backend), func(t *testing.T) {
-			const hole = 128 << 10
-			e, s := scriptedEngine(t, Options{Backend: backend})
-			before, content := numbered(1, 2, 256), numbered(3, 4, 256)
-			f := openIn(t, e, before, os.O_RDWR|Direct)
-			setLargestRequest(f, 64<<10)
-			s.onPush(func(r *request) bool {
-				switch {
-				case r.opcode != opWrite:
-				case r.off == hole:
-					r.result = -int32(syscall.ENOSPC)
-					go s.complete([]*request{r})
-					return true
-				case r.off < hole && r.off+int64(len(r.p)) > hole:
-					r.p = r.p[:hole-r.off]
-				}
-				return false
-			})
-			if n, err := f.WriteAt(content, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
-				t.Error(n, err)
+	for _, backend := range queueBackends {
+		const hole = 128 << 10
+		e, s := scriptedEngine(t, Options{Backend: backend})
+		before, written := numbered(1, 2, 256), numbered(3, 4, 256)
+		f := openIn(t, e, before, os.O_RDWR|Direct)
+		setLargestRequest(f, 64<<10)
+		s.onPush(func(r *request) bool {
+			switch {
+			case r.opcode != opWrite:
+			case r.off == hole:
+				r.result = -int32(syscall.ENOSPC)
+				go s.complete([]*request{r})
+				return true
+			case r.off < hole && r.off+int64(len(r.p)) > hole:
+				r.p = r.p[:hole-r.off]
 			}
-			if got, err := os.ReadFile(f.Name()); err != nil ||
-				!bytes.Equal(got, append(content[:hole:hole], before[hole:]...)) {
-				t.Error("data behind the counted bytes was written", err)
-			}
-			closeAll(t, e, f)
+			return false
 		})
+		if n, err := f.WriteAt(written, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
+			t.Error(backend, n, err)
+		}
+		if !bytes.Equal(content(t, f), append(written[:hole:hole], before[hole:]...)) {
+			t.Error(backend, "data behind the counted bytes was written")
+		}
+	}
+}
+
+// setAppend sets O_APPEND with fcntl, after package os has opened the file.
+func setAppend(t *testing.T, fd uintptr, direct int) {
+	t.Helper()
+	flags := uintptr(syscall.O_APPEND | direct)
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_SETFL, flags); errno != 0 {
+		skip.Test(t, errno)
 	}
 }
 
 // If O_APPEND is set with fcntl while the file is open, WriteAt appends in order, as with os.File.
+// If it was set before, WriteAt fails, and the file stays open.
 func TestAppendFlagSetLater(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
 		const blocks = 1024
 		f := openIn(t, e, make([]byte, blocks*pageSize), os.O_RDWR|direct)
 		if direct != 0 {
 			setLargestRequest(f, 64<<10)
 		}
-		if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_SETFL,
-			uintptr(syscall.O_APPEND|direct)); errno != 0 {
-			t.Fatal(errno)
-		}
+		setAppend(t, f.Fd(), direct)
 		var want []byte
 		for round := range 8 {
 			p := numbered(1, round, blocks)
@@ -324,107 +269,82 @@ func TestAppendFlagSetLater(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if got, err := os.ReadFile(f.Name()); err != nil ||
-			!bytes.Equal(got[blocks*pageSize:], want) {
-			t.Error("wrong bytes, or in another order", err)
+		if !bytes.Equal(content(t, f)[blocks*pageSize:], want) {
+			t.Error("wrong bytes, or in another order")
 		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
+
+		file, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
+		must(t, err)
+		setAppend(t, file.Fd(), direct)
+		before, err := e.NewFile(file)
+		must(t, err)
+		if n, err := before.WriteAt(page(), 0); n != 0 || err == nil {
+			t.Error(n, err)
 		}
+		if n, err := before.Write(page()); n != pageSize || err != nil {
+			t.Error(n, err)
+		}
+		begin(t, "File.Close", before.Close)(nil)
 	})
 }
 
 // One piece of a transfer arrives late, three times, while the others complete. Nothing is lost,
 // whatever its result is.
 func TestLatePieces(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		for _, op := range []opcode{opRead, opWrite} {
 			for _, late := range []int32{-int32(syscall.EAGAIN), -int32(syscall.EINTR),
 				-int32(syscall.ECANCELED), -int32(syscall.EIO), 4096, 0, unsupported} {
-				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", late), func(t *testing.T) {
-					e, s := scriptedEngine(t, Options{Backend: backend})
-					content := numbered(1, 2, 1024)
-					f := openIn(t, e, content, os.O_RDWR|Direct)
-					defer closeAll(t, e, f)
-					setLargestRequest(f, 64<<10)
-					// Held back until all other pieces are complete, so that nothing else is in
-					// flight.
-					lateCount := 0
-					s.onResult(func(r *request) bool {
-						if r.opcode == op && lateCount < 3 && r.off%(512<<10) == 0 &&
-							len(r.p) > 4096 && r.result >= 0 {
-							lateCount++
-							s.count.Add(1)
-							r.result = late
-							if late == 0 && op == opRead {
-								r.result = 4096
-							}
-							go func() {
-								for e.Stats().InFlight > 1 {
-									time.Sleep(100 * time.Microsecond)
-								}
-								s.complete(s.takeHeld())
-							}()
-							return true
-						}
-						return false
-					})
-					p := numbered(1, 2, 1024)
-					var n int
-					var err error
-					if op == opRead {
-						clear(p)
-						n, err = f.ReadAt(p, 0)
-					} else {
-						p = numbered(3, 4, 1024)
-						n, err = f.WriteAt(p, 0)
-					}
-					if lateCount == 0 {
-						t.Fatal("no piece was late")
-					}
-					if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
-						if err == nil || n != 0 && late != 0 {
-							t.Error(n, err)
-						}
-						return
-					}
-					if op == opWrite {
-						if content, err = os.ReadFile(f.Name()); err != nil {
-							t.Fatal(err)
-						}
-					}
-					if n != len(p) || err != nil || !bytes.Equal(p, content) {
-						t.Error("wrong bytes", n, err)
-					}
-				})
+				t.Run(fmt.Sprint(backend, " ", opcodeName(op), " ", late),
+					func(t *testing.T) { latePieces(t, backend, op, late) })
 			}
 		}
 	}
 }
 
-// WriteAt fails on a file for which O_APPEND was set after package os had opened it, and the file
-// stays open.
-func TestWriteAtOfAppendingFile(t *testing.T) {
-	eachBackend(t, func(t *testing.T, e *Engine, direct int) {
-		file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
+func latePieces(t *testing.T, backend Backend, op opcode, late int32) {
+	e, s := scriptedEngine(t, Options{Backend: backend})
+	want := numbered(1, 2, 1024)
+	f := openIn(t, e, want, os.O_RDWR|Direct)
+	setLargestRequest(f, 64<<10)
+	// Held back until all other pieces are complete, so that nothing else is in flight.
+	lateCount := 0
+	s.onResult(func(r *request) bool {
+		if r.opcode != op || lateCount == 3 || r.off%(512<<10) != 0 || len(r.p) <= 4096 ||
+			r.result < 0 {
+			return false
 		}
-		flags := uintptr(syscall.O_APPEND | direct)
-		_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, file.Fd(), syscall.F_SETFL, flags)
-		if errno != 0 {
-			skip.Test(t, errno)
+		lateCount++
+		r.result = late
+		if late == 0 && op == opRead {
+			r.result = 4096
 		}
-		f, err := e.NewFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 0); n != 0 || err == nil {
-			t.Error(n, err)
-		}
-		if n, err := f.Write(alignedSlice(pageSize, pageSize)); n != pageSize || err != nil {
-			t.Error(n, err)
-		}
-		closeFile(t, f)
+		go func() {
+			for e.Stats().InFlight > 1 {
+				time.Sleep(100 * time.Microsecond)
+			}
+			s.complete(s.takeHeld())
+		}()
+		return true
 	})
+	got := alignedSlice(len(want), pageSize)
+	var n int
+	var err error
+	if op == opRead {
+		n, err = f.ReadAt(got, 0)
+	} else {
+		want = numbered(3, 4, 1024)
+		n, err = f.WriteAt(want, 0)
+		got = content(t, f)
+	}
+	if lateCount == 0 {
+		t.Fatal("no piece was late")
+	}
+	if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
+		if err == nil || n != 0 && late != 0 {
+			t.Error(n, err)
+		}
+	} else if n != len(want) || err != nil || !bytes.Equal(got, want) {
+		t.Error("wrong bytes", n, err)
+	}
 }

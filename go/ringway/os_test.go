@@ -1,6 +1,6 @@
 // The API compared with package os.
 
-package ringway_test
+package ringway
 
 import (
 	"errors"
@@ -10,25 +10,17 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
-	"github.com/ringway-io/ringway/go/ringway"
 )
 
 // A File has every method of os.File, with the same parameters and results.
 func TestMethodsOfFile(t *testing.T) {
-	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*ringway.File]()
+	theirs, ours := reflect.TypeFor[*os.File](), reflect.TypeFor[*File]()
 	for i := range theirs.NumMethod() {
 		want := theirs.Method(i)
 		got, ok := ours.MethodByName(want.Name)
-		if !ok {
-			t.Errorf("%s is missing", want.Name)
-			continue
-		}
-		if signature(got.Type) != signature(want.Type) {
+		if !ok || signature(got.Type) != signature(want.Type) {
 			t.Errorf("%s is %v, and %v in package os", want.Name, got.Type, want.Type)
 		}
 	}
@@ -51,18 +43,9 @@ func signature(method reflect.Type) string {
 
 // Direct is a flag of OpenFile on every system, and reads need no alignment with it.
 func TestDirectFlag(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(strings.Repeat("0123456789", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := ringway.OpenFile(name, os.O_RDONLY|ringway.Direct, 0)
-	if err != nil && errors.Is(err, syscall.EINVAL) {
-		skip.Test(t, "this file system does not support direct I/O")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	e, err := Default()
+	must(t, err)
+	f := openIn(t, e, []byte(strings.Repeat("0123456789", 1000)), os.O_RDONLY|Direct)
 	p := make([]byte, 7)
 	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
 		t.Error(n, err, string(p))
@@ -72,130 +55,34 @@ func TestDirectFlag(t *testing.T) {
 	}
 }
 
-// The methods of a nil File return os.ErrInvalid, as in package os.
+// The methods of a nil File, and copies from and to one, return os.ErrInvalid, as in package os.
 func TestNilFile(t *testing.T) {
-	ours := reflect.ValueOf((*ringway.File)(nil))
+	var none *File
+	ours := reflect.ValueOf(none)
 	for i := range ours.NumMethod() {
 		name, method := ours.Type().Method(i).Name, ours.Method(i)
 		results := method.Type().NumOut()
-		last := reflect.TypeFor[error]()
-		if results == 0 || method.Type().Out(results-1) != last {
+		if results == 0 || method.Type().Out(results-1) != reflect.TypeFor[error]() {
 			continue // Name, Fd and OSFile return no error.
 		}
 		args := make([]reflect.Value, method.Type().NumIn())
 		for j := range args {
 			args[j] = reflect.Zero(method.Type().In(j))
 		}
-		out := method.Call(args)
-		if err, _ := out[results-1].Interface().(error); !errors.Is(err, os.ErrInvalid) {
-			t.Errorf("%s of no file: %v", name, err)
-		}
-	}
-}
-
-// Copies from and to a nil File return os.ErrInvalid and do not panic, as in package os.
-func TestCopiesOfNilFile(t *testing.T) {
-	f, err := ringway.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteString("0123456789"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	var none *ringway.File
-	if _, err := f.ReadFrom(none); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
-	if _, err := f.ReadFrom(io.LimitReader(none, 10)); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
-	}
-	if _, err := f.WriteTo(none); !errors.Is(err, os.ErrInvalid) {
-		t.Error(err)
+		err, _ := method.Call(args)[results-1].Interface().(error)
+		wantError(t, name, err, os.ErrInvalid)
 	}
 	if none.Fd() != ^uintptr(0) {
 		t.Error("a nil File has a descriptor")
 	}
-}
-
-// Methods that are not transfers have the results of package os.
-func TestOtherMethods(t *testing.T) {
-	dir := t.TempDir()
-	f, err := ringway.Create(filepath.Join(dir, "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, err := Create(filepath.Join(t.TempDir(), "file"))
+	must(t, err)
 	defer f.Close()
-	plain, err := os.Create(filepath.Join(dir, "plain"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plain.Close()
-	same := func(what string, ours, theirs error) {
-		t.Helper()
-		if reason(ours) != reason(theirs) {
-			t.Errorf("%s: %v, and %v in package os", what, ours, theirs)
-		}
-	}
-	soon := time.Now().Add(time.Hour)
-	same("deadline", f.SetDeadline(soon), plain.SetDeadline(soon))
-	same("read deadline", f.SetReadDeadline(soon), plain.SetReadDeadline(soon))
-	same("write deadline", f.SetWriteDeadline(soon), plain.SetWriteDeadline(soon))
-	if err := f.SetReadDeadline(soon); !errors.Is(err, os.ErrNoDeadline) {
-		t.Error(err)
-	}
-	same("chown", f.Chown(os.Getuid(), os.Getgid()), plain.Chown(os.Getuid(), os.Getgid()))
-	same("chdir", f.Chdir(), plain.Chdir())
-
-	old, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.Chdir(old)
-	folder, err := ringway.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Chdir(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat("plain"); err != nil {
-		t.Error(err)
-	}
-	if err := folder.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Chdir(); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
-	if err := folder.Chown(-1, -1); !errors.Is(err, os.ErrClosed) {
-		t.Error(err)
-	}
-
-	// A pipe has deadlines.
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer write.Close()
-	e, err := ringway.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe, err := e.NewFile(read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pipe.Close()
-	if err := pipe.SetReadDeadline(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pipe.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error(err)
-	}
+	must(t, errorOf(f.WriteString("0123456789")))
+	must(t, errorOf(f.Seek(0, io.SeekStart)))
+	wantError(t, "ReadFrom", errorOf(f.ReadFrom(none)), os.ErrInvalid)
+	wantError(t, "limited", errorOf(f.ReadFrom(io.LimitReader(none, 10))), os.ErrInvalid)
+	wantError(t, "WriteTo", errorOf(f.WriteTo(none)), os.ErrInvalid)
 }
 
 // reason returns the text of an error without the path.
@@ -210,55 +97,83 @@ func reason(err error) string {
 	return err.Error()
 }
 
+// sameReason fails the test if two errors differ in more than the path.
+func sameReason(t *testing.T, what string, ours, theirs error) {
+	t.Helper()
+	if reason(ours) != reason(theirs) {
+		t.Errorf("%s: %v, and %v in package os", what, ours, theirs)
+	}
+}
+
+// Methods that are not transfers have the results of package os.
+func TestOtherMethods(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Create(filepath.Join(dir, "file"))
+	must(t, err)
+	defer f.Close()
+	plain, err := os.Create(filepath.Join(dir, "plain"))
+	must(t, err)
+	defer plain.Close()
+	soon := time.Now().Add(time.Hour)
+	sameReason(t, "deadline", f.SetDeadline(soon), plain.SetDeadline(soon))
+	sameReason(t, "read deadline", f.SetReadDeadline(soon), plain.SetReadDeadline(soon))
+	sameReason(t, "write deadline", f.SetWriteDeadline(soon), plain.SetWriteDeadline(soon))
+	wantError(t, "read deadline", f.SetReadDeadline(soon), os.ErrNoDeadline)
+	uid, gid := os.Getuid(), os.Getgid()
+	sameReason(t, "chown", f.Chown(uid, gid), plain.Chown(uid, gid))
+	sameReason(t, "chdir", f.Chdir(), plain.Chdir())
+
+	old, err := os.Getwd()
+	must(t, err)
+	defer os.Chdir(old)
+	folder, err := Open(dir)
+	must(t, err)
+	must(t, folder.Chdir())
+	check(t, errorOf(os.Stat("plain")))
+	must(t, folder.Close())
+	wantError(t, "Chdir", folder.Chdir(), os.ErrClosed)
+	wantError(t, "Chown", folder.Chown(-1, -1), os.ErrClosed)
+
+	// A pipe has deadlines.
+	read, write, err := os.Pipe()
+	must(t, err)
+	defer write.Close()
+	e, err := Default()
+	must(t, err)
+	pipe, err := e.NewFile(read)
+	must(t, err)
+	defer pipe.Close()
+	must(t, pipe.SetReadDeadline(time.Now()))
+	wantError(t, "Read", errorOf(pipe.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
+}
+
 func TestWholeFiles(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, "file")
+	name, reference := filepath.Join(dir, "file"), filepath.Join(dir, "reference")
 	for _, content := range []string{"first, and longer", "second", ""} {
-		if err := ringway.WriteFile(name, []byte(content), 0o640); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ringway.ReadFile(name); string(got) != content || err != nil {
+		must(t, WriteFile(name, []byte(content), 0o640))
+		if got, err := ReadFile(name); string(got) != content || err != nil {
 			t.Fatalf("%q %v", got, err)
 		}
 	}
-	reference := filepath.Join(dir, "reference")
-	if err := os.WriteFile(reference, nil, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(reference, nil, 0o640))
 	ours, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if theirs, err := os.Stat(reference); err != nil || ours.Mode() != theirs.Mode() {
 		t.Error(ours.Mode(), theirs.Mode(), err)
 	}
 	missing := filepath.Join(dir, "missing", "file")
-	for what, pair := range map[string][2]error{
-		"write": {ringway.WriteFile(missing, nil, 0o600), os.WriteFile(missing, nil, 0o600)},
-		"read":  {errorOf(ringway.ReadFile(missing)), errorOf(os.ReadFile(missing))},
-		"temp":  {errorOf(ringway.CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x"))},
-		"name":  {errorOf(ringway.CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b"))},
-	} {
-		if reason(pair[0]) != reason(pair[1]) {
-			t.Errorf("%s: %v, and %v in package os", what, pair[0], pair[1])
-		}
+	sameReason(t, "write", WriteFile(missing, nil, 0o600), os.WriteFile(missing, nil, 0o600))
+	sameReason(t, "read", errorOf(ReadFile(missing)), errorOf(os.ReadFile(missing)))
+	sameReason(t, "temp", errorOf(CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x")))
+	sameReason(t, "name", errorOf(CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b")))
+	f, err := CreateTemp(dir, "a*.tmp")
+	must(t, err)
+	if matched, err := filepath.Match("a*.tmp", filepath.Base(f.Name())); !matched || err != nil {
+		t.Error(f.Name(), err)
 	}
-	f, err := ringway.CreateTemp(dir, "a*.tmp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if match, _ := filepath.Match(filepath.Join(dir, "a*.tmp"), f.Name()); !match {
-		t.Error(f.Name())
-	}
-	if _, err := f.WriteString("text"); err != nil {
-		t.Error(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if got, err := os.ReadFile(f.Name()); string(got) != "text" || err != nil {
-		t.Error(string(got), err)
+	check(t, errors.Join(errorOf(f.WriteString("text")), f.Close()))
+	if got := content(t, f); string(got) != "text" {
+		t.Error(string(got))
 	}
 }
-
-func errorOf[T any](_ T, err error) error { return err }

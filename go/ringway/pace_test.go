@@ -6,10 +6,7 @@ package ringway
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 func TestPace(t *testing.T) {
@@ -68,17 +65,10 @@ func TestLoad(t *testing.T) {
 // Up to a limit, transfers are plain calls, whether they return or hang. Transfers beyond the limit
 // go to the queue, and so do all others until only a few run again.
 func TestFewTransfersArePlainCalls(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend, Rings: 1})
-		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, make([]byte, pageSize), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
-		}
-		p := alignedSlice(pageSize, pageSize)
+		f := openIn(t, e, page(), os.O_RDONLY|Direct)
+		p := page()
 		pushed := func() uint64 {
 			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {
 				t.Fatal(n, err)
@@ -107,6 +97,5 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		if again := pushed(); again != n {
 			t.Errorf("%s: long after high load, one transfer goes through the queue", backend)
 		}
-		closeAll(t, e, f)
 	}
 }

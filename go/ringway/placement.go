@@ -1,9 +1,9 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-// Which queues may make a file's transfers. io_uring and KAIO are asynchronous only on file systems
-// that say so; elsewhere they block, or answer differently from the system call: limited to a size
-// that a server has guessed, for example. So the queues get the files of file systems that are
-// known to work. All other transfers are the system calls that package os makes.
+// Which queues may make a file's transfers. io_uring and Linux AIO are asynchronous only on file
+// systems that say so; elsewhere they block, or answer differently from the system call: limited to
+// a size that a server has guessed, for example. So the queues get the files of file systems that
+// are known to work. All other transfers are the system calls that package os makes.
 
 package ringway
 

@@ -5,13 +5,11 @@
 package ringway
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 func TestFileSystemTableIsUnderstood(t *testing.T) {
@@ -64,57 +62,31 @@ func TestPlacement(t *testing.T) {
 // engineThatCounts makes an engine whose operations on the queue are counted.
 func engineThatCounts(t *testing.T, backend Backend) (e *Engine, queued func() uint64) {
 	e = newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
-	t.Cleanup(func() { closeAll(t, e) })
 	return e, func() uint64 { return e.Stats().Pushed }
 }
 
 // Transfers, batches and syncs of a file in a file system that is not known are plain calls, with
 // the results of os.File; those of other files are not.
 func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
-	dir := t.TempDir()
-	if os.Getuid() != 0 {
-		t.Skip("skipped: only root mounts")
-	}
-	if err := syscall.Mount("none", dir, "ramfs", 0, ""); err != nil {
-		t.Skip("skipped: ", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	dir := mount(t, "none", "ramfs", "")
+	for _, backend := range queueBackends {
 		e, queued := engineThatCounts(t, backend)
 		for _, in := range []string{dir, t.TempDir()} {
 			name := filepath.Join(in, "file")
-			if err := os.WriteFile(name, make([]byte, 3*pageSize), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, make([]byte, 3*pageSize), 0o600))
 			flag := os.O_RDWR
 			if in != dir {
 				flag |= Direct
 			}
-			f, err := e.OpenFile(name, flag, 0)
-			if err != nil {
-				skip.Test(t, err)
-			}
-			defer f.Close()
+			f := open(t, e, name, flag)
 			known := f.lookUp().allows(backend)
 			if known == (in == dir) {
 				t.Errorf("%s: %s: %+v", backend, in, f.lookUp())
 			}
 			before := queued()
-			p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
-			n, err := f.ReadAt(p, 2*pageSize)
-			if n != pageSize || err != nil {
-				t.Error(n, err)
-			}
-			batch := []Transfer{{P: p}, {P: q, Off: pageSize}}
-			if err := f.ReadBatch(batch); err != nil {
-				t.Error(err)
-			}
-			if err := f.WriteBatch(batch, DataSync); err != nil {
-				t.Error(err)
-			}
-			if err := f.Sync(); err != nil {
-				t.Error(err)
-			}
+			batch := pages(pageSize)
+			check(t, errors.Join(errorOf(f.ReadAt(page(), 2*pageSize)), f.ReadBatch(batch),
+				f.WriteBatch(batch, DataSync), f.Sync()))
 			if (queued() != before) != known {
 				t.Errorf("%s: %s: %d operations in the queue", backend, in, queued()-before)
 			}

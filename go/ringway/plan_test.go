@@ -298,35 +298,13 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// The steps of a read are as many as it takes, and each byte is read once.
-func TestStepsCoverTheRange(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for range 20_000 {
-		c := conditionsOf(random.Uint32()|1<<3, random.Uint64(), random.Uint64(), random.Uint64())
-		steps := 0
-		for whole := c; whole.n > 0; steps++ {
-			p := whole.plan()
-			whole.n -= p.n
-			whole.address += uintptr(p.n)
-			if whole.off != atCurrent {
-				whole.off += int64(p.n)
-			}
-			if steps > c.n/4096+10 {
-				t.Fatalf("%+v: does not end", c)
-			}
-		}
-	}
-}
-
 // A transfer that was refused because it was not aligned makes later ones use an aligned buffer,
 // but none is refused for it.
 func TestUnknownAlignmentRefusesNothing(t *testing.T) {
 	f := &File{direct: true, storage: true}
 	f.factsOnce.Do(func() { f.facts.memory, f.facts.offset = 1, 1 })
 	f.needsPages.Store(true)
-	if err := f.checkAligned(make([]byte, 512), 512); err != nil {
-		t.Error(err)
-	}
+	check(t, f.checkAligned(make([]byte, 512), 512))
 	if f.directLimits().memory != pageSize {
 		t.Error("an unaligned buffer is used again")
 	}

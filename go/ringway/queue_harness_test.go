@@ -28,6 +28,7 @@ func isOpen(fd int) bool {
 // wake makes a combiner reap.
 func (s *shard) wake() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.again = true
 	s.combine()
 }
@@ -144,8 +145,8 @@ func (s *scripted) release() {
 	s.wake()
 }
 
-// scriptedEngine makes an engine with one ring or KAIO context below a script. With the backend
-// threads there is none.
+// scriptedEngine makes an engine with one ring or Linux AIO context below a script. With the
+// backend threads there is none.
 func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 	t.Helper()
 	s := new(scripted)
@@ -168,13 +169,9 @@ func scriptedEngine(t *testing.T, o Options) (*Engine, *scripted) {
 func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
 	t.Helper()
 	var fds [2]int
-	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	f, err := e.NewFile(os.NewFile(uintptr(fds[0]), "reading"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := os.NewFile(uintptr(fds[1]), "writing")
 	t.Cleanup(func() { w.Close() })
 	return f, w
@@ -204,6 +201,12 @@ type faultRates struct {
 
 // faultCounts counts the faults of all queues of an engine.
 type faultCounts struct{ short, unsent, retryable, late, failed, syncs atomic.Int64 }
+
+func (c *faultCounts) String() string {
+	return fmt.Sprintf("%d short, %d unsent, %d retryable, %d late, %d failed, %d of them syncs",
+		c.short.Load(), c.unsent.Load(), c.retryable.Load(), c.late.Load(), c.failed.Load(),
+		c.syncs.Load())
+}
 
 func (c *faultCounts) total() int64 {
 	return c.short.Load() + c.unsent.Load() + c.retryable.Load() + c.late.Load() + c.failed.Load()
@@ -303,32 +306,6 @@ func (q *faultQueue) disturb(r *request) {
 		if r.result = -int32(syscall.EIO); sync {
 			q.counts.syncs.Add(1)
 			r.result = -int32(syscall.EDQUOT)
-		}
-	}
-}
-
-// eventually waits until a condition holds, and fails the test if it never does.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("this never happens: " + what)
-		}
-	}
-}
-
-// second returns the error of a call with two results.
-func second[T any](_ T, err error) error { return err }
-
-// eachBackend runs a test on every backend, with and without direct I/O.
-func eachBackend(t *testing.T, test func(t *testing.T, e *Engine, direct int)) {
-	for _, backend := range testBackends {
-		for _, direct := range []int{0, Direct} {
-			t.Run(fmt.Sprint(backend, " direct ", direct != 0), func(t *testing.T) {
-				e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
-				defer closeAll(t, e)
-				test(t, e, direct)
-			})
 		}
 	}
 }

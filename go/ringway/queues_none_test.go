@@ -40,5 +40,4 @@ func TestUnsupported(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	closeAll(t, e, f)
 }

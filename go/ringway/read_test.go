@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -29,24 +28,16 @@ func readOptions() (all []Options) {
 // evict drops a file from the page cache, except for its first bytes.
 func evict(t *testing.T, f *File, cached int) {
 	t.Helper()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain, err := f.engine.Open(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer plain.Close()
 	page, beyond := make([]byte, pageSize), int64(cached)
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		for _, advice := range []Advice{AdviceRandom, AdviceDontNeed} { // Random: no read-ahead.
-			if err := plain.Advise(0, 0, advice); err != nil {
-				t.Fatal(err)
-			}
+			must(t, plain.Advise(0, 0, advice))
 		}
 		for at := 0; at < cached; at += pageSize {
 			if _, err := plain.file.ReadAt(page, int64(at)); err != nil && err != io.EOF {
@@ -81,9 +72,7 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 				f := openIn(t, e, content, os.O_RDWR|direct)
 				for _, size := range []int{256 << 10, 2<<20 + 1} {
 					evict(t, f, cached)
-					if _, err := f.Seek(0, io.SeekStart); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errorOf(f.Seek(0, io.SeekStart)))
 					for at := 0; at < len(content); at += size {
 						p := make([]byte, size)
 						n, err := f.Read(p)
@@ -99,7 +88,6 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 				}
 				f.Close()
 			}
-			closeAll(t, e)
 		}
 	}
 }
@@ -108,9 +96,7 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
 	for _, direct := range []int{0, Direct} {
 		e, faults, err := faultyEngine(Options{Backend: BackendURing}, faultRates{short: 2}, 7)
-		if err != nil {
-			skip.Test(t, err)
-		}
+		cleanUp(t, e, err)
 		content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 		f := openIn(t, e, content, os.O_RDWR|direct)
 		for at := 0; at < len(content); {
@@ -124,7 +110,6 @@ func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
 		if faults.short.Load() == 0 {
 			t.Error("no read was short")
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -139,9 +124,7 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 			skip.Test(t, err)
 		}
 		plain, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		short := false
 		for i := range 10 {
 			p, q := make([]byte, 1<<16), make([]byte, 1<<16)
@@ -157,17 +140,16 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 			skip.Test(t, "this kernel fills the buffer from "+name)
 		}
 		plain.Close()
-		closeAll(t, e, f)
 	}
 }
 
 // Copies from a file meet no short read either.
 func TestCopiesWhateverIsCached(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
 	for _, o := range readOptions() {
 		e := newOrSkip(t, o)
-		for _, cached := range []int{0, 64 << 10, len(content)} {
-			f := openIn(t, e, content, os.O_RDWR)
+		for _, cached := range []int{0, 64 << 10, len(want)} {
+			f := openIn(t, e, want, os.O_RDWR)
 			evict(t, f, cached)
 			sizes := map[string]int{}
 			var got bytes.Buffer
@@ -175,31 +157,21 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 				sizes[fmt.Sprint(len(p))]++
 				return got.Write(p)
 			})
-			if n, err := f.WriteTo(w); n != int64(len(content)) || err != nil ||
-				!bytes.Equal(got.Bytes(), content) {
+			if n, err := f.WriteTo(w); n != int64(len(want)) || err != nil ||
+				!bytes.Equal(got.Bytes(), want) {
 				t.Error(n, err)
 			}
 			if len(sizes) != 1 {
 				t.Errorf("%s, %d cached: pieces of several sizes: %v", e.backend, cached, sizes)
 			}
-			if _, err := f.Seek(0, io.SeekStart); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(f.Seek(0, io.SeekStart)))
 			evict(t, f, cached)
-			to, err := e.OpenFile(filepath.Join(t.TempDir(), "copy"), os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				t.Fatal(err)
+			to := openIn(t, e, nil, os.O_RDWR)
+			if n, err := to.ReadFrom(f); n != int64(len(want)) || err != nil ||
+				!bytes.Equal(content(t, to), want) {
+				t.Error("the copy differs:", n, err)
 			}
-			if n, err := to.ReadFrom(f); n != int64(len(content)) || err != nil {
-				t.Error(n, err)
-			}
-			if copied, err := os.ReadFile(to.Name()); err != nil || !bytes.Equal(copied, content) {
-				t.Error("the copy differs:", err)
-			}
-			to.Close()
-			f.Close()
 		}
-		closeAll(t, e)
 	}
 }
 
@@ -209,7 +181,7 @@ func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // A direct read that stops within a block has met the end of the file, which needs no second one.
 func TestDirectReadOfTheEndIsOneOperation(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		e, pushed := engineThatCounts(t, backend)
 		f := openIn(t, e, make([]byte, 5000), os.O_RDWR|Direct)
 		if facts := f.lookUp(); !facts.exact || !facts.allows(backend) {

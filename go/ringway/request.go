@@ -111,7 +111,7 @@ func (r *request) free() {
 	}
 	r.p, r.file, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
 	r.mayWait = false
-	if r.opcode > opWrite {
+	if !r.opcode.hasOneBuffer() {
 		r.extra, r.chained = nil, false
 	}
 	requests.Put(r)

@@ -47,7 +47,7 @@ type shard struct {
 	timed        bool          // The timer runs.
 	progress     bool          // A request has completed since the last check.
 	idleChecks   int           // Checks since a request completed.
-	stuck        bool          // No capacity, and nothing completes: requests are refused.
+	hung         bool          // No capacity, and nothing completes: requests are refused.
 	counts       Stats
 
 	taken, done []*request    // Scratch memory of the combiner.
@@ -81,26 +81,23 @@ func (s *shard) submit(group bool, all ...*request) bool {
 		s.enqueue(r)
 	}
 	s.load.observe(s.pace.inFlight + s.waiting + s.devices.held)
-	if s.stuck {
-		s.refusePending()
-		return true
+	var refused []*request
+	if s.hung {
+		refused = s.dequeueAll()
+	} else {
+		s.flush = s.flush || group
+		s.combine()
 	}
-	s.flush = s.flush || group
-	s.combine()
+	s.mu.Unlock()
+	completeAll(refused, unsupported)
 	return true
 }
 
-// refusePending completes all pending requests as unsupported, so that their goroutines make plain
-// calls. The lock is held on entry and released.
-func (s *shard) refusePending() {
-	s.refuse(s.dequeueAll())
-}
-
-// refuse completes requests as unsupported. The lock is held on entry and released.
-func (s *shard) refuse(all []*request) {
-	s.mu.Unlock()
+// completeAll gives requests that the queue does not have a result. If it is unsupported, their
+// goroutines make plain calls. The lock is not held.
+func completeAll(all []*request, result int32) {
 	for _, r := range all {
-		r.complete(unsupported)
+		r.complete(result)
 	}
 }
 
@@ -188,22 +185,25 @@ func (l *requestList) remove(r *request) {
 func (s *shard) cancel(r *request) {
 	r.canceled.Store(true)
 	s.mu.Lock()
+	waits := r.state == statePending || r.state == stateHeld
 	switch r.state {
-	case statePending, stateHeld:
-		if r.state == stateHeld {
-			s.devices.remove(r)
-		} else {
-			s.dequeue(r)
-			s.release(r)
-		}
-		s.counts.Delivered += uint64(r.count())
-		s.combine()
-		r.complete(-int32(syscall.ECANCELED))
+	case stateHeld:
+		s.devices.remove(r)
+	case statePending:
+		s.dequeue(r)
+		s.release(r)
 	case stateQueued:
 		s.cancels = append(s.cancels, r)
+	}
+	if waits {
+		s.counts.Delivered += uint64(r.count())
+	}
+	if waits || r.state == stateQueued {
 		s.combine()
-	default:
-		s.mu.Unlock()
+	}
+	s.mu.Unlock()
+	if waits {
+		r.complete(-int32(syscall.ECANCELED))
 	}
 }
 
@@ -225,8 +225,8 @@ const (
 	maxMoved  = 256
 )
 
-// combine becomes the combiner if a round is due and there is none. The lock is held on entry and
-// released.
+// combine becomes the combiner if a round is due and there is none. The lock is held, and released
+// during the rounds.
 func (s *shard) combine() {
 	if !s.combining && !s.closed {
 		s.combining = true
@@ -237,7 +237,6 @@ func (s *shard) combine() {
 		}
 	}
 	s.startTimer()
-	s.mu.Unlock()
 }
 
 const (
@@ -245,8 +244,8 @@ const (
 	// something completes, the next check is busyCheckInterval later.
 	checkInterval     = time.Millisecond
 	busyCheckInterval = 10 * time.Millisecond
-	// stuckChecks without a completion, and requests no longer wait for capacity.
-	stuckChecks = int(stuckAfter / checkInterval)
+	// hungChecks without a completion, and requests no longer wait for capacity.
+	hungChecks = int(hungAfter / checkInterval)
 )
 
 // startTimer schedules a check of the pending requests, because what is in flight may never
@@ -263,35 +262,39 @@ func (s *shard) startTimer() {
 // capacity, or the combiner hangs in the kernel. After a while plain calls do them.
 func (s *shard) check() {
 	s.mu.Lock()
+	refused := s.checkPending()
+	s.mu.Unlock()
+	completeAll(refused, unsupported)
+}
+
+// checkPending is check with the lock held. It returns the requests that plain calls have to do.
+func (s *shard) checkPending() (refused []*request) {
 	if s.timed = s.waiting+s.devices.held > 0 && !s.closed; !s.timed {
-		s.mu.Unlock()
-		return
+		return nil
 	}
-	if stuck := s.takeHeld(false); len(stuck) > 0 {
+	if hung := s.takeHeld(false); len(hung) > 0 {
 		s.timer.Reset(checkInterval)
-		s.refuse(stuck)
-		return
+		return hung
 	}
 	if s.progress {
 		s.progress, s.idleChecks = false, 0
 		s.timer.Reset(busyCheckInterval)
-		s.mu.Unlock()
-		return
+		return nil
 	}
-	if s.waiting == 0 { // A device has no room. The queue is not stuck.
+	if s.waiting == 0 { // A device has no room. The queue does not hang.
 		s.again = true
 		s.timer.Reset(busyCheckInterval)
 		s.combine()
-		return
+		return nil
 	}
-	if s.idleChecks++; s.idleChecks > stuckChecks {
-		s.timed, s.stuck = false, true
-		s.refusePending()
-		return
+	if s.idleChecks++; s.idleChecks > hungChecks {
+		s.timed, s.hung = false, true
+		return s.dequeueAll()
 	}
 	s.flush, s.again = true, true
 	s.timer.Reset(checkInterval)
 	s.combine()
+	return nil
 }
 
 // rounds makes rounds while they are due, within the bounds. It reports whether another one is
@@ -370,7 +373,7 @@ func (s *shard) round() (moved int) {
 	s.capacity = capacity
 	s.pace.completed(len(done))
 	s.progress = s.progress || len(done) > 0
-	s.stuck = s.stuck && len(done) == 0 && min(s.pace.capacity(), s.capacity) == 0
+	s.hung = s.hung && len(done) == 0 && min(s.pace.capacity(), s.capacity) == 0
 	for _, r := range done {
 		s.leaveQueue(r)
 		s.release(r)
@@ -454,19 +457,19 @@ func (s *shard) leaveQueue(r *request) {
 func (s *shard) reap(fd uintptr) (last bool) {
 	s.queue.readable(fd)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
 		return true
 	}
 	s.again = true
 	if s.combining {
-		s.mu.Unlock() // The combiner reaps once more.
-		return false
+		return false // The combiner reaps once more.
 	}
 	s.reaperActive = true
 	s.combine()
 	// The goroutines that were just woken run first, and have more to submit. What they leave
 	// pending is submitted now.
+	s.mu.Unlock()
 	runtime.Gosched()
 	s.mu.Lock()
 	s.reaperActive, s.expected = false, 0
@@ -490,9 +493,7 @@ func (s *shard) close(deadline time.Time, before time.Duration) error {
 	s.closing = true
 	refused := s.dequeueAll()
 	s.mu.Unlock()
-	for _, r := range refused {
-		r.complete(-int32(syscall.ECANCELED))
-	}
+	completeAll(refused, -int32(syscall.ECANCELED))
 	if !s.waitIdle(deadline.Add(-before)) {
 		s.cancelAll()
 		if !s.waitIdle(deadline) {
@@ -537,6 +538,7 @@ func (s *shard) cancelAll() {
 	s.mu.Unlock()
 	go func() {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.combine()
 	}()
 }
@@ -558,9 +560,7 @@ func (s *shard) abandon() {
 	for _, r := range left {
 		r.waiter.completeOne()
 	}
-	for _, r := range refused {
-		r.complete(-int32(syscall.ECANCELED))
-	}
+	completeAll(refused, -int32(syscall.ECANCELED))
 	go func() {
 		s.mu.Lock()
 		for s.combining {

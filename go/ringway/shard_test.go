@@ -7,15 +7,12 @@ package ringway
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // goroutine returns the runtime's number of the calling goroutine.
@@ -65,17 +62,13 @@ func (q *instant) close() error { return nil }
 func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 	t.Helper()
 	var fds [2]int
-	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	t.Cleanup(func() {
 		_ = syscall.Close(fds[0])
 		_ = syscall.Close(fds[1])
 	})
 	s, err := newShard(q, fds[0], 256)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The reaper must not be the combiner when the test begins.
 	eventually(t, "the first round of the reaper", func() bool {
 		s.mu.Lock()
@@ -147,13 +140,11 @@ func combinerIsBounded(t *testing.T, group, most, short int) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nobody took over")
 	}
-	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }
 
-// narrow is a queue with less capacity than was asked for, like a KAIO context when fs.aio-max-nr
-// is almost used up.
+// narrow is a queue with less capacity than was asked for, like a Linux AIO context when
+// fs.aio-max-nr is almost used up.
 type narrow struct {
 	queue
 	inFlight, most int
@@ -182,26 +173,19 @@ func (q *narrow) reap(done []*request) []*request {
 // With a queue smaller than the limit of operations in flight, operations wait for capacity, and no
 // goroutine spins.
 func TestSmallQueue(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		q := &narrow{most: 32}
 		e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true, Rings: 1, InFlight: 192,
 			wrap: func(inner queue) queue {
 				q.queue = inner
 				return q
 			}})
-		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, make([]byte, 4<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := e.OpenFile(name, os.O_RDONLY|Direct, 0)
-		if err != nil {
-			skip.Test(t, "no direct I/O here: ", err)
-		}
+		f := openIn(t, e, make([]byte, 4<<20), os.O_RDONLY|Direct)
 		const readers, each = 128, 50
 		var wg sync.WaitGroup
 		for g := range readers {
 			wg.Go(func() {
-				p := alignedSlice(pageSize, pageSize)
+				p := page()
 				for i := range each {
 					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize ||
 						err != nil {
@@ -216,7 +200,6 @@ func TestSmallQueue(t *testing.T) {
 		if n > 2*readers*each {
 			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
 		}
-		closeAll(t, e, f)
 	}
 }
 
@@ -237,13 +220,14 @@ func (q *quietQueue) reap(done []*request) []*request {
 }
 
 // With very many goroutines, the reaper may wait long for a processor. Completions are reaped all
-// the same, and requests that wait for capacity do not count as stuck.
+// the same, and requests that wait for capacity do not count as hung.
 func TestLateReaper(t *testing.T) {
 	s, becomeReadable := pipeShard(t, &quietQueue{})
 	all := make([]*request, 40)
 	for i := range all {
 		all[i] = newRequest(opRead, 0, nil, 0)
 		all[i].own.left.Store(1)
+		all[i].result = 0 // It may be an old one of the pool, and the queue sets none.
 	}
 	s.submit(true, all...)
 	for i, r := range all {
@@ -255,7 +239,5 @@ func TestLateReaper(t *testing.T) {
 			t.Fatalf("request %d was refused", i)
 		}
 	}
-	if err := s.close(time.Now().Add(closeWait), closeWait/5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }

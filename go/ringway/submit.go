@@ -11,9 +11,9 @@ import (
 )
 
 // supports reports whether the engine's queues transfer such data without blocking the goroutine
-// that submits. KAIO supports direct transfers only. A buffered write is a copy, which io_uring
-// would give to a kernel thread, at many times the cost. A ring does not move the current position
-// after a direct transfer. The first call for a file may wait for a server.
+// that submits. Linux AIO supports direct transfers only. A buffered write is a copy, which
+// io_uring would give to a kernel thread, at many times the cost. A ring does not move the current
+// position after a direct transfer. The first call for a file may wait for a server.
 func (e *Engine) supports(f *File, op opcode, off int64) bool {
 	if len(e.shards) == 0 || f.direct && off == atCurrent || !f.direct && op != opRead {
 		return false
@@ -286,8 +286,8 @@ func (f *File) endCommit(ran bool, err error) error {
 	return result
 }
 
-// queuesSyncs reports whether syncs go through a queue. A ring or KAIO would use a kernel thread,
-// which costs more than one of the program's.
+// queuesSyncs reports whether syncs go through a queue. A ring or Linux AIO would use a kernel
+// thread, which costs more than one of the program's.
 func (f *File) queuesSyncs() bool {
 	e := f.engine
 	if !e.options.AlwaysRing || len(e.shards) == 0 || e.closed.Load() {

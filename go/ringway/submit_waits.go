@@ -1,7 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
 // Transfers whose submission may wait in the kernel, although their file system is asynchronous. A
-// ring gives them to a kernel thread (IOSQE_ASYNC); instead of KAIO, plain calls do them.
+// ring gives them to a kernel thread (IOSQE_ASYNC); instead of Linux AIO, plain calls do them.
 //
 // While a thread waits in io_uring_enter, every thread that has submitted to the same ring before
 // waits for it in its next system call, as soon as something of its own completes. Whatever
@@ -45,7 +45,7 @@ func (f *File) waitsOf(system fileSystem, stat *syscall.Statfs_t) (w waits) {
 
 // submissionMayWait reports whether the submission of a transfer may wait.
 func (f *File) submissionMayWait(op opcode) bool {
-	if f.engine.options.AlwaysRing || op > opWritev {
+	if f.engine.options.AlwaysRing || !op.isTransfer() {
 		return false
 	}
 	w := &f.lookUp().waits

@@ -58,7 +58,6 @@ func TestAccessTimeIsDue(t *testing.T) {
 // transfer of a file. AlwaysRing gives everything to the ring at once.
 func TestSubmissionMayWait(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing})
-	defer closeAll(t, e)
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
 	recent := func() { f.accessTime.asked.Store(int64(time.Since(started))) }
 	expect := func(what string, reads, writes bool) {
@@ -94,32 +93,22 @@ func TestJournalCommitStopsNobody(t *testing.T) {
 	image := filepath.Join(h.dir, "image")
 	device := loopDevice(t, image, 128<<20)
 	run(t, "mkfs.ext4", "-q", device)
-	dir := t.TempDir()
-	if err := syscall.Mount(device, dir, "ext4", 0, ""); err != nil {
-		t.Skip("skipped: ", err)
-	}
+	dir := mount(t, device, "ext4", "")
 	defer func() {
 		h.set("clear")
 		_ = exec.Command("umount", dir).Run()
 	}()
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(name, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, make([]byte, 1<<20), 0o600))
 	syscall.Sync()
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		t.Run(string(backend), func(t *testing.T) { journalCommit(t, h, backend, name) })
 	}
 }
 
 func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	e := newOrSkip(t, Options{Backend: backend})
-	defer closeAll(t, e)
-	f, err := e.OpenFile(name, os.O_RDWR|Direct, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := open(t, e, name, os.O_RDWR|Direct)
 	h.set("image write delay 300")
 	defer h.set("clear")
 	var over atomic.Bool
@@ -147,7 +136,7 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	for g := range 16 {
 		writers.Go(func() {
 			for i := range 2 {
-				n, err := f.WriteAt(alignedSlice(pageSize, pageSize), 2*pageSize)
+				n, err := f.WriteAt(page(), 2*pageSize)
 				if n != pageSize || err != nil {
 					t.Error(n, err)
 				}
@@ -169,18 +158,15 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR)
 	d := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
-	page := func() []byte { return alignedSlice(pageSize, pageSize) }
 	batch := func(f *File) func() error {
-		return func() error {
-			return f.WriteBatch([]Transfer{{P: page()}, {P: page(), Off: pageSize}}, DataSync)
-		}
+		return func() error { return f.WriteBatch(pages(pageSize), DataSync) }
 	}
 	for what, write := range map[string]struct {
 		f  *File
 		do func() error
 	}{
-		"direct":          {d, func() error { return second(d.WriteAt(page(), 0)) }},
-		"buffered":        {f, func() error { return second(f.WriteAt([]byte("x"), 0)) }},
+		"direct":          {d, func() error { return errorOf(d.WriteAt(page(), 0)) }},
+		"buffered":        {f, func() error { return errorOf(f.WriteAt([]byte("x"), 0)) }},
 		"batch, direct":   {d, batch(d)},
 		"batch, buffered": {f, batch(f)},
 	} {
@@ -192,5 +178,4 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 			t.Error(what, "the next read does not ask")
 		}
 	}
-	closeAll(t, e, f, d)
 }

@@ -1,13 +1,14 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-// Concurrent syncs of a File: who runs, who waits, and who receives an error that the kernel
-// reports once.
+// Syncs: who runs, who waits, and who receives an error that the kernel reports once; and writes
+// that a sync covers.
 
 package ringway
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"syscall"
@@ -20,29 +21,28 @@ type syncScript struct {
 	*scripted
 	mu    sync.Mutex
 	syncs int
-	errno []syscall.Errno // Of the first syncs.
 }
 
 func isSync(r *request) bool { return r.opcode == opFsync || r.opcode == opFdatasync }
 
-// scriptSyncs makes an engine on which the syncs fail with these errors, and the first one is held
-// back.
-func scriptSyncs(t *testing.T, errno ...syscall.Errno) (*Engine, *syncScript) {
+// scriptSyncs makes an engine with a file, on which the syncs fail with these errors, and the first
+// one is held back.
+func scriptSyncs(t *testing.T, errno ...syscall.Errno) (*File, *syncScript) {
 	e, s := scriptedEngine(t, Options{})
-	script := &syncScript{scripted: s, errno: errno}
+	script := &syncScript{scripted: s}
 	s.onResult(func(r *request) (hold bool) {
 		script.mu.Lock()
 		defer script.mu.Unlock()
 		if !isSync(r) {
 			return false
 		}
-		if script.syncs < len(script.errno) && script.errno[script.syncs] != 0 {
-			r.result = -int32(script.errno[script.syncs])
+		if script.syncs < len(errno) && errno[script.syncs] != 0 {
+			r.result = -int32(errno[script.syncs])
 		}
 		script.syncs++
 		return script.syncs == 1
 	})
-	return e, script
+	return openIn(t, e, make([]byte, 2<<20), os.O_RDWR|Direct), script
 }
 
 func (s *syncScript) count() int {
@@ -54,21 +54,26 @@ func (s *syncScript) count() int {
 // letGo completes the sync that is held back.
 func (s *syncScript) letGo() { s.complete(s.takeHeld()) }
 
+// first waits until the first sync runs.
+func (s *syncScript) first(t *testing.T) {
+	t.Helper()
+	eventually(t, "the first sync", func() bool { return s.count() == 1 })
+}
+
+// pages returns a batch of two pages.
+func pages(second int64) []Transfer { return []Transfer{{P: page()}, {P: page(), Off: second}} }
+
 // syncAll calls 16 syncs of different kinds, the first one alone, and returns their errors.
 func syncAll(t *testing.T, f *File, s *syncScript, first func() error) []error {
-	page := func() []byte { return alignedSlice(pageSize, pageSize) }
 	calls := []func() error{f.Datasync, f.Sync,
 		func() error { return f.SyncContext(t.Context()) },
-		func() error { return f.WriteBatch([]Transfer{{P: page()}}, DataSync) },
-		func() error {
-			batch := []Transfer{{P: page()}, {P: page(), Off: 1 << 20}}
-			return f.WriteBatchContext(t.Context(), batch, FullSync)
-		},
+		func() error { return f.WriteBatch(pages(pageSize)[:1], DataSync) },
+		func() error { return f.WriteBatchContext(t.Context(), pages(1<<20), FullSync) },
 	}
 	errs := make([]error, 16)
 	var all sync.WaitGroup
 	all.Go(func() { errs[0] = first() })
-	eventually(t, "the first sync", func() bool { return s.count() == 1 })
+	s.first(t)
 	for i := 1; i < len(errs); i++ {
 		all.Go(func() { errs[i] = calls[i%len(calls)]() })
 	}
@@ -81,41 +86,29 @@ func syncAll(t *testing.T, f *File, s *syncScript, first func() error) []error {
 // The kernel reports a lost write once. Everyone who was waiting for a sync receives the error.
 func TestErrorOfSyncReachesAllWhoWait(t *testing.T) {
 	for _, kind := range []string{"sync", "commit"} {
-		e, s := scriptSyncs(t, syscall.EIO)
-		f := openIn(t, e, make([]byte, 2<<20), os.O_RDWR|Direct)
+		f, s := scriptSyncs(t, syscall.EIO)
 		first := f.Sync
 		if kind == "commit" {
-			first = func() error {
-				batch := []Transfer{{P: alignedSlice(pageSize, pageSize)}}
-				return f.WriteBatch(batch, DataSync)
-			}
+			first = func() error { return f.WriteBatch(pages(pageSize)[:1], DataSync) }
 		}
 		for i, err := range syncAll(t, f, s, first) {
-			if !errors.Is(err, syscall.EIO) {
-				t.Errorf("%s: call %d: %v", kind, i, err)
-			}
+			wantError(t, fmt.Sprint(kind, ": call ", i), err, syscall.EIO)
 		}
 		if n := s.count(); n != 2 {
 			t.Errorf("%s: 16 calls made %d syncs", kind, n)
 		}
-		if err := f.Sync(); err != nil {
-			t.Errorf("%s: the error is reported again: %v", kind, err)
-		}
-		closeAll(t, e, f)
+		wantError(t, "the next sync", f.Sync(), nil)
 	}
 }
 
 // The error of the second sync belongs to those who came after the first began.
 func TestErrorOfQueuedSync(t *testing.T) {
-	e, s := scriptSyncs(t, 0, syscall.ENOSPC)
-	f := openIn(t, e, make([]byte, 2<<20), os.O_RDWR|Direct)
-	errs := syncAll(t, f, s, f.Datasync)
-	for i, err := range errs {
+	f, s := scriptSyncs(t, 0, syscall.ENOSPC)
+	for i, err := range syncAll(t, f, s, f.Datasync) {
 		if (i > 0) != errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	closeAll(t, e, f)
 }
 
 // waitForCaller waits until a caller has joined the next round.
@@ -132,34 +125,28 @@ func waitForCaller(t *testing.T, f *File) {
 // others who waited meanwhile are about to.
 func TestErrorOfSyncEndsWithThoseWhoWaited(t *testing.T) {
 	e, s := scriptedEngine(t, Options{})
-	s.onResult(func(r *request) (hold bool) { return isSync(r) })
+	s.onResult(isSync)
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
-	errs := make([]error, 3)
-	var all sync.WaitGroup
-	all.Go(func() { errs[0] = f.Sync() })
 	var held []*request
 	next := func() {
 		eventually(t, "a sync", func() bool { held = s.takeHeld(); return len(held) > 0 })
 	}
+	failed := begin(t, "the sync that fails", f.Sync)
 	next()
-	all.Go(func() { errs[1] = f.Sync() })
+	waited := begin(t, "a sync of who waited", f.Sync)
 	waitForCaller(t, f)
 	held[0].result = -int32(syscall.EIO)
 	s.complete(held)
 	next()
-	all.Go(func() { errs[2] = f.Sync() })
+	late := begin(t, "a later sync", f.Sync)
 	waitForCaller(t, f)
 	s.complete(held)
 	next()
 	s.complete(held)
-	returns(t, "a sync", all.Wait)
-	for i, err := range errs {
-		if (i < 2) != errors.Is(err, syscall.EIO) {
-			t.Errorf("call %d: %v", i, err)
-		}
-	}
+	failed(syscall.EIO)
+	waited(syscall.EIO)
+	late(nil)
 	s.release()
-	closeAll(t, e, f)
 }
 
 // The write of a group commit fails, so that the kernel cancels the sync behind it. That is no
@@ -176,24 +163,19 @@ func TestCanceledSyncOfCommitIsNoError(t *testing.T) {
 		return r.chained
 	})
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
-	var committed, synced error
-	var all sync.WaitGroup
-	all.Go(func() {
-		committed = f.WriteBatch([]Transfer{{P: alignedSlice(pageSize, pageSize)}}, DataSync)
+	commit := begin(t, "the commit", func() error {
+		return f.WriteBatch(pages(pageSize)[:1], DataSync)
 	})
 	var held []*request
 	eventually(t, "the commit", func() bool {
 		held = append(held, s.takeHeld()...)
 		return len(held) == 2
 	})
-	all.Go(func() { synced = f.Sync() })
+	synced := begin(t, "a sync", f.Sync)
 	waitForCaller(t, f)
 	s.complete(held)
-	returns(t, "a sync", all.Wait)
-	if !errors.Is(committed, syscall.ENOSPC) || synced != nil {
-		t.Error(committed, synced)
-	}
-	closeAll(t, e, f)
+	commit(syscall.ENOSPC)
+	synced(nil)
 }
 
 // A caller whose context ends leaves the sync to the others. If all have left, the next sync has
@@ -201,79 +183,50 @@ func TestCanceledSyncOfCommitIsNoError(t *testing.T) {
 func TestContextLeavesTheSyncToOthers(t *testing.T) {
 	reason := errors.New("enough")
 	for _, others := range []int{0, 3} {
-		e, s := scriptSyncs(t, syscall.EIO)
-		f := openIn(t, e, make([]byte, 2<<20), os.O_RDWR|Direct)
-		var left, all sync.WaitGroup
+		f, s := scriptSyncs(t, syscall.EIO)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		left.Go(func() {
-			if err := f.SyncContext(ctx); !errors.Is(err, reason) {
-				t.Error("the first:", err)
-			}
-		})
-		eventually(t, "the first sync", func() bool { return s.count() == 1 })
-		left.Go(func() { // It waits for the second sync, which is not needed then.
-			if err := f.SyncContext(ctx); !errors.Is(err, reason) {
-				t.Error("the second:", err)
-			}
-		})
+		first := begin(t, "the first", func() error { return f.SyncContext(ctx) })
+		s.first(t)
+		// It waits for the second sync, which is not needed then.
+		second := begin(t, "the second", func() error { return f.SyncContext(ctx) })
 		time.Sleep(50 * time.Millisecond)
+		var ends []func(error)
 		for range others {
-			all.Go(func() {
-				if err := f.Sync(); !errors.Is(err, syscall.EIO) {
-					t.Error("another:", err)
-				}
-			})
+			ends = append(ends, begin(t, "another", f.Sync))
 		}
 		time.Sleep(50 * time.Millisecond)
 		cancel(reason)
-		returns(t, "a canceled sync", left.Wait)
+		first(reason)
+		second(reason)
 		s.letGo()
-		returns(t, "a sync", all.Wait)
-		err := f.Datasync()
-		if others == 0 && !errors.Is(err, syscall.EIO) {
-			t.Error("nobody received the error, and the next sync has none")
+		for _, end := range ends {
+			end(syscall.EIO)
 		}
-		if others > 0 && !errors.Is(err, syscall.EIO) && err != nil {
-			t.Error(err)
+		if err := f.Datasync(); others == 0 || err != nil {
+			wantError(t, "the next sync", err, syscall.EIO)
 		}
-		if err := f.Sync(); err != nil {
-			t.Error("the error is reported again:", err)
-		}
+		wantError(t, "the sync after it", f.Sync(), nil)
 		if n := s.count(); n > 4 {
 			t.Errorf("%d syncs", n)
 		}
-		closeAll(t, e, f)
 	}
 }
 
 // The sync of a batch fails after its caller has left. The next sync has the error.
 func TestContextOfBatchKeepsTheErrorOfItsSync(t *testing.T) {
 	for what, off := range map[string]int64{"range": pageSize, "scattered": 1 << 20} {
-		e, s := scriptSyncs(t, syscall.EDQUOT)
-		f := openIn(t, e, make([]byte, 2<<20), os.O_RDWR|Direct)
+		f, s := scriptSyncs(t, syscall.EDQUOT)
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() {
-			page := func() []byte { return alignedSlice(pageSize, pageSize) }
-			batch := []Transfer{{P: page()}, {P: page(), Off: off}}
-			done <- f.WriteBatchContext(ctx, batch, DataSync)
-		}()
-		eventually(t, "the sync", func() bool { return s.count() == 1 })
-		cancel()
-		returns(t, what, func() {
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Error(what, err)
-			}
+		batch := begin(t, what, func() error {
+			return f.WriteBatchContext(ctx, pages(off), DataSync)
 		})
+		s.first(t)
+		cancel()
+		batch(context.Canceled)
 		s.letGo()
 		eventually(t, "the batch ends", func() bool { return f.refs.count.Load() == 0 })
-		if err := f.Sync(); !errors.Is(err, syscall.EDQUOT) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if err := f.Sync(); err != nil {
-			t.Errorf("%s, again: %v", what, err)
-		}
-		closeAll(t, e, f)
+		wantError(t, what, f.Sync(), syscall.EDQUOT)
+		wantError(t, what+", again", f.Sync(), nil)
 	}
 }
 
@@ -285,42 +238,126 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 	e.syncs.fill()
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		if err := f.SyncContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
+		wantError(t, "a sync", f.SyncContext(ctx), context.DeadlineExceeded)
 		cancel()
 	}
 	eventually(t, "nobody waits", func() bool { return f.refs.count.Load() == 0 })
 	e.syncs.drain()
-	if err := f.Sync(); err != nil {
-		t.Error(err)
-	}
-	closeAll(t, e, f)
+	check(t, f.Sync())
 }
 
 // An error that SyncRange has taken from the kernel is that of the next sync.
 func TestErrorOfSyncRangeIsKept(t *testing.T) {
-	e := newOrSkip(t, Options{})
-	f := openIn(t, e, make([]byte, 10_000), os.O_RDWR)
-	if err := f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter); err != nil {
-		t.Error(err)
+	f := openIn(t, newOrSkip(t, Options{}), make([]byte, 10_000), os.O_RDWR)
+	check(t, f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter))
+	wantError(t, "a negative offset", f.SyncRange(-1, 1, RangeWrite), syscall.EINVAL)
+	wantError(t, "a negative length", f.SyncRange(0, -1, RangeWrite), syscall.EINVAL)
+	wantError(t, "an unknown flag", f.SyncRange(0, 0, 64), syscall.EINVAL)
+	wantError(t, "a refused SyncRange says nothing about the data", f.Sync(), nil)
+	f.syncs.keep(syscall.EIO)
+	wantError(t, "batch", f.WriteBatch([]Transfer{{P: []byte("x")}}, DataSync), syscall.EIO)
+	check(t, f.Sync())
+}
+
+// A failed sync, or a failed write that a sync covers, is an error of the caller. A second attempt
+// would succeed, because Linux reports a failure once, and the data would be lost. Only operations
+// that the kernel did not do are retried.
+func TestSyncErrorsAreReported(t *testing.T) {
+	shapes := map[opcode][]string{ // The calls that make such an operation.
+		opFdatasync: {"range", "scattered", "alone"},
+		opFsync:     {"range", "scattered", "alone", "large"},
+		opWrite:     {"scattered", "alone", "large"},
+		opWritev:    {"range"},
 	}
-	for _, refused := range []error{
-		f.SyncRange(-1, 1, RangeWrite), f.SyncRange(0, -1, RangeWrite), f.SyncRange(0, 0, 64),
-	} {
-		if !errors.Is(refused, syscall.EINVAL) {
-			t.Error(refused)
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT,
+		syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED} {
+		for op, all := range shapes {
+			for _, shape := range all {
+				t.Run(fmt.Sprint(opcodeName(op), " ", errno, " ", shape),
+					func(t *testing.T) { syncErrors(t, shape, op, errno) })
+			}
 		}
 	}
-	if err := f.Sync(); err != nil {
-		t.Error("a refused SyncRange says nothing about the data:", err)
+}
+
+func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno) {
+	e, s := scriptedEngine(t, Options{})
+	f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
+	failed, later, retried := 0, 0, notDone(errno)
+	s.onResult(func(r *request) bool {
+		switch {
+		case failed > 0 && !r.chained && isSync(r):
+			later++
+		case r.opcode == op && failed == 0:
+			failed++
+			r.result = -int32(errno)
+		}
+		return false
+	})
+	end, sync := DataSync, f.Datasync
+	if op == opFsync {
+		end, sync = FullSync, f.Sync
 	}
-	f.syncs.keep(syscall.EIO)
-	if err := f.WriteBatch([]Transfer{{P: []byte("x")}}, DataSync); !errors.Is(err, syscall.EIO) {
-		t.Error(err)
+	var err error
+	batch := pages(pageSize)
+	switch shape {
+	case "scattered":
+		batch[1].Off = 1 << 20
+		err = f.WriteBatch(batch, end)
+	case "range":
+		err = f.WriteBatch(batch, end)
+	case "large":
+		err = errors.Join(errorOf(f.WriteAt(alignedSlice(4<<20, pageSize), 0)), f.Sync())
+	case "alone":
+		err = errors.Join(errorOf(f.WriteAt(batch[0].P, 0)), sync())
 	}
-	if err := f.Sync(); err != nil {
-		t.Error(err)
+	if failed == 0 {
+		t.Fatal("there was no such operation")
 	}
-	closeAll(t, e, f)
+	if retried && err != nil || !retried && !errors.Is(err, errno) {
+		t.Errorf("%v (and %d syncs after it)", err, later)
+	}
+	if (shape == "scattered" || shape == "range") && !retried {
+		if later > 0 {
+			t.Error("a sync after the failure")
+		}
+		if op.isTransfer() {
+			wantError(t, "a transfer of the batch", firstError(batch), errno)
+		}
+	}
+}
+
+// A kernel that may start no thread cancels what it needs one for, however often it is repeated.
+func TestKernelCancelsAgainAndAgain(t *testing.T) {
+	for _, op := range []opcode{opRead, opWrite, opFsync} {
+		e, s := scriptedEngine(t, Options{})
+		f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
+		left := endWith(s, op, 100, syscall.ECANCELED)
+		err := errors.Join(errorOf(f.WriteAt(page(), 0)), errorOf(f.ReadAt(page(), 0)), f.Sync())
+		if times := 100 - left(); err != nil || times != maxRetries+1 {
+			t.Errorf("%s: %v after %d attempts", opcodeName(op), err, times)
+		}
+	}
+}
+
+// A batch that is one range is one submission together with its sync, also if it has one transfer.
+// After the engine is closed, it fails.
+func TestCommitIsOneSubmission(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendURing, Rings: 1})
+	var f *File
+	for _, direct := range []int{Direct, 0} {
+		f = openIn(t, e, nil, os.O_RDWR|direct)
+		batch, before := pages(pageSize)[:1], e.Stats().Pushed
+		must(t, f.WriteBatch(batch, DataSync))
+		allWritten(t, batch)
+		if n := e.Stats().Pushed - before; direct != 0 && n != 2 || direct == 0 && n != 0 {
+			t.Errorf("%d operations went to the ring", n)
+		}
+	}
+	closeAll(t, e)
+	batch := pages(pageSize)
+	wantError(t, "closed", f.WriteBatch(batch, NoSync), ErrEngineClosed)
+	if batch[0].N != 0 {
+		t.Error(batch[0].N)
+	}
 }

@@ -6,7 +6,6 @@ package ringway
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,7 +16,8 @@ import (
 	"time"
 )
 
-// endWith makes the next n results of an operation an error. swallow: the kernel did nothing.
+// endWith makes the next n results of an operation an error. It returns a function for how many are
+// left.
 func endWith(s *scripted, op opcode, n int, errno syscall.Errno) (count func() int) {
 	left := n
 	s.onResult(func(r *request) bool {
@@ -38,9 +38,8 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				e, s := scriptedEngine(t, Options{Backend: BackendURing})
 				content := numbered(1, 1, 4)
 				f := openIn(t, e, content, os.O_RDWR|Direct)
-				defer closeAll(t, e, f)
 				left := endWith(s, op, times, syscall.EFAULT)
-				p, q := alignedSlice(pageSize, pageSize), alignedSlice(pageSize, pageSize)
+				p := page()
 				var err error
 				switch op {
 				case opRead:
@@ -51,15 +50,13 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 				case opWrite:
 					_, err = f.WriteAt(p, pageSize)
 				case opWritev:
-					err = f.WriteBatch([]Transfer{{P: p}, {P: q, Off: pageSize}}, DataSync)
+					err = f.WriteBatch(pages(pageSize), DataSync)
 				case opFsync:
 					err = f.Sync()
 				case opFdatasync:
-					err = f.WriteBatch([]Transfer{{P: p}, {P: q, Off: 2 * pageSize}}, DataSync)
+					err = f.WriteBatch(pages(2*pageSize), DataSync)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				check(t, err)
 				if op != opWritev && left() > 0 {
 					t.Error(left(), "results were not asked for")
 				}
@@ -68,35 +65,12 @@ func TestOperationsOfEndedThreadAreRepeated(t *testing.T) {
 	}
 }
 
-// A sync that has run, and failed, is not repeated, even if a write before it ended with EFAULT.
-func TestFailedSyncIsNotRepeated(t *testing.T) {
-	e, s := scriptedEngine(t, Options{Backend: BackendURing})
-	f := openIn(t, e, numbered(1, 1, 4), os.O_RDWR|Direct)
-	defer closeAll(t, e, f)
-	syncs := 0
-	s.onResult(func(r *request) bool {
-		if r.opcode == opFdatasync {
-			syncs++
-			r.result = -int32(syscall.EIO)
-		}
-		return false
-	})
-	batch := []Transfer{{P: alignedSlice(pageSize, pageSize)},
-		{P: alignedSlice(pageSize, pageSize), Off: pageSize}}
-	if err := f.WriteBatch(batch, DataSync); !errors.Is(err, syscall.EIO) || syncs != 1 {
-		t.Error(err, syncs)
-	}
-}
-
 // Goroutines lock their thread, read, and return. No other goroutine notices.
 func TestThreadsEnd(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1})
 	content := numbered(3, 1, 8192)
 	f := openIn(t, e, content, os.O_RDONLY)
-	defer closeAll(t, e, f)
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Sync())
 	read := func() {
 		p := make([]byte, pageSize)
 		off := rand.Int64N(int64(len(content)/pageSize)) * pageSize

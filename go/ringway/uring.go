@@ -190,7 +190,7 @@ func (s *shortage) isLong() bool {
 	if s.since.IsZero() {
 		s.since = time.Now()
 	}
-	return time.Since(s.since) > stuckAfter
+	return time.Since(s.since) > hungAfter
 }
 
 func (s *shortage) end() { s.since = time.Time{} }

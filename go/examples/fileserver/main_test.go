@@ -29,6 +29,14 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // site creates a directory to serve.
 func site(t *testing.T) string {
 	t.Helper()
@@ -49,18 +57,12 @@ func site(t *testing.T) string {
 		"unknown":               []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, os.WriteFile(name, content, 0o600))
 	}
 	for target, link := range map[string]string{"large.bin": "link", "nowhere": "dangling",
 		"sub": "linked"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	return dir
 }
@@ -91,9 +93,7 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		must(t, <-ended)
 	})
 	t.Cleanup(stop)
 	return url, stop
@@ -203,13 +203,9 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithCancel(t.Context())
 				r, err := http.NewRequestWithContext(ctx, "GET", url+"/large.bin", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				response, err := client.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				_, _ = io.CopyN(io.Discard, response.Body, 1000)
 				cancel()
 				response.Body.Close()
@@ -231,9 +227,7 @@ func settled(t *testing.T, descriptors, goroutines int) (int, int) {
 	t.Helper()
 	for wait := 0; ; wait++ {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d, g := len(open), runtime.NumGoroutine(); d <= descriptors && g <= goroutines ||
 			wait == 100 {
 			return d, g
@@ -244,9 +238,7 @@ func settled(t *testing.T, descriptors, goroutines int) (int, int) {
 
 func TestErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	_, stop := start(t, t.TempDir())
 	defer stop()
 	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."},

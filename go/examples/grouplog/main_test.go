@@ -44,6 +44,14 @@ func command(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// must fails the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 func each(t *testing.T, test func(t *testing.T, e *ringway.Engine)) {
@@ -120,19 +128,13 @@ func TestKilledWriterLosesNoRecord(t *testing.T) {
 				"1000000", name)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, cmd.Start())
 			lines := bufio.NewScanner(out)
 			for n := 0; lines.Scan(); n++ {
 				printed = append(printed, lines.Text())
 				if n == 100+50*round {
-					if err := cmd.Process.Kill(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, cmd.Process.Kill())
 				}
 			}
 			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != -1 {
@@ -183,20 +185,12 @@ func TestTornLogIsTruncated(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			each(t, func(t *testing.T, e *ringway.Engine) {
 				name := filepath.Join(t.TempDir(), "log")
-				if err := os.WriteFile(name, slices.Concat(whole, tail), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, slices.Concat(whole, tail), 0o600))
 				var seen []string
 				j, err := open(e, name, func(record []byte) { seen = append(seen, string(record)) })
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := j.append([]byte("next")); err != nil {
-					t.Fatal(err)
-				}
-				if err := j.close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
+				must(t, j.append([]byte("next")))
+				must(t, j.close())
 				if !slices.Equal(seen, []string{"first", "second"}) ||
 					!slices.Equal(list(t, name), []string{"first", "second", "next"}) {
 					t.Error(seen, list(t, name))
@@ -214,9 +208,7 @@ func TestTornLogIsTruncated(t *testing.T) {
 func TestFailedCommitFailsAllAppends(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine) {
 		full, err := e.OpenFile("/dev/full", os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		j := &journal{file: full, entries: make(chan entry), ended: make(chan struct{})}
 		go j.run(0)
 		var wg sync.WaitGroup
@@ -234,9 +226,7 @@ func TestFailedCommitFailsAllAppends(t *testing.T) {
 		if err := j.append(make([]byte, maxRecord+1)); err == nil {
 			t.Error("append accepted a record that is too long")
 		}
-		if err := j.close(); err != nil {
-			t.Error(err)
-		}
+		must(t, j.close())
 		if err := j.append([]byte("late")); err != errClosed {
 			t.Error(err)
 		}

@@ -34,7 +34,7 @@ var (
 func init() {
 	under := &counted{FS: vfs.Default}
 	if name := os.Getenv("RINGWAY_SUITE_FS"); name != "os" {
-		// AlwaysRing sends buffered reads to the ring, too. KAIO supports direct reads only.
+		// AlwaysRing sends buffered reads to the ring, too. Linux AIO supports direct reads only.
 		var err error
 		if engine, err = ringway.New(ringway.Options{Backend: ringway.Backend(name), AlwaysRing: true}); err != nil {
 			panic(err)
