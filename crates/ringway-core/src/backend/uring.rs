@@ -12,7 +12,7 @@ mod retry;
 mod tokens;
 mod workers;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
@@ -54,7 +54,8 @@ pub(crate) struct Settings {
 }
 
 /// The kernel copies it when it takes the entry.
-static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
+static TICK_LENGTH: types::Timespec =
+    types::Timespec::new().nsec(workers::TICK_INTERVAL.subsec_nanos());
 
 /// The result of a transfer that a ring cannot poll for.
 const CANNOT_POLL: i64 = -(libc::EOPNOTSUPP as i64);
@@ -74,7 +75,7 @@ pub(crate) struct Uring<R: Entries> {
     /// Jobs that are not completed.
     in_flight: usize,
     /// Events that do not come from the kernel.
-    unsupported: Vec<Event>,
+    unsupported: Vec<JobEvent>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<R::Sqe>,
     cancels: Cancels,
@@ -105,7 +106,7 @@ pub(crate) struct Uring<R: Entries> {
     /// A push was refused, since the kernel did not take what is in the submission queue.
     starved: bool,
     /// Enters of a ring that polls for completions, one after the other, that found none.
-    fruitless: u32,
+    empty_enters: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
     unsubmitted: (usize, usize),
     system_calls: u64,
@@ -312,7 +313,7 @@ impl<R: Entries> Uring<R> {
             retry: Retry::default(),
             polled: false,
             starved: false,
-            fruitless: 0,
+            empty_enters: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
             available,
@@ -515,11 +516,11 @@ impl<R: Entries> Uring<R> {
     }
 
     /// Whether something that has completed leaves entries to add.
-    fn must_arm(&self) -> bool {
+    fn must_add_entries(&self) -> bool {
         self.ticked || self.cancels.must_add() || self.polled && self.retry.wants_poll()
     }
 
-    fn arm(&mut self) {
+    fn add_entries(&mut self) {
         while let Some((entry, token)) = self.cancels.next_entry() {
             if !self.push_internal(entry, token) {
                 break;
@@ -567,7 +568,7 @@ impl<R: Entries> Uring<R> {
     }
 
     /// Reaps the completion queue; returns the number of events.
-    fn reap(&mut self, events: &mut Vec<Event>) -> usize {
+    fn reap(&mut self, events: &mut Vec<JobEvent>) -> usize {
         let before = events.len();
         events.append(&mut self.unsupported);
         let mut others = 0;
@@ -615,7 +616,7 @@ impl<R: Entries> Uring<R> {
                 EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
                 kind => kind,
             };
-            events.push(Event { token, kind });
+            events.push(JobEvent { token, kind });
         }
         let taken = events.len() - before;
         debug_assert!(taken - others <= self.in_flight, "a job completed twice");
@@ -645,11 +646,11 @@ impl<R: Entries> Uring<R> {
     /// The kernel polls until one is there. But while no job has reached the device it returns at
     /// once: all of them are with io-wq workers, as before kernel 5.13 those on cached pages are.
     /// Sleeping leaves the processor to the workers, where entering again and again would not.
-    fn back_off(&mut self, fruitless: bool) {
-        self.fruitless = if fruitless { self.fruitless.saturating_add(1) } else { 0 };
+    fn back_off(&mut self, is_empty: bool) {
+        self.empty_enters = if is_empty { self.empty_enters.saturating_add(1) } else { 0 };
         // (A poll may also end early because the scheduler wants the processor.)
-        if let Some(doublings) = self.fruitless.checked_sub(2) {
-            std::thread::sleep(SHORTEST_BACK_OFF * (1 << doublings.min(MOST_DOUBLINGS)));
+        if let Some(doublings) = self.empty_enters.checked_sub(2) {
+            std::thread::sleep(SHORTEST_BACK_OFF * (1 << doublings.min(MOST_BACK_OFF_DOUBLINGS)));
         }
     }
 
@@ -712,7 +713,7 @@ impl<R: Entries> Uring<R> {
     ) -> io::Result<AfterError> {
         match error.raw_os_error() {
             Some(libc::EINTR) if missing > 0 => return Ok(AfterError::Interrupted),
-            Some(libc::ETIME) if self.must_arm() => return Ok(AfterError::Proceed),
+            Some(libc::ETIME) if self.must_add_entries() => return Ok(AfterError::Proceed),
             Some(libc::ETIME) => return Ok(AfterError::Stop),
             _ if !is_transient(&error) => return Err(error),
             _ if reaped > 0 => return Ok(AfterError::Repeat),
@@ -739,7 +740,7 @@ impl<R: Entries> Uring<R> {
             && let Some(eventfd) = self.watch
         {
             drain(eventfd);
-            self.arm();
+            self.add_entries();
             self.submit_now();
         }
     }
@@ -818,7 +819,7 @@ impl<R: Entries> Backend for Uring<R> {
                 Some(entry) => entry.into(),
                 None => {
                     let kind = EventKind::Unsupported;
-                    self.unsupported.push(Event { token: job.token, kind });
+                    self.unsupported.push(JobEvent { token: job.token, kind });
                     return Ok(());
                 }
             },
@@ -843,7 +844,7 @@ impl<R: Entries> Backend for Uring<R> {
             let timespec = unsafe {
                 if job.token.piece() == 0 {
                     (*data).link_timespec = to_monotonic(deadline);
-                    (*data).limited = Some((job.token, deadline));
+                    (*data).time_limit = Some((job.token, deadline));
                 }
                 &raw const (*data).link_timespec
             };
@@ -860,15 +861,15 @@ impl<R: Entries> Backend for Uring<R> {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         self.drain_eventfd();
-        self.arm();
+        self.add_entries();
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
-            if self.must_arm() {
-                self.arm();
+            if self.must_add_entries() {
+                self.add_entries();
             }
             let queue = self.ring.submission();
             // Completions may need an enter: those that did not fit, and those that the owner's
@@ -892,7 +893,11 @@ impl<R: Entries> Backend for Uring<R> {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.must_arm() => {
+                Ok((0, _))
+                    if missing == 0
+                        && (!needs_enter || reaped == 0)
+                        && !self.must_add_entries() =>
+                {
                     break;
                 }
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
@@ -904,7 +909,7 @@ impl<R: Entries> Backend for Uring<R> {
                     AfterError::Stop => break,
                 },
             }
-            if self.must_arm() {
+            if self.must_add_entries() {
                 // Add workers and repeat cancels now: the program may not call again before that.
                 continue;
             }
@@ -1063,7 +1068,7 @@ impl<R: Entries> Backend for Uring<R> {
         }
     }
 
-    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
+    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<JobEvent>) -> bool {
         if self.cancel_without_entering(until, events) {
             return true;
         }
@@ -1113,7 +1118,7 @@ impl<R: Entries> Uring<R> {
     /// returns true if the kernel has finished with all jobs.
     ///
     /// The ring's descriptor may have been duplicated; then dropping the ring does not end it.
-    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
+    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<JobEvent>) -> bool {
         self.reap(events);
         let waiting = self.ring.submission().len();
         let (entries, jobs) = self.unsubmitted;
@@ -1230,10 +1235,10 @@ impl<R: Entries> Uring<R> {
 /// Usually the operation has completed. But if the thread that submitted it has ended, its timer is
 /// cancelled (ECANCELED), or finds no operation to cancel (ENOENT, before kernel 5.16), and the
 /// operation goes on.
-fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<Event> {
+fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<JobEvent> {
     // SAFETY: the kernel does not write to `SqeData`, and no other reference to it exists.
-    let (token, until) = data.and_then(|data| unsafe { (*data.get()).limited })?;
-    (Instant::now() >= until).then_some(Event { token, kind: EventKind::TimerExpired })
+    let (token, until) = data.and_then(|data| unsafe { (*data.get()).time_limit })?;
+    (Instant::now() >= until).then_some(JobEvent { token, kind: EventKind::TimerExpired })
 }
 
 impl<R: Entries> Drop for Uring<R> {
@@ -1255,7 +1260,7 @@ const MOST_BRIEF_PAUSES: u32 = 100;
 
 /// How long [`Uring::back_off`] sleeps at first, and how often it doubles that.
 const SHORTEST_BACK_OFF: Duration = Duration::from_micros(20);
-const MOST_DOUBLINGS: u32 = 5;
+const MOST_BACK_OFF_DOUBLINGS: u32 = 5;
 
 /// How long jobs of a ring that cannot be entered are cancelled and reaped before it is dropped.
 const CANCEL_WAIT: Duration = Duration::from_millis(500);
@@ -1417,7 +1422,7 @@ mod tests {
         ring.cancel_later(token(), 0);
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(-i64::from(libc::ECANCELED));
-        assert_eq!(events, [Event { token: token(), kind }]);
+        assert_eq!(events, [JobEvent { token: token(), kind }]);
         assert!(began.elapsed() >= *CANCEL_PAUSES.last().unwrap());
         assert!(ring.cancels.is_empty());
     }
@@ -1486,7 +1491,7 @@ mod tests {
         for _ in 0..20 {
             ring.enter(0, None, &mut Vec::new()).unwrap();
         }
-        assert!(!ring.must_arm() && ring.retry.poll == TimerPoll::Missing);
+        assert!(!ring.must_add_entries() && ring.retry.poll == TimerPoll::Missing);
     }
 
     /// A pause whose job has completed cancels nothing, not even the next job of the slot.
@@ -1500,7 +1505,7 @@ mod tests {
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(i64::from(libc::POLLIN));
         events.retain(|event| event.kind.is_completion());
-        assert_eq!(std::mem::take(&mut events), [Event { token: token(), kind }]);
+        assert_eq!(std::mem::take(&mut events), [JobEvent { token: token(), kind }]);
         let next = Token::new(Key { index: 0, generation: NonZeroU32::new(2).unwrap() }, 0);
         let (other, _writer) = io::pipe().unwrap();
         let raw = Poll { fd: other.as_raw_fd(), events: libc::POLLIN as u16 }.into();

@@ -145,10 +145,10 @@ impl Drop for AlignedBuffer {
 /// into it.
 const MAPPED: usize = 128 << 10;
 /// The smallest page size on Linux: mappings are aligned to it.
-const PAGE: usize = 4096;
+pub(crate) const MIN_PAGE: usize = 4096;
 
 fn is_mapped(layout: Layout) -> bool {
-    cfg!(unix) && layout.size() >= MAPPED && layout.align() <= PAGE
+    cfg!(unix) && layout.size() >= MAPPED && layout.align() <= MIN_PAGE
 }
 
 /// Fresh pages, or `None`.
@@ -213,7 +213,7 @@ mod tests {
     /// Pages of the buffer that are in memory.
     #[cfg(unix)]
     fn resident(buffer: &AlignedBuffer) -> usize {
-        let mut pages = vec![0u8; buffer.len().div_ceil(PAGE)];
+        let mut pages = vec![0u8; buffer.len().div_ceil(MIN_PAGE)];
         // SAFETY: the mapping is the buffer's, and there is a byte for each of its pages.
         let done = unsafe {
             libc::mincore(
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn large_buffers_are_not_touched_when_they_are_made() {
         for len in [MAPPED, 64 << 20, 4 << 30] {
-            let mut buffer = AlignedBuffer::new(len, PAGE);
+            let mut buffer = AlignedBuffer::new(len, MIN_PAGE);
             assert_eq!(resident(&buffer), 0, "{len}");
             buffer[len - 1] = 1;
             // Where the kernel has huge pages, a whole one.
@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn impossible_sizes_and_alignments_are_errors() {
-        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - PAGE, 1 << 60] {
+        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - MIN_PAGE, 1 << 60] {
             assert_eq!(
-                AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(),
+                AlignedBuffer::try_new(len, MIN_PAGE).unwrap_err().kind(),
                 io::ErrorKind::OutOfMemory,
                 "{len}"
             );

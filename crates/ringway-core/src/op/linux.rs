@@ -23,7 +23,7 @@ pub(crate) struct SqeData {
     pub timespec: io_uring::types::Timespec,
     pub link_timespec: io_uring::types::Timespec,
     /// The operation with the time limit, and its deadline.
-    pub limited: Option<(crate::slots::Token, std::time::Instant)>,
+    pub time_limit: Option<(crate::slots::Token, std::time::Instant)>,
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 

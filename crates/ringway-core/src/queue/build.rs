@@ -23,7 +23,7 @@ use crate::file::{File, FileKind};
 #[cfg(ringway_linux)]
 use crate::op;
 #[cfg(ringway_linux)]
-use crate::probe::sample::{PAGE, Sample, pages};
+use crate::probe::sample::{SAMPLE_PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::MAX_SLOTS;
 #[cfg(ringway_linux)]
@@ -163,8 +163,8 @@ impl Options {
         }
     }
 
-    /// Requests that a KAIO context takes. All contexts of the machine share `fs.aio-max-nr`, so no
-    /// more are reserved than can be used at once.
+    /// Requests that a Linux AIO context takes. All contexts of the machine share
+    /// `fs.aio-max-nr`, so no more are reserved than can be used at once.
     #[cfg(ringway_linux)]
     fn kaio_requests(&self) -> u32 {
         self.in_flight.min(self.entries.saturating_mul(4))
@@ -382,7 +382,7 @@ fn trial_token() -> Token {
 
 #[cfg(ringway_linux)]
 /// How long a trial may take before the backend counts as refused.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+const BACKEND_TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(ringway_linux)]
 /// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
@@ -390,9 +390,13 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if no result comes: the kernel may still write to it.
-    let buffer = Box::leak(Box::new(pages(PAGE)));
-    let read =
-        op::Read { fd: sample.file().number(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    let buffer = Box::leak(Box::new(pages(SAMPLE_PAGE)));
+    let read = op::Read {
+        fd: sample.file().number(),
+        buf: buffer.as_mut_ptr(),
+        len: SAMPLE_PAGE,
+        offset: 0,
+    };
     sample.set_nonblocking(true);
     let job = Job::new(trial_token(), op::Raw::Read(read), FileKind::Storage, true);
     let mut result = run_trial(backend, job)?;
@@ -440,7 +444,7 @@ fn first_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
 fn run_trial(backend: &mut dyn Backend, job: Job) -> Result<Result<i64, i32>, i32> {
     // SAFETY: the callers leak what the job points at unless the job has completed.
     unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
-    let until = Instant::now() + TRIAL_TIMEOUT;
+    let until = Instant::now() + BACKEND_TRIAL_TIMEOUT;
     let mut events = Vec::new();
     while events.is_empty() {
         if Instant::now() >= until {

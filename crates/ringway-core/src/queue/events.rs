@@ -5,13 +5,13 @@ use super::backends::Backends;
 use super::in_flight::{CancelCause, MAX_RETRIES, ends_by_itself};
 use super::options::BackendKind;
 use super::table::Table;
-use crate::backend::{CANCEL_PAUSES, Event, EventKind};
+use crate::backend::{CANCEL_PAUSES, EventKind, JobEvent};
 use crate::error::ErrorDetail;
 use crate::file::File;
 #[cfg(ringway_linux)]
 use crate::file::FileKind;
 use crate::op::{Raw, Transfer};
-use crate::slots::{Key, State, Token};
+use crate::slots::{Key, SlotState, Token};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
 
@@ -63,7 +63,7 @@ impl<T: Default> Table<T> {
     }
 
     #[inline]
-    fn process_event(&mut self, event: Event, backends: &mut Backends) {
+    fn process_event(&mut self, event: JobEvent, backends: &mut Backends) {
         let Some(key) = event.token.key() else { return };
         let Some((state, flight)) = self.slots.entry(key) else {
             self.late += u64::from(event.kind.is_completion());
@@ -73,7 +73,7 @@ impl<T: Default> Table<T> {
             if let EventKind::Result(result) = event.kind
                 && flight.is_final(result)
             {
-                *state = State::Done;
+                *state = SlotState::Done;
                 flight.result = result;
                 // A completion does not keep the file open: after its last operation it may be
                 // closed.
@@ -97,7 +97,7 @@ impl<T: Default> Table<T> {
     }
 
     /// Processes an event of an operation that is not a single piece, or whose result is not final.
-    fn process_slowly(&mut self, key: Key, event: Event, backends: &mut Backends) {
+    fn process_slowly(&mut self, key: Key, event: JobEvent, backends: &mut Backends) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
             EventKind::Result(result) => {
@@ -128,8 +128,8 @@ impl<T: Default> Table<T> {
             Some(attempt) => self.finish_attempt(key, attempt),
             None => {
                 let more = flight.progress.has_more();
-                if more && self.slots.state(key) == Some(State::Submitted) {
-                    self.slots.set_state(key, State::Submitted, State::Pending);
+                if more && self.slots.state(key) == Some(SlotState::Submitted) {
+                    self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
                     self.pending.push_back(key);
                 }
             }
@@ -197,9 +197,9 @@ impl<T: Default> Table<T> {
     /// An attempt of a transfer has ended: finishes the operation or starts another attempt.
     #[inline]
     pub(super) fn finish_attempt(&mut self, key: Key, attempt: Attempt) {
-        if self.slots.state(key) == Some(State::Pending) {
+        if self.slots.state(key) == Some(SlotState::Pending) {
             // After the previous result another piece was to be issued; now none is needed.
-            self.slots.set_state(key, State::Pending, State::Submitted);
+            self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
         }
         let Some(flight) = self.slots.get_mut(key) else { return };
         let total = flight.progress.total();
@@ -282,14 +282,14 @@ impl<T: Default> Table<T> {
         // interrupted. That one is retried, so this one waits for it again.
         let waits = attempt.errno == libc::ECANCELED
             && before.is_some_and(|before| {
-                !matches!(self.slots.state(before), None | Some(State::Done))
+                !matches!(self.slots.state(before), None | Some(SlotState::Done))
             });
         if waits {
-            self.slots.set_state(key, State::Submitted, State::Held);
+            self.slots.set_state(key, SlotState::Submitted, SlotState::Held);
             self.held += 1;
             return;
         }
-        self.slots.set_state(key, State::Submitted, State::Pending);
+        self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
         self.pending.push_back(key);
     }
 
@@ -330,8 +330,8 @@ impl<T: Default> Table<T> {
         self.fds_to_close.extend(
             file.and_then(|file| release(file, &flight.operation.raw, result, reads_extents)),
         );
-        let from = self.slots.state(key).unwrap_or(State::Free);
-        self.slots.set_state(key, from, State::Done);
+        let from = self.slots.state(key).unwrap_or(SlotState::Free);
+        self.slots.set_state(key, from, SlotState::Done);
         let broken = match next {
             Some(next) if complete || always => {
                 self.release_next(next);

@@ -7,13 +7,13 @@ use super::in_flight::{CancelCause, InFlight, ends_by_itself};
 use super::options::{BackendKind, Options};
 use super::table::Table;
 use super::trait_lookup::TraitLookup;
-use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
+use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
 #[cfg(ringway_linux)]
 use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
 use crate::op::{Opcode, Operation, Raw};
-use crate::slots::{Key, State, Token};
+use crate::slots::{Key, SlotState, Token};
 use crate::split::Piece;
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
@@ -21,13 +21,14 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// Whether the threads make a transfer, since the backend is not known to make it as the system
-/// call would; or a sync that may wait for a server, since KAIO's are done by the kernel's general
-/// workqueue, where a thousand that hung held up a sync on another file system too.
+/// call would; or a sync that may wait for a server, since those of Linux AIO are done by the
+/// kernel's general workqueue, where a thousand that hung held up a sync on another file system,
+/// too.
 #[inline]
 fn is_for_threads(backend: BackendKind, file: Option<&File>, raw: &Raw, socket: bool) -> bool {
     let needed = match backend {
         BackendKind::Uring if raw.is_transfer() => Placement::RING,
-        BackendKind::Kaio if raw.is_transfer() => Placement::KAIO,
+        BackendKind::Kaio if raw.is_transfer() => Placement::LINUX_AIO,
         BackendKind::Kaio if raw.is_sync() => Placement::LOCAL,
         _ => return false,
     };
@@ -144,7 +145,7 @@ impl<T: Default> Table<T> {
     pub fn submit_pending(&mut self, backends: &mut Backends) {
         self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
-            let Some((state @ State::Pending, flight)) = self.slots.entry(key) else {
+            let Some((state @ SlotState::Pending, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
@@ -166,7 +167,7 @@ impl<T: Default> Table<T> {
                     // goes first, slots are leaked, not freed.
                     let pushed = unsafe { backends.main.push(&job) };
                     if pushed.is_ok() {
-                        *state = State::Submitted;
+                        *state = SlotState::Submitted;
                         backends.main_in_flight += 1;
                     }
                     pushed
@@ -187,7 +188,7 @@ impl<T: Default> Table<T> {
     /// Submits an operation that is not on the fast path.
     fn submit_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), BackendFull> {
         if let Err(errno) = self.take_descriptor(key) {
-            self.slots.set_state(key, State::Pending, State::Submitted);
+            self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
             self.finish(key, -i64::from(errno));
             return Ok(());
         }
@@ -217,7 +218,7 @@ impl<T: Default> Table<T> {
                 return Ok(());
             }
         }
-        self.slots.set_state(key, State::Pending, State::Submitted);
+        self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
         Ok(())
     }
 
@@ -297,7 +298,7 @@ impl<T: Default> Table<T> {
             }
             Plan::Done(result) => {
                 let attempt = flight.progress.complete(piece.number, result);
-                self.slots.set_state(key, State::Pending, State::Submitted);
+                self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
                 if let Some(attempt) = attempt {
                     self.finish_attempt(key, attempt);
                 }
@@ -342,9 +343,9 @@ impl<T: Default> Table<T> {
             debug_assert!(pushed.is_ok(), "there was room for the chain");
             backends.main_in_flight += 1;
             if key == first {
-                self.slots.set_state(key, State::Pending, State::Submitted);
+                self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
             } else {
-                self.slots.set_state(key, State::Held, State::Submitted);
+                self.slots.set_state(key, SlotState::Held, SlotState::Submitted);
                 self.held -= 1;
             }
             if let Some(flight) = self.slots.get_mut(key)
@@ -363,7 +364,7 @@ impl<T: Default> Table<T> {
         let mut at = Some(first);
         while let Some(key) = at {
             let flight = self.slots.get(key)?;
-            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
+            let waits = matches!(self.slots.state(key), Some(SlotState::Pending | SlotState::Held));
             let lookup = (self.trait_lookup, self.backend);
             let job = job(lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
             let job = Job { link: flight.next.is_some(), ..job };
@@ -466,7 +467,7 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
             // Not even a lock and an eventfd can be made: run the blocking call here rather than
             // fail.
             let kind = EventKind::Result(job.raw.call());
-            backends.events.push(Event { token: job.token, kind });
+            backends.events.push(JobEvent { token: job.token, kind });
             Ok(())
         }
     }

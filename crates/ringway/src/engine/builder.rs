@@ -4,7 +4,7 @@ use super::notifier::Notifier;
 use super::reactor::manual::Readable;
 use super::reactor::thread::Reaper;
 use super::shard::{SYNCS, Shard, is_out_of_descriptors};
-use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
+use super::{Engine, GLOBAL, Manual, PaddedCounter, SharedEngine};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which reactor picks up completions. From [`EngineBuilder::reaping`].
+/// Which reactor reaps completions. From [`EngineBuilder::reaping`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
     /// In a tokio runtime, its I/O driver (feature `tokio`). A thread of the engine does it on
@@ -200,7 +200,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Which reactor picks up completions. Default [`Reaping::Automatic`].
+    /// Which reactor reaps completions. Default [`Reaping::Automatic`].
     pub fn reaping(mut self, reaping: Reaping) -> Self {
         self.reaping = reaping;
         self
@@ -350,13 +350,13 @@ impl EngineBuilder {
             }
         };
         Ok(Engine {
-            inner: Arc::new(Inner {
+            inner: Arc::new(SharedEngine {
                 cached: (0..count).map(|_| PaddedCounter::default()).collect(),
                 explained: shards[0].explain(),
                 shards,
                 reaper,
                 manual,
-                home: OwnerProcess::current(),
+                owner: OwnerProcess::current(),
                 pool,
                 try_cached: self.try_cached,
                 close_wait: self.close_wait,

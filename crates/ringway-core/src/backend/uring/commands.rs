@@ -15,7 +15,7 @@ const MAX_STATUS: u16 = 0x7fff;
 
 /// A command in flight.
 #[derive(Clone, Copy)]
-struct InFlight {
+struct CommandInFlight {
     /// Bytes that it transfers; 0 for a flush.
     bytes: u32,
     /// It uses a registered buffer.
@@ -26,7 +26,7 @@ struct InFlight {
 #[derive(Default)]
 pub(super) struct Commands {
     /// By slot and piece, as far as any slot has had a command.
-    in_flight: Vec<Option<InFlight>>,
+    in_flight: Vec<Option<CommandInFlight>>,
     /// The kernel does not take registered buffers for commands (before 6.1).
     refuses_fixed: bool,
 }
@@ -47,7 +47,7 @@ impl Commands {
         if self.in_flight.len() <= index {
             self.in_flight.resize(index / PIECES * PIECES + PIECES, None);
         }
-        self.in_flight[index] = Some(InFlight { bytes, is_fixed });
+        self.in_flight[index] = Some(CommandInFlight { bytes, is_fixed });
     }
 
     /// The event for the kernel's result of a job.
