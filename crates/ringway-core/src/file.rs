@@ -115,6 +115,13 @@ pub(crate) enum FileKind {
     Unknown,
 }
 
+impl FileKind {
+    /// Whether transfers end by themselves.
+    pub(crate) fn is_storage(self) -> bool {
+        matches!(self, Self::Storage | Self::Namespace { .. })
+    }
+}
+
 /// Closes a descriptor and reports the error of `close(2)`, which dropping the descriptor ignores.
 /// A network file system may report a failed write there. This blocks;
 /// [`op::close`](crate::op::close) does not.
@@ -422,7 +429,7 @@ impl File {
         if !*self.inner.storage.get_or_look_up(|| libc::is_storage(self.fd())) {
             return false;
         }
-        matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
+        self.traits().kind.is_storage()
     }
 
     pub(crate) fn traits(&self) -> Traits {

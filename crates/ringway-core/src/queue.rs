@@ -18,6 +18,11 @@ mod in_flight;
 mod model_tests;
 mod options;
 mod ordering;
+#[cfg(ringway_linux)]
+mod passthrough;
+#[cfg(not(ringway_linux))]
+#[path = "queue/passthrough/elsewhere.rs"]
+mod passthrough;
 mod register;
 mod stats;
 mod submit;

@@ -4,10 +4,10 @@
 //! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 mod cancels;
-mod commands;
 mod entries;
 mod exiting;
 mod memory;
+mod passthrough;
 mod retry;
 mod tokens;
 mod workers;
@@ -18,11 +18,11 @@ use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use cancels::Cancels;
-use commands::Commands;
-pub(crate) use entries::{Big, Entries, Usual};
+pub(crate) use entries::{Entries, UsualEntries};
 use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, Submitter, cqueue, opcode, squeue, types};
+pub(crate) use passthrough::CommandEntries;
 use retry::{Retry, TimerPoll, is_transient};
 use std::cell::UnsafeCell;
 use std::io;
@@ -65,6 +65,7 @@ const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring<R: Entries> {
     ring: IoUring<R::Sqe, R::Cqe>,
+    entries: R,
     /// The ring polls the device: it takes only direct transfers, and a completion is found by a
     /// thread in the kernel alone. So it has no descriptor to poll, and no timeouts.
     is_iopoll: bool,
@@ -82,8 +83,6 @@ pub(crate) struct Uring<R: Entries> {
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
-    /// The NVMe commands in flight; empty unless the entries are big.
-    commands: Commands,
     /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
@@ -293,6 +292,7 @@ impl<R: Entries> Uring<R> {
             is_iopoll: ring.params().is_setup_iopoll(),
             opcodes,
             ring,
+            entries: R::default(),
             sqe_data: Vec::new(),
             in_flight: 0,
             unsupported: Vec::new(),
@@ -301,7 +301,6 @@ impl<R: Entries> Uring<R> {
             watch: None,
             watch_armed: false,
             workers: Workers::new(None, false),
-            commands: Commands::default(),
             ticking: false,
             ticked: false,
             fallback_ready: false,
@@ -391,11 +390,6 @@ impl<R: Entries> Uring<R> {
     /// The refused features.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
-    }
-
-    /// Whether the kernel has NVMe commands.
-    pub fn has_commands(&self) -> bool {
-        self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
     }
 
     /// The ring's descriptor, for another ring that shares its kernel threads.
@@ -606,12 +600,7 @@ impl<R: Entries> Uring<R> {
                 continue;
             }
             self.workers.end(token);
-            let kind = if R::PASSTHROUGH {
-                self.commands.end(token, entry.result())
-            } else {
-                EventKind::Result(i64::from(entry.result()))
-            };
-            let kind = match kind {
+            let kind = match self.entries.end(token, entry.result()) {
                 // A direct file on a device or file system that cannot be polled.
                 EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
                 kind => kind,
@@ -802,27 +791,17 @@ impl<R: Entries> Backend for Uring<R> {
         };
         let context = SqeContext {
             fixed_file: job.fixed_file,
-            fixed_buffer: job.fixed_buffer.filter(|index| {
-                usize::from(*index) < self.buffers.usable
-                    && (!R::PASSTHROUGH || self.commands.take_fixed())
-            }),
+            fixed_buffer: job
+                .fixed_buffer
+                .filter(|index| usize::from(*index) < self.buffers.usable),
             socket: job.socket,
             data,
         };
         self.in_flight += 1;
-        let mut entry = match R::command(job, &context) {
-            Some((command, entry, is_fixed)) => {
-                self.commands.begin(job.token, command.bytes, is_fixed);
-                entry
-            }
-            None => match job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry)) {
-                Some(entry) => entry.into(),
-                None => {
-                    let kind = EventKind::Unsupported;
-                    self.unsupported.push(JobEvent { token: job.token, kind });
-                    return Ok(());
-                }
-            },
+        let is_supported = |entry: &squeue::Entry| is_supported(&self.opcodes, entry);
+        let Some(mut entry) = self.entries.begin(job, &context, is_supported) else {
+            self.unsupported.push(JobEvent { token: job.token, kind: EventKind::Unsupported });
+            return Ok(());
         };
         // (A transfer on a pipe would occupy the worker.)
         let by_worker =
@@ -976,8 +955,7 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn supports(&self, job: &Job) -> bool {
-        // A ring that polls for completions supports only direct transfers; it cannot poll for an
-        // NVMe command without data. A direct transfer at the current position does not advance it
+        // A ring that polls for completions supports only direct transfers. A direct transfer at the current position does not advance it
         // when it completes asynchronously. A write to a terminal that takes a part of it blocks
         // the submitter for the rest. A buffered write may wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer();
@@ -1007,7 +985,7 @@ impl<R: Entries> Backend for Uring<R> {
         job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
             && self.supports(job)
-            && job.raw.sqe(&context).is_some_and(|entry| self.kernel_supports(&entry))
+            && job.raw.sqe(&context).is_some_and(|entry| is_supported(&self.opcodes, &entry))
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
@@ -1224,10 +1202,6 @@ impl<R: Entries> Uring<R> {
         }
         Ok(())
     }
-
-    fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
-        self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
-    }
 }
 
 /// The event of a slot's time limit whose timer has ended without cancelling the operation.
@@ -1309,6 +1283,11 @@ fn ends_chains(raw: &Raw) -> bool {
         || raw.is_transfer()
 }
 
+/// Whether the kernel supports an entry.
+fn is_supported(opcodes: &[bool], entry: &squeue::Entry) -> bool {
+    opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
+}
+
 /// The thread's limits of bounded and of unbounded workers; `None` before 5.15.
 fn worker_limits(submitter: &Submitter<'_>) -> Option<[u32; 2]> {
     let mut limits = [0, 0];
@@ -1351,17 +1330,17 @@ fn to_monotonic(at: Instant) -> types::Timespec {
 mod tests {
     use super::*;
     use crate::backend::CANCEL_PAUSES;
-    use crate::op::{Fsync, Poll, Read};
+    use crate::op::Poll;
     use crate::slots::Key;
     use std::num::NonZeroU32;
     use std::os::unix::fs::OpenOptionsExt as _;
 
-    fn token() -> Token {
+    pub(super) fn token() -> Token {
         Token::new(Key { index: 0, generation: NonZeroU32::MIN }, 0)
     }
 
     /// A small ring; `None` where the kernel has no such ring.
-    fn ring<R: Entries>(iopoll: bool) -> Option<Uring<R>> {
+    pub(super) fn ring<R: Entries>(iopoll: bool) -> Option<Uring<R>> {
         let settings = Settings {
             entries: 4,
             completion_entries: 8,
@@ -1389,13 +1368,8 @@ mod tests {
         }
     }
 
-    /// A ring with big entries that polls for completions.
-    fn polling_ring() -> Option<Uring<Big>> {
-        ring(true)
-    }
-
     /// A poll of a pipe that nothing is written to.
-    fn ring_with_poll() -> Option<(Uring<Usual>, (io::PipeReader, io::PipeWriter))> {
+    fn ring_with_poll() -> Option<(Uring<UsualEntries>, (io::PipeReader, io::PipeWriter))> {
         let mut ring = ring(false)?;
         let (reader, writer) = io::pipe().unwrap();
         let raw = Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }.into();
@@ -1446,7 +1420,7 @@ mod tests {
                 eventfd: false,
                 io_wq_workers: wanted,
             };
-            let Ok(ring) = Uring::<Usual>::new(&settings) else {
+            let Ok(ring) = Uring::<UsualEntries>::new(&settings) else {
                 return println!("skipped: no io_uring");
             };
             if wanted.is_some() && !ring.available().contains(&Feature::IoWqWorkers) {
@@ -1481,7 +1455,7 @@ mod tests {
     /// A filter may forbid the poll of the timer: that is no reason to try for ever.
     #[test]
     fn a_poll_of_the_timer_that_is_refused_is_given_up() {
-        let Some(mut ring) = ring::<Usual>(false) else { return };
+        let Some(mut ring) = ring::<UsualEntries>(false) else { return };
         let timer = ring.retry.make_timer().unwrap();
         let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/");
         // SAFETY: the call takes numbers, and the timer's descriptor stays open, as another file.
@@ -1518,42 +1492,5 @@ mod tests {
         }
         assert_eq!(events, [], "the next job goes on");
         assert!(ring.cancels.is_empty());
-    }
-
-    /// The kernel fails everything else on such a ring with EINVAL, or crashes on a flush (6.1).
-    #[test]
-    fn a_ring_that_polls_takes_only_transfers_of_a_namespace() {
-        let Some(ring) = polling_ring() else { return };
-        let kind = FileKind::Namespace { id: 1, block_shift: 9 };
-        let supports = |raw: Raw| ring.supports(&Job::new(token(), raw, kind, true));
-        let buf = std::ptr::null_mut();
-        assert!(supports(Read { fd: 3, buf, len: 512, offset: 0 }.into()));
-        assert!(!supports(Fsync { fd: 3, data_only: false }.into()));
-        assert!(!supports(Poll { fd: 3, events: libc::POLLIN as u16 }.into()));
-    }
-
-    /// Also on a ring for NVMe commands.
-    #[test]
-    fn a_file_that_cannot_be_polled_is_left_to_the_threads() {
-        let Some(mut ring) = polling_ring() else { return };
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_DIRECT | libc::O_TMPFILE)
-            .open("/dev/shm");
-        let Ok(file) = file else {
-            println!("skipped: it needs direct I/O on tmpfs (6.6)");
-            return;
-        };
-        file.set_len(4096).unwrap();
-        let mut buffer = crate::AlignedBuffer::new(4096, 4096);
-        let read = Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len: 4096, offset: 0 };
-        // SAFETY: the buffer and the file are kept until the event.
-        unsafe { ring.push(&Job::new(token(), read.into(), FileKind::Storage, true)) }.unwrap();
-        let mut events = Vec::new();
-        while events.is_empty() {
-            ring.enter(1, None, &mut events).unwrap();
-        }
-        assert_eq!(events[0].kind, EventKind::Unsupported);
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::kaio::Kaio;
 use crate::backend::null::Null;
 use crate::backend::threads::Threads;
 #[cfg(ringway_linux)]
-use crate::backend::uring::{Big, Entries, Settings, Uring, Usual};
+use crate::backend::uring::{CommandEntries, Entries, Settings, Uring, UsualEntries};
 #[cfg(ringway_linux)]
 use crate::backend::{EventKind, Job};
 #[cfg(ringway_linux)]
@@ -265,12 +265,12 @@ impl Options {
             io_wq_workers: self.io_wq_workers,
         };
         let Some(file) = &self.passthrough else {
-            return Ok(self.build_ring::<Usual>(settings)?.into_built());
+            return Ok(self.build_ring::<UsualEntries>(settings)?.into_built());
         };
         match self.build_passthrough(settings.clone(), file) {
             Ok(built) => Ok(built),
             Err(refusal) => {
-                let mut built = self.build_ring::<Usual>(settings)?.into_built();
+                let mut built = self.build_ring::<UsualEntries>(settings)?.into_built();
                 built.refusals.push(refusal);
                 Ok(built)
             }
@@ -303,7 +303,8 @@ impl Options {
             Some(Err(refusal)) => return Err(refusal.clone()),
             Some(Ok(_)) => {}
         }
-        let mut ring = self.build_ring::<Big>(settings).map_err(|refusal| refuse(refusal.errno))?;
+        let mut ring =
+            self.build_ring::<CommandEntries>(settings).map_err(|refusal| refuse(refusal.errno))?;
         if !ring.uring.has_commands() {
             return Err(refuse(libc::EINVAL));
         }

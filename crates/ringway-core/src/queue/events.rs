@@ -8,8 +8,6 @@ use super::table::Table;
 use crate::backend::{CANCEL_PAUSES, EventKind, JobEvent};
 use crate::error::ErrorDetail;
 use crate::file::File;
-#[cfg(ringway_linux)]
-use crate::file::FileKind;
 use crate::op::{Raw, Transfer};
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Attempt;
@@ -22,18 +20,6 @@ const QUICK_MISSED: u8 = 50;
 
 /// The result with which the kernel refuses a transfer of a file that has none.
 const EINVAL: i64 = -(libc::EINVAL as i64);
-
-/// True for an NVMe generic device that gets no commands.
-#[cfg(ringway_linux)]
-fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
-    let gets_commands = passthrough && matches!(file.traits().kind, FileKind::Namespace { .. });
-    !gets_commands && file.namespace().is_some()
-}
-
-#[cfg(not(ringway_linux))]
-fn is_nvme_generic(_: &File, _: bool) -> bool {
-    false
-}
 
 /// The file of an operation that has completed. Returns its descriptor if nobody else has it.
 #[inline]
@@ -104,7 +90,7 @@ impl<T: Default> Table<T> {
                 if result == EINVAL
                     && flight.operation.raw.is_transfer()
                     && let Some(file) = &flight.operation.file
-                    && is_nvme_generic(file, self.passthrough)
+                    && self.passthrough.lacks(file)
                 {
                     flight.detail = Some(ErrorDetail::NEEDS_PASSTHROUGH);
                 }
@@ -183,7 +169,7 @@ impl<T: Default> Table<T> {
         if errno != 0 && flight.should_retry(errno, by_thread) {
             return self.retry(key, Attempt { done: 0, gained: 0, errno });
         }
-        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         if is_ring && flight.may_be_denied_by_ring(errno)
             || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
         {
@@ -235,7 +221,7 @@ impl<T: Default> Table<T> {
             flight.forget_socket();
             return self.retry(key, attempt);
         }
-        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         if is_ring && flight.may_be_denied_by_ring(attempt.errno)
             || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
         {

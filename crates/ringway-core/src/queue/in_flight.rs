@@ -175,7 +175,7 @@ impl<T: Default> InFlight<T> {
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
-            // A multipath namespace may have no path, and may never get one. (The kernel's queues
+            // A device may have no path at the moment, and may never get one. (The kernel's queues
             // make a sync like a thread does.)
             libc::EAGAIN if by_thread || self.operation.raw.is_sync() => {
                 self.is_stream() || self.is_well_known() && self.retries <= MAX_RETRIES
@@ -446,9 +446,7 @@ pub(super) fn ends_by_itself(operation: &Operation) -> bool {
         || !operation.socket
             && match (&operation.file, raw.fd()) {
                 (Some(file), _) => file.is_storage(),
-                (None, Some(fd)) => {
-                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
-                }
+                (None, Some(fd)) => Traits::of(fd).kind.is_storage(),
                 (None, None) => true,
             }
 }

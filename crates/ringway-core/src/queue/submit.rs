@@ -10,8 +10,6 @@ use super::trait_lookup::TraitLookup;
 use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
-#[cfg(ringway_linux)]
-use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
 use crate::op::{Opcode, Operation, Raw};
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Piece;
@@ -160,8 +158,7 @@ impl<T: Default> Table<T> {
                 );
                 let waits = SubmissionWaits::of(self.backend, &backends.options, flight);
                 let job = waits.place(job);
-                let whole = !self.passthrough || is_one_command(&flight.operation, &job);
-                if whole && backends.main.supports(&job) {
+                if backends.main.supports(&job) && self.passthrough.takes(&flight.operation, &job) {
                     // SAFETY: the operation owns what the job points at, or its maker promised to
                     // keep it valid. It stays in its slot until the job has completed; if the queue
                     // goes first, slots are leaked, not freed.
@@ -240,8 +237,8 @@ impl<T: Default> Table<T> {
         let job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
         let mut job = waits.place(job);
         let use_fallback = flight.use_fallback || !backends.main.supports(&job);
-        #[cfg(ringway_linux)]
-        if self.passthrough && self.plan_piece(key, piece, &mut job, use_fallback).is_break() {
+        if let Some(result) = self.passthrough.cut(&flight.operation, &mut job, use_fallback) {
+            self.end_piece(key, piece, result);
             return Ok(ControlFlow::Break(()));
         }
         let Some(flight) = self.slots.get_mut(key) else { return Ok(ControlFlow::Break(())) };
@@ -274,36 +271,13 @@ impl<T: Default> Table<T> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes a piece for a namespace one command. Breaks if none is needed.
-    #[cfg(ringway_linux)]
-    fn plan_piece(
-        &mut self,
-        key: Key,
-        piece: Piece,
-        job: &mut Job,
-        use_fallback: bool,
-    ) -> ControlFlow<()> {
-        let FileKind::Namespace { id: nsid, .. } = job.file else {
-            return ControlFlow::Continue(());
-        };
-        if let (true, Raw::Fsync(Fsync { fd, .. })) = (use_fallback, job.raw) {
-            job.raw = Flush { fd, nsid }.into();
-        }
-        let Some(flight) = self.slots.get_mut(key) else { return ControlFlow::Break(()) };
-        match plan_command(&flight.operation, job) {
-            Plan::Whole => ControlFlow::Continue(()),
-            Plan::Part(raw) => {
-                job.raw = raw;
-                ControlFlow::Continue(())
-            }
-            Plan::Done(result) => {
-                let attempt = flight.progress.complete(piece.number, result);
-                self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
-                if let Some(attempt) = attempt {
-                    self.finish_attempt(key, attempt);
-                }
-                ControlFlow::Break(())
-            }
+    /// A piece has this result, and was not submitted.
+    fn end_piece(&mut self, key: Key, piece: Piece, result: i64) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let attempt = flight.progress.complete(piece.number, result);
+        self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
+        if let Some(attempt) = attempt {
+            self.finish_attempt(key, attempt);
         }
     }
 
@@ -435,30 +409,6 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// What becomes of a job on a queue with passthrough.
-#[cfg(ringway_linux)]
-fn plan_command(operation: &Operation, job: &Job) -> Plan {
-    let namespace = match job.file {
-        FileKind::Namespace { .. } => operation.file.as_ref().and_then(File::namespace),
-        _ => None,
-    };
-    match namespace {
-        Some(Ok(namespace)) => plan_nvme(namespace, &job.raw),
-        _ => Plan::Whole,
-    }
-}
-
-/// False for a job on a namespace that is not exactly one command.
-#[cfg(ringway_linux)]
-fn is_one_command(operation: &Operation, job: &Job) -> bool {
-    matches!(plan_command(operation, job), Plan::Whole)
-}
-
-#[cfg(not(ringway_linux))]
-fn is_one_command(_: &Operation, _: &Job) -> bool {
-    true
-}
-
 pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
     match backends.fallback() {
         // SAFETY: as for the main backend.
@@ -475,7 +425,7 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
 
 /// Whether the operation may be in a linked chain: if it ends by itself. The kernel cannot cancel
 /// an operation that is linked behind another, and would start it long after its owner cancelled
-/// it. A bare descriptor is not looked up for this, and a namespace may get commands.
+/// it. A bare descriptor is not looked up for this.
 fn may_be_linked(operation: &Operation) -> bool {
     let file = operation.file.as_ref();
     let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);

@@ -10,12 +10,12 @@ use super::completion::Completion;
 use super::id::OpId;
 use super::in_flight::{InFlight, Orphan};
 use super::options::BackendKind;
+use super::passthrough::Passthrough;
 use super::stats::QueueStats;
 use super::trait_lookup::TraitLookup;
 use crate::error::{Error, Reason};
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
-use crate::refusal::Feature;
 use crate::slots::{Counts, Key, SlotState, Slots};
 use crate::sys::{OwnedFd, libc};
 use std::collections::VecDeque;
@@ -59,8 +59,7 @@ pub struct Table<T = ()> {
     /// A barrier was released and is not done.
     pub(super) draining: bool,
     pub(super) trait_lookup: TraitLookup,
-    /// The backend passes commands to NVMe namespaces.
-    pub(super) passthrough: bool,
+    pub(super) passthrough: Passthrough,
     pub(super) backend: BackendKind,
     pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
@@ -105,7 +104,7 @@ impl<T: Default> Table<T> {
             held: 0,
             draining: false,
             trait_lookup: TraitLookup::for_backend(&backends.explanation),
-            passthrough: backends.explanation.available.contains(&Feature::Passthrough),
+            passthrough: Passthrough::of(&backends.explanation),
             backend: backends.backend(),
             owner: OwnerProcess::current(),
             closed: false,
