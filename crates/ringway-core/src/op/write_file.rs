@@ -115,15 +115,10 @@ impl SubmissionForms for WriteFile {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::squeue;
 
     impl LinuxForms for WriteFile {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-            None
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
             None
         }
     }
