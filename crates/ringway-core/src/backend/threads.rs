@@ -208,10 +208,10 @@ impl Backend for Threads {
         let mut state = shared.lock();
         state.distribute(batch.drain(..), deferred);
         // Waiting for more events than there are jobs would never end.
-        let mut max_events = self.pending - completed;
-        if max_events == 0 && (until.is_some() || state.watch.has_alarms()) {
-            max_events = 1;
-        }
+        let max_events = match self.pending - completed {
+            0 if until.is_some() || state.watch.has_alarms() => 1,
+            jobs => jobs,
+        };
         let want = want.saturating_sub(completed).min(max_events);
         loop {
             if deferred.any() {
@@ -223,11 +223,8 @@ impl Backend for Threads {
                 until.saturating_duration_since(Instant::now())
             });
             if state.unattended() {
-                let limit = if state.events.len() < want {
-                    left.min(INLINE_WATCH_INTERVAL)
-                } else {
-                    Duration::ZERO
-                };
+                let waits = state.events.len() < want;
+                let limit = if waits { left.min(INLINE_WATCH_INTERVAL) } else { Duration::ZERO };
                 state = work_inline(shared, state, poll_set, limit, deferred);
                 let interrupted = poll_set.take_interrupted();
                 if *interruptible && interrupted && state.events.len() < want {

@@ -160,6 +160,26 @@ struct SetupFlags {
 }
 
 impl SetupFlags {
+    /// All that help, and those that the program asks for.
+    fn requested(settings: &Settings) -> Self {
+        let polled = settings.sqpoll.is_some();
+        Self {
+            entries: settings.entries,
+            completion_entries: settings.completion_entries.max(settings.entries),
+            no_sq_array: true,
+            // Both leave completions to the next system call of the thread that submitted, so the
+            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
+            defer: settings.single_issuer && !polled,
+            coop: settings.single_issuer && !polled,
+            submit_all: true,
+            cq_size: true,
+            clamp: true,
+            sqpoll: polled,
+            attach: settings.attach.is_some(),
+            iopoll: settings.iopoll,
+        }
+    }
+
     fn build<R: Entries>(self, settings: &Settings) -> io::Result<IoUring<R::Sqe, R::Cqe>> {
         let mut builder = IoUring::<R::Sqe, R::Cqe>::builder();
         builder.dontfork();
@@ -246,22 +266,7 @@ impl<R: Entries> Uring<R> {
     /// Makes a ring as close to the settings as the kernel allows; refused features are in
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
-        let polled = settings.sqpoll.is_some();
-        let mut setup = SetupFlags {
-            entries: settings.entries,
-            completion_entries: settings.completion_entries.max(settings.entries),
-            no_sq_array: true,
-            // Both leave completions to the next system call of the thread that submitted, so the
-            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
-            defer: settings.single_issuer && !polled,
-            coop: settings.single_issuer && !polled,
-            submit_all: true,
-            cq_size: true,
-            clamp: true,
-            sqpoll: polled,
-            attach: settings.attach.is_some(),
-            iopoll: settings.iopoll,
-        };
+        let mut setup = SetupFlags::requested(settings);
         let mut refusals = Vec::new();
         let mut ring = loop {
             let error = match memory::wait_for(|| setup.build::<R>(settings)) {
@@ -281,7 +286,7 @@ impl<R: Entries> Uring<R> {
                 refusals.retain(|refusal| refusal.feature != Feature::AttachWq);
             }
         }
-        if settings.single_issuer && polled {
+        if settings.single_issuer && settings.sqpoll.is_some() {
             refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
         }
         let opcodes = opcodes(&ring).map_err(|errno| Refusal::new(Feature::Uring, errno))?;
@@ -509,8 +514,16 @@ impl<R: Entries> Uring<R> {
         free
     }
 
+    /// The entries that wait, and whether completions need an enter: those that did not fit, and
+    /// those that the owner's task work makes.
+    #[inline]
+    fn state_of_queue(&mut self) -> (usize, bool) {
+        let queue = self.ring.submission();
+        (queue.len(), queue.cq_overflow() || queue.taskrun())
+    }
+
     /// Whether something that has completed leaves entries to add.
-    fn must_add_entries(&self) -> bool {
+    fn must_add(&self) -> bool {
         self.ticked || self.cancels.must_add() || self.polled && self.retry.wants_poll()
     }
 
@@ -702,7 +715,7 @@ impl<R: Entries> Uring<R> {
     ) -> io::Result<AfterError> {
         match error.raw_os_error() {
             Some(libc::EINTR) if missing > 0 => return Ok(AfterError::Interrupted),
-            Some(libc::ETIME) if self.must_add_entries() => return Ok(AfterError::Proceed),
+            Some(libc::ETIME) if self.must_add() => return Ok(AfterError::Proceed),
             Some(libc::ETIME) => return Ok(AfterError::Stop),
             _ if !is_transient(&error) => return Err(error),
             _ if reaped > 0 => return Ok(AfterError::Repeat),
@@ -847,15 +860,10 @@ impl<R: Entries> Backend for Uring<R> {
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
-            if self.must_add_entries() {
+            if self.must_add() {
                 self.add_entries();
             }
-            let queue = self.ring.submission();
-            // Completions may need an enter: those that did not fit, and those that the owner's
-            // task work makes.
-            let needs_enter = queue.cq_overflow() || queue.taskrun();
-            let waiting = queue.len();
-            drop(queue);
+            let (waiting, needs_enter) = self.state_of_queue();
             self.note_taken();
             let polled = self.is_iopoll && self.in_flight > 0 && taken == 0;
             // (Refused jobs are to be pushed before the wait.)
@@ -872,11 +880,7 @@ impl<R: Entries> Backend for Uring<R> {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok((0, _))
-                    if missing == 0
-                        && (!needs_enter || reaped == 0)
-                        && !self.must_add_entries() =>
-                {
+                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.must_add() => {
                     break;
                 }
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
@@ -888,7 +892,7 @@ impl<R: Entries> Backend for Uring<R> {
                     AfterError::Stop => break,
                 },
             }
-            if self.must_add_entries() {
+            if self.must_add() {
                 // Add workers and repeat cancels now: the program may not call again before that.
                 continue;
             }
@@ -955,9 +959,10 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn supports(&self, job: &Job) -> bool {
-        // A ring that polls for completions supports only direct transfers. A direct transfer at the current position does not advance it
-        // when it completes asynchronously. A write to a terminal that takes a part of it blocks
-        // the submitter for the rest. A buffered write may wait behind another one that hangs.
+        // A ring that polls for completions supports only direct transfers. A direct transfer at
+        // the current position does not advance it when it completes asynchronously. A write to a
+        // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
+        // wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer();
         if job.for_threads {
             return false;
@@ -1465,7 +1470,7 @@ mod tests {
         for _ in 0..20 {
             ring.enter(0, None, &mut Vec::new()).unwrap();
         }
-        assert!(!ring.must_add_entries() && ring.retry.poll == TimerPoll::Missing);
+        assert!(!ring.must_add() && ring.retry.poll == TimerPoll::Missing);
     }
 
     /// A pause whose job has completed cancels nothing, not even the next job of the slot.

@@ -213,6 +213,20 @@ struct LaneQueue {
     limiter: Limiter,
 }
 
+impl LaneQueue {
+    fn new(lane: Lane, limit: u32) -> Self {
+        let all = Limiter::new(limit as usize);
+        let limiter = match lane {
+            Lane::Sync => all.exclude_hung_after(SYNCS_HUNG_AFTER, MAX_HUNG_OPERATIONS as usize),
+            Lane::Closure => {
+                all.exclude_hung_after(CLOSURES_HUNG_AFTER, MAX_HUNG_OPERATIONS as usize)
+            }
+            Lane::Call | Lane::Open | Lane::Wait | Lane::Timer => all,
+        };
+        Self { pending: Pending::default(), limiter: limiter.growing(FURTHER_HUNG_AFTER) }
+    }
+}
+
 /// The part of a shard that only the combiner uses.
 pub(super) struct ShardBackends {
     queue: Backends,
@@ -271,21 +285,6 @@ impl Shard {
             Lane::Closure => CLOSURES,
             Lane::Timer => TIMERS,
         };
-        let excludes_hung = |lane| match lane {
-            Lane::Sync => Some(SYNCS_HUNG_AFTER),
-            Lane::Closure => Some(CLOSURES_HUNG_AFTER),
-            Lane::Call | Lane::Open | Lane::Wait | Lane::Timer => None,
-        };
-        let lane = |lane| {
-            let all = Limiter::new(limit(lane) as usize);
-            let limiter = match excludes_hung(lane) {
-                Some(after) => all
-                    .exclude_hung_after(after, MAX_HUNG_OPERATIONS as usize)
-                    .growing(FURTHER_HUNG_AFTER),
-                None => all,
-            };
-            LaneQueue { pending: Pending::default(), limiter }
-        };
         // Each sync may have a write before it. Transfers, syncs, their writes and closures may be
         // hung.
         let extra = paced.saturating_add(SYNCS).saturating_add(4 * MAX_HUNG_OPERATIONS);
@@ -306,7 +305,7 @@ impl Shard {
                     }
                     _ => Devices::without_limits(),
                 },
-                lanes: LANES.map(lane),
+                lanes: LANES.map(|lane| LaneQueue::new(lane, limit(lane))),
                 in_lanes: 0,
                 cancels: Vec::new(),
                 pacer: Pacer::new(paced as usize, MAX_HUNG_OPERATIONS as usize),

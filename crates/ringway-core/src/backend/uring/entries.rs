@@ -1,4 +1,5 @@
-//! The entries of a ring: what a job becomes in the submission queue, and what its completion means.
+//! The entries of a ring: what a job becomes in the submission queue, and what its completion
+//! means.
 
 use crate::backend::{EventKind, Job};
 use crate::op::SqeContext;
