@@ -149,7 +149,8 @@ impl File {
 /// The call was interrupted by a signal.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// A read of `len` bytes into `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A read of `len` bytes into `buf` at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.

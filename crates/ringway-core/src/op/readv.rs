@@ -38,7 +38,8 @@ pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) 
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), invalid)
 }
 
-/// A read into `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A read into `count` buffers at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Readv {
     /// The file.

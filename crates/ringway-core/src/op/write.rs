@@ -45,7 +45,8 @@ pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Positio
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
-/// A write of `len` bytes from `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A write of `len` bytes from `buf` at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
     /// The file.

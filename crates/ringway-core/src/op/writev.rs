@@ -35,7 +35,8 @@ pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> 
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), None)
 }
 
-/// A write from `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A write from `count` buffers at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Writev {
     /// The file.
