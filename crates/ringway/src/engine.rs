@@ -46,7 +46,7 @@ use executor::{Executor, RuntimeId};
 use notifier::Notifier;
 use reactor::driver;
 use reactor::manual::Readable;
-use reactor::thread::Reaper;
+use reactor::thread::EngineThread;
 use ringway_core::{
     BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
     errno, start_thread,
@@ -93,7 +93,7 @@ pub struct Engine {
 
 pub(crate) struct SharedEngine {
     pub(crate) shards: Arc<[Shard]>,
-    reaper: Option<Arc<Reaper>>,
+    thread: Option<Arc<EngineThread>>,
     /// With [`Reaping::Manual`].
     manual: Option<Manual>,
     owner: OwnerProcess,
@@ -359,9 +359,9 @@ impl Drop for SharedEngine {
         if !self.owner.is_current() {
             return; // The shards belong to the parent.
         }
-        match &self.reaper {
-            // The reaper waits for operations in flight, so that this thread does not have to.
-            Some(reaper) => reaper.close(),
+        match &self.thread {
+            // It waits for operations in flight, so that this thread does not have to.
+            Some(thread) => thread.close(),
             // The call that drops the engine is one of them. It ends after this.
             None if call::is_calling() => self.close_on_thread(),
             None => self.close_shards(self.close_wait),

@@ -3,7 +3,7 @@
 use super::notifier::Notifier;
 use super::op_result::invalid;
 use super::reactor::manual::Readable;
-use super::reactor::thread::Reaper;
+use super::reactor::thread::EngineThread;
 use super::shard::{SYNCS, Shard, is_out_of_descriptors};
 use super::{Engine, GLOBAL, Manual, PaddedCounter, SharedEngine};
 use crate::pool::Pool;
@@ -308,19 +308,19 @@ impl EngineBuilder {
         let notifier = Notifier::new(is_manual).map_err(without_descriptor)?;
         let shards = self.make_shards(count, in_flight, &notifier)?;
         let pool = self.make_pool(pool_bytes, &shards)?;
-        let (manual, reaper) = if is_manual {
+        let (manual, thread) = if is_manual {
             let readable = Readable::new(&shards, &notifier)?;
             (Some(Manual { readable, notifier }), None)
         } else {
-            let reaper = Reaper::start(shards.clone(), notifier, self.close_wait);
-            (None, Some(reaper.map_err(without_thread)?))
+            let thread = EngineThread::start(shards.clone(), notifier, self.close_wait);
+            (None, Some(thread.map_err(without_thread)?))
         };
         Ok(Engine {
             inner: Arc::new(SharedEngine {
                 cached: shards.iter().map(|_| PaddedCounter::default()).collect(),
                 explained: shards[0].explain(),
                 shards,
-                reaper,
+                thread,
                 manual,
                 owner: OwnerProcess::current(),
                 pool,

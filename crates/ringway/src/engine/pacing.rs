@@ -76,7 +76,7 @@ impl Pacer {
         ready > 0 && (overdue || ready >= batch_size(self.limiter.in_use() + expected))
     }
 
-    /// How often a transfer was submitted or completed. The reaper compares two values.
+    /// How often a transfer was submitted or completed. The engine's thread compares two values.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }

@@ -94,7 +94,7 @@ pub(crate) type OpResults = SmallVec<[OpResult; 1]>;
 /// The operations of one future: each is in its slot, or refused.
 pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 
-/// Counters of a shard. The reaper compares two snapshots.
+/// Counters of a shard. The engine's thread compares two snapshots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     rounds: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Snapshot {
     pub(super) moves: u64,
 }
 
-/// The state of a shard since a snapshot, as the reaper needs it.
+/// The state of a shard since a snapshot, as the engine's thread needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardProgress {
     /// Nothing has happened, and there is nothing to do.
@@ -120,7 +120,8 @@ pub(crate) enum ShardProgress {
 
 /// Futures that were woken and have not taken their results yet. Most of them will push another
 /// operation, so a submission waits for them. But a future may be forgotten, or its worker may be
-/// busy computing. Then the reaper calls `forget`, and submissions wait for them no longer.
+/// busy computing. Then the engine's thread calls `forget`, and submissions wait for them no
+/// longer.
 #[derive(Debug, Default)]
 struct WokenFutures {
     count: usize,
@@ -267,7 +268,8 @@ pub(crate) struct Pushed {
 
 impl Shard {
     /// Creates one of `shards` shards, with at most `paced` storage transfers and `waiting`
-    /// operations of [`Lane::Wait`] in flight. It notifies `notifier` when the reaper has to come.
+    /// operations of [`Lane::Wait`] in flight. It notifies `notifier` when the engine's thread has
+    /// to come.
     ///
     /// Blocks for several system calls, as [`Options::build`] does.
     pub(crate) fn new(
@@ -520,7 +522,7 @@ impl Shard {
         if !by_task || state.woken.at(executor) == 0 {
             state.wake_deferred(&mut output.wakers);
         }
-        // After a failure (no memory, for example) the reaper makes the next round.
+        // After a failure (no memory, for example) the engine's thread makes the next round.
         output.hand_over |= failing;
         output.more =
             output.hand_over || state.flush || state.is_due(executor) || !state.cancels.is_empty();

@@ -265,7 +265,7 @@ impl WorkerLane {
 /// Actions to do after the mutex is released.
 #[derive(Default)]
 pub(super) struct Deferred {
-    reaper: bool,
+    owner: bool,
     idle: Vec<Thread>,
     start: [usize; LANE_ROLES.len()],
     start_watcher: bool,
@@ -274,7 +274,7 @@ pub(super) struct Deferred {
 
 impl Deferred {
     pub fn any(&self) -> bool {
-        self.reaper
+        self.owner
             || !self.idle.is_empty()
             || self.start.iter().any(|threads| *threads > 0)
             || self.start_watcher
@@ -295,7 +295,8 @@ struct PoolSignal {
 /// State shared by the owner of the pool and its threads.
 pub(super) struct Shared {
     state: Mutex<PoolState>,
-    reaper: Condvar,
+    /// The owner of the pool waits for it.
+    owner_wakeup: Condvar,
     pub idle: Duration,
     /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
     eventfds: [Numbers; 2],
@@ -339,7 +340,7 @@ impl Shared {
             no_start_before: None,
         };
         let eventfds = [state.signal.fd.numbers(), state.watch.wake_numbers()];
-        Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
+        Self { state: Mutex::new(state), owner_wakeup: Condvar::new(), idle, eventfds }
     }
 
     /// The descriptors of the pool. Takes no lock.
@@ -359,7 +360,7 @@ impl Shared {
     pub fn close_descriptors(&self) {
         let mut state = self.lock();
         while state.watch.polling {
-            state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.signal.fd.close();
         state.signal.forward_to = None;
@@ -368,7 +369,7 @@ impl Shared {
 
     /// Tells [`close_descriptors`](Self::close_descriptors) that the watcher has left poll(2).
     pub fn watcher_left_poll(&self) {
-        self.reaper.notify_one();
+        self.owner_wakeup.notify_one();
     }
 
     /// Waits until there are `wanted` events, unattended work, or until `until`.
@@ -381,13 +382,16 @@ impl Shared {
         while state.events.len() < wanted && !state.unattended() {
             state.wanted = Some(wanted);
             state = match until {
-                None => self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
                     }
-                    self.reaper.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.owner_wakeup
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
                 }
             };
         }
@@ -426,7 +430,7 @@ impl PoolState {
         self.events.push(JobEvent { token, kind });
         match self.wanted {
             None => self.raise(),
-            Some(wanted) if self.events.len() == wanted => deferred.reaper = true,
+            Some(wanted) if self.events.len() == wanted => deferred.owner = true,
             Some(_) => {}
         }
     }
@@ -566,7 +570,7 @@ impl PoolState {
     fn wake_for_unattended(&mut self, deferred: &mut Deferred) {
         if self.unattended() {
             self.raise();
-            deferred.reaper = true;
+            deferred.owner = true;
         }
     }
 
@@ -730,8 +734,8 @@ fn may_block(job: &Job) -> bool {
 
 /// Does the deferred actions.
 pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
-    if std::mem::take(&mut deferred.reaper) {
-        shared.reaper.notify_one();
+    if std::mem::take(&mut deferred.owner) {
+        shared.owner_wakeup.notify_one();
     }
     for thread in deferred.idle.drain(..) {
         thread.unpark();

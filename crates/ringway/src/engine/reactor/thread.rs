@@ -37,7 +37,7 @@ const BUSY_TIME: Duration = Duration::from_millis(5);
 const MAX_EMPTY_WAKEUPS: u32 = 8;
 
 /// A handle to the thread.
-pub(crate) struct Reaper {
+pub(crate) struct EngineThread {
     notifier: Arc<Notifier>,
     closing: AtomicBool,
     /// How long closing waits for operations in flight.
@@ -45,7 +45,7 @@ pub(crate) struct Reaper {
     owner: OwnerProcess,
 }
 
-impl Reaper {
+impl EngineThread {
     /// Starts the thread. Errors: EAGAIN if no thread can be started.
     pub(crate) fn start(
         shards: Arc<[Shard]>,
@@ -53,11 +53,11 @@ impl Reaper {
         close_wait: Duration,
     ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
-        let reaper =
+        let thread =
             Arc::new(Self { notifier, closing, close_wait, owner: OwnerProcess::current() });
-        let this = reaper.clone();
+        let this = thread.clone();
         start_thread(c"ringway", STACK, move || this.run(&shards))?;
-        Ok(reaper)
+        Ok(thread)
     }
 
     /// The engine was dropped: the thread closes the shards and ends.
