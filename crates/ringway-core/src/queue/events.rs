@@ -173,9 +173,7 @@ impl<T: Default> Table<T> {
         if is_ring && flight.may_be_denied_by_ring(errno)
             || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
         {
-            flight.use_fallback = true;
-            self.to_threads += 1;
-            return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
+            return self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
         }
         self.finish(key, result);
     }
@@ -225,9 +223,7 @@ impl<T: Default> Table<T> {
         if is_ring && flight.may_be_denied_by_ring(attempt.errno)
             || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
         {
-            flight.use_fallback = true;
-            self.to_threads += 1;
-            return self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
+            return self.retry_on_threads(key, attempt);
         }
         // As for the system call, the bytes before the error are the result, unless all were
         // required.
@@ -237,6 +233,15 @@ impl<T: Default> Table<T> {
             -i64::from(attempt.errno)
         };
         self.finish(key, result);
+    }
+
+    /// As [`Self::retry`], on the threads and as after EAGAIN.
+    fn retry_on_threads(&mut self, key: Key, attempt: Attempt) {
+        if let Some(flight) = self.slots.get_mut(key) {
+            flight.use_fallback = true;
+            self.to_threads += 1;
+            self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
+        }
     }
 
     /// Continues the operation where the attempt stopped.
