@@ -12,25 +12,23 @@
 //! number.
 
 use crate::fork::OwnerProcess;
-use crate::thread::start_thread;
+use crate::thread::{SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The stack size of a thread, which only makes system calls.
-const STACK: usize = 256 << 10;
 /// How many calls run at a time while they end.
-const FEW: usize = 4;
+const BASE_CALLS: usize = 4;
 /// One more runs at a time for so many that wait.
 const WAITING_FOR_EACH: usize = 4;
 /// The most calls at a time. Beyond that, calls wait until one ends.
 const MOST: usize = 1024;
 /// If no call ends for this long, more run.
-const PATIENCE: Duration = Duration::from_millis(10);
+const RAISE_AFTER: Duration = Duration::from_millis(10);
 /// A thread without a call ends after this time.
-const IDLE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 type Call = Box<dyn FnOnce() + Send>;
 
@@ -43,7 +41,7 @@ type Call = Box<dyn FnOnce() + Send>;
 /// assert_eq!(receiver.recv(), Ok(1));
 /// ```
 pub fn run_in_background(call: impl FnOnce() + Send + 'static) {
-    let pool = Pool::of_this_process();
+    let pool = BackgroundPool::of_this_process();
     let mut state = pool.lock();
     state.queue.push_back(Box::new(call));
     let start = state.needs_thread();
@@ -52,14 +50,14 @@ pub fn run_in_background(call: impl FnOnce() + Send + 'static) {
     if start { pool.start() } else { pool.work.notify_one() }
 }
 
-struct Pool {
+struct BackgroundPool {
     owner: OwnerProcess,
-    state: Mutex<State>,
+    state: Mutex<BackgroundState>,
     /// There is work, or a call has ended.
     work: Condvar,
 }
 
-struct State {
+struct BackgroundState {
     queue: VecDeque<Call>,
     /// Threads, including those being started.
     threads: usize,
@@ -71,7 +69,7 @@ struct State {
     moved: Instant,
 }
 
-impl State {
+impl BackgroundState {
     /// Whether calls wait and every thread is making one.
     fn needs_thread(&self) -> bool {
         !self.queue.is_empty() && self.threads == self.calling && self.threads <= MOST
@@ -80,13 +78,13 @@ impl State {
     /// The next call, if one more may run now.
     fn take(&mut self) -> Option<Call> {
         if self.queue.is_empty() {
-            self.limit = FEW;
+            self.limit = BASE_CALLS;
             return None;
         }
         let share = (self.queue.len() / WAITING_FOR_EACH).min(MOST);
         if self.calling >= self.limit.max(share) {
             let now = Instant::now();
-            if self.calling >= MOST || now < self.moved + PATIENCE {
+            if self.calling >= MOST || now < self.moved + RAISE_AFTER {
                 return None;
             }
             (self.limit, self.moved) = (self.limit * 2, now);
@@ -98,12 +96,18 @@ impl State {
 
 /// The pool of this process, or the one that it inherited; null before the first use. Pools are
 /// never freed.
-static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+static CURRENT: AtomicPtr<BackgroundPool> = AtomicPtr::new(ptr::null_mut());
 
-impl Pool {
+impl BackgroundPool {
     fn new(queue: VecDeque<Call>) -> Self {
         let (owner, work) = (OwnerProcess::current(), Condvar::new());
-        let state = State { queue, threads: 0, calling: 0, limit: FEW, moved: Instant::now() };
+        let state = BackgroundState {
+            queue,
+            threads: 0,
+            calling: 0,
+            limit: BASE_CALLS,
+            moved: Instant::now(),
+        };
         Self { owner, state: Mutex::new(state), work }
     }
 
@@ -131,12 +135,12 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BackgroundState> {
         // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, BackgroundState>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -147,7 +151,7 @@ impl Pool {
     /// Starts a thread that is counted already. If that fails and there is no other, the caller
     /// makes the calls.
     fn start(&'static self) {
-        if start_thread(c"ringway-close", STACK, || self.run()).is_ok() {
+        if start_thread(c"ringway-close", SYSTEM_CALL_STACK, || self.run()).is_ok() {
             return;
         }
         let mut state = self.lock();
@@ -176,7 +180,7 @@ impl Pool {
                 continue;
             }
             let is_idle = state.queue.is_empty();
-            let time = if is_idle { IDLE } else { PATIENCE };
+            let time = if is_idle { KEEP_ALIVE } else { RAISE_AFTER };
             let (awake, waited) =
                 self.work.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
             state = awake;
@@ -222,12 +226,12 @@ mod tests {
         let call = || Box::new(|| ()) as Call;
         let queue = (0..400).map(|_| call()).collect();
         let moved = Instant::now() + Duration::from_secs(60);
-        let mut state = State { queue, threads: 0, calling: 0, limit: FEW, moved };
+        let mut state = BackgroundState { queue, threads: 0, calling: 0, limit: BASE_CALLS, moved };
         let taken = std::iter::from_fn(|| state.take()).count();
         assert!((60..=100).contains(&taken), "{taken} at a time of 400");
         state.queue.truncate(3);
         assert!(state.take().is_none());
-        state.calling = FEW - 1;
+        state.calling = BASE_CALLS - 1;
         assert!(state.take().is_some());
     }
 

@@ -14,7 +14,7 @@ const PER_CALL: usize = 32;
 
 /// As many blocks of 512 bytes are in so many extents at least, of a file system with 4 KiB blocks:
 /// the first transfer reads the list of a smaller file whole, without this.
-pub(crate) const FEW: u64 = PER_BLOCK as u64 * 8;
+pub(crate) const SMALL_FILE_BLOCKS: u64 = PER_BLOCK as u64 * 8;
 
 /// A file is read by programs that wait. What is not read within this time is left.
 const AT_MOST: Duration = Duration::from_secs(1);

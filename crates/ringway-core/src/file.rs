@@ -21,11 +21,11 @@ use std::sync::{Arc, Weak};
 /// and kept. Do not change `O_DIRECT` with `fcntl` on a file that is in use here.
 #[derive(Clone, Debug)]
 pub struct File {
-    inner: Arc<Inner>,
+    inner: Arc<OpenFile>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct OpenFile {
     /// Never negative.
     fd: RawFd,
     /// True if the last clone closes it.
@@ -45,7 +45,7 @@ struct Inner {
     storage: Lookup<bool>,
 }
 
-impl Drop for Inner {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         let in_background = self.owned && self.close_may_wait();
         self.mount = Lookup::new();
@@ -58,7 +58,7 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
+impl OpenFile {
     /// Whether closing the descriptor may wait for a server and must not.
     fn close_may_wait(&self) -> bool {
         self.closes_in_background.load(Ordering::Relaxed) && !self.is_local()
@@ -88,7 +88,7 @@ fn close_descriptor(fd: OwnedFd, in_background: bool) {
 
 /// A reference to a [`File`] that does not keep it open. From [`File::downgrade`].
 #[derive(Clone, Debug)]
-pub struct WeakFile(Weak<Inner>);
+pub struct WeakFile(Weak<OpenFile>);
 
 impl WeakFile {
     /// The file, if a clone of it still exists.
@@ -113,6 +113,13 @@ pub(crate) enum FileKind {
     Namespace { id: u32, block_shift: u8 },
     /// Not checked yet.
     Unknown,
+}
+
+impl FileKind {
+    /// Whether transfers end by themselves.
+    pub(crate) fn is_storage(self) -> bool {
+        matches!(self, Self::Storage | Self::Namespace { .. })
+    }
 }
 
 /// Closes a descriptor and reports the error of `close(2)`, which dropping the descriptor ignores.
@@ -293,7 +300,7 @@ impl File {
 
     fn make(fd: RawFd, owned: bool) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(OpenFile {
                 fd,
                 owned,
                 traits: KnownTraits::default(),
@@ -422,7 +429,7 @@ impl File {
         if !*self.inner.storage.get_or_look_up(|| libc::is_storage(self.fd())) {
             return false;
         }
-        matches!(self.traits().kind, FileKind::Storage | FileKind::Namespace { .. })
+        self.traits().kind.is_storage()
     }
 
     pub(crate) fn traits(&self) -> Traits {

@@ -90,7 +90,7 @@ fn flags(stat: &[u8]) -> Option<u32> {
 fn mark() -> u32 {
     // SAFETY: the pointer is null or a page from `make_page`: aligned, never unmapped, and accessed
     // only as this atomic.
-    match unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
+    match unsafe { MARK_PAGE.load(Ordering::Acquire).as_ref() } {
         Some(page) => match page.load(Ordering::Relaxed) {
             0 => set(page),
             mark => mark,
@@ -100,7 +100,7 @@ fn mark() -> u32 {
 }
 
 /// The page with the mark; null before the first use.
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+static MARK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// The last mark that this process or an ancestor used; a child counts on from there.
 static LAST_MARK: AtomicU32 = AtomicU32::new(0);
@@ -136,7 +136,7 @@ fn make_page() -> &'static AtomicU32 {
             &UNWIPED
         }
     });
-    let other = PAGE.compare_exchange(
+    let other = MARK_PAGE.compare_exchange(
         ptr::null_mut(),
         new_page.cast_mut(),
         Ordering::AcqRel,

@@ -29,7 +29,7 @@ use crate::device::{
 };
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::sys::kernel_release;
-use crate::thread::start_thread;
+use crate::thread::{SYSTEM_CALL_STACK, start_thread};
 use sample::Sample;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -43,9 +43,6 @@ use std::time::{Duration, Instant};
 /// How long a trial waits for its completion. It reads from memory, so only a lost completion takes
 /// this long.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The stack size of the thread that is tried.
-const STACK: usize = 256 << 10;
 
 /// What the machine supports for this process, on this thread (seccomp filters may differ between
 /// threads).
@@ -69,7 +66,7 @@ pub struct Machine {
     pub ring_memory: Vec<RingMemory>,
     /// The io_uring backend: available if a read through a ring returned the right bytes.
     pub uring: Result<UringSupport, Refusal>,
-    /// The KAIO backend: available if a read through a context returned the right bytes.
+    /// The Linux AIO backend: available if a read through a context returned the right bytes.
     pub kaio: Result<KaioSupport, Refusal>,
     /// The threads backend: available if a thread started and read the right bytes.
     pub threads: Result<(), Refusal>,
@@ -201,7 +198,7 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
 
 /// The length of a read that is aligned for `direct`: at least a page.
 fn block_of(direct: DirectIo) -> usize {
-    direct.offset_align.max(sample::PAGE as u32) as usize
+    direct.offset_align.max(sample::SAMPLE_PAGE as u32) as usize
 }
 
 /// Starts one thread, and reads with it if there is a sample.
@@ -209,7 +206,7 @@ fn try_threads(sample: Option<Arc<Sample>>, limits: &Limits) -> Result<(), Refus
     let (sender, receiver) = mpsc::channel();
     let read = move || {
         let read = |sample: &Sample| {
-            let mut pages = sample::pages(sample::PAGE);
+            let mut pages = sample::pages(sample::SAMPLE_PAGE);
             sample.file().read_at(&mut pages, 0)?;
             sample.check(&pages)
         };
@@ -218,7 +215,7 @@ fn try_threads(sample: Option<Arc<Sample>>, limits: &Limits) -> Result<(), Refus
         drop(sample);
         let _ = sender.send(result);
     };
-    start_thread(c"ringway-probe", STACK, read)
+    start_thread(c"ringway-probe", SYSTEM_CALL_STACK, read)
         .and_then(|()| receiver.recv().unwrap_or(Err(io::ErrorKind::Other.into())))
         .map_err(|error| refused(Feature::Threads, &error, limits))
 }

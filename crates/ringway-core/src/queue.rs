@@ -18,6 +18,11 @@ mod in_flight;
 mod model_tests;
 mod options;
 mod ordering;
+#[cfg(ringway_linux)]
+mod passthrough;
+#[cfg(not(ringway_linux))]
+#[path = "queue/passthrough/elsewhere.rs"]
+mod passthrough;
 mod register;
 mod stats;
 mod submit;
@@ -35,7 +40,7 @@ pub use table::{Abandoned, Table};
 use crate::backend::Wait;
 use crate::error::{PushError, Reason};
 use crate::op::Operation;
-use crate::slots::{Key, State};
+use crate::slots::{Key, SlotState};
 use crate::sys::{BorrowedFd, RawFd, libc};
 use std::fmt;
 use std::io;
@@ -235,7 +240,7 @@ impl Queue {
     /// Counts the matching operations that are neither done nor abandoned.
     fn count_matching(&self, is_one: &mut impl FnMut(u64) -> bool) -> usize {
         let slots = &self.table.slots;
-        let unfinished = |key: &Key| slots.state(*key) != Some(State::Done);
+        let unfinished = |key: &Key| slots.state(*key) != Some(SlotState::Done);
         let flights = slots.keys().filter(unfinished).filter_map(|key| slots.get(key));
         flights.filter(|flight| !flight.abandoned && is_one(flight.operation.user_data)).count()
     }

@@ -75,7 +75,7 @@ pub(crate) struct Key {
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     /// Not in use.
     Free,
     /// Filled; its owner has not started it.
@@ -93,7 +93,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 struct Slot<T> {
     generation: NonZeroU32,
-    state: State,
+    state: SlotState,
     next_free: Option<u32>,
     value: T,
 }
@@ -202,7 +202,7 @@ impl<T: Default> Slots<T> {
         };
         let slot = &mut self.chunks[(index / CHUNK) as usize][(index % CHUNK) as usize];
         self.free = slot.next_free.take();
-        slot.state = State::New;
+        slot.state = SlotState::New;
         self.in_flight += 1;
         self.pushed += 1;
         Some((Key { index, generation: slot.generation }, &mut slot.value))
@@ -215,7 +215,8 @@ impl<T: Default> Slots<T> {
             self.chunks.push(Vec::with_capacity(CHUNK.min(self.cap - index) as usize));
         }
         let value = T::default();
-        let slot = Slot { generation: NonZeroU32::MIN, state: State::Free, next_free: None, value };
+        let slot =
+            Slot { generation: NonZeroU32::MIN, state: SlotState::Free, next_free: None, value };
         self.chunks[(index / CHUNK) as usize].push(slot);
         self.len += 1;
         index
@@ -225,17 +226,17 @@ impl<T: Default> Slots<T> {
     fn slot(&self, key: Key) -> Option<&Slot<T>> {
         let slot =
             self.chunks.get((key.index / CHUNK) as usize)?.get((key.index % CHUNK) as usize)?;
-        (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
+        (slot.generation == key.generation && slot.state != SlotState::Free).then_some(slot)
     }
 
     /// The state of the slot; `None` if this use of it has ended.
-    pub fn state(&self, key: Key) -> Option<State> {
+    pub fn state(&self, key: Key) -> Option<SlotState> {
         self.slot(key).map(|slot| slot.state)
     }
 
     /// Changes the state. The caller passes the expected one, so that debug builds catch a
     /// mismatch.
-    pub fn set_state(&mut self, key: Key, from: State, to: State) {
+    pub fn set_state(&mut self, key: Key, from: SlotState, to: SlotState) {
         let Some(slot) = self.slot_mut(key) else {
             debug_assert!(false, "{key:?} has ended");
             return;
@@ -255,7 +256,7 @@ impl<T: Default> Slots<T> {
 
     /// The state and the value, both to be changed.
     #[inline]
-    pub fn entry(&mut self, key: Key) -> Option<(&mut State, &mut T)> {
+    pub fn entry(&mut self, key: Key) -> Option<(&mut SlotState, &mut T)> {
         self.slot_mut(key).map(|slot| (&mut slot.state, &mut slot.value))
     }
 
@@ -265,7 +266,7 @@ impl<T: Default> Slots<T> {
             .chunks
             .get_mut((key.index / CHUNK) as usize)?
             .get_mut((key.index % CHUNK) as usize)?;
-        (slot.generation == key.generation && slot.state != State::Free).then_some(slot)
+        (slot.generation == key.generation && slot.state != SlotState::Free).then_some(slot)
     }
 
     /// Frees a slot whose completion goes to its owner. `take` moves out what the owner gets, and
@@ -289,7 +290,7 @@ impl<T: Default> Slots<T> {
         let free = self.free;
         let slot = self.slot_mut(key)?;
         let taken = take(&mut slot.value);
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.generation = slot.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
         slot.next_free = free;
         self.free = Some(key.index);
@@ -303,7 +304,7 @@ impl<T: Default> Slots<T> {
             .iter()
             .flatten()
             .enumerate()
-            .filter(|(_, slot)| slot.state != State::Free)
+            .filter(|(_, slot)| slot.state != SlotState::Free)
             .map(|(index, slot)| Key { index: index as u32, generation: slot.generation })
     }
 }

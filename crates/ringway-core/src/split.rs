@@ -16,12 +16,12 @@ use crate::sys::libc;
 const WINDOW: u8 = 8;
 
 /// The most pieces from the oldest to the newest in flight, both included: the bits of
-/// [`Progress::in_flight`].
+/// [`SplitProgress::in_flight`].
 const SPAN: u32 = u32::BITS;
 
 /// The progress of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
+pub(crate) struct SplitProgress {
     total: u64,
     /// Bytes done before this attempt.
     base: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Attempt {
     pub errno: i32,
 }
 
-impl Progress {
+impl SplitProgress {
     /// A transfer of `total` bytes in pieces of `limit` bytes; 0: in one piece.
     #[inline]
     pub fn new(total: u64, limit: u64) -> Self {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn one_piece_is_one_attempt() {
-        let mut progress = Progress::new(100, 0);
+        let mut progress = SplitProgress::new(100, 0);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 100 }));
         assert_eq!(progress.next_piece(), None);
         assert_eq!(progress.complete(0, 40), Some(Attempt { done: 40, gained: 40, errno: 0 }));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_length_of_zero_is_one_piece() {
-        let mut progress = Progress::new(0, 4096);
+        let mut progress = SplitProgress::new(0, 4096);
         assert_eq!(progress.next_piece(), Some(Piece { number: 0, start: 0, len: 0 }));
         assert_eq!(progress.next_piece(), None);
         assert_eq!(progress.complete(0, -9), Some(Attempt { done: 0, gained: 0, errno: 9 }));
@@ -266,7 +266,7 @@ mod tests {
     /// One piece is late: others are issued only as long as its number is unambiguous.
     #[test]
     fn a_late_piece_keeps_its_number() {
-        let mut progress = Progress::new(1000, 1);
+        let mut progress = SplitProgress::new(1000, 1);
         let first = progress.next_piece().unwrap();
         let mut newest = first;
         while let Some(piece) = progress.next_piece() {
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn pieces_are_longer_if_there_would_be_too_many() {
         let total = u64::from(u32::MAX) * 4096 * 3 / 2;
-        let progress = Progress::new(total, 4096);
+        let progress = SplitProgress::new(total, 4096);
         assert_eq!(progress.limit(), 8192);
-        assert_eq!(Progress::new(total / 2, 4096).limit(), 4096);
+        assert_eq!(SplitProgress::new(total / 2, 4096).limit(), 4096);
     }
 
     proptest! {
@@ -303,7 +303,7 @@ mod tests {
                 0..4,
             ),
         ) {
-            let mut progress = Progress::new(total, limit);
+            let mut progress = SplitProgress::new(total, limit);
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut expected = (total, 0);
             let mut issued_end = 0;
@@ -357,7 +357,7 @@ mod tests {
             let total = pieces * limit - rest % limit;
             let mut faults = faults;
             let mut transferred = vec![false; total as usize];
-            let mut progress = Progress::new(total, limit);
+            let mut progress = SplitProgress::new(total, limit);
             if in_order {
                 progress = progress.in_order();
             }
@@ -425,7 +425,7 @@ mod tests {
             failed in any::<bool>(),
         ) {
             let total = pieces * limit;
-            let mut progress = Progress::new(total, limit);
+            let mut progress = SplitProgress::new(total, limit);
             let mut in_flight: Vec<Piece> = Vec::new();
             let mut transferred = vec![false; total as usize];
             for _ in 0..completed {

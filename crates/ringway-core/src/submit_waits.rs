@@ -189,7 +189,7 @@ impl SubmitWaits {
             Class::Unknown => {
                 let (class, blocks) = system::class(fd);
                 let is_ext4 = matches!(class, Class::Writes | Class::Journal);
-                if is_ext4 && blocks > system::FEW {
+                if is_ext4 && blocks > system::SMALL_FILE_BLOCKS {
                     self.change_list(List::Short, List::Unread);
                 }
                 self.class.store(class as u8, Ordering::Release);
@@ -215,7 +215,7 @@ impl SubmitWaits {
         self.watched_until.store(system::ticks() + WATCHED_FOR, Ordering::Relaxed);
     }
 
-    /// Whether the next read changes the access time. Where the file was not written lately, the
+    /// Whether the next read changes the access time. Where the file was not written recently, the
     /// times are compared once a tick of the kernel's clock, 1 to 10 ms; others may have written.
     fn is_access_time_due(&self, fd: RawFd) -> bool {
         let now = system::ticks();
@@ -254,7 +254,7 @@ impl SubmitWaits {
 #[cfg(ringway_linux)]
 pub(crate) mod system {
     use super::{Class, RawFd, Times};
-    pub(super) use crate::extents::FEW;
+    pub(super) use crate::extents::SMALL_FILE_BLOCKS;
     use crate::sys::libc;
     use std::mem::MaybeUninit;
     use std::time::Duration;
@@ -358,7 +358,7 @@ mod system {
         0
     }
 
-    pub(super) const FEW: u64 = 0;
+    pub(super) const SMALL_FILE_BLOCKS: u64 = 0;
 
     pub(super) fn class(_: RawFd) -> (Class, u64) {
         (Class::Never, 0)

@@ -5,6 +5,9 @@
 use std::ffi::CStr;
 use std::io;
 
+/// The stack size of a thread that only makes system calls.
+pub(crate) const SYSTEM_CALL_STACK: usize = 256 << 10;
+
 /// The largest stack that a thread gets because the program's thread-local variables do not fit
 /// into a smaller one.
 #[cfg(ringway_linux)]

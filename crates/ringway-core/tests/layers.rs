@@ -39,7 +39,7 @@ const ROOMS: [Room; 4] = [
         parent: &["queue"],
         layers: &[
             &["id", "stats", "fixed", "options"],
-            &["completion", "trait_lookup"],
+            &["completion", "passthrough", "trait_lookup"],
             &["in_flight", "backends"],
             &["table"],
             &["check", "close", "events", "ordering", "submit"],

@@ -46,7 +46,7 @@ use executor::{Executor, RuntimeId};
 use notifier::Notifier;
 use reactor::driver;
 use reactor::manual::Readable;
-use reactor::thread::Reaper;
+use reactor::thread::EngineThread;
 use ringway_core::{
     BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
     errno, start_thread,
@@ -88,15 +88,15 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<SharedEngine>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct SharedEngine {
     pub(crate) shards: Arc<[Shard]>,
-    reaper: Option<Arc<Reaper>>,
+    thread: Option<Arc<EngineThread>>,
     /// With [`Reaping::Manual`].
     manual: Option<Manual>,
-    home: OwnerProcess,
+    owner: OwnerProcess,
     /// The explanation of the first shard when the engine was built. A forked child uses it,
     /// because the shard's lock may be held forever in the child.
     explained: Explanation,
@@ -161,7 +161,7 @@ impl Engine {
         let engine = GLOBAL.get()?;
         // In a forked child, the engine belongs to the parent.
         let forked = || io::Error::from_raw_os_error(Reason::Forked.errno());
-        Some(if engine.inner.home.is_current() { Ok(engine) } else { Err(forked()) })
+        Some(if engine.inner.owner.is_current() { Ok(engine) } else { Err(forked()) })
     }
 
     /// Returns the backend in use.
@@ -172,7 +172,7 @@ impl Engine {
     /// Returns which backend the engine uses, which features are available, and for each refused
     /// feature the reason and the fix.
     pub fn explain(&self) -> Explanation {
-        if !self.inner.home.is_current() {
+        if !self.inner.owner.is_current() {
             return self.inner.explained.clone();
         }
         let mut all = self.inner.shards[0].explain();
@@ -203,13 +203,13 @@ impl Engine {
         }
     }
 
-    /// Submits pending operations, picks up completions, and wakes their futures. Returns the
+    /// Submits pending operations, reaps completions, and wakes their futures. Returns the
     /// number of futures woken. Does not block (except for a worker of the kernel soon after
     /// another engine was closed, as a queue of `ringway-core` does).
     ///
     /// Any thread may call it on any engine. Only engines with [`Reaping::Manual`] need it.
     pub fn reap(&self) -> usize {
-        if !self.inner.home.is_current() {
+        if !self.inner.owner.is_current() {
             return 0;
         }
         let mut timer_expired = false;
@@ -218,13 +218,13 @@ impl Engine {
             timer_expired = manual.notifier.timer_expired();
         }
         let reap = |shard: &Shard| {
-            if timer_expired { shard.flush_without_stuck() } else { shard.drive(Executor::Manual) }
+            if timer_expired { shard.flush_without_hung() } else { shard.drive(Executor::Manual) }
         };
         self.inner.shards.iter().map(reap).sum()
     }
 }
 
-impl Inner {
+impl SharedEngine {
     /// The shard of the calling thread.
     fn shard_index(&self) -> usize {
         match self.shards.len() {
@@ -235,11 +235,11 @@ impl Inner {
 
     /// True in the process that built the engine. A forked child must not push operations.
     pub(crate) fn is_current(&self) -> bool {
-        self.home.is_current()
+        self.owner.is_current()
     }
 
     /// Accepts a future's operations, submits them if they are due, and ensures that some reactor
-    /// picks up their completions. Returns the index of the shard. Sets `own` if a single operation
+    /// reaps their completions. Returns the index of the shard. Sets `own` if a single operation
     /// has already completed.
     #[inline]
     fn push(
@@ -331,7 +331,7 @@ impl Inner {
             pool: PoolStats::default(),
             latency: Latency::new(),
         };
-        if !self.home.is_current() {
+        if !self.owner.is_current() {
             return stats;
         }
         stats.pool = self.pool.stats();
@@ -354,14 +354,14 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for SharedEngine {
     fn drop(&mut self) {
-        if !self.home.is_current() {
+        if !self.owner.is_current() {
             return; // The shards belong to the parent.
         }
-        match &self.reaper {
-            // The reaper waits for operations in flight, so that this thread does not have to.
-            Some(reaper) => reaper.close(),
+        match &self.thread {
+            // It waits for operations in flight, so that this thread does not have to.
+            Some(thread) => thread.close(),
             // The call that drops the engine is one of them. It ends after this.
             None if call::is_calling() => self.close_on_thread(),
             None => self.close_shards(self.close_wait),

@@ -34,7 +34,7 @@ pub(crate) fn global() -> Option<&'static Engine> {
 
 /// What goes wrong at a step of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum StepFault {
     /// The step fails, and so must the call.
     Error,
     /// The step is retried, which the caller does not see.
@@ -49,7 +49,7 @@ enum Fault {
     Dead,
 }
 
-impl Fault {
+impl StepFault {
     fn at(self, step: u64) -> FaultPlan {
         let (plan, at) = (FaultPlan::new(step), FaultStep::Job(step));
         match self {
@@ -87,14 +87,14 @@ impl Fault {
 }
 
 /// The calls with one kind of fault.
-struct Table {
-    fault: Fault,
+struct FaultTable {
+    fault: StepFault,
     cases: usize,
     faults: usize,
     wrong: Vec<String>,
 }
 
-impl Table {
+impl FaultTable {
     /// Makes a call on this engine, whose fault is at this step of the call.
     fn run_case(
         &mut self,
@@ -107,12 +107,12 @@ impl Table {
         let dir = scratch();
         let mut call = (row.call)(Fixture::new(engine, kind, dir.path(), direct));
         let result = match self.fault {
-            Fault::Never => poll_for_a_while(call.as_mut()),
+            StepFault::Never => poll_for_a_while(call.as_mut()),
             _ => Some(block_on(call.as_mut())),
         };
         drop(call);
         // A close that was begun is not cancelled: its descriptor would stay open.
-        if self.fault != Fault::Never || row.name != "File::close" {
+        if self.fault != StepFault::Never || row.name != "File::close" {
             settle(engine, row.name);
         }
         let stats = engine.stats();
@@ -139,12 +139,12 @@ impl Table {
         // What a close returns is its result. (Only a ring may cancel one before it starts.)
         let closes = row.name == "File::close" && hit == Some(true);
         let allowed = result.is_none_or(|result| match self.fault {
-            Fault::Retry(libc::EAGAIN) if closes => is(&result, libc::EAGAIN),
-            Fault::Retry(libc::ECANCELED) if closes && kind == BackendKind::Threads => {
+            StepFault::Retry(libc::EAGAIN) if closes => is(&result, libc::EAGAIN),
+            StepFault::Retry(libc::ECANCELED) if closes && kind == BackendKind::Threads => {
                 is(&result, libc::ECANCELED)
             }
             // The file is in /proc, where what a blocking call answers is the answer.
-            Fault::Retry(_) if row.name == "fs::read, without a length" => {
+            StepFault::Retry(_) if row.name == "fs::read, without a length" => {
                 is(&result, libc::EAGAIN)
                     || is(&result, libc::ECANCELED)
                     || self.fault.allows(&result, hit)
@@ -221,8 +221,8 @@ fn settle(engine: &Engine, name: &str) {
     }
 }
 
-fn matrix(fault: Fault) {
-    let mut table = Table { fault, cases: 0, faults: 0, wrong: Vec::new() };
+fn matrix(fault: StepFault) {
+    let mut table = FaultTable { fault, cases: 0, faults: 0, wrong: Vec::new() };
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         match Engine::builder().backend(kind).shards(1).build() {
             Ok(_) => {
@@ -238,32 +238,32 @@ fn matrix(fault: Fault) {
 
 #[test]
 fn failing_steps_fail_the_call() {
-    matrix(Fault::Error);
+    matrix(StepFault::Error);
 }
 
 #[test]
 fn retryable_steps_are_retried() {
     for errno in [libc::EINTR, libc::EAGAIN, libc::ECANCELED] {
-        matrix(Fault::Retry(errno));
+        matrix(StepFault::Retry(errno));
     }
 }
 
 #[test]
 fn short_steps_are_continued() {
-    matrix(Fault::Short);
+    matrix(StepFault::Short);
 }
 
 #[test]
 fn late_steps_are_waited_for() {
-    matrix(Fault::Last);
+    matrix(StepFault::Last);
 }
 
 #[test]
 fn hanging_steps_are_cancelled() {
-    matrix(Fault::Never);
+    matrix(StepFault::Never);
 }
 
 #[test]
 fn a_failing_backend_ends_all_calls() {
-    matrix(Fault::Dead);
+    matrix(StepFault::Dead);
 }

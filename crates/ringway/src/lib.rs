@@ -39,7 +39,7 @@
 //! | [direct I/O](fs::OpenOptions::direct) | `O_DIRECT` | `F_NOCACHE` | `O_DIRECT` | no |
 //! | [`OpenOptions::resolve`](fs::OpenOptions::resolve) | yes | no | no | no |
 //! | [`Reaping::Manual`] | yes | no | no | no |
-//! | completions picked up by tokio's I/O driver | yes | yes | yes | no: by the engine's thread |
+//! | completions reaped by tokio's I/O driver | yes | yes | yes | no: by the engine's thread |
 //! | replaced files without a name until they are complete | yes | no | no | no |
 //!
 //! On Windows, `File` has `AsHandle` instead of `AsFd`, locks are mandatory, and permissions and
@@ -96,7 +96,7 @@
 //!
 //! ## Executors
 //!
-//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver picks up completions. On other
+//! On tokio (any flavour, with I/O enabled) the runtime's I/O driver reaps completions. On other
 //! executors (smol, `futures::executor`, anything that polls futures) a thread of the engine does.
 //! A program with its own event loop can do it itself ([`Reaping::Manual`]). Files and engines are
 //! not tied to a runtime: a file opened in one can be read in another.
@@ -109,7 +109,7 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `tokio` | yes | tokio's I/O driver picks up completions; streams implement tokio's traits |
+//! | `tokio` | yes | tokio's I/O driver reaps completions; streams implement tokio's traits |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers; a [`Block`] converts to `Bytes` |
 //! | `futures` | no | streams implement the traits of `futures-io` and `futures-core` |
 //! | `tracing` | no | a span for each operation |

@@ -101,12 +101,12 @@ struct Log {
     file: File,
     /// Separate from the file: the engine refers to the state while it wakes tasks, and the log may
     /// be dropped meanwhile.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LogState>>,
     /// Wakes all waiting appends when the group's write must be polled.
     waker: Waker,
 }
 
-struct State {
+struct LogState {
     /// Waiting appends, by key.
     appends: Vec<Option<PendingAppend>>,
     /// Unused keys.
@@ -174,7 +174,7 @@ impl LogWriter {
         if let Some(text) = refused {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(LogState {
             appends: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
@@ -289,7 +289,7 @@ impl Drop for Append<'_> {
 }
 
 /// Wakes the waiting appends when the write of their group must be polled.
-struct CommitWaker(Weak<Mutex<State>>);
+struct CommitWaker(Weak<Mutex<LogState>>);
 
 impl Wake for CommitWaker {
     fn wake(self: Arc<Self>) {
@@ -316,7 +316,7 @@ fn wake(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<LogState>) -> MutexGuard<'_, LogState> {
     // No code of the program runs under the lock: wakers and records are dropped after it.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -326,7 +326,7 @@ impl Log {
         self.file.engine().inner.is_current()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         lock(&self.state)
     }
 
@@ -412,7 +412,7 @@ impl Drop for Log {
     }
 }
 
-impl State {
+impl LogState {
     fn insert(&mut self, record: Buffer, waker: &Waker) -> usize {
         let waiting = Some(PendingAppend {
             stage: AppendStage::Queued(record),

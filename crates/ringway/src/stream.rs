@@ -34,7 +34,6 @@ const MAX_CHUNK: usize = 1 << 30;
 /// The default number of chunks in flight.
 const DEFAULT_DEPTH: usize = 4;
 /// The most chunks in flight: the default limit of transfers of an engine.
-/// said.
 const MAX_DEPTH: usize = 256;
 
 /// The size of a chunk for this file, from the requested 1 to [`MAX_CHUNK`] bytes: whole

@@ -11,7 +11,7 @@ mod signal;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::{Backend, BackendFull, CANCEL_PAUSES, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, CANCEL_PAUSES, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::file::Traits;
 use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
 use crate::refusal::Refusal;
@@ -67,7 +67,7 @@ impl Random {
 
 /// An event that is delayed.
 struct DelayedEvent {
-    event: Event,
+    event: JobEvent,
     late: Late,
     /// The deadline of its operation: it is not delayed beyond that.
     deadline: Option<Instant>,
@@ -101,7 +101,7 @@ pub(crate) struct Faulty {
     /// When the last job was pushed or the last event returned.
     last_activity: Instant,
     /// Events of the inner backend that are not processed yet.
-    inner_events: Vec<Event>,
+    inner_events: Vec<JobEvent>,
     /// The descriptor of [`Backend::poll_fd`]: readable when the inner backend's descriptor is, and
     /// while delayed events exist that need no cancel.
     signal: Signal,
@@ -215,7 +215,7 @@ impl Faulty {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         let mut inner_events = std::mem::take(&mut self.inner_events);
         let entered = self.inner.enter(want, until, &mut inner_events);
@@ -259,7 +259,7 @@ impl Faulty {
     }
 
     /// Returns the events whose delay is over.
-    fn release_due(&mut self, events: &mut Vec<Event>) {
+    fn release_due(&mut self, events: &mut Vec<JobEvent>) {
         let now = Instant::now();
         self.delayed.retain_mut(|delayed| {
             let due = delayed.late == Late::Enters(0)
@@ -275,7 +275,7 @@ impl Faulty {
 
     /// Returns up to `missing` events that are delayed by some enters, so that a caller that waits
     /// for them gets them.
-    fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<Event>) {
+    fn release_delayed(&mut self, mut missing: usize, events: &mut Vec<JobEvent>) {
         self.delayed.retain(|delayed| {
             let keep = missing == 0 || !matches!(delayed.late, Late::Enters(_));
             if !keep {
@@ -287,7 +287,7 @@ impl Faulty {
     }
 
     /// Returns the oldest event that is delayed until everything else is done.
-    fn release_last(&mut self, events: &mut Vec<Event>) {
+    fn release_last(&mut self, events: &mut Vec<JobEvent>) {
         if let Some(at) = self.delayed.iter().position(|delayed| delayed.late == Late::Last) {
             events.push(self.delayed.remove(at).event);
         }
@@ -317,7 +317,7 @@ impl Backend for Faulty {
         let closes = job.raw.opcode() == Opcode::Close && errno != Some(libc::ECANCELED);
         if let Some(errno) = errno.filter(|_| !closes) {
             let late = fault.late.or_else(|| self.random_delay()).unwrap_or(Late::Enters(0));
-            let event = Event { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
+            let event = JobEvent { token: job.token, kind: EventKind::Result(-i64::from(errno)) };
             self.delayed.push(DelayedEvent { event, late, deadline: job.deadline });
             self.signal_if_delayed();
         } else {
@@ -341,7 +341,7 @@ impl Backend for Faulty {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         if let Some(left) = &mut self.plan.enters {
             *left = left.checked_sub(1).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
@@ -353,7 +353,7 @@ impl Backend for Faulty {
         }
         let now = Instant::now();
         let due = self.missed.extract_if(.., |(_, at)| *at <= now);
-        events.extend(due.map(|(token, _)| Event { token, kind: EventKind::CancelMissed }));
+        events.extend(due.map(|(token, _)| JobEvent { token, kind: EventKind::CancelMissed }));
         if !self.delayed.is_empty() {
             self.release_due(events);
         }
@@ -468,7 +468,7 @@ impl Backend for Faulty {
         self.inner.unregister_file(index);
     }
 
-    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
+    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<JobEvent>) -> bool {
         // Only the plan forbids entering the inner backend.
         self.plan.enters = None;
         while self.in_inner + self.delayed.len() > 0 {
@@ -536,7 +536,7 @@ mod tests {
         events.iter().map(|event| (event.token.0, result(event))).collect()
     }
 
-    fn result(event: &Event) -> i64 {
+    fn result(event: &JobEvent) -> i64 {
         match event.kind {
             EventKind::Result(result) => result,
             other => panic!("{other:?}"),
@@ -675,7 +675,7 @@ mod tests {
         for number in 0..100 {
             push(&mut faulty, &job(number, Nop));
         }
-        let mut events = vec![Event { token: Token(1000), kind: EventKind::TimerExpired }];
+        let mut events = vec![JobEvent { token: Token(1000), kind: EventKind::TimerExpired }];
         faulty.enter(100, None, &mut events).unwrap();
         let mut numbers: Vec<u64> = events.iter().map(|event| event.token.0).collect();
         assert_eq!(numbers[0], 1000, "earlier events keep their place");

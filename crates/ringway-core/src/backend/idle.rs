@@ -1,7 +1,7 @@
 //! A backend that takes no jobs and returns no events. It replaces one that has ended, and does the
 //! waiting of the null backend.
 
-use super::{Backend, BackendFull, Event, Job, Wait};
+use super::{Backend, BackendFull, Job, JobEvent, Wait};
 use crate::slots::Token;
 use crate::sys::eventfd::{self, EventFd, wait_readable};
 use crate::sys::{Number, RawFd};
@@ -28,7 +28,7 @@ impl Backend for Idle {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        _: &mut Vec<Event>,
+        _: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         if std::mem::take(&mut self.is_signalled)
             && let Some(eventfd) = &self.eventfd

@@ -14,7 +14,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -48,7 +48,7 @@ pub(crate) struct Kaio {
     /// Not submitted yet, in the order in which they were pushed.
     queued: Vec<*mut Iocb>,
     /// Events that do not come from the kernel.
-    ready_events: Vec<Event>,
+    ready_events: Vec<JobEvent>,
     /// Signalled at every completion, except of iocbs without an eventfd.
     eventfd: Arc<EventFd>,
     /// `poll_fd` was called.
@@ -102,7 +102,7 @@ impl Slab {
     }
 
     /// The event for a completion of the kernel.
-    fn completed(&mut self, event: IoEvent) -> Event {
+    fn completed(&mut self, event: IoEvent) -> JobEvent {
         let mut result = event.res;
         let slot = event.obj as usize;
         let offset = slot.wrapping_sub(self.iocbs.as_ptr().addr());
@@ -110,7 +110,7 @@ impl Slab {
             self.in_kernel -= 1;
             result = self.release(iocb.get()).result(result);
         }
-        Event { token: Token(event.data), kind: EventKind::Result(result) }
+        JobEvent { token: Token(event.data), kind: EventKind::Result(result) }
     }
 
     /// Each iocb is free, queued or submitted.
@@ -181,7 +181,7 @@ impl Kaio {
     }
 
     /// Submits the queued iocbs. What the kernel does not take goes to the fallback pool.
-    fn submit_queued(&mut self, events: &mut Vec<Event>) {
+    fn submit_queued(&mut self, events: &mut Vec<JobEvent>) {
         let (mut from, mut interrupted) = (0, 0);
         while from < self.queued.len() {
             self.system_calls += 1;
@@ -197,7 +197,7 @@ impl Kaio {
                 // memory, and what is in flight may never complete.
                 _ => {
                     let head = self.slab.release(self.queued[from]);
-                    events.push(Event {
+                    events.push(JobEvent {
                         token: Token(head.user_data()),
                         kind: EventKind::Unsupported,
                     });
@@ -209,7 +209,7 @@ impl Kaio {
     }
 
     /// Reaps completions without waiting.
-    fn reap(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    fn reap(&mut self, events: &mut Vec<JobEvent>) -> io::Result<()> {
         if self.context.has_user_ring() {
             self.context.reap(|event| events.push(self.slab.completed(event)));
             return Ok(());
@@ -225,7 +225,7 @@ impl Kaio {
         &mut self,
         min: usize,
         timeout: Option<Duration>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<usize> {
         self.system_calls += 1;
         let mut buffer = [MaybeUninit::uninit(); EVENT_BATCH];
@@ -250,7 +250,7 @@ impl Kaio {
         &mut self,
         missing: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Option<Wait>> {
         if self.watched.is_some() && self.slab.without_eventfd > 0 {
             // They were submitted before the eventfd was watched, and signal nothing: wait for them
@@ -294,7 +294,7 @@ impl Kaio {
 impl Backend for Kaio {
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let Some(iocb) = job.raw.iocb() else {
-            self.ready_events.push(Event { token: job.token, kind: EventKind::Unsupported });
+            self.ready_events.push(JobEvent { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
         let mut iocb = iocb.data(job.token.0);
@@ -310,7 +310,7 @@ impl Backend for Kaio {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         let enough = events.len() + want;
         let mut ended = None;
@@ -354,7 +354,7 @@ impl Backend for Kaio {
         if let Some(index) = self.queued.iter().position(matches) {
             self.slab.release(self.queued.remove(index));
             self.ready_events
-                .push(Event { token, kind: EventKind::Result(-i64::from(libc::ECANCELED)) });
+                .push(JobEvent { token, kind: EventKind::Result(-i64::from(libc::ECANCELED)) });
             if self.polled {
                 self.wake();
             }
@@ -384,9 +384,9 @@ impl Backend for Kaio {
         self.watched = active.then_some(eventfd);
     }
 
-    /// KAIO has no timers: the fallback pool keeps them.
+    /// Linux AIO has no timers: the fallback pool keeps them.
     fn set_timer(&mut self, _: Token, _: Instant) {
-        debug_assert!(false, "KAIO has no timers");
+        debug_assert!(false, "Linux AIO has no timers");
     }
 
     /// Only what `io_submit` does not execute synchronously: direct transfers on storage (a
@@ -740,8 +740,8 @@ mod tests {
         assert_eq!(with_fewer_requests::<()>(1000, |_| Err(libc::ENOSYS)), Err(libc::ENOSYS));
     }
 
-    /// As above, with the real limit. The whole machine is without KAIO meanwhile, so this test
-    /// runs on demand.
+    /// As above, with the real limit. The whole machine is without Linux AIO meanwhile, so this
+    /// test runs on demand.
     #[test]
     #[ignore = "uses up fs.aio-max-nr"]
     fn a_machine_without_free_requests_is_refused() {

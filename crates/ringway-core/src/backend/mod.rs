@@ -75,7 +75,7 @@ impl Job {
 
 /// An event of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct JobEvent {
     pub token: Token,
     pub kind: EventKind,
 }
@@ -163,7 +163,7 @@ pub(crate) trait Backend: Send {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait>;
 
     /// Requests that a job be cancelled if that is still possible; its event follows in any case. A
@@ -243,7 +243,7 @@ pub(crate) trait Backend: Send {
     ///
     /// True: the kernel has finished with all jobs, and no further events will come. False: the
     /// kernel may still touch what jobs point at.
-    fn end(self: Box<Self>, _until: Instant, _events: &mut Vec<Event>) -> bool {
+    fn end(self: Box<Self>, _until: Instant, _events: &mut Vec<JobEvent>) -> bool {
         // Dropping it might wait without a bound.
         std::mem::forget(self);
         false

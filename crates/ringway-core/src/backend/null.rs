@@ -2,7 +2,7 @@
 //! the queue remains.
 
 use super::idle::Idle;
-use super::{Backend, BackendFull, Event, EventKind, Job, Wait};
+use super::{Backend, BackendFull, EventKind, Job, JobEvent, Wait};
 use crate::op::{Raw, Transfer};
 use crate::slots::Token;
 use crate::sys::RawFd;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct Null {
-    events: Vec<Event>,
+    events: Vec<JobEvent>,
     /// Waits when there are no events, and has the descriptor to poll, which only the queue makes
     /// readable: `enter` returns all events.
     idle: Idle,
@@ -35,7 +35,7 @@ fn result(raw: &Raw) -> i64 {
 impl Backend for Null {
     #[inline]
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
-        self.events.push(Event { token: job.token, kind: EventKind::Result(result(&job.raw)) });
+        self.events.push(JobEvent { token: job.token, kind: EventKind::Result(result(&job.raw)) });
         Ok(())
     }
 
@@ -43,7 +43,7 @@ impl Backend for Null {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         let missing = want.saturating_sub(self.events.len());
         events.append(&mut self.events);

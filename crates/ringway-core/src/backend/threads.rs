@@ -23,14 +23,14 @@ mod signal;
 mod tests;
 mod watch;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
 use crate::sys::RawFd;
 use crate::sys::eventfd::EventFd;
 use nowait::{CachedReads, TryResult};
-use pool::{CANCELED, Deferred, Route, Shared, State, Task, run_deferred};
+use pool::{CANCELED, Deferred, PoolState, Route, Shared, Task, run_deferred};
 use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ pub(crate) struct Threads {
     refusals: Vec<Refusal>,
     interruptible: bool,
     // Kept to reuse their memory.
-    events: Vec<Event>,
+    events: Vec<JobEvent>,
     deferred: Deferred,
     poll_set: watch::PollSet,
 }
@@ -115,12 +115,12 @@ impl Threads {
     }
 
     /// Completes jobs that need not wait, and routes the others.
-    fn try_at_once(&mut self, events: &mut Vec<Event>) {
+    fn try_at_once(&mut self, events: &mut Vec<JobEvent>) {
         let Self { batch, cached, calls, .. } = self;
         cached.begin();
         batch.retain_mut(|task| match at_once(&task.job, cached, calls) {
             Ok(result) => {
-                events.push(Event { token: task.job.token, kind: EventKind::Result(result) });
+                events.push(JobEvent { token: task.job.token, kind: EventKind::Result(result) });
                 false
             }
             Err(route) => {
@@ -170,11 +170,11 @@ fn at_once(job: &Job, cached: &mut CachedReads, calls: &mut u64) -> Result<i64, 
 /// most `limit`.
 fn work_inline<'a>(
     shared: &'a Arc<Shared>,
-    mut state: MutexGuard<'a, State>,
+    mut state: MutexGuard<'a, PoolState>,
     poll_set: &mut watch::PollSet,
     limit: Duration,
     deferred: &mut Deferred,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, PoolState> {
     while let Some(task) = state.take_unattended() {
         drop(state);
         let mut calls = 0;
@@ -201,7 +201,7 @@ impl Backend for Threads {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         let before = events.len();
         self.try_at_once(events);
@@ -212,10 +212,10 @@ impl Backend for Threads {
         let mut state = shared.lock();
         state.distribute(batch.drain(..), deferred);
         // Waiting for more events than there are jobs would never end.
-        let mut max_events = self.pending - completed;
-        if max_events == 0 && (until.is_some() || state.watch.has_alarms()) {
-            max_events = 1;
-        }
+        let max_events = match self.pending - completed {
+            0 if until.is_some() || state.watch.has_alarms() => 1,
+            jobs => jobs,
+        };
         let want = want.saturating_sub(completed).min(max_events);
         loop {
             if deferred.any() {
@@ -227,11 +227,8 @@ impl Backend for Threads {
                 until.saturating_duration_since(Instant::now())
             });
             if state.unattended() {
-                let limit = if state.events.len() < want {
-                    left.min(INLINE_WATCH_INTERVAL)
-                } else {
-                    Duration::ZERO
-                };
+                let waits = state.events.len() < want;
+                let limit = if waits { left.min(INLINE_WATCH_INTERVAL) } else { Duration::ZERO };
                 state = work_inline(shared, state, poll_set, limit, deferred);
                 let interrupted = poll_set.take_interrupted();
                 if *interruptible && interrupted && state.events.len() < want {
@@ -254,7 +251,7 @@ impl Backend for Threads {
         if cfg!(debug_assertions) {
             state.check(self.pending - completed);
         }
-        state.collect(&mut self.events);
+        state.take_events(&mut self.events);
         if state.watch_unattended() {
             // Otherwise nothing would make the program call `enter` in time.
             state.raise();

@@ -4,25 +4,25 @@
 //! References: io_uring(7), io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 
 mod cancels;
-mod commands;
 mod entries;
 mod exiting;
 mod memory;
+mod passthrough;
 mod retry;
 mod tokens;
 mod workers;
 
-use super::{Backend, BackendFull, Event, EventKind, FileKind, Job, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, wait_readable};
 use cancels::Cancels;
-use commands::Commands;
-pub(crate) use entries::{Big, Entries, Usual};
+pub(crate) use entries::{Entries, UsualEntries};
 use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, Submitter, cqueue, opcode, squeue, types};
+pub(crate) use passthrough::CommandEntries;
 use retry::{Retry, TimerPoll, is_transient};
 use std::cell::UnsafeCell;
 use std::io;
@@ -54,7 +54,8 @@ pub(crate) struct Settings {
 }
 
 /// The kernel copies it when it takes the entry.
-static TICK_LENGTH: types::Timespec = types::Timespec::new().nsec(workers::TICK.subsec_nanos());
+static TICK_LENGTH: types::Timespec =
+    types::Timespec::new().nsec(workers::TICK_INTERVAL.subsec_nanos());
 
 /// The result of a transfer that a ring cannot poll for.
 const CANNOT_POLL: i64 = -(libc::EOPNOTSUPP as i64);
@@ -64,6 +65,7 @@ const MAX_FIXED: u32 = 64;
 
 pub(crate) struct Uring<R: Entries> {
     ring: IoUring<R::Sqe, R::Cqe>,
+    entries: R,
     /// The ring polls the device: it takes only direct transfers, and a completion is found by a
     /// thread in the kernel alone. So it has no descriptor to poll, and no timeouts.
     is_iopoll: bool,
@@ -74,15 +76,13 @@ pub(crate) struct Uring<R: Entries> {
     /// Jobs that are not completed.
     in_flight: usize,
     /// Events that do not come from the kernel.
-    unsupported: Vec<Event>,
+    unsupported: Vec<JobEvent>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<R::Sqe>,
     cancels: Cancels,
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
-    /// The NVMe commands in flight; empty unless the entries are big.
-    commands: Commands,
     /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
@@ -105,7 +105,7 @@ pub(crate) struct Uring<R: Entries> {
     /// A push was refused, since the kernel did not take what is in the submission queue.
     starved: bool,
     /// Enters of a ring that polls for completions, one after the other, that found none.
-    fruitless: u32,
+    empty_enters: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
     unsubmitted: (usize, usize),
     system_calls: u64,
@@ -160,6 +160,26 @@ struct SetupFlags {
 }
 
 impl SetupFlags {
+    /// All that help, and those that the program asks for.
+    fn requested(settings: &Settings) -> Self {
+        let polled = settings.sqpoll.is_some();
+        Self {
+            entries: settings.entries,
+            completion_entries: settings.completion_entries.max(settings.entries),
+            no_sq_array: true,
+            // Both leave completions to the next system call of the thread that submitted, so the
+            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
+            defer: settings.single_issuer && !polled,
+            coop: settings.single_issuer && !polled,
+            submit_all: true,
+            cq_size: true,
+            clamp: true,
+            sqpoll: polled,
+            attach: settings.attach.is_some(),
+            iopoll: settings.iopoll,
+        }
+    }
+
     fn build<R: Entries>(self, settings: &Settings) -> io::Result<IoUring<R::Sqe, R::Cqe>> {
         let mut builder = IoUring::<R::Sqe, R::Cqe>::builder();
         builder.dontfork();
@@ -246,22 +266,7 @@ impl<R: Entries> Uring<R> {
     /// Makes a ring as close to the settings as the kernel allows; refused features are in
     /// [`refusals`](Self::refusals).
     pub fn new(settings: &Settings) -> Result<Self, Refusal> {
-        let polled = settings.sqpoll.is_some();
-        let mut setup = SetupFlags {
-            entries: settings.entries,
-            completion_entries: settings.completion_entries.max(settings.entries),
-            no_sq_array: true,
-            // Both leave completions to the next system call of the thread that submitted, so the
-            // same thread must wait: io_uring_setup(2). The kernel refuses both with SQPOLL.
-            defer: settings.single_issuer && !polled,
-            coop: settings.single_issuer && !polled,
-            submit_all: true,
-            cq_size: true,
-            clamp: true,
-            sqpoll: polled,
-            attach: settings.attach.is_some(),
-            iopoll: settings.iopoll,
-        };
+        let mut setup = SetupFlags::requested(settings);
         let mut refusals = Vec::new();
         let mut ring = loop {
             let error = match memory::wait_for(|| setup.build::<R>(settings)) {
@@ -281,7 +286,7 @@ impl<R: Entries> Uring<R> {
                 refusals.retain(|refusal| refusal.feature != Feature::AttachWq);
             }
         }
-        if settings.single_issuer && polled {
+        if settings.single_issuer && settings.sqpoll.is_some() {
             refusals.push(Refusal::new(Feature::DeferTaskrun, libc::EINVAL));
         }
         let opcodes = opcodes(&ring).map_err(|errno| Refusal::new(Feature::Uring, errno))?;
@@ -292,6 +297,7 @@ impl<R: Entries> Uring<R> {
             is_iopoll: ring.params().is_setup_iopoll(),
             opcodes,
             ring,
+            entries: R::default(),
             sqe_data: Vec::new(),
             in_flight: 0,
             unsupported: Vec::new(),
@@ -300,7 +306,6 @@ impl<R: Entries> Uring<R> {
             watch: None,
             watch_armed: false,
             workers: Workers::new(None, false),
-            commands: Commands::default(),
             ticking: false,
             ticked: false,
             fallback_ready: false,
@@ -312,7 +317,7 @@ impl<R: Entries> Uring<R> {
             retry: Retry::default(),
             polled: false,
             starved: false,
-            fruitless: 0,
+            empty_enters: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
             available,
@@ -390,11 +395,6 @@ impl<R: Entries> Uring<R> {
     /// The refused features.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
-    }
-
-    /// Whether the kernel has NVMe commands.
-    pub fn has_commands(&self) -> bool {
-        self.opcodes.get(usize::from(opcode::UringCmd80::CODE)).copied().unwrap_or(false)
     }
 
     /// The ring's descriptor, for another ring that shares its kernel threads.
@@ -514,12 +514,20 @@ impl<R: Entries> Uring<R> {
         free
     }
 
+    /// The entries that wait, and whether completions need an enter: those that did not fit, and
+    /// those that the owner's task work makes.
+    #[inline]
+    fn state_of_queue(&mut self) -> (usize, bool) {
+        let queue = self.ring.submission();
+        (queue.len(), queue.cq_overflow() || queue.taskrun())
+    }
+
     /// Whether something that has completed leaves entries to add.
-    fn must_arm(&self) -> bool {
+    fn must_add(&self) -> bool {
         self.ticked || self.cancels.must_add() || self.polled && self.retry.wants_poll()
     }
 
-    fn arm(&mut self) {
+    fn add_entries(&mut self) {
         while let Some((entry, token)) = self.cancels.next_entry() {
             if !self.push_internal(entry, token) {
                 break;
@@ -567,7 +575,7 @@ impl<R: Entries> Uring<R> {
     }
 
     /// Reaps the completion queue; returns the number of events.
-    fn reap(&mut self, events: &mut Vec<Event>) -> usize {
+    fn reap(&mut self, events: &mut Vec<JobEvent>) -> usize {
         let before = events.len();
         events.append(&mut self.unsupported);
         let mut others = 0;
@@ -605,17 +613,12 @@ impl<R: Entries> Uring<R> {
                 continue;
             }
             self.workers.end(token);
-            let kind = if R::PASSTHROUGH {
-                self.commands.end(token, entry.result())
-            } else {
-                EventKind::Result(i64::from(entry.result()))
-            };
-            let kind = match kind {
+            let kind = match self.entries.end(token, entry.result()) {
                 // A direct file on a device or file system that cannot be polled.
                 EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
                 kind => kind,
             };
-            events.push(Event { token, kind });
+            events.push(JobEvent { token, kind });
         }
         let taken = events.len() - before;
         debug_assert!(taken - others <= self.in_flight, "a job completed twice");
@@ -645,11 +648,11 @@ impl<R: Entries> Uring<R> {
     /// The kernel polls until one is there. But while no job has reached the device it returns at
     /// once: all of them are with io-wq workers, as before kernel 5.13 those on cached pages are.
     /// Sleeping leaves the processor to the workers, where entering again and again would not.
-    fn back_off(&mut self, fruitless: bool) {
-        self.fruitless = if fruitless { self.fruitless.saturating_add(1) } else { 0 };
+    fn back_off(&mut self, is_empty: bool) {
+        self.empty_enters = if is_empty { self.empty_enters.saturating_add(1) } else { 0 };
         // (A poll may also end early because the scheduler wants the processor.)
-        if let Some(doublings) = self.fruitless.checked_sub(2) {
-            std::thread::sleep(SHORTEST_BACK_OFF * (1 << doublings.min(MOST_DOUBLINGS)));
+        if let Some(doublings) = self.empty_enters.checked_sub(2) {
+            std::thread::sleep(SHORTEST_BACK_OFF * (1 << doublings.min(MOST_BACK_OFF_DOUBLINGS)));
         }
     }
 
@@ -712,7 +715,7 @@ impl<R: Entries> Uring<R> {
     ) -> io::Result<AfterError> {
         match error.raw_os_error() {
             Some(libc::EINTR) if missing > 0 => return Ok(AfterError::Interrupted),
-            Some(libc::ETIME) if self.must_arm() => return Ok(AfterError::Proceed),
+            Some(libc::ETIME) if self.must_add() => return Ok(AfterError::Proceed),
             Some(libc::ETIME) => return Ok(AfterError::Stop),
             _ if !is_transient(&error) => return Err(error),
             _ if reaped > 0 => return Ok(AfterError::Repeat),
@@ -739,7 +742,7 @@ impl<R: Entries> Uring<R> {
             && let Some(eventfd) = self.watch
         {
             drain(eventfd);
-            self.arm();
+            self.add_entries();
             self.submit_now();
         }
     }
@@ -801,27 +804,17 @@ impl<R: Entries> Backend for Uring<R> {
         };
         let context = SqeContext {
             fixed_file: job.fixed_file,
-            fixed_buffer: job.fixed_buffer.filter(|index| {
-                usize::from(*index) < self.buffers.usable
-                    && (!R::PASSTHROUGH || self.commands.take_fixed())
-            }),
+            fixed_buffer: job
+                .fixed_buffer
+                .filter(|index| usize::from(*index) < self.buffers.usable),
             socket: job.socket,
             data,
         };
         self.in_flight += 1;
-        let mut entry = match R::command(job, &context) {
-            Some((command, entry, is_fixed)) => {
-                self.commands.begin(job.token, command.bytes, is_fixed);
-                entry
-            }
-            None => match job.raw.sqe(&context).filter(|entry| self.kernel_supports(entry)) {
-                Some(entry) => entry.into(),
-                None => {
-                    let kind = EventKind::Unsupported;
-                    self.unsupported.push(Event { token: job.token, kind });
-                    return Ok(());
-                }
-            },
+        let is_supported = |entry: &squeue::Entry| is_supported(&self.opcodes, entry);
+        let Some(mut entry) = self.entries.begin(job, &context, is_supported) else {
+            self.unsupported.push(JobEvent { token: job.token, kind: EventKind::Unsupported });
+            return Ok(());
         };
         // (A transfer on a pipe would occupy the worker.)
         let by_worker =
@@ -843,7 +836,7 @@ impl<R: Entries> Backend for Uring<R> {
             let timespec = unsafe {
                 if job.token.piece() == 0 {
                     (*data).link_timespec = to_monotonic(deadline);
-                    (*data).limited = Some((job.token, deadline));
+                    (*data).time_limit = Some((job.token, deadline));
                 }
                 &raw const (*data).link_timespec
             };
@@ -860,22 +853,17 @@ impl<R: Entries> Backend for Uring<R> {
         &mut self,
         want: usize,
         until: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<JobEvent>,
     ) -> io::Result<Wait> {
         self.drain_eventfd();
-        self.arm();
+        self.add_entries();
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
-            if self.must_arm() {
-                self.arm();
+            if self.must_add() {
+                self.add_entries();
             }
-            let queue = self.ring.submission();
-            // Completions may need an enter: those that did not fit, and those that the owner's
-            // task work makes.
-            let needs_enter = queue.cq_overflow() || queue.taskrun();
-            let waiting = queue.len();
-            drop(queue);
+            let (waiting, needs_enter) = self.state_of_queue();
             self.note_taken();
             let polled = self.is_iopoll && self.in_flight > 0 && taken == 0;
             // (Refused jobs are to be pushed before the wait.)
@@ -892,7 +880,7 @@ impl<R: Entries> Backend for Uring<R> {
             taken += reaped;
             match entered {
                 // (The taskrun flag stays set for work of a thread that has ended.)
-                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.must_arm() => {
+                Ok((0, _)) if missing == 0 && (!needs_enter || reaped == 0) && !self.must_add() => {
                     break;
                 }
                 Ok((_, Wait::Interrupted)) => wait = Wait::Interrupted,
@@ -904,7 +892,7 @@ impl<R: Entries> Backend for Uring<R> {
                     AfterError::Stop => break,
                 },
             }
-            if self.must_arm() {
+            if self.must_add() {
                 // Add workers and repeat cancels now: the program may not call again before that.
                 continue;
             }
@@ -971,10 +959,10 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn supports(&self, job: &Job) -> bool {
-        // A ring that polls for completions supports only direct transfers; it cannot poll for an
-        // NVMe command without data. A direct transfer at the current position does not advance it
-        // when it completes asynchronously. A write to a terminal that takes a part of it blocks
-        // the submitter for the rest. A buffered write may wait behind another one that hangs.
+        // A ring that polls for completions supports only direct transfers. A direct transfer at
+        // the current position does not advance it when it completes asynchronously. A write to a
+        // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
+        // wait behind another one that hangs.
         let is_polled = job.direct && job.raw.is_transfer();
         if job.for_threads {
             return false;
@@ -1002,7 +990,7 @@ impl<R: Entries> Backend for Uring<R> {
         job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
             && self.supports(job)
-            && job.raw.sqe(&context).is_some_and(|entry| self.kernel_supports(&entry))
+            && job.raw.sqe(&context).is_some_and(|entry| is_supported(&self.opcodes, &entry))
     }
 
     fn ends_by_cancel(&self, raw: &Raw, is_storage: bool) -> bool {
@@ -1063,7 +1051,7 @@ impl<R: Entries> Backend for Uring<R> {
         }
     }
 
-    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<Event>) -> bool {
+    fn end(mut self: Box<Self>, until: Instant, events: &mut Vec<JobEvent>) -> bool {
         if self.cancel_without_entering(until, events) {
             return true;
         }
@@ -1113,7 +1101,7 @@ impl<R: Entries> Uring<R> {
     /// returns true if the kernel has finished with all jobs.
     ///
     /// The ring's descriptor may have been duplicated; then dropping the ring does not end it.
-    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<Event>) -> bool {
+    fn cancel_without_entering(&mut self, until: Instant, events: &mut Vec<JobEvent>) -> bool {
         self.reap(events);
         let waiting = self.ring.submission().len();
         let (entries, jobs) = self.unsubmitted;
@@ -1219,10 +1207,6 @@ impl<R: Entries> Uring<R> {
         }
         Ok(())
     }
-
-    fn kernel_supports(&self, entry: &squeue::Entry) -> bool {
-        self.opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
-    }
 }
 
 /// The event of a slot's time limit whose timer has ended without cancelling the operation.
@@ -1230,10 +1214,10 @@ impl<R: Entries> Uring<R> {
 /// Usually the operation has completed. But if the thread that submitted it has ended, its timer is
 /// cancelled (ECANCELED), or finds no operation to cancel (ENOENT, before kernel 5.16), and the
 /// operation goes on.
-fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<Event> {
+fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<JobEvent> {
     // SAFETY: the kernel does not write to `SqeData`, and no other reference to it exists.
-    let (token, until) = data.and_then(|data| unsafe { (*data.get()).limited })?;
-    (Instant::now() >= until).then_some(Event { token, kind: EventKind::TimerExpired })
+    let (token, until) = data.and_then(|data| unsafe { (*data.get()).time_limit })?;
+    (Instant::now() >= until).then_some(JobEvent { token, kind: EventKind::TimerExpired })
 }
 
 impl<R: Entries> Drop for Uring<R> {
@@ -1255,7 +1239,7 @@ const MOST_BRIEF_PAUSES: u32 = 100;
 
 /// How long [`Uring::back_off`] sleeps at first, and how often it doubles that.
 const SHORTEST_BACK_OFF: Duration = Duration::from_micros(20);
-const MOST_DOUBLINGS: u32 = 5;
+const MOST_BACK_OFF_DOUBLINGS: u32 = 5;
 
 /// How long jobs of a ring that cannot be entered are cancelled and reaped before it is dropped.
 const CANCEL_WAIT: Duration = Duration::from_millis(500);
@@ -1304,6 +1288,11 @@ fn ends_chains(raw: &Raw) -> bool {
         || raw.is_transfer()
 }
 
+/// Whether the kernel supports an entry.
+fn is_supported(opcodes: &[bool], entry: &squeue::Entry) -> bool {
+    opcodes.get(entry.get_opcode() as usize).copied().unwrap_or(false)
+}
+
 /// The thread's limits of bounded and of unbounded workers; `None` before 5.15.
 fn worker_limits(submitter: &Submitter<'_>) -> Option<[u32; 2]> {
     let mut limits = [0, 0];
@@ -1346,17 +1335,17 @@ fn to_monotonic(at: Instant) -> types::Timespec {
 mod tests {
     use super::*;
     use crate::backend::CANCEL_PAUSES;
-    use crate::op::{Fsync, Poll, Read};
+    use crate::op::Poll;
     use crate::slots::Key;
     use std::num::NonZeroU32;
     use std::os::unix::fs::OpenOptionsExt as _;
 
-    fn token() -> Token {
+    pub(super) fn token() -> Token {
         Token::new(Key { index: 0, generation: NonZeroU32::MIN }, 0)
     }
 
     /// A small ring; `None` where the kernel has no such ring.
-    fn ring<R: Entries>(iopoll: bool) -> Option<Uring<R>> {
+    pub(super) fn ring<R: Entries>(iopoll: bool) -> Option<Uring<R>> {
         let settings = Settings {
             entries: 4,
             completion_entries: 8,
@@ -1384,13 +1373,8 @@ mod tests {
         }
     }
 
-    /// A ring with big entries that polls for completions.
-    fn polling_ring() -> Option<Uring<Big>> {
-        ring(true)
-    }
-
     /// A poll of a pipe that nothing is written to.
-    fn ring_with_poll() -> Option<(Uring<Usual>, (io::PipeReader, io::PipeWriter))> {
+    fn ring_with_poll() -> Option<(Uring<UsualEntries>, (io::PipeReader, io::PipeWriter))> {
         let mut ring = ring(false)?;
         let (reader, writer) = io::pipe().unwrap();
         let raw = Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }.into();
@@ -1417,7 +1401,7 @@ mod tests {
         ring.cancel_later(token(), 0);
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(-i64::from(libc::ECANCELED));
-        assert_eq!(events, [Event { token: token(), kind }]);
+        assert_eq!(events, [JobEvent { token: token(), kind }]);
         assert!(began.elapsed() >= *CANCEL_PAUSES.last().unwrap());
         assert!(ring.cancels.is_empty());
     }
@@ -1441,7 +1425,7 @@ mod tests {
                 eventfd: false,
                 io_wq_workers: wanted,
             };
-            let Ok(ring) = Uring::<Usual>::new(&settings) else {
+            let Ok(ring) = Uring::<UsualEntries>::new(&settings) else {
                 return println!("skipped: no io_uring");
             };
             if wanted.is_some() && !ring.available().contains(&Feature::IoWqWorkers) {
@@ -1476,7 +1460,7 @@ mod tests {
     /// A filter may forbid the poll of the timer: that is no reason to try for ever.
     #[test]
     fn a_poll_of_the_timer_that_is_refused_is_given_up() {
-        let Some(mut ring) = ring::<Usual>(false) else { return };
+        let Some(mut ring) = ring::<UsualEntries>(false) else { return };
         let timer = ring.retry.make_timer().unwrap();
         let path = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/");
         // SAFETY: the call takes numbers, and the timer's descriptor stays open, as another file.
@@ -1486,7 +1470,7 @@ mod tests {
         for _ in 0..20 {
             ring.enter(0, None, &mut Vec::new()).unwrap();
         }
-        assert!(!ring.must_arm() && ring.retry.poll == TimerPoll::Missing);
+        assert!(!ring.must_add() && ring.retry.poll == TimerPoll::Missing);
     }
 
     /// A pause whose job has completed cancels nothing, not even the next job of the slot.
@@ -1500,7 +1484,7 @@ mod tests {
         ring.enter(1, soon(), &mut events).unwrap();
         let kind = EventKind::Result(i64::from(libc::POLLIN));
         events.retain(|event| event.kind.is_completion());
-        assert_eq!(std::mem::take(&mut events), [Event { token: token(), kind }]);
+        assert_eq!(std::mem::take(&mut events), [JobEvent { token: token(), kind }]);
         let next = Token::new(Key { index: 0, generation: NonZeroU32::new(2).unwrap() }, 0);
         let (other, _writer) = io::pipe().unwrap();
         let raw = Poll { fd: other.as_raw_fd(), events: libc::POLLIN as u16 }.into();
@@ -1513,42 +1497,5 @@ mod tests {
         }
         assert_eq!(events, [], "the next job goes on");
         assert!(ring.cancels.is_empty());
-    }
-
-    /// The kernel fails everything else on such a ring with EINVAL, or crashes on a flush (6.1).
-    #[test]
-    fn a_ring_that_polls_takes_only_transfers_of_a_namespace() {
-        let Some(ring) = polling_ring() else { return };
-        let kind = FileKind::Namespace { id: 1, block_shift: 9 };
-        let supports = |raw: Raw| ring.supports(&Job::new(token(), raw, kind, true));
-        let buf = std::ptr::null_mut();
-        assert!(supports(Read { fd: 3, buf, len: 512, offset: 0 }.into()));
-        assert!(!supports(Fsync { fd: 3, data_only: false }.into()));
-        assert!(!supports(Poll { fd: 3, events: libc::POLLIN as u16 }.into()));
-    }
-
-    /// Also on a ring for NVMe commands.
-    #[test]
-    fn a_file_that_cannot_be_polled_is_left_to_the_threads() {
-        let Some(mut ring) = polling_ring() else { return };
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_DIRECT | libc::O_TMPFILE)
-            .open("/dev/shm");
-        let Ok(file) = file else {
-            println!("skipped: it needs direct I/O on tmpfs (6.6)");
-            return;
-        };
-        file.set_len(4096).unwrap();
-        let mut buffer = crate::AlignedBuffer::new(4096, 4096);
-        let read = Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len: 4096, offset: 0 };
-        // SAFETY: the buffer and the file are kept until the event.
-        unsafe { ring.push(&Job::new(token(), read.into(), FileKind::Storage, true)) }.unwrap();
-        let mut events = Vec::new();
-        while events.is_empty() {
-            ring.enter(1, None, &mut events).unwrap();
-        }
-        assert_eq!(events[0].kind, EventKind::Unsupported);
     }
 }

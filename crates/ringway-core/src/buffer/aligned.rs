@@ -101,7 +101,7 @@ impl AlignedBuffer {
         let (first, source) = match layout.size() {
             // Dangling but aligned: zero bytes are never read or written.
             0 => (std::ptr::without_provenance_mut(layout.align()), Source::None),
-            LARGE..MAPPED if layout.align() <= PAGE => {
+            LARGE..MAPPED if layout.align() <= MIN_PAGE => {
                 let around = around(layout);
                 // SAFETY: the layout's size is not zero.
                 let allocated = NonNull::new(unsafe { alloc_zeroed(around) })?;
@@ -110,7 +110,7 @@ impl AlignedBuffer {
                 // SAFETY: the assertion says that the result is within the allocation.
                 (unsafe { allocated.as_ptr().add(skipped) }, Source::Within(allocated))
             }
-            MAPPED.. if cfg!(unix) && layout.align() <= PAGE => {
+            MAPPED.. if cfg!(unix) && layout.align() <= MIN_PAGE => {
                 (map(layout.size())?, Source::Mapped)
             }
             // SAFETY: the layout's size is not zero.
@@ -175,7 +175,7 @@ const MAPPED: usize = 4 << 20;
 /// page. glibc maps each large piece that it has to align itself, and unmaps it again.
 const LARGE: usize = 64 << 10;
 /// The smallest page size on Linux: mappings are aligned to it.
-const PAGE: usize = 4096;
+pub(crate) const MIN_PAGE: usize = 4096;
 
 /// What to request of the allocator to have a buffer of this layout within it.
 fn around(layout: Layout) -> Layout {
@@ -249,7 +249,7 @@ mod tests {
     /// Pages of the buffer that are in memory.
     #[cfg(unix)]
     fn resident(buffer: &AlignedBuffer) -> usize {
-        let mut pages = vec![0u8; buffer.len().div_ceil(PAGE)];
+        let mut pages = vec![0u8; buffer.len().div_ceil(MIN_PAGE)];
         // SAFETY: the mapping is the buffer's, and there is a byte for each of its pages.
         let done = unsafe {
             libc::mincore(
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn large_buffers_are_not_touched_when_they_are_made() {
         for len in [MAPPED, 64 << 20, 4 << 30] {
-            let mut buffer = AlignedBuffer::new(len, PAGE);
+            let mut buffer = AlignedBuffer::new(len, MIN_PAGE);
             assert_eq!(resident(&buffer), 0, "{len}");
             buffer[len - 1] = 1;
             // Where the kernel has huge pages, a whole one.
@@ -277,9 +277,9 @@ mod tests {
 
     #[test]
     fn impossible_sizes_and_alignments_are_errors() {
-        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - PAGE, 1 << 60] {
+        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize - MIN_PAGE, 1 << 60] {
             assert_eq!(
-                AlignedBuffer::try_new(len, PAGE).unwrap_err().kind(),
+                AlignedBuffer::try_new(len, MIN_PAGE).unwrap_err().kind(),
                 io::ErrorKind::OutOfMemory,
                 "{len}"
             );

@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// ```
 #[derive(Clone)]
 pub struct Arena {
-    inner: Arc<Inner>,
+    inner: Arc<ArenaMemory>,
 }
 
-struct Inner {
+struct ArenaMemory {
     memory: NonNull<u8>,
     block_size: usize,
     count: usize,
@@ -46,9 +46,9 @@ struct Free {
 }
 
 // SAFETY: `memory` is accessed only through blocks, each of which covers its own part.
-unsafe impl Send for Inner {}
+unsafe impl Send for ArenaMemory {}
 // SAFETY: as above; a lock protects the list of free blocks.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for ArenaMemory {}
 
 /// A multiple of every device's block size.
 const ALIGN: usize = 4096;
@@ -88,7 +88,15 @@ impl Arena {
     fn over(mut owner: AlignedBuffer, block_size: usize, blocks: u32) -> Self {
         let memory = NonNull::from(&mut *owner).cast();
         let free = Mutex::new(Free { returned: Vec::new(), next: 0 });
-        Self { inner: Arc::new(Inner { memory, block_size, count: blocks as usize, free, owner }) }
+        Self {
+            inner: Arc::new(ArenaMemory {
+                memory,
+                block_size,
+                count: blocks as usize,
+                free,
+                owner,
+            }),
+        }
     }
 
     /// Takes a block, with the content it had before; `None` if all are taken.

@@ -6,6 +6,7 @@ mod gauge;
 mod spare;
 
 pub use aligned::AlignedBuffer;
+pub(crate) use aligned::MIN_PAGE;
 pub use arena::{Arena, ArenaBuffer};
 pub use gauge::MemoryGauge;
 pub use spare::SpareCapacity;
@@ -78,12 +79,12 @@ impl Default for Box<dyn CustomBuffer> {
 /// assert_eq!(Vec::try_from(buffer).unwrap().len(), 4096);
 /// ```
 pub struct Buffer {
-    storage: Storage,
+    storage: BufferStorage,
     start: usize,
     len: usize,
 }
 
-enum Storage {
+enum BufferStorage {
     Vec(Vec<u8>),
     Boxed(Box<[u8]>),
     #[cfg(feature = "bytes")]
@@ -99,10 +100,10 @@ impl Buffer {
     /// Wraps memory of the caller's own type.
     pub fn custom(buffer: Box<dyn CustomBuffer>) -> Self {
         let len = buffer.len();
-        Self { storage: Storage::Custom(buffer), start: 0, len }
+        Self { storage: BufferStorage::Custom(buffer), start: 0, len }
     }
 
-    fn whole(storage: Storage) -> Self {
+    fn whole(storage: BufferStorage) -> Self {
         let mut buffer = Self { storage, start: 0, len: 0 };
         buffer.len = buffer.storage().len();
         buffer
@@ -153,9 +154,9 @@ impl Buffer {
     /// The bytes of memory that the buffer owns, whether in use or not.
     pub fn memory_size(&self) -> usize {
         match &self.storage {
-            Storage::Vec(vec) => vec.capacity(),
+            BufferStorage::Vec(vec) => vec.capacity(),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes.capacity(),
+            BufferStorage::BytesMut(bytes) => bytes.capacity(),
             _ => self.storage().len(),
         }
     }
@@ -170,21 +171,21 @@ impl Buffer {
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let (start, end) = (self.start, self.start + self.len);
         let all: &mut [u8] = match &mut self.storage {
-            Storage::Vec(vec) => vec,
-            Storage::Boxed(boxed) => boxed,
+            BufferStorage::Vec(vec) => vec,
+            BufferStorage::Boxed(boxed) => boxed,
             #[cfg(feature = "bytes")]
-            Storage::Bytes(_) => return None,
+            BufferStorage::Bytes(_) => return None,
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes,
-            Storage::Aligned(aligned) => aligned,
-            Storage::ArenaBuffer(block) => block,
-            Storage::Custom(custom) if custom.writable() => {
+            BufferStorage::BytesMut(bytes) => bytes,
+            BufferStorage::Aligned(aligned) => aligned,
+            BufferStorage::ArenaBuffer(block) => block,
+            BufferStorage::Custom(custom) if custom.writable() => {
                 // SAFETY: the implementor of `CustomBuffer` guarantees `len` initialised bytes at
                 // `as_ptr` while the value lives, and that nobody else accesses writable ones;
                 // `&mut self` makes this the only borrow.
                 unsafe { std::slice::from_raw_parts_mut(custom.as_ptr().cast_mut(), custom.len()) }
             }
-            Storage::Custom(_) => return None,
+            BufferStorage::Custom(_) => return None,
         };
         Some(&mut all[start..end])
     }
@@ -202,17 +203,17 @@ impl Buffer {
 
     fn storage(&self) -> &[u8] {
         match &self.storage {
-            Storage::Vec(vec) => vec,
-            Storage::Boxed(boxed) => boxed,
+            BufferStorage::Vec(vec) => vec,
+            BufferStorage::Boxed(boxed) => boxed,
             #[cfg(feature = "bytes")]
-            Storage::Bytes(bytes) => bytes,
+            BufferStorage::Bytes(bytes) => bytes,
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes,
-            Storage::Aligned(aligned) => aligned,
-            Storage::ArenaBuffer(block) => block,
+            BufferStorage::BytesMut(bytes) => bytes,
+            BufferStorage::Aligned(aligned) => aligned,
+            BufferStorage::ArenaBuffer(block) => block,
             // SAFETY: the implementor of `CustomBuffer` guarantees `len` initialised bytes at
             // `as_ptr` while the value lives, and that nobody else writes to them.
-            Storage::Custom(custom) => unsafe {
+            BufferStorage::Custom(custom) => unsafe {
                 std::slice::from_raw_parts(custom.as_ptr(), custom.len())
             },
         }
@@ -222,15 +223,15 @@ impl Buffer {
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.storage {
-            Storage::Vec(_) => "Vec",
-            Storage::Boxed(_) => "Box",
+            BufferStorage::Vec(_) => "Vec",
+            BufferStorage::Boxed(_) => "Box",
             #[cfg(feature = "bytes")]
-            Storage::Bytes(_) => "Bytes",
+            BufferStorage::Bytes(_) => "Bytes",
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(_) => "BytesMut",
-            Storage::Aligned(_) => "AlignedBuffer",
-            Storage::ArenaBuffer(_) => "ArenaBuffer",
-            Storage::Custom(_) => "custom",
+            BufferStorage::BytesMut(_) => "BytesMut",
+            BufferStorage::Aligned(_) => "AlignedBuffer",
+            BufferStorage::ArenaBuffer(_) => "ArenaBuffer",
+            BufferStorage::Custom(_) => "custom",
         };
         write!(f, "Buffer({kind}, {}..{})", self.start, self.start + self.len)
     }
@@ -241,7 +242,7 @@ macro_rules! kind {
     ($type:ty, $variant:ident) => {
         impl From<$type> for Buffer {
             fn from(storage: $type) -> Self {
-                Self::whole(Storage::$variant(storage))
+                Self::whole(BufferStorage::$variant(storage))
             }
         }
 
@@ -251,7 +252,7 @@ macro_rules! kind {
             /// Returns the whole buffer; an error returns a buffer of another type.
             fn try_from(buffer: Buffer) -> Result<Self, Buffer> {
                 match buffer.storage {
-                    Storage::$variant(storage) => Ok(storage),
+                    BufferStorage::$variant(storage) => Ok(storage),
                     storage => Err(Buffer { storage, ..buffer }),
                 }
             }

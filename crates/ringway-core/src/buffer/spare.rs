@@ -18,12 +18,12 @@ use std::mem::MaybeUninit;
 /// assert!(Vec::try_from(spare).unwrap().is_empty());
 /// ```
 pub struct SpareCapacity {
-    storage: Storage,
+    storage: SpareStorage,
     /// The most bytes to use.
     limit: usize,
 }
 
-enum Storage {
+enum SpareStorage {
     Vec(Vec<u8>),
     #[cfg(feature = "bytes")]
     BytesMut(BytesMut),
@@ -38,9 +38,9 @@ impl SpareCapacity {
     /// The number of bytes that can be read into.
     pub fn len(&self) -> usize {
         let free = match &self.storage {
-            Storage::Vec(vec) => vec.capacity() - vec.len(),
+            SpareStorage::Vec(vec) => vec.capacity() - vec.len(),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes.capacity() - bytes.len(),
+            SpareStorage::BytesMut(bytes) => bytes.capacity() - bytes.len(),
         };
         free.min(self.limit)
     }
@@ -60,18 +60,18 @@ impl SpareCapacity {
         let bytes = &bytes[..bytes.len().min(self.len())];
         self.limit -= bytes.len();
         match &mut self.storage {
-            Storage::Vec(vec) => vec.extend_from_slice(bytes),
+            SpareStorage::Vec(vec) => vec.extend_from_slice(bytes),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(to) => to.extend_from_slice(bytes),
+            SpareStorage::BytesMut(to) => to.extend_from_slice(bytes),
         }
     }
 
     /// Removes the last `bytes` from the buffer; they become spare capacity again.
     pub fn truncate_by(&mut self, bytes: usize) {
         match &mut self.storage {
-            Storage::Vec(vec) => vec.truncate(vec.len().saturating_sub(bytes)),
+            SpareStorage::Vec(vec) => vec.truncate(vec.len().saturating_sub(bytes)),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(to) => to.truncate(to.len().saturating_sub(bytes)),
+            SpareStorage::BytesMut(to) => to.truncate(to.len().saturating_sub(bytes)),
         }
         self.limit = self.limit.saturating_add(bytes);
     }
@@ -80,9 +80,9 @@ impl SpareCapacity {
     pub(crate) fn uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         let len = self.len();
         let spare = match &mut self.storage {
-            Storage::Vec(vec) => vec.spare_capacity_mut(),
+            SpareStorage::Vec(vec) => vec.spare_capacity_mut(),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(bytes) => bytes.spare_capacity_mut(),
+            SpareStorage::BytesMut(bytes) => bytes.spare_capacity_mut(),
         };
         &mut spare[..len]
     }
@@ -104,10 +104,10 @@ impl SpareCapacity {
         match &mut self.storage {
             // SAFETY: the caller guarantees that these bytes are initialised and within the
             // capacity.
-            Storage::Vec(vec) => unsafe { vec.set_len(vec.len() + bytes) },
+            SpareStorage::Vec(vec) => unsafe { vec.set_len(vec.len() + bytes) },
             #[cfg(feature = "bytes")]
             // SAFETY: as above.
-            Storage::BytesMut(to) => unsafe { to.set_len(to.len() + bytes) },
+            SpareStorage::BytesMut(to) => unsafe { to.set_len(to.len() + bytes) },
         }
     }
 }
@@ -120,7 +120,7 @@ impl fmt::Debug for SpareCapacity {
 
 impl From<Vec<u8>> for SpareCapacity {
     fn from(vec: Vec<u8>) -> Self {
-        Self { storage: Storage::Vec(vec), limit: usize::MAX }
+        Self { storage: SpareStorage::Vec(vec), limit: usize::MAX }
     }
 }
 
@@ -130,9 +130,9 @@ impl TryFrom<SpareCapacity> for Vec<u8> {
     /// Returns the whole buffer; an error returns one of the other type.
     fn try_from(spare: SpareCapacity) -> Result<Self, SpareCapacity> {
         match spare.storage {
-            Storage::Vec(vec) => Ok(vec),
+            SpareStorage::Vec(vec) => Ok(vec),
             #[cfg(feature = "bytes")]
-            Storage::BytesMut(_) => Err(spare),
+            SpareStorage::BytesMut(_) => Err(spare),
         }
     }
 }
@@ -140,7 +140,7 @@ impl TryFrom<SpareCapacity> for Vec<u8> {
 #[cfg(feature = "bytes")]
 impl From<BytesMut> for SpareCapacity {
     fn from(bytes: BytesMut) -> Self {
-        Self { storage: Storage::BytesMut(bytes), limit: usize::MAX }
+        Self { storage: SpareStorage::BytesMut(bytes), limit: usize::MAX }
     }
 }
 
@@ -151,8 +151,8 @@ impl TryFrom<SpareCapacity> for BytesMut {
     /// Returns the whole buffer; an error returns one of the other type.
     fn try_from(spare: SpareCapacity) -> Result<Self, SpareCapacity> {
         match spare.storage {
-            Storage::BytesMut(bytes) => Ok(bytes),
-            Storage::Vec(_) => Err(spare),
+            SpareStorage::BytesMut(bytes) => Ok(bytes),
+            SpareStorage::Vec(_) => Err(spare),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Placement(());
 impl Placement {
     pub const ANY: Self = Self(());
     pub const RING: Self = Self(());
-    pub const KAIO: Self = Self(());
+    pub const LINUX_AIO: Self = Self(());
     pub const ALIGNED: Self = Self(());
     pub const LOCAL: Self = Self(());
 

@@ -11,8 +11,8 @@ pub(super) struct FileSystem {
     magic: u32,
     /// Its open and `statx(2)` need no other program and no other machine.
     pub(super) is_local: bool,
-    ring: Extent,
-    kaio: Extent,
+    ring: FileClass,
+    kaio: FileClass,
     dsync: bool,
     alignment: Alignment,
 }
@@ -20,7 +20,7 @@ pub(super) struct FileSystem {
 /// The files of a file system whose direct transfers a queue of the kernel makes like the system
 /// calls, without blocking the submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum FileClass {
     None,
     /// Those for which the kernel reports an alignment.
     Reported,
@@ -59,7 +59,7 @@ impl Placement {
     /// io_uring may make the transfers.
     pub const RING: Self = Self(1);
     /// Linux AIO may make the transfers, if they are direct.
-    pub const KAIO: Self = Self(1 << 1);
+    pub const LINUX_AIO: Self = Self(1 << 1);
     /// `RWF_DSYNC` makes direct writes durable.
     pub const DSYNC: Self = Self(1 << 2);
     /// The alignment of direct I/O is known, so that a direct read that ends within a block has met
@@ -72,7 +72,7 @@ impl Placement {
     pub const LOCAL: Self = Self(1 << 5);
 
     /// For what is not a regular file: the type of the file decides.
-    pub const ANY: Self = Self(Self::RING.0 | Self::KAIO.0);
+    pub const ANY: Self = Self(Self::RING.0 | Self::LINUX_AIO.0);
 
     pub const fn bits(self) -> u8 {
         self.0
@@ -96,16 +96,16 @@ impl FileSystem {
     /// The placement of one of its regular files.
     pub(super) fn place(&self, file: FileTraits) -> Placement {
         let takes = |extent| match extent {
-            Extent::None => false,
-            Extent::Reported => file.direct && file.reported,
-            Extent::Nocow => file.direct && file.nocow,
-            Extent::Direct => file.direct,
-            Extent::All => true,
+            FileClass::None => false,
+            FileClass::Reported => file.direct && file.reported,
+            FileClass::Nocow => file.direct && file.nocow,
+            FileClass::Direct => file.direct,
+            FileClass::All => true,
         };
         let ring = takes(self.ring);
         Placement::default()
             .with(Placement::RING, ring)
-            .with(Placement::KAIO, takes(self.kaio))
+            .with(Placement::LINUX_AIO, takes(self.kaio))
             .with(Placement::DSYNC, self.dsync && ring && file.direct)
             .with(Placement::ALIGNED, self.alignment != Alignment::Unknown && ring && file.direct)
             .with(Placement::GROWS, self.alignment == Alignment::Grows)
@@ -114,7 +114,7 @@ impl FileSystem {
 
     /// Whether [`place`](Self::place) asks if the file has copy-on-write.
     pub(super) fn asks_for_nocow(&self) -> bool {
-        [self.ring, self.kaio].contains(&Extent::Nocow)
+        [self.ring, self.kaio].contains(&FileClass::Nocow)
     }
 
     fn parse(line: &'static str) -> Option<Self> {
@@ -129,16 +129,16 @@ impl FileSystem {
         };
         let is_local = yes(next()?)?;
         let ring = match next()? {
-            "all" => Extent::All,
-            "reported" => Extent::Reported,
-            "-" => Extent::None,
+            "all" => FileClass::All,
+            "reported" => FileClass::Reported,
+            "-" => FileClass::None,
             _ => return None,
         };
         let kaio = match next()? {
-            "direct" => Extent::Direct,
-            "nocow" => Extent::Nocow,
-            "reported" => Extent::Reported,
-            "-" => Extent::None,
+            "direct" => FileClass::Direct,
+            "nocow" => FileClass::Nocow,
+            "reported" => FileClass::Reported,
+            "-" => FileClass::None,
             _ => return None,
         };
         let dsync = yes(next()?)?;
@@ -153,11 +153,11 @@ impl FileSystem {
     }
 }
 
-const TABLE: &str = include_str!("file_systems.txt");
+const FILE_SYSTEMS: &str = include_str!("file_systems.txt");
 
-/// The lines of [`TABLE`] that are not comments.
+/// The lines of [`FILE_SYSTEMS`] that are not comments.
 fn lines() -> impl Iterator<Item = &'static str> {
-    TABLE.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
+    FILE_SYSTEMS.lines().filter(|line| !line.starts_with('#') && !line.is_empty())
 }
 
 fn all() -> &'static [FileSystem] {
@@ -200,12 +200,12 @@ mod tests {
         for (name, is_local) in [("ext4", true), ("tmpfs", true), ("nfs", false), ("bdev", false)] {
             assert_eq!(place(name, file(false, true, false)).has(P::LOCAL), is_local, "{name}");
         }
-        has(place("ext4", file(true, true, false)), &[P::RING, P::KAIO, P::DSYNC, P::ALIGNED]);
+        has(place("ext4", file(true, true, false)), &[P::RING, P::LINUX_AIO, P::DSYNC, P::ALIGNED]);
         has(place("ext4", file(false, true, false)), &[P::RING]);
         let xfs = place("xfs", file(true, true, false));
-        has(xfs, &[P::RING, P::KAIO, P::DSYNC, P::ALIGNED, P::GROWS]);
+        has(xfs, &[P::RING, P::LINUX_AIO, P::DSYNC, P::ALIGNED, P::GROWS]);
         has(place("btrfs", file(true, false, false)), &[P::RING, P::ALIGNED]);
-        has(place("btrfs", file(true, false, true)), &[P::RING, P::KAIO, P::ALIGNED]);
+        has(place("btrfs", file(true, false, true)), &[P::RING, P::LINUX_AIO, P::ALIGNED]);
         let overlay = place("overlay", file(true, true, false));
         has(overlay, &[P::RING, P::DSYNC, P::ALIGNED]);
         for unknown in [file(true, false, false), file(false, true, false)] {

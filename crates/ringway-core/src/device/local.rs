@@ -1,7 +1,7 @@
 //! Which paths are on local file systems, from the mounts of this process.
 
 use super::file_systems::by_name;
-use super::mounts::{Mount, Mounts};
+use super::mounts::{MountInfo, Mounts};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl LocalMounts {
         // Of several mounts on one point the last one is on top.
         let on_top: HashMap<_, _> =
             mounts.iter().map(|mount| (mount.mount_point.as_str(), mount)).collect();
-        let is_overlay = |mount: &Mount| mount.file_system == "overlay";
+        let is_overlay = |mount: &MountInfo| mount.file_system == "overlay";
         let mut local = Self::default();
         // An overlay does what its layers do, and until these are known it is not local.
         for mount in on_top.values() {
@@ -48,13 +48,13 @@ impl LocalMounts {
         local
     }
 
-    fn insert(&mut self, mount: &Mount, is_local: bool) {
+    fn insert(&mut self, mount: &MountInfo, is_local: bool) {
         self.points.insert(mount.mount_point.as_bytes().into(), is_local.then_some(mount.id()));
     }
 
     /// Whether all layers of an overlay are local. In a container they are often out of sight: then
     /// they seem to be on the overlay itself.
-    fn has_layers(&self, overlay: &Mount) -> bool {
+    fn has_layers(&self, overlay: &MountInfo) -> bool {
         let mut options = overlay.options.split(',').filter_map(|option| option.split_once('='));
         let mut count = 0;
         let are_local = options.all(|(name, value)| {

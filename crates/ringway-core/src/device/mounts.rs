@@ -4,7 +4,7 @@ use std::fs;
 
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountInfo {
     id: u64,
     /// Major and minor number of the files on the mount.
     pub(super) device: (u32, u32),
@@ -18,7 +18,7 @@ pub(super) struct Mount {
     pub(super) options: String,
 }
 
-impl Mount {
+impl MountInfo {
     /// The mount's id, which `statx(2)` reports for each file.
     pub(super) fn id(&self) -> u64 {
         self.id
@@ -26,7 +26,7 @@ impl Mount {
 }
 
 /// All mounts; empty if `/proc` cannot be read.
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct Mounts(Vec<MountInfo>);
 
 impl Mounts {
     pub(super) fn of_this_process() -> Self {
@@ -40,23 +40,23 @@ impl Mounts {
 
     /// The mount of a file: by the mount's id where the kernel reports it (5.8), otherwise by the
     /// file's device number.
-    pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&Mount> {
+    pub(super) fn of_file(&self, id: Option<u64>, device: (u32, u32)) -> Option<&MountInfo> {
         id.and_then(|id| self.with_id(id))
             .or_else(|| self.0.iter().find(|mount| mount.device == device))
     }
 
     /// The mount with this number.
-    pub(super) fn with_id(&self, id: u64) -> Option<&Mount> {
+    pub(super) fn with_id(&self, id: u64) -> Option<&MountInfo> {
         self.0.iter().find(|mount| mount.id == id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Mount> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &MountInfo> {
         self.0.iter()
     }
 }
 
 /// `36 35 98:0 /root /mount/point options optional-fields - type source super-options`
-fn parse_line(line: &str) -> Option<Mount> {
+fn parse_line(line: &str) -> Option<MountInfo> {
     // The optional fields end with a single hyphen; fields contain no blanks, which are escaped.
     let (place, what) = line.split_once(" - ")?;
     let mut place = place.split(' ');
@@ -64,7 +64,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     let (major, minor) = place.nth(1)?.split_once(':')?;
     let mount_point = place.nth(1)?;
     let mut what = what.split(' ');
-    Some(Mount {
+    Some(MountInfo {
         id,
         device: (major.parse().ok()?, minor.parse().ok()?),
         mount_point: unescape(mount_point),

@@ -73,15 +73,10 @@ impl SubmissionForms for Blocking {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::squeue;
 
     impl LinuxForms for Blocking {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-            None
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
             None
         }
     }

@@ -53,7 +53,6 @@ impl SubmissionForms for Close {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Close {
@@ -61,10 +60,6 @@ mod linux {
             // A registered file is closed by its descriptor too: the queue ends the registration.
             let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, ..*context };
             Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -70,7 +70,6 @@ impl SubmissionForms for Fadvise {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Fadvise {
@@ -79,10 +78,6 @@ mod linux {
             Some(on_file!(context, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
                 .offset(self.offset)
                 .build()))
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -54,7 +54,6 @@ impl SubmissionForms for Fallocate {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Fallocate {
@@ -63,10 +62,6 @@ mod linux {
                 .offset(self.offset)
                 .mode(self.mode)
                 .build()))
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -56,15 +56,10 @@ fn result_of(status: Result<u16, i32>) -> i64 {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::squeue;
 
     impl LinuxForms for Flush {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-            None
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
             None
         }
     }

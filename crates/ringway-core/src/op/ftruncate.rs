@@ -47,16 +47,11 @@ impl SubmissionForms for Ftruncate {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Ftruncate {
         fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
             Some(on_file!(context, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 /// # Ok(()) }
 /// ```
 pub fn link(old: impl AsRef<Path>, new: impl AsRef<Path>) -> Operation {
-    make(None, old.as_ref(), None, new.as_ref(), 0)
+    make((None, old.as_ref()), (None, new.as_ref()), 0)
 }
 
 /// As [`link`], with a directory for each path and the flags of `linkat(2)` (`AT_SYMLINK_FOLLOW`).
@@ -31,21 +31,14 @@ pub fn link_at(
     new: impl AsRef<Path>,
     flags: i32,
 ) -> Operation {
-    make(Some(old_dir), old.as_ref(), Some(new_dir), new.as_ref(), flags)
+    make((Some(old_dir), old.as_ref()), (Some(new_dir), new.as_ref()), flags)
 }
 
-fn make(
-    old_dir: Option<&File>,
-    old: &Path,
-    new_dir: Option<&File>,
-    new: &Path,
-    flags: i32,
-) -> Operation {
-    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    Operation::with_paths((old_dir, old), (new_dir, new), |old, new| Link {
-        old_dir: fd(old_dir),
+fn make(old: (Option<&File>, &Path), new: (Option<&File>, &Path), flags: i32) -> Operation {
+    Operation::with_paths(old, new, |(old_dir, old), (new_dir, new)| Link {
+        old_dir,
         old,
-        new_dir: fd(new_dir),
+        new_dir,
         new,
         flags,
     })
@@ -85,7 +78,6 @@ impl SubmissionForms for Link {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Link {
@@ -100,10 +92,6 @@ mod linux {
                 .flags(self.flags)
                 .build(),
             )
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

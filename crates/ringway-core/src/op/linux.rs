@@ -1,6 +1,8 @@
 //! What the submission forms of Linux's queues have in common. The forms of an operation are in its
 //! file.
 
+use super::CURRENT_POSITION;
+use crate::sys::RawFd;
 use crate::sys::kaio::Iocb;
 use io_uring::squeue;
 
@@ -23,7 +25,7 @@ pub(crate) struct SqeData {
     pub timespec: io_uring::types::Timespec,
     pub link_timespec: io_uring::types::Timespec,
     /// The operation with the time limit, and its deadline.
-    pub limited: Option<(crate::slots::Token, std::time::Instant)>,
+    pub time_limit: Option<(crate::slots::Token, std::time::Instant)>,
     pub open_how: Option<io_uring::types::OpenHow>,
 }
 
@@ -33,7 +35,20 @@ pub(crate) trait LinuxForms: super::SubmissionForms {
     fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry>;
 
     /// The Linux AIO request; `None` if Linux AIO does not support the operation.
-    fn iocb(&self) -> Option<Iocb>;
+    fn iocb(&self) -> Option<Iocb> {
+        None
+    }
+}
+
+/// The Linux AIO request of a transfer, which has no current position.
+#[inline]
+pub(crate) fn transfer_iocb(
+    command: u16,
+    fd: RawFd,
+    (memory, len): (u64, usize),
+    offset: u64,
+) -> Option<Iocb> {
+    (offset != CURRENT_POSITION).then(|| Iocb::new(command, fd, memory, len as u64, offset))
 }
 
 /// Builds an SQE for the registered file if there is one, otherwise for the descriptor.

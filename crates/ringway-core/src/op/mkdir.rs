@@ -27,8 +27,7 @@ pub fn mkdir_at(dir: &File, path: impl AsRef<Path>, mode: u32) -> Operation {
 }
 
 fn make(dir: Option<&File>, path: &Path, mode: u32) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    Operation::with_path(path, dir, |path| Mkdir { dir: dir_fd, path, mode })
+    Operation::with_path((dir, path), |dir, path| Mkdir { dir, path, mode })
 }
 
 /// `mkdirat(2)`.
@@ -59,16 +58,11 @@ impl SubmissionForms for Mkdir {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Mkdir {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::MkDirAt::new(types::Fd(self.dir), self.path).mode(self.mode).build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

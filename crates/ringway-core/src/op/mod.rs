@@ -127,7 +127,7 @@ pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addres
 
 use crate::sys::{RawFd, libc};
 #[cfg(ringway_linux)]
-pub(crate) use linux::{LinuxForms, SqeContext, SqeData, on_file};
+pub(crate) use linux::{LinuxForms, SqeContext, SqeData, on_file, transfer_iocb};
 
 /// The position at which a read or a write starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,20 +168,25 @@ pub(crate) const MIN_DEVICE_REQUEST: u64 = 64 << 10;
 /// The result of a positional call on a file without offsets.
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
-/// A transfer by a blocking call at `offset`, or at the current position. For a pipe the offset is
-/// ignored, as io_uring does.
+/// The result of a transfer by a system call at `offset`, or at the current position. For a pipe
+/// the offset is ignored, as io_uring does.
 fn call_at(
     offset: u64,
     at_offset: impl FnOnce(i64) -> i64,
     at_position: impl FnOnce() -> i64,
 ) -> i64 {
-    if offset == CURRENT_POSITION {
-        return at_position();
+    if offset != CURRENT_POSITION {
+        let result = syscall_result(at_offset(offset as i64));
+        if result != ESPIPE {
+            return result;
+        }
     }
-    match at_offset(offset as i64) {
-        ESPIPE => at_position(),
-        done => done,
-    }
+    syscall_result(at_position())
+}
+
+/// The same by `preadv2(2)` or `pwritev2(2)`, for which the current position is -1.
+fn call_with_flags(offset: u64, call: impl Fn(i64) -> i64) -> i64 {
+    call_at(offset, &call, || call(-1))
 }
 
 /// The offset of what starts `start` bytes into a transfer at `offset`.
@@ -382,6 +387,15 @@ pub(crate) enum Transfer {
     /// A vectored transfer of this many bytes: submitted whole; after a short result, the rest of
     /// one buffer at a time.
     Vector(u64),
+}
+
+impl Transfer {
+    /// A transfer of `len` bytes at `offset`.
+    #[inline]
+    fn at(offset: u64, len: usize) -> Self {
+        let len = len as u64;
+        if offset == CURRENT_POSITION { Self::Stream(len) } else { Self::Bytes(len) }
+    }
 }
 
 impl Raw {

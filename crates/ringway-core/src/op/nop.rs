@@ -37,16 +37,11 @@ impl SubmissionForms for Nop {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Nop {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::Nop::new().build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -283,7 +283,7 @@ mod command {
     #[cfg(test)]
     mod tests {
         use super::*;
-        use crate::split::Progress;
+        use crate::split::SplitProgress;
         use proptest::prelude::*;
 
         fn namespace(len: u64, largest: u32) -> Namespace {
@@ -443,7 +443,7 @@ mod command {
             ) {
                 let namespace = namespace(1 << 40, (largest << 9) as u32);
                 let raw = write(offset << 9, (blocks << 9) as usize);
-                let mut progress = Progress::new(blocks << 9, largest << 9).in_order();
+                let mut progress = SplitProgress::new(blocks << 9, largest << 9).in_order();
                 let mut done = 0;
                 while let Some(piece) = progress.next_piece() {
                     let part = raw.piece(piece.start, piece.len);

@@ -301,13 +301,12 @@ pub fn open_at(dir: &File, path: impl AsRef<Path>, options: &OpenOptions) -> Ope
 }
 
 fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
     let (bits, invalid) = match options.bits() {
         Ok(bits) => (bits, None),
         Err(invalid) => ((0, 0), Some(invalid)),
     };
-    let operation = Operation::with_path(path, dir, |path| Open {
-        dir: dir_fd,
+    let operation = Operation::with_path((dir, path), |dir, path| Open {
+        dir,
         path,
         flags: bits.0,
         mode: bits.1,
@@ -494,7 +493,6 @@ mod linux {
     use crate::file::{FileKind, Traits};
     use crate::op::Metadata;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
     use std::os::unix::ffi::OsStrExt;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -579,10 +577,6 @@ mod linux {
             // backend guarantees both. No other reference to it exists while the SQE is made.
             let how = unsafe { (*context.data).open_how.insert(how) };
             Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

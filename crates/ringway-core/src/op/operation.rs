@@ -4,7 +4,7 @@
 use super::blocking::Work;
 use super::{CURRENT_POSITION, Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
-use crate::sys::libc;
+use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
 use std::ffi::CString;
@@ -131,6 +131,9 @@ pub(crate) struct Paths {
     _second_dir: Option<File>,
 }
 
+/// The descriptor of a directory, and a path in it.
+type RawPath = (RawFd, *const libc::c_char);
+
 impl Operation {
     /// The opcode.
     pub fn opcode(&self) -> super::Opcode {
@@ -224,26 +227,29 @@ impl Operation {
         Self::make(raw, resources, file, None)
     }
 
+    /// An operation on a path in a directory, the working directory if that is `None`. `make_raw`
+    /// gets the directory's descriptor and the path.
     pub(crate) fn with_path<F: SubmissionForms + Into<Raw>>(
-        path: &Path,
-        dir: Option<&File>,
-        make_raw: impl FnOnce(*const libc::c_char) -> F,
+        (dir, path): (Option<&File>, &Path),
+        make_raw: impl FnOnce(RawFd, *const libc::c_char) -> F,
     ) -> Self {
-        Self::with_paths((dir, path), (None, Path::new("")), |path, _| make_raw(path))
+        let none = (None, Path::new(""));
+        Self::with_paths((dir, path), none, |(dir, path), _| make_raw(dir, path))
     }
 
     pub(crate) fn with_paths<F: SubmissionForms + Into<Raw>>(
         first: (Option<&File>, &Path),
         second: (Option<&File>, &Path),
-        make_raw: impl FnOnce(*const libc::c_char, *const libc::c_char) -> F,
+        make_raw: impl FnOnce(RawPath, RawPath) -> F,
     ) -> Self {
         let c_string = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes());
         let (strings, invalid) = match (c_string(first.1), c_string(second.1)) {
             (Ok(first), Ok(second)) => ([first, second], None),
             _ => (Default::default(), Some(InvalidOperation::NulInPath)),
         };
+        let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, File::fd);
         // The bytes of the strings do not move when the strings move into the slot.
-        let raw = make_raw(strings[0].as_ptr(), strings[1].as_ptr());
+        let raw = make_raw((fd(first.0), strings[0].as_ptr()), (fd(second.0), strings[1].as_ptr()));
         let paths = Paths { _strings: strings, _second_dir: second.0.cloned() };
         Self::make(raw.into(), Resources::Paths(Box::new(paths)), first.0.cloned(), invalid)
     }

@@ -2,8 +2,8 @@
 
 use super::operation::refusal_to_read;
 use super::{
-    CURRENT_POSITION, MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, SubmissionForms,
-    Transfer, advanced, call_at, syscall_result,
+    MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced,
+    call_at, call_with_flags,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -149,7 +149,8 @@ impl File {
 /// The call was interrupted by a signal.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// A read of `len` bytes into `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A read of `len` bytes into `buf` at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     /// The file.
@@ -173,11 +174,7 @@ impl SubmissionForms for Read {
 
     #[inline]
     fn transfer(&self) -> Transfer {
-        if self.offset == CURRENT_POSITION {
-            Transfer::Stream(self.len as u64)
-        } else {
-            Transfer::Bytes(self.len as u64)
-        }
+        Transfer::at(self.offset, self.len)
     }
 
     #[inline]
@@ -188,29 +185,21 @@ impl SubmissionForms for Read {
     }
 
     fn call(&self) -> i64 {
-        let at_position = || {
-            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of
-            // `len` bytes until the completion.
-            syscall_result(unsafe { libc::read(self.fd, self.buf.cast(), self.len) as i64 })
-        };
-        let at_offset = |offset| {
-            // SAFETY: as above.
-            syscall_result(unsafe {
-                libc::pread64(self.fd, self.buf.cast(), self.len, offset) as i64
-            })
-        };
-        call_at(self.offset, at_offset, at_position)
+        let Self { fd, buf, len, offset } = *self;
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of `len`
+        // bytes until the completion.
+        let at_offset = |at| unsafe { libc::pread64(fd, buf.cast(), len, at) as i64 };
+        // SAFETY: as above.
+        let at_position = || unsafe { libc::read(fd, buf.cast(), len) as i64 };
+        call_at(offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
         let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
-        let read = |at| {
+        Some(call_with_flags(self.offset, |at| {
             // SAFETY: as in `call`; the iovec is on this stack.
-            syscall_result(unsafe {
-                libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
-            } as i64)
-        };
-        Some(call_at(self.offset, read, || read(-1)))
+            unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) as i64 }
+        }))
     }
 }
 
@@ -218,7 +207,7 @@ impl SubmissionForms for Read {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, SqeContext, on_file, transfer_iocb};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue};
 
@@ -237,16 +226,8 @@ mod linux {
 
         #[inline]
         fn iocb(&self) -> Option<Iocb> {
-            if self.offset == CURRENT_POSITION {
-                return None;
-            }
-            Some(Iocb::new(
-                kaio::IOCB_CMD_PREAD,
-                self.fd,
-                self.buf as u64,
-                self.len as u64,
-                self.offset,
-            ))
+            let memory = (self.buf as u64, self.len);
+            transfer_iocb(kaio::IOCB_CMD_PREAD, self.fd, memory, self.offset)
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
     Operation, Position, Raw, Read, Resources, SubmissionForms, Transfer, Vectored, advanced,
-    call_at, syscall_result,
+    call_at, call_with_flags,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -38,7 +38,8 @@ pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) 
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), invalid)
 }
 
-/// A read into `count` buffers at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A read into `count` buffers at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Readv {
     /// The file.
@@ -80,27 +81,20 @@ impl SubmissionForms for Readv {
     fn call(&self) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
-        let at_position = || {
-            // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its
-            // buffers valid until the completion.
-            syscall_result(unsafe { libc::readv(self.fd, iov, count) as i64 })
-        };
+        // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its buffers
+        // valid until the completion.
+        let at_offset = |at| unsafe { libc::preadv64(self.fd, iov, count, at) as i64 };
         // SAFETY: as above.
-        let at_offset =
-            |offset| syscall_result(unsafe { libc::preadv64(self.fd, iov, count, offset) as i64 });
+        let at_position = || unsafe { libc::readv(self.fd, iov, count) as i64 };
         call_at(self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
-        let count = count as i32;
-        let read = |at| {
+        Some(call_with_flags(self.offset, |at| {
             // SAFETY: as in `call`.
-            syscall_result(
-                unsafe { libc::preadv2(self.fd, iov, count, at, libc::RWF_NOWAIT) } as i64
-            )
-        };
-        Some(call_at(self.offset, read, || read(-1)))
+            unsafe { libc::preadv2(self.fd, iov, count as i32, at, libc::RWF_NOWAIT) as i64 }
+        }))
     }
 }
 
@@ -108,7 +102,7 @@ impl SubmissionForms for Readv {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{CURRENT_POSITION, LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, SqeContext, on_file, transfer_iocb};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue};
 
@@ -121,11 +115,8 @@ mod linux {
         }
 
         fn iocb(&self) -> Option<Iocb> {
-            if self.offset == CURRENT_POSITION {
-                return None;
-            }
             let (iov, count) = clamp_iovecs(self.iov, self.count);
-            Some(Iocb::new(kaio::IOCB_CMD_PREADV, self.fd, iov as u64, count as u64, self.offset))
+            transfer_iocb(kaio::IOCB_CMD_PREADV, self.fd, (iov as u64, count), self.offset)
         }
     }
 }

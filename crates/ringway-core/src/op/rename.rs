@@ -22,7 +22,7 @@ use std::path::Path;
 /// # Ok(()) }
 /// ```
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Operation {
-    make(None, from.as_ref(), None, to.as_ref(), 0)
+    make((None, from.as_ref()), (None, to.as_ref()), 0)
 }
 
 /// As [`rename`], with a directory for each path and the `RENAME_*` flags of `renameat2(2)`.
@@ -33,21 +33,14 @@ pub fn rename_at(
     to: impl AsRef<Path>,
     flags: u32,
 ) -> Operation {
-    make(Some(from_dir), from.as_ref(), Some(to_dir), to.as_ref(), flags)
+    make((Some(from_dir), from.as_ref()), (Some(to_dir), to.as_ref()), flags)
 }
 
-fn make(
-    from_dir: Option<&File>,
-    from: &Path,
-    to_dir: Option<&File>,
-    to: &Path,
-    flags: u32,
-) -> Operation {
-    let fd = |dir: Option<&File>| dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    Operation::with_paths((from_dir, from), (to_dir, to), |from, to| Rename {
-        from_dir: fd(from_dir),
+fn make(from: (Option<&File>, &Path), to: (Option<&File>, &Path), flags: u32) -> Operation {
+    Operation::with_paths(from, to, |(from_dir, from), (to_dir, to)| Rename {
+        from_dir,
         from,
-        to_dir: fd(to_dir),
+        to_dir,
         to,
         flags,
     })
@@ -87,7 +80,6 @@ impl SubmissionForms for Rename {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Rename {
@@ -102,10 +94,6 @@ mod linux {
                 .flags(self.flags)
                 .build(),
             )
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -52,9 +52,8 @@ pub fn lstat_at(dir: &File, path: impl AsRef<Path>) -> Operation {
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
     let mut buffer = Box::new(Metadata::empty());
     let statx = &raw mut buffer.0;
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    let mut operation = Operation::with_path(path, dir, |path| Statx {
-        dir: dir_fd,
+    let mut operation = Operation::with_path((dir, path), |dir, path| Statx {
+        dir,
         path,
         flags,
         mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
@@ -440,7 +439,6 @@ impl fmt::Debug for FileType {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Statx {
@@ -452,10 +450,6 @@ mod linux {
                     .mask(self.mask)
                     .build(),
             )
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -27,10 +27,9 @@ pub fn symlink_at(target: impl AsRef<Path>, dir: &File, path: impl AsRef<Path>) 
 }
 
 fn make(target: &Path, dir: Option<&File>, path: &Path) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    Operation::with_paths((None, target), (dir, path), |target, path| Symlink {
+    Operation::with_paths((None, target), (dir, path), |(_, target), (dir, path)| Symlink {
         target,
-        dir: dir_fd,
+        dir,
         path,
     })
 }
@@ -63,16 +62,11 @@ impl SubmissionForms for Symlink {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Symlink {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -60,7 +60,6 @@ impl SubmissionForms for SyncRange {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext, on_file};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for SyncRange {
@@ -70,10 +69,6 @@ mod linux {
                 .offset(self.offset)
                 .flags(self.flags)
                 .build()))
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -49,7 +49,6 @@ impl SubmissionForms for Timeout {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Timeout {
@@ -64,10 +63,6 @@ mod linux {
                 &raw const (*context.data).timespec
             };
             Some(opcode::Timeout::new(timespec).build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -35,8 +35,7 @@ pub fn unlink_at(dir: &File, path: impl AsRef<Path>, flags: i32) -> Operation {
 }
 
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
-    let dir_fd = dir.map_or(libc::AT_FDCWD, |dir| dir.fd());
-    Operation::with_path(path, dir, |path| Unlink { dir: dir_fd, path, flags })
+    Operation::with_path((dir, path), |dir, path| Unlink { dir, path, flags })
 }
 
 /// `unlinkat(2)`.
@@ -67,16 +66,11 @@ impl SubmissionForms for Unlink {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Unlink {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
-            None
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    CURRENT_POSITION, Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced,
-    call_at, syscall_result,
+    Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced, call_at,
+    call_with_flags,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File};
@@ -45,7 +45,8 @@ pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Positio
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
 
-/// A write of `len` bytes from `buf` at `offset` ([`CURRENT_POSITION`]: the current position).
+/// A write of `len` bytes from `buf` at `offset`
+/// ([`CURRENT_POSITION`](super::CURRENT_POSITION): the current position).
 #[derive(Clone, Copy, Debug)]
 pub struct Write {
     /// The file.
@@ -81,11 +82,7 @@ impl SubmissionForms for Write {
 
     #[inline]
     fn transfer(&self) -> Transfer {
-        if self.offset == CURRENT_POSITION {
-            Transfer::Stream(self.len as u64)
-        } else {
-            Transfer::Bytes(self.len as u64)
-        }
+        Transfer::at(self.offset, self.len)
     }
 
     #[inline]
@@ -94,29 +91,21 @@ impl SubmissionForms for Write {
     }
 
     fn call(&self) -> i64 {
-        let at_position = || {
-            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
-            // `len` bytes until the completion.
-            syscall_result(unsafe { libc::write(self.fd, self.buf.cast(), self.len) as i64 })
-        };
-        let at_offset = |offset| {
-            // SAFETY: as above.
-            syscall_result(unsafe {
-                libc::pwrite64(self.fd, self.buf.cast(), self.len, offset) as i64
-            })
-        };
-        call_at(self.offset, at_offset, at_position)
+        let Self { fd, buf, len, offset } = *self;
+        // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of `len`
+        // bytes until the completion.
+        let at_offset = |at| unsafe { libc::pwrite64(fd, buf.cast(), len, at) as i64 };
+        // SAFETY: as above.
+        let at_position = || unsafe { libc::write(fd, buf.cast(), len) as i64 };
+        call_at(offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
         let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
-        let write = |at| {
+        Some(call_with_flags(self.offset, |at| {
             // SAFETY: as in `call`; the iovec is on this stack.
-            syscall_result(unsafe {
-                libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT)
-            } as i64)
-        };
-        Some(call_at(self.offset, write, || write(-1)))
+            unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) as i64 }
+        }))
     }
 }
 
@@ -124,7 +113,7 @@ impl SubmissionForms for Write {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, SqeContext, on_file, transfer_iocb};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue};
 
@@ -143,16 +132,8 @@ mod linux {
 
         #[inline]
         fn iocb(&self) -> Option<Iocb> {
-            if self.offset == CURRENT_POSITION {
-                return None;
-            }
-            Some(Iocb::new(
-                kaio::IOCB_CMD_PWRITE,
-                self.fd,
-                self.buf as u64,
-                self.len as u64,
-                self.offset,
-            ))
+            let memory = (self.buf as u64, self.len);
+            transfer_iocb(kaio::IOCB_CMD_PWRITE, self.fd, memory, self.offset)
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
-    Fsync, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Write, call_at,
-    syscall_result,
+    Fsync, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Write, call_with_flags,
 };
 use crate::sys::RawFd;
 use crate::sys::libc;
@@ -81,14 +80,11 @@ impl SubmissionForms for WriteDsync {
     fn call(&self) -> i64 {
         let Write { fd, buf, len, offset } = self.0;
         let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
-        let write = |at| {
+        let result = call_with_flags(offset, |at| {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
             // `len` bytes until the completion. The call reads one iovec.
-            syscall_result(
-                unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) } as i64
-            )
-        };
-        let result = call_at(offset, write, || write(-1));
+            unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) as i64 }
+        });
         // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.)
         let refused = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM];
         if cfg!(ringway_linux) && refused.map(|errno| -i64::from(errno)).contains(&result) {

@@ -1,7 +1,7 @@
 //! Creates or replaces a whole file: `open(2)`, `write(2)` and `close(2)` on one thread.
 
 use super::{
-    CURRENT_POSITION, Close, Open, Operation, Resources, SubmissionForms, Write,
+    CURRENT_POSITION, Close, ESPIPE, Open, Operation, Resources, SubmissionForms, Write,
     operation::InvalidOperation,
 };
 use crate::Buffer;
@@ -76,7 +76,6 @@ impl WriteFile {
     }
 }
 
-const ESPIPE: i64 = -(libc::ESPIPE as i64);
 const ENXIO: i64 = -(libc::ENXIO as i64);
 const EAGAIN: i64 = -(libc::EAGAIN as i64);
 
@@ -116,15 +115,10 @@ impl SubmissionForms for WriteFile {
 mod linux {
     use super::*;
     use crate::op::{LinuxForms, SqeContext};
-    use crate::sys::kaio::Iocb;
     use io_uring::squeue;
 
     impl LinuxForms for WriteFile {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-            None
-        }
-
-        fn iocb(&self) -> Option<Iocb> {
             None
         }
     }

@@ -1,7 +1,7 @@
 //! The trials of Linux AIO (`io_setup(2)` and so on): a read, a sync, an eventfd, and the
 //! completion ring in user space.
 
-use super::sample::{self, PAGE, Sample};
+use super::sample::{self, SAMPLE_PAGE, Sample};
 use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::refusal::limits::Limits;
 use crate::refusal::{Feature, Refusal};
@@ -12,7 +12,7 @@ use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// What KAIO supports besides reads and writes.
+/// What Linux AIO supports besides reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(any(doc, not(feature = "testing")), non_exhaustive)]
 pub struct KaioSupport {
@@ -59,9 +59,10 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Reads the whole sample and compares it.
     fn read(&mut self, event: Option<i32>) -> io::Result<()> {
-        let mut pages = sample::pages(PAGE);
+        let mut pages = sample::pages(SAMPLE_PAGE);
         let buf = pages.as_mut_ptr() as u64;
-        let read = Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), buf, PAGE as u64, 0);
+        let read =
+            Iocb::new(IOCB_CMD_PREAD, self.sample.file().as_raw_fd(), buf, SAMPLE_PAGE as u64, 0);
         let result = self.submit_and_wait(event.map_or(read, |event| read.resfd(event)));
         if matches!(&result, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT)) {
             // The kernel may still write into the pages.

@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 /// Bytes of the sample, and the alignment of [`pages`].
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const SAMPLE_PAGE: usize = 4096;
 
 /// Memory aligned for any direct I/O: `bytes`, rounded up to whole pages. Filled with a pattern, so
 /// that a read that transfers nothing is noticed.
 pub(crate) fn pages(bytes: usize) -> AlignedBuffer {
-    let mut pages = AlignedBuffer::new(bytes.next_multiple_of(PAGE), PAGE);
+    let mut pages = AlignedBuffer::new(bytes.next_multiple_of(SAMPLE_PAGE), SAMPLE_PAGE);
     pages.fill(0xa5);
     pages
 }
@@ -43,7 +43,7 @@ impl Sample {
     }
 
     fn of(file: File) -> io::Result<Self> {
-        let mut bytes = vec![0; PAGE];
+        let mut bytes = vec![0; SAMPLE_PAGE];
         file.read_exact_at(&mut bytes, 0)?;
         Ok(Self { file, bytes })
     }
@@ -74,7 +74,7 @@ pub(crate) fn may_write(len: usize) -> bool {
 
 /// A page with a content that no kernel would make up.
 fn in_memory() -> io::Result<File> {
-    if !may_write(PAGE) {
+    if !may_write(SAMPLE_PAGE) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     // SAFETY: the name is a C string that the kernel copies; the call accesses nothing else.
@@ -84,7 +84,7 @@ fn in_memory() -> io::Result<File> {
     }
     // SAFETY: `memfd_create` has just returned this descriptor; it has no other owner.
     let file = unsafe { File::from_raw_fd(fd) };
-    let bytes: Vec<u8> = b"ringway ".iter().copied().cycle().take(PAGE).collect();
+    let bytes: Vec<u8> = b"ringway ".iter().copied().cycle().take(SAMPLE_PAGE).collect();
     file.write_all_at(&bytes, 0)?;
     Ok(file)
 }
@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn pages_are_aligned_and_whole() {
-        let pages = pages(PAGE + 1);
-        assert_eq!(pages.len(), 2 * PAGE);
-        assert_eq!(pages.as_ptr() as usize % PAGE, 0);
+        let pages = pages(SAMPLE_PAGE + 1);
+        assert_eq!(pages.len(), 2 * SAMPLE_PAGE);
+        assert_eq!(pages.as_ptr() as usize % SAMPLE_PAGE, 0);
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let executable = Sample::of(File::open("/proc/self/exe").unwrap());
         let zeros = Sample::of(File::open("/dev/zero").unwrap());
         for sample in [Sample::new(), executable, zeros].map(Result::unwrap) {
-            let mut pages = pages(PAGE);
+            let mut pages = pages(SAMPLE_PAGE);
             assert!(sample.check(&pages).is_err());
             sample.file().read_at(&mut pages, 0).unwrap();
             assert!(sample.check(&pages).is_ok());

@@ -1,6 +1,6 @@
 //! The trials of io_uring: a read through a plain ring, then one through a ring with each option.
 
-use super::sample::{self, PAGE, Sample};
+use super::sample::{self, SAMPLE_PAGE, Sample};
 use super::{TRIAL_TIMEOUT, refused, wait_for};
 use crate::AlignedBuffer;
 use crate::device::PathFacts;
@@ -126,7 +126,7 @@ pub(super) fn trial_of_passthrough(path: &Path, limits: &Limits) -> Result<(), R
         None => return Err(refuse(io::Error::from_raw_os_error(libc::ENOTTY))),
     };
     let mut ring: IoUring<Entry128, Entry32> = IoUring::builder().build(ENTRIES).map_err(refuse)?;
-    let mut pages = sample::pages(PAGE.max(1 << namespace.block_shift));
+    let mut pages = sample::pages(SAMPLE_PAGE.max(1 << namespace.block_shift));
     let read = op::Read { fd: file.fd(), buf: pages.as_mut_ptr(), len: pages.len(), offset: 0 };
     let command = NvmeCommand::new(&read.into(), namespace.id, namespace.block_shift);
     let entry = command.map(|command| command.sqe(read.fd, None, None).0);
@@ -193,7 +193,7 @@ impl Trials<'_> {
     }
 
     fn read_sample_from(&self, ring: &mut IoUring, from: From) -> io::Result<()> {
-        let pages = read(ring, from, sample::pages(PAGE))?;
+        let pages = read(ring, from, sample::pages(SAMPLE_PAGE))?;
         self.sample.check(&pages)
     }
 
@@ -290,7 +290,7 @@ impl Trials<'_> {
         let mut ring: IoUring<Entry128, Entry32> =
             self.retry_on_enomem(|| IoUring::builder().build(ENTRIES))?;
         let from = From::Descriptor(self.sample.file().as_raw_fd());
-        self.sample.check(&read(&mut ring, from, sample::pages(PAGE))?)?;
+        self.sample.check(&read(&mut ring, from, sample::pages(SAMPLE_PAGE))?)?;
         let mut table = io_uring::Probe::new();
         ring.submitter().register_probe(&mut table)?;
         if table.is_supported(opcode::UringCmd80::CODE) {
@@ -347,7 +347,7 @@ impl Trials<'_> {
             }?;
             let from = From::DescriptorIntoFixedBuffer(self.sample.file().as_raw_fd());
             let pages = read(&mut ring, from, pages)?;
-            self.sample.check(&pages[..PAGE])
+            self.sample.check(&pages[..SAMPLE_PAGE])
         };
         trial().map_err(self.refuse(Feature::FixedBuffers))
     }
@@ -447,7 +447,7 @@ fn read<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
         From::Descriptor(fd) => opcode::Read::new(Fd(fd), buf, len).build(),
         From::FixedFile(index) => opcode::Read::new(Fixed(index), buf, len).build(),
         From::DescriptorIntoFixedBuffer(fd) => {
-            opcode::ReadFixed::new(Fd(fd), buf, PAGE as u32, 0).build()
+            opcode::ReadFixed::new(Fd(fd), buf, SAMPLE_PAGE as u32, 0).build()
         }
     };
     match submit_and_wait(ring, &entry.into()) {

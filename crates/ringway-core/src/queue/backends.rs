@@ -6,7 +6,7 @@ use super::options::{BackendKind, Explanation, Options};
 use super::stats::QueueStats;
 use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
-use crate::backend::{Backend, Event, Wait};
+use crate::backend::{Backend, JobEvent, Wait};
 use crate::fork::OwnerProcess;
 use crate::sys::{self, BorrowedFd, Number, RawFd, libc};
 use crate::wait::PollFd;
@@ -34,7 +34,7 @@ pub struct Backends {
     pub(super) has_cancels: bool,
     /// Jobs of the main backend that are not completed.
     pub(super) main_in_flight: usize,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<JobEvent>,
     pub(super) fixed: Fixed,
     pub(super) options: Options,
     pub(super) explanation: Explanation,
@@ -179,7 +179,7 @@ impl Backends {
         self.fallback.as_ref().map_or(0, Threads::pending)
     }
 
-    /// Submits the operations that the table has passed on, and collects completions for
+    /// Submits the operations that the table has passed on, and reaps completions for
     /// [`Table::process_events`](super::Table::process_events). Does not wait.
     ///
     /// Errors: those of the whole backend; no operation is lost by them.
@@ -271,7 +271,7 @@ impl Backends {
         self.ring_fd = None;
     }
 
-    /// KAIO has no timers: the fallback pool keeps those of its operations.
+    /// Linux AIO has no timers: the fallback pool keeps those of its operations.
     fn fallback_has_timers(&self) -> bool {
         self.fallback.is_some() && self.explanation.backend == BackendKind::Kaio
     }

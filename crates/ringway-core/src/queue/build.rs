@@ -12,7 +12,7 @@ use crate::backend::kaio::Kaio;
 use crate::backend::null::Null;
 use crate::backend::threads::Threads;
 #[cfg(ringway_linux)]
-use crate::backend::uring::{Big, Entries, Settings, Uring, Usual};
+use crate::backend::uring::{CommandEntries, Entries, Settings, Uring, UsualEntries};
 #[cfg(ringway_linux)]
 use crate::backend::{EventKind, Job};
 #[cfg(ringway_linux)]
@@ -23,7 +23,7 @@ use crate::file::{File, FileKind};
 #[cfg(ringway_linux)]
 use crate::op;
 #[cfg(ringway_linux)]
-use crate::probe::sample::{PAGE, Sample, pages};
+use crate::probe::sample::{SAMPLE_PAGE, Sample, pages};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::MAX_SLOTS;
 #[cfg(ringway_linux)]
@@ -163,8 +163,8 @@ impl Options {
         }
     }
 
-    /// Requests that a KAIO context takes. All contexts of the machine share `fs.aio-max-nr`, so no
-    /// more are reserved than can be used at once.
+    /// Requests that a Linux AIO context takes. All contexts of the machine share
+    /// `fs.aio-max-nr`, so no more are reserved than can be used at once.
     #[cfg(ringway_linux)]
     fn kaio_requests(&self) -> u32 {
         self.in_flight.min(self.entries.saturating_mul(4))
@@ -265,12 +265,12 @@ impl Options {
             io_wq_workers: self.io_wq_workers,
         };
         let Some(file) = &self.passthrough else {
-            return Ok(self.build_ring::<Usual>(settings)?.into_built());
+            return Ok(self.build_ring::<UsualEntries>(settings)?.into_built());
         };
         match self.build_passthrough(settings.clone(), file) {
             Ok(built) => Ok(built),
             Err(refusal) => {
-                let mut built = self.build_ring::<Usual>(settings)?.into_built();
+                let mut built = self.build_ring::<UsualEntries>(settings)?.into_built();
                 built.refusals.push(refusal);
                 Ok(built)
             }
@@ -303,7 +303,8 @@ impl Options {
             Some(Err(refusal)) => return Err(refusal.clone()),
             Some(Ok(_)) => {}
         }
-        let mut ring = self.build_ring::<Big>(settings).map_err(|refusal| refuse(refusal.errno))?;
+        let mut ring =
+            self.build_ring::<CommandEntries>(settings).map_err(|refusal| refuse(refusal.errno))?;
         if !ring.uring.has_commands() {
             return Err(refuse(libc::EINVAL));
         }
@@ -382,7 +383,7 @@ fn trial_token() -> Token {
 
 #[cfg(ringway_linux)]
 /// How long a trial may take before the backend counts as refused.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+const BACKEND_TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(ringway_linux)]
 /// Reads a known page through the backend, as the queue will use it. Setting a backend up proves
@@ -390,9 +391,13 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
     let sample = Sample::new().map_err(|error| errno_of(&error))?;
     // Leaked if no result comes: the kernel may still write to it.
-    let buffer = Box::leak(Box::new(pages(PAGE)));
-    let read =
-        op::Read { fd: sample.file().number(), buf: buffer.as_mut_ptr(), len: PAGE, offset: 0 };
+    let buffer = Box::leak(Box::new(pages(SAMPLE_PAGE)));
+    let read = op::Read {
+        fd: sample.file().number(),
+        buf: buffer.as_mut_ptr(),
+        len: SAMPLE_PAGE,
+        offset: 0,
+    };
     sample.set_nonblocking(true);
     let job = Job::new(trial_token(), op::Raw::Read(read), FileKind::Storage, true);
     let mut result = run_trial(backend, job)?;
@@ -440,7 +445,7 @@ fn first_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
 fn run_trial(backend: &mut dyn Backend, job: Job) -> Result<Result<i64, i32>, i32> {
     // SAFETY: the callers leak what the job points at unless the job has completed.
     unsafe { backend.push(&job) }.map_err(|_| libc::EAGAIN)?;
-    let until = Instant::now() + TRIAL_TIMEOUT;
+    let until = Instant::now() + BACKEND_TRIAL_TIMEOUT;
     let mut events = Vec::new();
     while events.is_empty() {
         if Instant::now() >= until {

@@ -1,11 +1,11 @@
 //! Checks that the counters of a table agree with its slots, in debug builds and tests.
 
 use super::table::Table;
-use crate::slots::State;
+use crate::slots::SlotState;
 
-/// A table of at most `FEW` slots is checked each time; a larger one each time that `NOW_AND_THEN`
-/// operations have been pushed.
-const FEW: usize = 64;
+/// A table of at most `ALWAYS_CHECKED` slots is checked each time; a larger one each time that
+/// `NOW_AND_THEN` operations have been pushed.
+const ALWAYS_CHECKED: usize = 64;
 const NOW_AND_THEN: u64 = 1024;
 
 impl<T: Default> Table<T> {
@@ -29,7 +29,7 @@ impl<T: Default> Table<T> {
             "{} in flight, of which {known} are known",
             self.in_flight()
         );
-        if self.slots.allocated() <= FEW || counts.pushed.is_multiple_of(NOW_AND_THEN) {
+        if self.slots.allocated() <= ALWAYS_CHECKED || counts.pushed.is_multiple_of(NOW_AND_THEN) {
             self.check();
         }
     }
@@ -49,21 +49,21 @@ impl<T: Default> Table<T> {
             };
             in_flight += 1;
             match state {
-                State::Free => unreachable!("a free slot has no key"),
-                State::New => {
+                SlotState::Free => unreachable!("a free slot has no key"),
+                SlotState::New => {
                     new += 1;
                     continue;
                 }
-                State::Done => {
+                SlotState::Done => {
                     done += 1;
                     assert!(!flight.abandoned, "{key:?} is done and abandoned");
                     continue;
                 }
-                State::Held => held += usize::from(!self.staged.contains(&key)),
-                State::Pending => {
+                SlotState::Held => held += usize::from(!self.staged.contains(&key)),
+                SlotState::Pending => {
                     assert!(self.pending.contains(&key), "{key:?} is pending, and not in the list")
                 }
-                State::Submitted => {
+                SlotState::Submitted => {
                     assert!(flight.is_active, "{key:?} is submitted and not active")
                 }
             }

@@ -10,7 +10,7 @@ use crate::backend::idle::Idle;
 use crate::file::File;
 use crate::op::{Opcode, Open, Resources, Transfer};
 use crate::refusal::{Feature, Refusal, errno_of};
-use crate::slots::{Key, State, Token};
+use crate::slots::{Key, SlotState, Token};
 use crate::sys::libc;
 use std::io;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ impl<T: Default> Table<T> {
     pub fn cancel(&mut self, backends: &mut Backends, id: OpId) -> bool {
         self.assert_paired(backends);
         let state = self.slots.state(id.0);
-        let known =
-            self.owner.is_current() && !matches!(state, None | Some(State::New | State::Done));
+        let known = self.owner.is_current()
+            && !matches!(state, None | Some(SlotState::New | SlotState::Done));
         if known {
             self.cancel_for(id.0, CancelCause::Cancelled, backends);
         }
@@ -31,7 +31,7 @@ impl<T: Default> Table<T> {
     /// See [`Queue::cancel_all`](super::Queue::cancel_all).
     pub fn cancel_all(&mut self, backends: &mut Backends) -> usize {
         let unfinished =
-            |key: &Key| !matches!(self.slots.state(*key), Some(State::New | State::Done));
+            |key: &Key| !matches!(self.slots.state(*key), Some(SlotState::New | SlotState::Done));
         let keys: Vec<Key> = self.slots.keys().filter(unfinished).collect();
         // Cancelling one may end the rest of its chain too.
         for key in &keys {
@@ -49,19 +49,19 @@ impl<T: Default> Table<T> {
     ) {
         let state = self.slots.state(key);
         let Some(flight) = self.slots.get_mut(key) else { return };
-        if state == Some(State::Done) {
+        if state == Some(SlotState::Done) {
             return;
         }
-        flight.leave_fast_path(state == Some(State::Submitted));
+        flight.leave_fast_path(state == Some(SlotState::Submitted));
         flight.retries = 0;
         if flight.cancel_cause == CancelCause::None {
             flight.cancel_cause = cancel_cause;
         }
         match state {
-            Some(State::Held) => self.fail_operation(key, libc::ECANCELED),
-            Some(State::Pending | State::Submitted) => {
+            Some(SlotState::Held) => self.fail_operation(key, libc::ECANCELED),
+            Some(SlotState::Pending | SlotState::Submitted) => {
                 if matches!(flight.operation.raw.transfer(), Transfer::None) {
-                    if state == Some(State::Pending) {
+                    if state == Some(SlotState::Pending) {
                         return self.finish(key, -i64::from(libc::ECANCELED));
                     }
                 } else if let Some(attempt) = flight.progress.stop() {
@@ -136,7 +136,7 @@ impl<T: Default> Table<T> {
         true
     }
 
-    /// Processes what [`Backends::wait`] has collected. A backend that cannot be entered is ended.
+    /// Processes what [`Backends::wait`] has reaped. A backend that cannot be entered is ended.
     pub fn handle_close_wait(
         &mut self,
         backends: &mut Backends,
@@ -176,7 +176,7 @@ impl<T: Default> Table<T> {
         });
         for key in self.slots.keys().collect::<Vec<_>>() {
             let Some((state, flight)) = self.slots.entry(key) else { continue };
-            if matches!(state, State::New | State::Done) {
+            if matches!(state, SlotState::New | SlotState::Done) {
                 continue;
             }
             std::mem::forget(std::mem::replace(&mut flight.operation.resources, Resources::None));
@@ -209,7 +209,7 @@ impl<T: Default> Table<T> {
             let threads_have_it = backends.fallback_in_flight() > 0;
             let Some((state, flight)) = self.slots.entry(key) else { continue };
             let is_theirs = flight.use_fallback && threads_have_it;
-            if !matches!(state, State::New | State::Done) && !is_theirs {
+            if !matches!(state, SlotState::New | SlotState::Done) && !is_theirs {
                 // It is unknown whether a close took place: closing the number again might close
                 // another file.
                 flight.owns_descriptor = false;
@@ -222,7 +222,7 @@ impl<T: Default> Table<T> {
     fn fail_operation(&mut self, key: Key, errno: i32) {
         // `held` counts operations behind another one of their chain; those behind a barrier are in
         // `staged`.
-        if self.slots.state(key) == Some(State::Held) && !self.staged.contains(&key) {
+        if self.slots.state(key) == Some(SlotState::Held) && !self.staged.contains(&key) {
             self.held -= 1;
         }
         self.finish(key, -i64::from(errno));
@@ -245,13 +245,13 @@ impl<T: Default> Table<T> {
         // If the queue cannot be closed, the state of its operations is unknown: free nothing.
         let left = self.close(backends, wait).unwrap_or(usize::MAX);
         self.is_shut_down = left == 0 && !self.has_leaked;
-        // Destroying a KAIO context waits for its requests without a bound.
+        // Destroying a Linux AIO context waits for its requests without a bound.
         backends.is_shut_down =
             self.is_shut_down || backends.explanation.backend != BackendKind::Kaio;
         if self.is_shut_down {
             for key in self.slots.keys().collect::<Vec<_>>() {
                 match self.slots.state(key) {
-                    Some(State::New) => drop(self.slots.orphan(key, InFlight::withdraw)),
+                    Some(SlotState::New) => drop(self.slots.orphan(key, InFlight::withdraw)),
                     _ => drop(self.slots.orphan(key, |flight| flight.orphan(key))),
                 }
             }
@@ -269,7 +269,7 @@ impl<T: Default> Table<T> {
         for key in self.slots.keys().collect::<Vec<_>>() {
             let Some((state, flight)) = self.slots.entry(key) else { continue };
             drop(flight.operation.file.take_if(|file| file.is_owned()));
-            if *state == State::Done && flight.operation.opcode() == Opcode::Open {
+            if *state == SlotState::Done && flight.operation.opcode() == Opcode::Open {
                 let result = std::mem::replace(&mut flight.result, -i64::from(libc::ECANCELED));
                 drop(Open::opened(result));
             }

@@ -5,13 +5,11 @@ use super::backends::Backends;
 use super::in_flight::{CancelCause, MAX_RETRIES, ends_by_itself};
 use super::options::BackendKind;
 use super::table::Table;
-use crate::backend::{CANCEL_PAUSES, Event, EventKind};
+use crate::backend::{CANCEL_PAUSES, EventKind, JobEvent};
 use crate::error::ErrorDetail;
 use crate::file::File;
-#[cfg(ringway_linux)]
-use crate::file::FileKind;
 use crate::op::{Raw, Transfer};
-use crate::slots::{Key, State, Token};
+use crate::slots::{Key, SlotState, Token};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
 
@@ -22,18 +20,6 @@ const QUICK_MISSED: u8 = 50;
 
 /// The result with which the kernel refuses a transfer of a file that has none.
 const EINVAL: i64 = -(libc::EINVAL as i64);
-
-/// True for an NVMe generic device that gets no commands.
-#[cfg(ringway_linux)]
-fn is_nvme_generic(file: &File, passthrough: bool) -> bool {
-    let gets_commands = passthrough && matches!(file.traits().kind, FileKind::Namespace { .. });
-    !gets_commands && file.namespace().is_some()
-}
-
-#[cfg(not(ringway_linux))]
-fn is_nvme_generic(_: &File, _: bool) -> bool {
-    false
-}
 
 /// The file of an operation that has completed. Returns its descriptor if nobody else has it.
 #[inline]
@@ -63,7 +49,7 @@ impl<T: Default> Table<T> {
     }
 
     #[inline]
-    fn process_event(&mut self, event: Event, backends: &mut Backends) {
+    fn process_event(&mut self, event: JobEvent, backends: &mut Backends) {
         let Some(key) = event.token.key() else { return };
         let Some((state, flight)) = self.slots.entry(key) else {
             self.late += u64::from(event.kind.is_completion());
@@ -73,7 +59,7 @@ impl<T: Default> Table<T> {
             if let EventKind::Result(result) = event.kind
                 && flight.is_final(result)
             {
-                *state = State::Done;
+                *state = SlotState::Done;
                 flight.result = result;
                 // A completion does not keep the file open: after its last operation it may be
                 // closed.
@@ -97,14 +83,14 @@ impl<T: Default> Table<T> {
     }
 
     /// Processes an event of an operation that is not a single piece, or whose result is not final.
-    fn process_slowly(&mut self, key: Key, event: Event, backends: &mut Backends) {
+    fn process_slowly(&mut self, key: Key, event: JobEvent, backends: &mut Backends) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let result = match event.kind {
             EventKind::Result(result) => {
                 if result == EINVAL
                     && flight.operation.raw.is_transfer()
                     && let Some(file) = &flight.operation.file
-                    && is_nvme_generic(file, self.passthrough)
+                    && self.passthrough.lacks(file)
                 {
                     flight.detail = Some(ErrorDetail::NEEDS_PASSTHROUGH);
                 }
@@ -128,8 +114,8 @@ impl<T: Default> Table<T> {
             Some(attempt) => self.finish_attempt(key, attempt),
             None => {
                 let more = flight.progress.has_more();
-                if more && self.slots.state(key) == Some(State::Submitted) {
-                    self.slots.set_state(key, State::Submitted, State::Pending);
+                if more && self.slots.state(key) == Some(SlotState::Submitted) {
+                    self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
                     self.pending.push_back(key);
                 }
             }
@@ -183,13 +169,11 @@ impl<T: Default> Table<T> {
         if errno != 0 && flight.should_retry(errno, by_thread) {
             return self.retry(key, Attempt { done: 0, gained: 0, errno });
         }
-        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         if is_ring && flight.may_be_denied_by_ring(errno)
             || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
         {
-            flight.use_fallback = true;
-            self.to_threads += 1;
-            return self.retry(key, Attempt { done: 0, gained: 0, errno: libc::EAGAIN });
+            return self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
         }
         self.finish(key, result);
     }
@@ -197,9 +181,9 @@ impl<T: Default> Table<T> {
     /// An attempt of a transfer has ended: finishes the operation or starts another attempt.
     #[inline]
     pub(super) fn finish_attempt(&mut self, key: Key, attempt: Attempt) {
-        if self.slots.state(key) == Some(State::Pending) {
+        if self.slots.state(key) == Some(SlotState::Pending) {
             // After the previous result another piece was to be issued; now none is needed.
-            self.slots.set_state(key, State::Pending, State::Submitted);
+            self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
         }
         let Some(flight) = self.slots.get_mut(key) else { return };
         let total = flight.progress.total();
@@ -235,13 +219,11 @@ impl<T: Default> Table<T> {
             flight.forget_socket();
             return self.retry(key, attempt);
         }
-        let is_ring = self.backend == BackendKind::Uring && !self.passthrough;
+        let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         if is_ring && flight.may_be_denied_by_ring(attempt.errno)
             || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
         {
-            flight.use_fallback = true;
-            self.to_threads += 1;
-            return self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
+            return self.retry_on_threads(key, attempt);
         }
         // As for the system call, the bytes before the error are the result, unless all were
         // required.
@@ -251,6 +233,15 @@ impl<T: Default> Table<T> {
             -i64::from(attempt.errno)
         };
         self.finish(key, result);
+    }
+
+    /// As [`Self::retry`], on the threads and as after EAGAIN.
+    fn retry_on_threads(&mut self, key: Key, attempt: Attempt) {
+        if let Some(flight) = self.slots.get_mut(key) {
+            flight.use_fallback = true;
+            self.to_threads += 1;
+            self.retry(key, Attempt { errno: libc::EAGAIN, ..attempt });
+        }
     }
 
     /// Continues the operation where the attempt stopped.
@@ -282,14 +273,14 @@ impl<T: Default> Table<T> {
         // interrupted. That one is retried, so this one waits for it again.
         let waits = attempt.errno == libc::ECANCELED
             && before.is_some_and(|before| {
-                !matches!(self.slots.state(before), None | Some(State::Done))
+                !matches!(self.slots.state(before), None | Some(SlotState::Done))
             });
         if waits {
-            self.slots.set_state(key, State::Submitted, State::Held);
+            self.slots.set_state(key, SlotState::Submitted, SlotState::Held);
             self.held += 1;
             return;
         }
-        self.slots.set_state(key, State::Submitted, State::Pending);
+        self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
         self.pending.push_back(key);
     }
 
@@ -330,8 +321,8 @@ impl<T: Default> Table<T> {
         self.fds_to_close.extend(
             file.and_then(|file| release(file, &flight.operation.raw, result, reads_extents)),
         );
-        let from = self.slots.state(key).unwrap_or(State::Free);
-        self.slots.set_state(key, from, State::Done);
+        let from = self.slots.state(key).unwrap_or(SlotState::Free);
+        self.slots.set_state(key, from, SlotState::Done);
         let broken = match next {
             Some(next) if complete || always => {
                 self.release_next(next);

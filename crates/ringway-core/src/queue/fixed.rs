@@ -1,11 +1,8 @@
 //! Registered buffers and files: which ones the ring knows, and under which index.
 
-use crate::buffer::Arena;
+use crate::buffer::{Arena, MIN_PAGE};
 use crate::file::File;
 use crate::op::Raw;
-
-/// The smallest page of all machines.
-const PAGE: usize = 4096;
 
 /// The registered memory and files.
 #[derive(Debug, Default)]
@@ -70,7 +67,7 @@ impl Fixed {
             _ => return None,
         };
         let index = self.memory.iter().find_map(|registered| registered.index(buf, len))?;
-        let usable = buf.is_multiple_of(PAGE)
+        let usable = buf.is_multiple_of(MIN_PAGE)
             || file.is_some_and(|file| {
                 !file.is_direct()
                     || buf.is_multiple_of(file.direct_io().offset_align.max(1) as usize)
@@ -86,8 +83,9 @@ mod tests {
 
     #[test]
     fn a_transfer_that_may_begin_within_a_block_does_not_use_registered_memory() {
-        let start = 16 * PAGE;
-        let memory = Registered { start, len: PAGE, first_index: 3, span: PAGE, _arena: None };
+        let start = 16 * MIN_PAGE;
+        let memory =
+            Registered { start, len: MIN_PAGE, first_index: 3, span: MIN_PAGE, _arena: None };
         let fixed = Fixed { memory: vec![memory], files: Vec::new() };
         let buffered = File::from(std::fs::File::open("/proc/self/exe").unwrap());
         let index = |offset: usize, file| {
@@ -98,6 +96,6 @@ mod tests {
         assert_eq!((index(0, None), index(0, Some(&buffered))), (Some(3), Some(3)));
         // A descriptor may be open for direct I/O.
         assert_eq!((index(64, None), index(64, Some(&buffered))), (None, Some(3)));
-        assert_eq!((index(PAGE, None), index(PAGE, Some(&buffered))), (None, None));
+        assert_eq!((index(MIN_PAGE, None), index(MIN_PAGE, Some(&buffered))), (None, None));
     }
 }

@@ -13,9 +13,9 @@ impl OpId {
         u64::from(self.0.generation.get()) << 24 | u64::from(self.0.index)
     }
 
-    /// The index of the operation's slot, less than [`Options::in_flight`], for tables that a
-    /// program keeps next to the queue. No other operation has it before this one's completion is
-    /// delivered.
+    /// The index of the operation's slot, less than
+    /// [`Options::in_flight`](crate::Options::in_flight), for tables that a program keeps next to
+    /// the queue. No other operation has it before this one's completion is delivered.
     pub fn slot(self) -> u32 {
         self.0.index
     }

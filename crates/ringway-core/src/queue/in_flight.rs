@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
 use crate::slots::Key;
-use crate::split::{Attempt, Piece, Progress};
+use crate::split::{Attempt, Piece, SplitProgress};
 use crate::sys::{self, OwnedFd, libc};
 use std::mem::ManuallyDrop;
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub(super) struct InFlight<T = ()> {
     /// Never dropped in place, so that a new operation can be written over it. When a slot is
     /// freed, the operation's resources were moved out or are leaked on purpose.
     pub(super) operation: ManuallyDrop<Operation>,
-    pub(super) progress: Progress,
+    pub(super) progress: SplitProgress,
     /// The next operation of the chain.
     pub(super) next: Option<Key>,
     /// The operation before it in the chain, if both were submitted linked.
@@ -77,7 +77,7 @@ impl<T: Default> Default for InFlight<T> {
     fn default() -> Self {
         Self {
             operation: ManuallyDrop::new(op::nop()),
-            progress: Progress::whole(),
+            progress: SplitProgress::whole(),
             next: None,
             after: None,
             is_active: false,
@@ -175,7 +175,7 @@ impl<T: Default> InFlight<T> {
             libc::EAGAIN if matches!(self.operation.raw, Raw::Open(_)) => {
                 !self.use_fallback && self.retries <= MAX_RETRIES
             }
-            // A multipath namespace may have no path, and may never get one. (The kernel's queues
+            // A device may have no path at the moment, and may never get one. (The kernel's queues
             // make a sync like a thread does.)
             libc::EAGAIN if by_thread || self.operation.raw.is_sync() => {
                 self.is_stream() || self.is_well_known() && self.retries <= MAX_RETRIES
@@ -395,15 +395,15 @@ impl<T: Default> InFlight<T> {
 /// other. (This costs nothing: with device requests of 64 KiB and of 1280 KiB, whole writes were
 /// measured to be as fast as eight pieces at a time, or faster.)
 #[inline]
-fn split(operation: &Operation) -> Progress {
+fn split(operation: &Operation) -> SplitProgress {
     match operation.raw.transfer() {
-        Transfer::None => Progress::whole(),
-        Transfer::Bytes(total) if total <= MIN_DEVICE_REQUEST => Progress::new(total, 0),
+        Transfer::None => SplitProgress::whole(),
+        Transfer::Bytes(total) if total <= MIN_DEVICE_REQUEST => SplitProgress::new(total, 0),
         Transfer::Bytes(total) if operation.raw.is_write() => {
-            Progress::new(total, MAX_PIECE).in_order()
+            SplitProgress::new(total, MAX_PIECE).in_order()
         }
-        Transfer::Bytes(total) => Progress::new(total, piece_limit(operation.file.as_ref())),
-        Transfer::Stream(total) | Transfer::Vector(total) => Progress::new(total, 0),
+        Transfer::Bytes(total) => SplitProgress::new(total, piece_limit(operation.file.as_ref())),
+        Transfer::Stream(total) | Transfer::Vector(total) => SplitProgress::new(total, 0),
     }
 }
 
@@ -446,9 +446,7 @@ pub(super) fn ends_by_itself(operation: &Operation) -> bool {
         || !operation.socket
             && match (&operation.file, raw.fd()) {
                 (Some(file), _) => file.is_storage(),
-                (None, Some(fd)) => {
-                    matches!(Traits::of(fd).kind, FileKind::Storage | FileKind::Namespace { .. })
-                }
+                (None, Some(fd)) => Traits::of(fd).kind.is_storage(),
                 (None, None) => true,
             }
 }

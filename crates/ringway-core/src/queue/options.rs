@@ -209,8 +209,8 @@ impl Options {
     /// poll queues; what the kernel reports of the device, and a real read, decide whether that
     /// works. All operations but direct transfers then run on threads, waiting keeps a processor
     /// busy, and there is no descriptor to poll. A time limit of a direct transfer has no effect,
-    /// and [`reap_until`](Queue::reap_until) may return after its deadline: the kernel polls until
-    /// a transfer completes.
+    /// and [`reap_until`](crate::Queue::reap_until) may return after its deadline: the kernel polls
+    /// until a transfer completes.
     pub fn iopoll(mut self, file: &File) -> Self {
         self.iopoll = Some(file.clone());
         self
@@ -229,7 +229,7 @@ impl Options {
     /// ([`Error::nvme_status`](crate::Error::nvme_status)). And commands bypass the page cache of
     /// the block device and the check whether it is mounted.
     ///
-    /// Refused, with the reason in [`explain`](Queue::explain): on other backends and older
+    /// Refused, with the reason in [`explain`](crate::Queue::explain): on other backends and older
     /// kernels, for a file that is no such device, for namespaces with metadata or protection
     /// information, and, before kernel 6.2, without CAP_SYS_ADMIN. Transfers of such devices then
     /// fail with EINVAL. The entries of the ring take twice the memory.
@@ -299,9 +299,9 @@ impl Options {
     }
 
     /// Makes a signal end a wait: after a signal handler has run on the thread that waits in
-    /// [`Queue::reap`] or [`Queue::reap_until`], that returns the completions that are there,
-    /// perhaps none. For runtimes that run their own signal handlers only when a call returns.
-    /// Other calls that wait are not affected.
+    /// [`reap`](crate::Queue::reap) or [`reap_until`](crate::Queue::reap_until), that returns the
+    /// completions that are there, perhaps none. For runtimes that run their own signal handlers
+    /// only when a call returns. Other calls that wait are not affected.
     ///
     /// A signal that arrives before the wait begins does not end it: make a descriptor that is
     /// polled readable in the handler, or wait with a deadline. Being stopped and continued may end

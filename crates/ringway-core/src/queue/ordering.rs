@@ -2,7 +2,7 @@
 
 use super::in_flight::CancelCause;
 use super::table::Table;
-use crate::slots::{Key, State};
+use crate::slots::{Key, SlotState};
 
 impl<T: Default> Table<T> {
     /// Releases an operation that was just started, or holds it behind a barrier.
@@ -15,7 +15,7 @@ impl<T: Default> Table<T> {
     pub(super) fn unstage(&mut self) {
         while let Some(key) = self.staged.front().copied() {
             let drain = match self.slots.get(key) {
-                Some(flight) if self.slots.state(key) == Some(State::Held) => {
+                Some(flight) if self.slots.state(key) == Some(SlotState::Held) => {
                     flight.operation.drain
                 }
                 // Cancelled while it waited.
@@ -36,7 +36,7 @@ impl<T: Default> Table<T> {
     /// Makes a held operation pending.
     #[inline]
     pub(super) fn release(&mut self, key: Key) {
-        self.slots.set_state(key, State::Held, State::Pending);
+        self.slots.set_state(key, SlotState::Held, SlotState::Pending);
         self.pending.push_back(key);
         if let Some(flight) = self.slots.get_mut(key)
             && !std::mem::replace(&mut flight.is_active, true)
@@ -47,7 +47,7 @@ impl<T: Default> Table<T> {
 
     /// Releases the next operation of a chain.
     pub(super) fn release_next(&mut self, key: Key) {
-        if self.slots.state(key) == Some(State::Held) {
+        if self.slots.state(key) == Some(SlotState::Held) {
             self.held -= 1;
             self.release(key);
         }
@@ -65,7 +65,7 @@ impl<T: Default> Table<T> {
             flight.cancel_cause = cancel_cause;
         }
         match state {
-            Some(State::Held) => {
+            Some(SlotState::Held) => {
                 self.held -= 1;
                 Some(key)
             }

@@ -7,13 +7,11 @@ use super::in_flight::{CancelCause, InFlight, ends_by_itself};
 use super::options::{BackendKind, Options};
 use super::table::Table;
 use super::trait_lookup::TraitLookup;
-use crate::backend::{Backend, BackendFull, Event, EventKind, Job};
+use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
-#[cfg(ringway_linux)]
-use crate::op::{Flush, Fsync, NvmePlan as Plan, plan_nvme};
 use crate::op::{Opcode, Operation, Raw};
-use crate::slots::{Key, State, Token};
+use crate::slots::{Key, SlotState, Token};
 use crate::split::Piece;
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
@@ -21,13 +19,14 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// Whether the threads make a transfer, since the backend is not known to make it as the system
-/// call would; or a sync that may wait for a server, since KAIO's are done by the kernel's general
-/// workqueue, where a thousand that hung held up a sync on another file system too.
+/// call would; or a sync that may wait for a server, since those of Linux AIO are done by the
+/// kernel's general workqueue, where a thousand that hung held up a sync on another file system,
+/// too.
 #[inline]
 fn is_for_threads(backend: BackendKind, file: Option<&File>, raw: &Raw, socket: bool) -> bool {
     let needed = match backend {
         BackendKind::Uring if raw.is_transfer() => Placement::RING,
-        BackendKind::Kaio if raw.is_transfer() => Placement::KAIO,
+        BackendKind::Kaio if raw.is_transfer() => Placement::LINUX_AIO,
         BackendKind::Kaio if raw.is_sync() => Placement::LOCAL,
         _ => return false,
     };
@@ -144,7 +143,7 @@ impl<T: Default> Table<T> {
     pub fn submit_pending(&mut self, backends: &mut Backends) {
         self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
-            let Some((state @ State::Pending, flight)) = self.slots.entry(key) else {
+            let Some((state @ SlotState::Pending, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
@@ -159,14 +158,13 @@ impl<T: Default> Table<T> {
                 );
                 let waits = SubmissionWaits::of(self.backend, &backends.options, flight);
                 let job = waits.place(job);
-                let whole = !self.passthrough || is_one_command(&flight.operation, &job);
-                if whole && backends.main.supports(&job) {
+                if backends.main.supports(&job) && self.passthrough.takes(&flight.operation, &job) {
                     // SAFETY: the operation owns what the job points at, or its maker promised to
                     // keep it valid. It stays in its slot until the job has completed; if the queue
                     // goes first, slots are leaked, not freed.
                     let pushed = unsafe { backends.main.push(&job) };
                     if pushed.is_ok() {
-                        *state = State::Submitted;
+                        *state = SlotState::Submitted;
                         backends.main_in_flight += 1;
                     }
                     pushed
@@ -187,7 +185,7 @@ impl<T: Default> Table<T> {
     /// Submits an operation that is not on the fast path.
     fn submit_one(&mut self, key: Key, backends: &mut Backends) -> Result<(), BackendFull> {
         if let Err(errno) = self.take_descriptor(key) {
-            self.slots.set_state(key, State::Pending, State::Submitted);
+            self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
             self.finish(key, -i64::from(errno));
             return Ok(());
         }
@@ -217,7 +215,7 @@ impl<T: Default> Table<T> {
                 return Ok(());
             }
         }
-        self.slots.set_state(key, State::Pending, State::Submitted);
+        self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
         Ok(())
     }
 
@@ -239,8 +237,8 @@ impl<T: Default> Table<T> {
         let job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
         let mut job = waits.place(job);
         let use_fallback = flight.use_fallback || !backends.main.supports(&job);
-        #[cfg(ringway_linux)]
-        if self.passthrough && self.plan_piece(key, piece, &mut job, use_fallback).is_break() {
+        if let Some(result) = self.passthrough.cut(&flight.operation, &mut job, use_fallback) {
+            self.end_piece(key, piece, result);
             return Ok(ControlFlow::Break(()));
         }
         let Some(flight) = self.slots.get_mut(key) else { return Ok(ControlFlow::Break(())) };
@@ -273,36 +271,13 @@ impl<T: Default> Table<T> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes a piece for a namespace one command. Breaks if none is needed.
-    #[cfg(ringway_linux)]
-    fn plan_piece(
-        &mut self,
-        key: Key,
-        piece: Piece,
-        job: &mut Job,
-        use_fallback: bool,
-    ) -> ControlFlow<()> {
-        let FileKind::Namespace { id: nsid, .. } = job.file else {
-            return ControlFlow::Continue(());
-        };
-        if let (true, Raw::Fsync(Fsync { fd, .. })) = (use_fallback, job.raw) {
-            job.raw = Flush { fd, nsid }.into();
-        }
-        let Some(flight) = self.slots.get_mut(key) else { return ControlFlow::Break(()) };
-        match plan_command(&flight.operation, job) {
-            Plan::Whole => ControlFlow::Continue(()),
-            Plan::Part(raw) => {
-                job.raw = raw;
-                ControlFlow::Continue(())
-            }
-            Plan::Done(result) => {
-                let attempt = flight.progress.complete(piece.number, result);
-                self.slots.set_state(key, State::Pending, State::Submitted);
-                if let Some(attempt) = attempt {
-                    self.finish_attempt(key, attempt);
-                }
-                ControlFlow::Break(())
-            }
+    /// A piece has this result, and was not submitted.
+    fn end_piece(&mut self, key: Key, piece: Piece, result: i64) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        let attempt = flight.progress.complete(piece.number, result);
+        self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
+        if let Some(attempt) = attempt {
+            self.finish_attempt(key, attempt);
         }
     }
 
@@ -342,9 +317,9 @@ impl<T: Default> Table<T> {
             debug_assert!(pushed.is_ok(), "there was room for the chain");
             backends.main_in_flight += 1;
             if key == first {
-                self.slots.set_state(key, State::Pending, State::Submitted);
+                self.slots.set_state(key, SlotState::Pending, SlotState::Submitted);
             } else {
-                self.slots.set_state(key, State::Held, State::Submitted);
+                self.slots.set_state(key, SlotState::Held, SlotState::Submitted);
                 self.held -= 1;
             }
             if let Some(flight) = self.slots.get_mut(key)
@@ -363,7 +338,7 @@ impl<T: Default> Table<T> {
         let mut at = Some(first);
         while let Some(key) = at {
             let flight = self.slots.get(key)?;
-            let waits = matches!(self.slots.state(key), Some(State::Pending | State::Held));
+            let waits = matches!(self.slots.state(key), Some(SlotState::Pending | SlotState::Held));
             let lookup = (self.trait_lookup, self.backend);
             let job = job(lookup, &backends.fixed, key, flight, flight.operation.raw, 0);
             let job = Job { link: flight.next.is_some(), ..job };
@@ -434,30 +409,6 @@ impl<T: Default> Table<T> {
     }
 }
 
-/// What becomes of a job on a queue with passthrough.
-#[cfg(ringway_linux)]
-fn plan_command(operation: &Operation, job: &Job) -> Plan {
-    let namespace = match job.file {
-        FileKind::Namespace { .. } => operation.file.as_ref().and_then(File::namespace),
-        _ => None,
-    };
-    match namespace {
-        Some(Ok(namespace)) => plan_nvme(namespace, &job.raw),
-        _ => Plan::Whole,
-    }
-}
-
-/// False for a job on a namespace that is not exactly one command.
-#[cfg(ringway_linux)]
-fn is_one_command(operation: &Operation, job: &Job) -> bool {
-    matches!(plan_command(operation, job), Plan::Whole)
-}
-
-#[cfg(not(ringway_linux))]
-fn is_one_command(_: &Operation, _: &Job) -> bool {
-    true
-}
-
 pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(), BackendFull> {
     match backends.fallback() {
         // SAFETY: as for the main backend.
@@ -466,7 +417,7 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
             // Not even a lock and an eventfd can be made: run the blocking call here rather than
             // fail.
             let kind = EventKind::Result(job.raw.call());
-            backends.events.push(Event { token: job.token, kind });
+            backends.events.push(JobEvent { token: job.token, kind });
             Ok(())
         }
     }
@@ -474,7 +425,7 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
 
 /// Whether the operation may be in a linked chain: if it ends by itself. The kernel cannot cancel
 /// an operation that is linked behind another, and would start it long after its owner cancelled
-/// it. A bare descriptor is not looked up for this, and a namespace may get commands.
+/// it. A bare descriptor is not looked up for this.
 fn may_be_linked(operation: &Operation) -> bool {
     let file = operation.file.as_ref();
     let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);

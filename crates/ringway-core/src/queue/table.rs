@@ -10,13 +10,13 @@ use super::completion::Completion;
 use super::id::OpId;
 use super::in_flight::{InFlight, Orphan};
 use super::options::BackendKind;
+use super::passthrough::Passthrough;
 use super::stats::QueueStats;
 use super::trait_lookup::TraitLookup;
 use crate::error::{Error, Reason};
 use crate::fork::OwnerProcess;
 use crate::op::{CURRENT_POSITION, Operation};
-use crate::refusal::Feature;
-use crate::slots::{Counts, Key, Slots, State};
+use crate::slots::{Counts, Key, SlotState, Slots};
 use crate::sys::{OwnedFd, libc};
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,8 +59,7 @@ pub struct Table<T = ()> {
     /// A barrier was released and is not done.
     pub(super) draining: bool,
     pub(super) trait_lookup: TraitLookup,
-    /// The backend passes commands to NVMe namespaces.
-    pub(super) passthrough: bool,
+    pub(super) passthrough: Passthrough,
     pub(super) backend: BackendKind,
     pub(super) owner: OwnerProcess,
     pub(super) closed: bool,
@@ -105,7 +104,7 @@ impl<T: Default> Table<T> {
             held: 0,
             draining: false,
             trait_lookup: TraitLookup::for_backend(&backends.explanation),
-            passthrough: backends.explanation.available.contains(&Feature::Passthrough),
+            passthrough: Passthrough::of(&backends.explanation),
             backend: backends.backend(),
             owner: OwnerProcess::current(),
             closed: false,
@@ -198,8 +197,8 @@ impl<T: Default> Table<T> {
     #[inline]
     pub fn start(&mut self, id: OpId) {
         let key = id.0;
-        let Some((state @ State::New, flight)) = self.slots.entry(key) else { return };
-        *state = State::Held;
+        let Some((state @ SlotState::New, flight)) = self.slots.entry(key) else { return };
+        *state = SlotState::Held;
         self.new -= 1;
         flight.begin();
         if self.closed {
@@ -218,8 +217,8 @@ impl<T: Default> Table<T> {
         let Some(first) = ids.first().map(|id| id.0) else { return };
         let (mut last, mut drain) = (None, false);
         for key in ids.iter().map(|id| id.0) {
-            let Some((state @ State::New, flight)) = self.slots.entry(key) else { continue };
-            *state = State::Held;
+            let Some((state @ SlotState::New, flight)) = self.slots.entry(key) else { continue };
+            *state = SlotState::Held;
             self.new -= 1;
             flight.begin();
             flight.fast_path = false;
@@ -253,7 +252,7 @@ impl<T: Default> Table<T> {
     /// wait for the device if its queue is full: an io-wq worker, or a thread. For an operation
     /// that was not started; nothing happens otherwise.
     pub fn submit_by_worker(&mut self, id: OpId) {
-        if let Some((State::New, flight)) = self.slots.entry(id.0) {
+        if let Some((SlotState::New, flight)) = self.slots.entry(id.0) {
             flight.operation.by_worker = true;
         }
     }
@@ -269,7 +268,7 @@ impl<T: Default> Table<T> {
         loop {
             let key = self.done.pop_front()?;
             // An operation that was abandoned after it was done is gone.
-            if self.slots.state(key) == Some(State::Done) {
+            if self.slots.state(key) == Some(SlotState::Done) {
                 return Some(OpId(key));
             }
         }
@@ -277,7 +276,7 @@ impl<T: Default> Table<T> {
 
     /// Whether an operation that is done has succeeded, or its error. `None` if it is not done.
     pub fn result(&self, id: OpId) -> Option<Result<(), Error>> {
-        if self.slots.state(id.0)? != State::Done {
+        if self.slots.state(id.0)? != SlotState::Done {
             return None;
         }
         self.slots.get(id.0).map(|flight| flight.error().map_or(Ok(()), Err))
@@ -286,7 +285,7 @@ impl<T: Default> Table<T> {
     /// Takes the completion of an operation that is done.
     #[inline]
     pub fn take(&mut self, id: OpId) -> Option<Completion> {
-        if self.slots.state(id.0)? != State::Done {
+        if self.slots.state(id.0)? != SlotState::Done {
             return None;
         }
         self.ready -= 1;
@@ -295,26 +294,26 @@ impl<T: Default> Table<T> {
 
     /// True if it was not started; `None` if it has ended.
     pub fn is_new(&self, id: OpId) -> Option<bool> {
-        self.slots.state(id.0).map(|state| state == State::New)
+        self.slots.state(id.0).map(|state| state == SlotState::New)
     }
 
     /// Abandons an operation: its owner does not wait for it any more.
     pub fn abandon(&mut self, id: OpId) -> Option<Abandoned<T>> {
         let key = id.0;
         let in_table = self.slots.state(key)?;
-        if in_table == State::New {
+        if in_table == SlotState::New {
             self.new -= 1;
             let taken = self.slots.orphan(key, InFlight::withdraw)?;
             return Some(Abandoned::New(taken.0, taken.1));
         }
-        if in_table == State::Done {
+        if in_table == SlotState::Done {
             self.ready -= 1;
             let orphan = self.slots.orphan(key, |flight| flight.orphan(key))?;
             return Some(Abandoned::Done(orphan.completion, orphan.attachment));
         }
         let flight = self.slots.get_mut(key)?;
         // The fast path does not handle abandoned operations.
-        flight.leave_fast_path(in_table == State::Submitted);
+        flight.leave_fast_path(in_table == SlotState::Submitted);
         if !std::mem::replace(&mut flight.abandoned, true) {
             self.abandoned += 1;
         }

@@ -93,9 +93,9 @@ pub struct Limits {
     pub io_uring_disabled: Option<u32>,
     /// `kernel.io_uring_group`: a group id, -1 for none.
     pub io_uring_group: Option<i64>,
-    /// `fs.aio-max-nr`: the most KAIO requests of all contexts on the machine.
+    /// `fs.aio-max-nr`: the most Linux AIO requests of all contexts on the machine.
     pub aio_max_nr: Option<u64>,
-    /// `fs.aio-nr`: the KAIO requests that contexts have reserved.
+    /// `fs.aio-nr`: the Linux AIO requests that contexts have reserved.
     pub aio_nr: Option<u64>,
     /// The effective capabilities, as the bits of `CapEff`.
     pub capabilities: Option<u64>,

@@ -4,7 +4,7 @@
 use super::limits::{Capability, Limits};
 use super::{Feature, bytes_text, errno_name};
 
-const TABLE: &str = include_str!("refusals.txt");
+const REFUSALS: &str = include_str!("refusals.txt");
 
 /// The meaning of `errno` as the result of requesting `feature`, and the fix.
 pub(super) fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String, String) {
@@ -13,7 +13,7 @@ pub(super) fn explain(feature: Feature, errno: i32, limits: &Limits) -> (String,
 
 /// The text of the first rule that fits.
 fn text_of(key: &str, feature: Feature, limits: &Limits) -> (String, String) {
-    let lines = TABLE.lines().skip_while(|line| !rule_fits(line, key, feature, limits)).skip(1);
+    let lines = REFUSALS.lines().skip_while(|line| !rule_fits(line, key, feature, limits)).skip(1);
     let lines: Vec<_> = lines.take_while(|line| line.starts_with(' ')).map(str::trim).collect();
     let text = lines.join(" ");
     let (meaning, fix) = text.split_once(" fix: ").unwrap_or((&text, ""));
@@ -46,7 +46,7 @@ fn kinds(feature: Feature) -> impl Iterator<Item = &'static str> {
 
 /// The name of each feature, the first kernel that has it, and its kinds.
 fn features() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    TABLE.lines().filter_map(|line| {
+    REFUSALS.lines().filter_map(|line| {
         let mut columns = line.strip_prefix("feature |")?.split('|').map(str::trim);
         Some((columns.next()?, columns.next()?, columns.next()?))
     })
@@ -156,7 +156,7 @@ mod tests {
     /// The rules: what stands in their columns.
     fn heads() -> impl Iterator<Item = [Vec<&'static str>; 3]> {
         let is_head = |line: &&str| line.contains('|') && !line.starts_with(['#', ' ']);
-        TABLE.lines().filter(is_head).filter(|line| !line.starts_with("feature |")).map(|line| {
+        REFUSALS.lines().filter(is_head).filter(|line| !line.starts_with("feature |")).map(|line| {
             let mut columns = line.split('|');
             [(); 3].map(|()| {
                 let words = columns.next().into_iter().flat_map(|column| column.split(','));

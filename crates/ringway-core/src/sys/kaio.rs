@@ -117,7 +117,7 @@ pub(crate) struct IoEvent {
 
 /// `struct aio_ring`: the header of the mapped completion ring. The events follow it.
 #[repr(C)]
-struct Ring {
+struct CompletionRing {
     id: u32,
     /// The capacity, in events.
     nr: u32,
@@ -133,8 +133,9 @@ struct Ring {
 
 const RING_MAGIC: u32 = 0xa10a_10a1;
 
-const _: () =
-    assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && size_of::<Ring>() == 32);
+const _: () = assert!(
+    size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32 && size_of::<CompletionRing>() == 32
+);
 
 /// A context: requests in flight and their completion ring.
 ///
@@ -216,7 +217,7 @@ impl Context {
     /// Reaps the completions in the ring, without a system call.
     pub fn reap(&mut self, mut each: impl FnMut(IoEvent)) {
         let Some(nr) = self.user_ring else { return };
-        let ring: *mut Ring = ptr::with_exposed_provenance_mut(self.id as usize);
+        let ring: *mut CompletionRing = ptr::with_exposed_provenance_mut(self.id as usize);
         // SAFETY: `user_ring` is set only if the header at this address was recognized, and the
         // mapping stays until `io_destroy`, which only `drop` calls. Only this process and the
         // kernel change these words.
@@ -280,7 +281,7 @@ fn returned(value: libc::c_long) -> Result<usize, i32> {
 /// descriptors for the pipe, completions are fetched with io_getevents.
 fn user_ring(id: libc::c_ulong) -> Option<u32> {
     let (mut reader, writer) = std::io::pipe().ok()?;
-    let mut header = [0; size_of::<Ring>()];
+    let mut header = [0; size_of::<CompletionRing>()];
     // SAFETY: the kernel only reads from the address, and checks it.
     let copied = unsafe {
         libc::write(writer.as_raw_fd(), ptr::with_exposed_provenance(id as usize), header.len())
@@ -292,8 +293,9 @@ fn user_ring(id: libc::c_ulong) -> Option<u32> {
     let word = |at: usize| {
         u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
     };
-    let known = word(mem::offset_of!(Ring, magic)) == RING_MAGIC
-        && word(mem::offset_of!(Ring, incompat_features)) == 0
-        && word(mem::offset_of!(Ring, header_length)) as usize == size_of::<Ring>();
-    known.then_some(word(mem::offset_of!(Ring, nr)))
+    let known = word(mem::offset_of!(CompletionRing, magic)) == RING_MAGIC
+        && word(mem::offset_of!(CompletionRing, incompat_features)) == 0
+        && word(mem::offset_of!(CompletionRing, header_length)) as usize
+            == size_of::<CompletionRing>();
+    known.then_some(word(mem::offset_of!(CompletionRing, nr)))
 }

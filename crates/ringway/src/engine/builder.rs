@@ -1,10 +1,11 @@
 //! The settings of an engine, and how it is built from them and from the environment.
 
 use super::notifier::Notifier;
+use super::op_result::invalid;
 use super::reactor::manual::Readable;
-use super::reactor::thread::Reaper;
+use super::reactor::thread::EngineThread;
 use super::shard::{SYNCS, Shard, is_out_of_descriptors};
-use super::{Engine, GLOBAL, Inner, Manual, PaddedCounter};
+use super::{Engine, GLOBAL, Manual, PaddedCounter, SharedEngine};
 use crate::pool::Pool;
 #[cfg(feature = "testing")]
 use ringway_core::FaultPlan;
@@ -14,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which reactor picks up completions. From [`EngineBuilder::reaping`].
+/// Which reactor reaps completions. From [`EngineBuilder::reaping`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reaping {
     /// In a tokio runtime, its I/O driver (feature `tokio`). A thread of the engine does it on
@@ -200,7 +201,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Which reactor picks up completions. Default [`Reaping::Automatic`].
+    /// Which reactor reaps completions. Default [`Reaping::Automatic`].
     pub fn reaping(mut self, reaping: Reaping) -> Self {
         self.reaping = reaping;
         self
@@ -280,10 +281,8 @@ impl EngineBuilder {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             processors.div_ceil(PROCESSORS_PER_SHARD).min(MAX_SHARDS)
         });
-        let invalid = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         if count == 0 || count > LIMIT_OF_SHARDS {
-            let text = format!("shards must be 1 to {LIMIT_OF_SHARDS}");
-            return invalid(&text);
+            return Err(invalid(format!("shards must be 1 to {LIMIT_OF_SHARDS}")));
         }
         let in_flight = chosen(
             self.in_flight,
@@ -292,7 +291,7 @@ impl EngineBuilder {
             &format!("a number from 1 to {MAX_IN_FLIGHT}"),
             |text| text.parse().ok().filter(|transfers| (1..=MAX_IN_FLIGHT).contains(transfers)),
         )?;
-        let pool = chosen(
+        let pool_bytes = chosen(
             self.pool_bytes,
             "RINGWAY_POOL",
             DEFAULT_POOL,
@@ -301,68 +300,73 @@ impl EngineBuilder {
         )?;
         for (name, value) in [("in_flight", in_flight), ("in_flight_pipes", self.in_flight_pipes)] {
             if value == 0 || value > MAX_IN_FLIGHT {
-                return invalid(&format!("{name} must be 1 to {MAX_IN_FLIGHT}, not {value}"));
+                let text = format!("{name} must be 1 to {MAX_IN_FLIGHT}, not {value}");
+                return Err(invalid(text));
             }
         }
-        let notifier =
-            Notifier::new(self.reaping == Reaping::Manual).map_err(without_descriptor)?;
-        let make = |count: usize| -> io::Result<Arc<[Shard]>> {
-            let pipes = self.in_flight_pipes;
-            (0..count)
-                .map(|_| Shard::new(&self.options, count, in_flight, pipes, notifier.clone()))
-                .collect()
-        };
-        let shards = match make(count) {
-            // One shard does with the fewest.
-            Err(error) if is_out_of_descriptors(&error) && self.shards.is_none() => make(1),
-            made => made,
-        }
-        .map_err(without_descriptor)?;
-        let count = shards.len();
-        let mut pool = Pool::new(pool);
-        if let Some((size, count)) = self.fixed_buffers {
-            let arena = match Arena::try_new(size, count) {
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    return invalid(
-                        "fixed_buffers: size and count must be at least 1, and fit in memory",
-                    );
-                }
-                arena => arena?,
-            };
-            for shard in shards.iter() {
-                // If the registration is refused, the arena's buffers are ordinary buffers.
-                shard.register(&arena);
-            }
-            pool = pool.with_arena(arena);
-        }
-        let manual = match self.reaping {
-            Reaping::Manual => Some(Manual {
-                readable: Readable::new(&shards, &notifier)?,
-                notifier: notifier.clone(),
-            }),
-            _ => None,
-        };
-        let reaper = match self.reaping {
-            Reaping::Manual => None,
-            _ => {
-                let reaper = Reaper::start(shards.clone(), notifier, self.close_wait);
-                Some(reaper.map_err(without_thread)?)
-            }
+        let is_manual = self.reaping == Reaping::Manual;
+        let notifier = Notifier::new(is_manual).map_err(without_descriptor)?;
+        let shards = self.make_shards(count, in_flight, &notifier)?;
+        let pool = self.make_pool(pool_bytes, &shards)?;
+        let (manual, thread) = if is_manual {
+            let readable = Readable::new(&shards, &notifier)?;
+            (Some(Manual { readable, notifier }), None)
+        } else {
+            let thread = EngineThread::start(shards.clone(), notifier, self.close_wait);
+            (None, Some(thread.map_err(without_thread)?))
         };
         Ok(Engine {
-            inner: Arc::new(Inner {
-                cached: (0..count).map(|_| PaddedCounter::default()).collect(),
+            inner: Arc::new(SharedEngine {
+                cached: shards.iter().map(|_| PaddedCounter::default()).collect(),
                 explained: shards[0].explain(),
                 shards,
-                reaper,
+                thread,
                 manual,
-                home: OwnerProcess::current(),
+                owner: OwnerProcess::current(),
                 pool,
                 try_cached: self.try_cached,
                 close_wait: self.close_wait,
                 reaping: self.reaping,
             }),
         })
+    }
+
+    fn make_shards(
+        &self,
+        count: usize,
+        in_flight: u32,
+        notifier: &Arc<Notifier>,
+    ) -> io::Result<Arc<[Shard]>> {
+        let make = |count: usize| -> io::Result<Arc<[Shard]>> {
+            let pipes = self.in_flight_pipes;
+            (0..count)
+                .map(|_| Shard::new(&self.options, count, in_flight, pipes, notifier.clone()))
+                .collect()
+        };
+        match make(count) {
+            // One shard does with the fewest.
+            Err(error) if is_out_of_descriptors(&error) && self.shards.is_none() => make(1),
+            made => made,
+        }
+        .map_err(without_descriptor)
+    }
+
+    /// The pool, whose fixed buffers are registered with the shards.
+    fn make_pool(&self, bytes: usize, shards: &[Shard]) -> io::Result<Pool> {
+        let pool = Pool::new(bytes);
+        let Some((size, count)) = self.fixed_buffers else { return Ok(pool) };
+        let arena = match Arena::try_new(size, count) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let text = "fixed_buffers: size and count must be at least 1, and fit in memory";
+                return Err(invalid(text));
+            }
+            arena => arena?,
+        };
+        for shard in shards {
+            // If the registration is refused, the arena's buffers are ordinary buffers.
+            shard.register(&arena);
+        }
+        Ok(pool.with_arena(arena))
     }
 }
 
@@ -378,10 +382,10 @@ fn chosen<T>(
         return Ok(value);
     }
     match std::env::var_os(variable) {
-        Some(text) if !text.is_empty() => text.to_str().and_then(parse).ok_or_else(|| {
-            let text = format!("{variable}: expected {wanted}, got {text:?}");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        }),
+        Some(text) if !text.is_empty() => text
+            .to_str()
+            .and_then(parse)
+            .ok_or_else(|| invalid(format!("{variable}: expected {wanted}, got {text:?}"))),
         _ => Ok(default),
     }
 }

@@ -19,16 +19,16 @@ const CALL: usize = 2 << 10;
 const CHEAP: usize = 64;
 
 #[cfg(feature = "tokio")]
-type Task = Option<tokio::task::Id>;
+type TaskId = Option<tokio::task::Id>;
 #[cfg(not(feature = "tokio"))]
-type Task = Option<()>;
+type TaskId = Option<()>;
 
 /// How much work a thread may do before its task yields.
 struct Allowance {
     /// Remaining bytes.
     left: Cell<usize>,
     /// The task that this allowance belongs to. Without task IDs, all tasks of a thread share it.
-    task: Cell<Task>,
+    task: Cell<TaskId>,
     /// Set while the waker wakes no task: work is counted, but nothing yields.
     only_counts: Cell<bool>,
 }
@@ -104,12 +104,12 @@ fn proceed(cx: &mut Context<'_>, cost: usize) -> Poll<()> {
 }
 
 #[cfg(feature = "tokio")]
-fn this_task() -> Task {
+fn this_task() -> TaskId {
     tokio::task::try_id()
 }
 
 #[cfg(not(feature = "tokio"))]
-fn this_task() -> Task {
+fn this_task() -> TaskId {
     None
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// A device that completes nothing for this long does not take its transfers in order. Further ones
 /// are then submitted by threads that may wait.
-const STUCK_AFTER: Duration = Duration::from_secs(1);
+const DEVICE_HUNG_AFTER: Duration = Duration::from_secs(1);
 
 /// The share of a queue that all shards use together. The rest is for other programs, and for the
 /// schedulers that leave a part of it to some kinds of requests.
@@ -19,15 +19,15 @@ const SHARE: [usize; 2] = [3, 4];
 /// The devices of a shard's transfers.
 #[derive(Debug)]
 pub(super) struct Devices {
-    list: Vec<Device>,
+    list: Vec<DeviceQueue>,
     /// Shards that use each device; `None` without limits.
     shards: Option<NonZeroUsize>,
-    /// The most transfers of one device that may count as stuck.
-    max_stuck: usize,
+    /// The most transfers of one device that may count as hung.
+    max_hung: usize,
 }
 
 #[derive(Debug)]
-struct Device {
+struct DeviceQueue {
     id: u64,
     limit: usize,
     limiter: Limiter,
@@ -35,7 +35,7 @@ struct Device {
     pending: Pending,
 }
 
-impl Device {
+impl DeviceQueue {
     /// Transfers that wait and have room now.
     fn ready(&self) -> usize {
         self.pending.len().min(self.limiter.available())
@@ -49,14 +49,14 @@ fn limit(requests: u32, shards: NonZeroUsize) -> usize {
 }
 
 impl Devices {
-    /// For one of `shards` shards; at most `max_stuck` transfers of a device count as stuck.
-    pub(super) fn shared_by(shards: usize, max_stuck: usize) -> Self {
-        Self { list: Vec::new(), shards: NonZeroUsize::new(shards), max_stuck }
+    /// For one of `shards` shards; at most `max_hung` transfers of a device count as hung.
+    pub(super) fn shared_by(shards: usize, max_hung: usize) -> Self {
+        Self { list: Vec::new(), shards: NonZeroUsize::new(shards), max_hung }
     }
 
     /// Where submitting does not wait for devices.
     pub(super) fn without_limits() -> Self {
-        Self { list: Vec::new(), shards: None, max_stuck: 0 }
+        Self { list: Vec::new(), shards: None, max_hung: 0 }
     }
 
     /// Whether a transfer may be submitted now. If not, it waits for its device.
@@ -89,12 +89,12 @@ impl Devices {
         Some(id)
     }
 
-    /// Counts a transfer that is about to be submitted. If others of its device are stuck, the
+    /// Counts a transfer that is about to be submitted. If others of its device are hung, the
     /// device's queue may be full.
     fn acquire(&mut self, table: &mut Table<Waiter>, id: OpId, at: usize, now: Instant) {
         let limiter = &mut self.list[at].limiter;
         let permit = limiter.acquire(1, now);
-        if limiter.has_stuck() {
+        if limiter.has_hung() {
             table.submit_by_worker(id);
         }
         if let Some(waiter) = table.attachment(id) {
@@ -124,21 +124,21 @@ impl Devices {
 
     /// Those of them that have room now.
     pub(super) fn ready(&self) -> usize {
-        self.list.iter().map(Device::ready).sum()
+        self.list.iter().map(DeviceQueue::ready).sum()
     }
 
-    /// Whether transfers wait for a device of which others may soon count as stuck.
+    /// Whether transfers wait for a device of which others may soon count as hung.
     pub(super) fn is_blocked(&self) -> bool {
-        let is_blocked = |device: &Device| {
+        let is_blocked = |device: &DeviceQueue| {
             device.pending.len() > 0 && device.ready() == 0 && device.limiter.may_exclude()
         };
         self.list.iter().any(is_blocked)
     }
 
-    /// Excludes stuck transfers of devices that others wait for. Returns true if that makes room.
-    pub(super) fn exclude_stuck(&mut self, now: Instant) -> bool {
+    /// Excludes hung transfers of devices that others wait for. Returns true if that makes room.
+    pub(super) fn exclude_hung(&mut self, now: Instant) -> bool {
         let waiting = self.list.iter_mut().filter(|device| device.pending.len() > 0);
-        waiting.fold(false, |freed, device| device.limiter.exclude_stuck(now) | freed)
+        waiting.fold(false, |freed, device| device.limiter.exclude_hung(now) | freed)
     }
 
     /// The device's place in the list, with this limit from now on.
@@ -152,9 +152,9 @@ impl Devices {
             return at;
         }
         // A device that nothing uses makes place.
-        let unused = |device: &Device| device.pending.len() == 0 && device.limiter.is_unused();
-        let limiter = Limiter::new(limit).exclude_stuck_after(STUCK_AFTER, self.max_stuck);
-        let device = Device { id, limit, limiter, pending: Pending::default() };
+        let unused = |device: &DeviceQueue| device.pending.len() == 0 && device.limiter.is_unused();
+        let limiter = Limiter::new(limit).exclude_hung_after(DEVICE_HUNG_AFTER, self.max_hung);
+        let device = DeviceQueue { id, limit, limiter, pending: Pending::default() };
         match self.list.iter().position(unused) {
             Some(at) => {
                 self.list[at] = device;
@@ -221,8 +221,8 @@ mod tests {
         devices.remove(&mut table, waiting[1]);
         devices.release(table.attachment(admitted[1]).unwrap(), now);
         assert_eq!(devices.next(&mut table, now), Some(waiting[2]));
-        assert!(devices.is_blocked() && devices.exclude_stuck(now + STUCK_AFTER));
-        assert!(devices.ready() > 0, "stuck transfers use no room");
+        assert!(devices.is_blocked() && devices.exclude_hung(now + DEVICE_HUNG_AFTER));
+        assert!(devices.ready() > 0, "hung transfers use no room");
         table.shut_down(&mut backends, Duration::ZERO);
     }
 }

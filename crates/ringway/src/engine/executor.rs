@@ -1,10 +1,10 @@
-//! The executors that poll futures: they decide which reactor picks up a completion.
+//! The executors that poll futures: they decide which reactor reaps a completion.
 
-/// Identifies a tokio runtime whose I/O driver picks up completions.
+/// Identifies a tokio runtime whose I/O driver reaps completions.
 #[cfg(all(feature = "tokio", unix))]
 pub(crate) use tokio::runtime::Id as RuntimeId;
 
-/// A runtime whose I/O driver picks up completions: there is none.
+/// A runtime whose I/O driver reaps completions: there is none.
 #[cfg(not(all(feature = "tokio", unix)))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeId {}

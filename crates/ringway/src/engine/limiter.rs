@@ -2,17 +2,17 @@
 //! locks.
 //!
 //! Operations that hang, on a frozen file system or a dead device, must not keep others of their
-//! kind waiting. So an operation that has not completed for long counts as stuck and uses no
+//! kind waiting. So an operation that has not completed for long counts as hung and uses no
 //! capacity, up to a bound. A slow device completes operations roughly in order: an operation is
-//! stuck if others that started long after it have completed, or if none completes at all.
+//! hung if others that started long after it have completed, or if none completes at all.
 //!
 //! Hundreds may hang, and an operation elsewhere may wait behind them. So a limiter may
-//! [grow](Limiter::growing): once some operations are stuck, it finds others sooner, and allows as
-//! many more as are stuck. The number that it has tried then doubles each time.
+//! [grow](Limiter::growing): once some operations are hung, it finds others sooner, and allows as
+//! many more as are hung. The number that it has tried then doubles each time.
 
 use std::time::{Duration, Instant};
 
-/// How often `exclude_stuck` checks all operations: this many times in `stuck_after`.
+/// How often `exclude_hung` checks all operations: this many times in `hung_after`.
 const CHECKS: u32 = 4;
 
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub(crate) struct Limiter {
     limit: usize,
     /// Operations that use capacity.
     in_use: usize,
-    /// Operations that are stuck.
-    stuck: usize,
-    /// The most operations that may count as stuck.
-    max_stuck: usize,
-    /// An operation is stuck if it is this much older than one that has completed, or if none has
+    /// Operations that are hung.
+    hung: usize,
+    /// The most operations that may count as hung.
+    max_hung: usize,
+    /// An operation is hung if it is this much older than one that has completed, or if none has
     /// completed for this long.
-    stuck_after: Duration,
-    /// The same, while some operations are stuck. If shorter, the limit grows too.
+    hung_after: Duration,
+    /// The same, while some operations are hung. If shorter, the limit grows too.
     further_after: Duration,
     /// The operations that the queue has, by permit.
     permits: Vec<Option<Permit>>,
@@ -44,7 +44,7 @@ pub(crate) struct Limiter {
 #[derive(Clone, Copy, Debug)]
 struct Permit {
     started: Instant,
-    stuck: bool,
+    hung: bool,
     /// Operations that have not completed.
     members: u32,
 }
@@ -55,9 +55,9 @@ impl Limiter {
         Self {
             limit: limit.max(1),
             in_use: 0,
-            stuck: 0,
-            max_stuck: 0,
-            stuck_after: Duration::ZERO,
+            hung: 0,
+            max_hung: 0,
+            hung_after: Duration::ZERO,
             further_after: Duration::ZERO,
             permits: Vec::new(),
             free: Vec::new(),
@@ -67,16 +67,16 @@ impl Limiter {
         }
     }
 
-    /// Excludes at most `most` stuck operations: those that are `stuck_after` older than one that
+    /// Excludes at most `most` hung operations: those that are `hung_after` older than one that
     /// has completed, or than now if none has completed for that long.
-    pub(crate) fn exclude_stuck_after(self, stuck_after: Duration, most: usize) -> Self {
-        Self { stuck_after, further_after: stuck_after, max_stuck: most, ..self }
+    pub(crate) fn exclude_hung_after(self, hung_after: Duration, most: usize) -> Self {
+        Self { hung_after, further_after: hung_after, max_hung: most, ..self }
     }
 
-    /// While some operations are stuck, excludes others after this shorter time, and allows as many
-    /// as are stuck: they probably hang for the same reason.
+    /// While some operations are hung, excludes others after this shorter time, and allows as many
+    /// as are hung: they probably hang for the same reason.
     pub(crate) fn growing(self, further_after: Duration) -> Self {
-        Self { further_after: further_after.min(self.stuck_after), ..self }
+        Self { further_after: further_after.min(self.hung_after), ..self }
     }
 
     /// How many more operations may start.
@@ -84,16 +84,16 @@ impl Limiter {
         self.current_limit().saturating_sub(self.in_use)
     }
 
-    /// All operations together never exceed `limit` and `max_stuck`.
+    /// All operations together never exceed `limit` and `max_hung`.
     fn current_limit(&self) -> usize {
-        if self.further_after < self.stuck_after {
-            self.limit.max(self.stuck.min(self.max_stuck.saturating_sub(self.stuck)))
+        if self.further_after < self.hung_after {
+            self.limit.max(self.hung.min(self.max_hung.saturating_sub(self.hung)))
         } else {
             self.limit
         }
     }
 
-    /// Operations that use capacity: those that the queue has, except the stuck ones.
+    /// Operations that use capacity: those that the queue has, except the hung ones.
     pub(crate) fn in_use(&self) -> usize {
         self.in_use
     }
@@ -103,14 +103,14 @@ impl Limiter {
         self.limit = limit.max(1);
     }
 
-    /// Whether operations count as stuck.
-    pub(crate) fn has_stuck(&self) -> bool {
-        self.stuck > 0
+    /// Whether operations count as hung.
+    pub(crate) fn has_hung(&self) -> bool {
+        self.hung > 0
     }
 
-    /// Whether the queue has no operation, stuck or not.
+    /// Whether the queue has no operation, hung or not.
     pub(crate) fn is_unused(&self) -> bool {
-        self.in_use + self.stuck == 0
+        self.in_use + self.hung == 0
     }
 
     /// Whether at least half of the capacity is in use, or will be once `pending` more operations
@@ -127,7 +127,7 @@ impl Limiter {
             self.permits.push(None);
             self.permits.len() as u32 - 1
         });
-        self.permits[permit as usize] = Some(Permit { started: now, stuck: false, members });
+        self.permits[permit as usize] = Some(Permit { started: now, hung: false, members });
         permit
     }
 
@@ -145,39 +145,39 @@ impl Limiter {
                 };
                 self.free.push(permit);
                 self.overtaken = self.overtaken.max(Some(entry.started));
-                if entry.stuck { self.stuck -= 1 } else { self.in_use -= 1 }
+                if entry.hung { self.hung -= 1 } else { self.in_use -= 1 }
             }
         }
     }
 
-    /// Whether operations may count as stuck, now or later.
+    /// Whether operations may count as hung, now or later.
     pub(crate) fn may_exclude(&self) -> bool {
-        self.in_use > 0 && self.stuck < self.max_stuck
+        self.in_use > 0 && self.hung < self.max_hung
     }
 
-    /// Excludes operations that are stuck. Returns true if that frees capacity. Call it now and
+    /// Excludes operations that are hung. Returns true if that frees capacity. Call it now and
     /// then while operations wait.
-    pub(crate) fn exclude_stuck(&mut self, now: Instant) -> bool {
-        let stuck_after = if self.stuck > 0 { self.further_after } else { self.stuck_after };
-        let check_interval = stuck_after / CHECKS;
+    pub(crate) fn exclude_hung(&mut self, now: Instant) -> bool {
+        let hung_after = if self.hung > 0 { self.further_after } else { self.hung_after };
+        let check_interval = hung_after / CHECKS;
         if !self.may_exclude()
             || self.checked_at.is_some_and(|checked_at| now < checked_at + check_interval)
         {
             return false;
         }
         self.checked_at = Some(now);
-        let is_stalled = self.completed.is_none_or(|completed| now >= completed + stuck_after);
-        let late = if is_stalled { Some(now) } else { self.overtaken };
-        let is_late = |started: Instant| late.is_some_and(|late| late >= started + stuck_after);
-        let before = self.stuck;
-        for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.stuck) {
-            if self.stuck < self.max_stuck && is_late(entry.started) {
-                entry.stuck = true;
-                self.stuck += 1;
+        let all_hang = self.completed.is_none_or(|completed| now >= completed + hung_after);
+        let late = if all_hang { Some(now) } else { self.overtaken };
+        let is_late = |started: Instant| late.is_some_and(|late| late >= started + hung_after);
+        let before = self.hung;
+        for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.hung) {
+            if self.hung < self.max_hung && is_late(entry.started) {
+                entry.hung = true;
+                self.hung += 1;
                 self.in_use -= 1;
             }
         }
-        self.stuck > before
+        self.hung > before
     }
 }
 
@@ -189,39 +189,39 @@ mod tests {
     const LONG: Duration = Duration::from_millis(100);
 
     #[test]
-    fn stuck_operations_use_no_capacity() {
-        let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 3);
+    fn hung_operations_use_no_capacity() {
+        let mut limiter = Limiter::new(2).exclude_hung_after(LONG, 3);
         let start = Instant::now();
         assert!(!limiter.is_half_used(0) && limiter.is_half_used(1));
         for permit in 0..2 {
             assert_eq!(limiter.acquire(1, start), permit);
         }
         assert_eq!((limiter.available(), limiter.is_half_used(0)), (0, true));
-        assert!(!limiter.exclude_stuck(start + LONG / 2), "they may still complete");
-        assert!(limiter.exclude_stuck(start + LONG));
+        assert!(!limiter.exclude_hung(start + LONG / 2), "they may still complete");
+        assert!(limiter.exclude_hung(start + LONG));
         assert_eq!((limiter.available(), limiter.in_use()), (2, 0));
-        // At most three count as stuck.
+        // At most three count as hung.
         for permit in 2..4 {
             assert_eq!(limiter.acquire(1, start + LONG), permit);
         }
-        assert!(limiter.exclude_stuck(start + LONG * 2));
+        assert!(limiter.exclude_hung(start + LONG * 2));
         assert_eq!((limiter.available(), limiter.may_exclude()), (1, false));
-        assert!(!limiter.exclude_stuck(start + LONG * 99));
+        assert!(!limiter.exclude_hung(start + LONG * 99));
         // They complete after all.
         for permit in 0..4 {
             limiter.release(permit, start + LONG * 100);
         }
-        assert_eq!((limiter.available(), limiter.stuck), (2, 0));
+        assert_eq!((limiter.available(), limiter.hung), (2, 0));
     }
 
     /// A thousand operations that hang, 16 at a time, delay the next one by less than a second.
     #[test]
-    fn a_growing_limit_passes_many_stuck_operations() {
-        let new = || Limiter::new(16).exclude_stuck_after(LONG, 1024);
+    fn a_growing_limit_passes_many_hung_operations() {
+        let new = || Limiter::new(16).exclude_hung_after(LONG, 1024);
         let time_to_start = |mut limiter: Limiter, operations: usize| {
             let (start, mut started) = (Instant::now(), 0);
             (0..100_000).map(Duration::from_millis).find(|time| {
-                limiter.exclude_stuck(start + *time);
+                limiter.exclude_hung(start + *time);
                 let most = limiter.available().min(operations - started);
                 for _ in 0..most {
                     _ = limiter.acquire(1, start + *time);
@@ -240,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn slow_operations_are_not_stuck() {
-        let mut limiter = Limiter::new(4).exclude_stuck_after(LONG, 1000);
+    fn slow_operations_are_not_hung() {
+        let mut limiter = Limiter::new(4).exclude_hung_after(LONG, 1000);
         let start = Instant::now();
         for permit in 0..4 {
             assert_eq!(limiter.acquire(1, start), permit);
@@ -249,28 +249,28 @@ mod tests {
         // A slow device completes one operation after the other.
         limiter.release(0, start + LONG * 9);
         assert_eq!(limiter.acquire(1, start + LONG * 9), 0);
-        assert!(!limiter.exclude_stuck(start + LONG * 9 + LONG / 2));
+        assert!(!limiter.exclude_hung(start + LONG * 9 + LONG / 2));
         limiter.release(1, start + LONG * 10);
-        assert!(!limiter.exclude_stuck(start + LONG * 10));
+        assert!(!limiter.exclude_hung(start + LONG * 10));
         // An operation that started long after the others overtakes them.
         limiter.release(0, start + LONG * 10);
-        assert!(limiter.exclude_stuck(start + LONG * 10 + LONG / 2));
-        assert_eq!((limiter.in_use(), limiter.stuck), (0, 2));
+        assert!(limiter.exclude_hung(start + LONG * 10 + LONG / 2));
+        assert_eq!((limiter.in_use(), limiter.hung), (0, 2));
     }
 
     #[test]
-    fn without_a_bound_on_stuck_operations_none_is_excluded() {
+    fn without_a_bound_on_hung_operations_none_is_excluded() {
         let mut limiter = Limiter::new(1);
         let start = Instant::now();
         let permit = limiter.acquire(1, start);
-        assert!(!limiter.may_exclude() && !limiter.exclude_stuck(start + LONG * 99));
+        assert!(!limiter.may_exclude() && !limiter.exclude_hung(start + LONG * 99));
         limiter.release(permit, start);
         assert_eq!(limiter.available(), 1);
     }
 
     #[test]
     fn the_last_of_a_chain_frees_the_capacity_in_any_order() {
-        let mut limiter = Limiter::new(2).exclude_stuck_after(LONG, 1);
+        let mut limiter = Limiter::new(2).exclude_hung_after(LONG, 1);
         let start = Instant::now();
         let chain = limiter.acquire(2, start);
         // Its sync is cancelled while its write hangs.
@@ -287,7 +287,7 @@ mod tests {
         fn capacity_adds_up(
             steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200),
         ) {
-            let mut limiter = Limiter::new(5).exclude_stuck_after(LONG, 2);
+            let mut limiter = Limiter::new(5).exclude_hung_after(LONG, 2);
             let (mut inside, mut now) = (Vec::new(), Instant::now());
             for (step, which, time) in steps {
                 now += Duration::from_millis(u64::from(time));
@@ -299,11 +299,11 @@ mod tests {
                     }
                     _ => {
                         let before = limiter.available();
-                        prop_assert_eq!(limiter.exclude_stuck(now), limiter.available() > before);
+                        prop_assert_eq!(limiter.exclude_hung(now), limiter.available() > before);
                     }
                 }
-                prop_assert_eq!(limiter.in_use + limiter.stuck, inside.len());
-                prop_assert!(limiter.stuck <= 2 && limiter.in_use <= 5);
+                prop_assert_eq!(limiter.in_use + limiter.hung, inside.len());
+                prop_assert!(limiter.hung <= 2 && limiter.in_use <= 5);
             }
         }
     }

@@ -6,7 +6,7 @@ use super::submission::Schedule;
 use super::sync_ledger::{SyncLedger, Ticket};
 use super::trace::Trace;
 use super::wake::wake_all;
-use super::{Inner, coop};
+use super::{SharedEngine, coop};
 use ringway_core::{Operation, Reason, op};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn forked(operation: Operation) -> OpResult {
 /// Dropping the future cancels them. What they own is kept until the kernel no longer uses it.
 #[must_use = "futures do nothing unless polled"]
 pub(crate) struct OpFuture<'a, L: Operations> {
-    engine: &'a Inner,
+    engine: &'a SharedEngine,
     schedule: Schedule,
     /// Bytes that the submission may copy.
     copies: usize,
@@ -113,7 +113,7 @@ enum Stage<L> {
 }
 
 impl<'a, L: Operations> OpFuture<'a, L> {
-    pub(crate) fn new(engine: &'a Inner, schedule: Schedule, operations: L) -> Self {
+    pub(crate) fn new(engine: &'a SharedEngine, schedule: Schedule, operations: L) -> Self {
         let trace = operations.trace();
         Self {
             engine,

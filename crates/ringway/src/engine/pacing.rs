@@ -43,8 +43,8 @@ fn batch_size(in_flight: usize) -> usize {
     (in_flight / BATCH_SHARE).clamp(1, MAX_BATCH)
 }
 
-/// If no transfer completes for this long, older ones count as stuck and use no capacity.
-const STUCK_AFTER: Duration = Duration::from_millis(100);
+/// If no transfer completes for this long, older ones count as hung and use no capacity.
+const TRANSFERS_HUNG_AFTER: Duration = Duration::from_millis(100);
 
 /// Decides whether to submit now.
 #[derive(Debug)]
@@ -58,10 +58,10 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Allows at most `cap` transfers at a time, not counting up to `max_stuck` that hang.
-    pub(crate) fn new(cap: usize, max_stuck: usize) -> Self {
+    /// Allows at most `cap` transfers at a time, not counting up to `max_hung` that hang.
+    pub(crate) fn new(cap: usize, max_hung: usize) -> Self {
         Self {
-            limiter: Limiter::new(cap).exclude_stuck_after(STUCK_AFTER, max_stuck),
+            limiter: Limiter::new(cap).exclude_hung_after(TRANSFERS_HUNG_AFTER, max_hung),
             completed_since: 0,
             moves: 0,
         }
@@ -76,7 +76,7 @@ impl Pacer {
         ready > 0 && (overdue || ready >= batch_size(self.limiter.in_use() + expected))
     }
 
-    /// How often a transfer was submitted or completed. The reaper compares two values.
+    /// How often a transfer was submitted or completed. The engine's thread compares two values.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
@@ -155,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn stuck_transfers_hold_up_nothing() {
+    fn hung_transfers_hold_up_nothing() {
         let mut model = Model::new(256, 128);
         assert!(!model.pacer.is_due(1, 0));
-        assert!(model.pacer.limiter.exclude_stuck(model.now + STUCK_AFTER));
+        assert!(model.pacer.limiter.exclude_hung(model.now + TRANSFERS_HUNG_AFTER));
         assert!(model.pacer.is_due(1, 0));
     }
 

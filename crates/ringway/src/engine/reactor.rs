@@ -1,4 +1,4 @@
-//! Reactors: they pick up completions besides the threads that submit. A reactor is a tokio
+//! Reactors: they reap completions besides the threads that submit. A reactor is a tokio
 //! runtime's I/O driver, the engine's thread, or the program itself.
 
 #[cfg(all(feature = "tokio", unix))]

@@ -1,4 +1,4 @@
-//! The reactors of a shard: who picks up its completions besides the threads that submit.
+//! The reactors of a shard: who reaps its completions besides the threads that submit.
 
 use super::executor::{Executor, RuntimeId};
 use std::task::Waker;
@@ -6,11 +6,11 @@ use std::task::Waker;
 /// The reactors of a shard.
 #[derive(Default)]
 pub(crate) struct Reactors {
-    /// Known tokio runtimes, and whether their I/O driver picks up completions.
+    /// Known tokio runtimes, and whether their I/O driver reaps completions.
     pub(crate) runtimes: Vec<(RuntimeId, bool)>,
     /// Tasks that notice when their runtime ends; they are woken when the shard closes.
     pub(crate) watchers: Vec<(RuntimeId, Waker)>,
-    /// The engine's thread picks up completions at once.
+    /// The engine's thread reaps completions at once.
     pub(crate) thread: bool,
     /// The engine was dropped, or the backend has failed for good.
     pub(crate) closed: bool,

@@ -2,7 +2,7 @@
 
 use super::combiner::CombinerGuard;
 use super::executor::Executor;
-use super::shard::{OwnOperation, RoundOutput, Shard, State};
+use super::shard::{OwnOperation, RoundOutput, Shard, ShardState};
 use super::sync::{MutexGuard, Ordering};
 use super::wake::wake_all;
 
@@ -17,7 +17,7 @@ impl Shard {
     pub(super) fn combine<'a>(
         &'a self,
         mut guard: CombinerGuard<'a>,
-        mut state: Option<MutexGuard<'a, State>>,
+        mut state: Option<MutexGuard<'a, ShardState>>,
         executor: Executor,
         mut own: Option<OwnOperation<'_>>,
         by_task: bool,

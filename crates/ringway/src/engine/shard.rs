@@ -3,7 +3,7 @@
 //!
 //! A future puts its operations into slots of the shard's table, under a lock that is held briefly,
 //! and takes their results from there. When a submission is due ([`Pacer`]), the calling thread
-//! becomes the [combiner](super::combiner): it submits pending operations, picks up completions,
+//! becomes the [combiner](super::combiner): it submits pending operations, reaps completions,
 //! marks them in the slots, and wakes the futures outside all locks. No thread waits for another
 //! one that is in the kernel.
 
@@ -43,14 +43,14 @@ const CLOSURES: u32 = 64;
 /// limit of kernel threads.
 pub(super) const SYNCS: u32 = 16;
 
-/// The most operations of one kind (storage transfers, syncs, closures) that count as stuck. Each
+/// The most operations of one kind (storage transfers, syncs, closures) that count as hung. Each
 /// may occupy a thread.
-const MAX_STUCK: u32 = 1024;
-/// If no sync (or no closure) completes for this long, older ones count as stuck.
-const SYNCS_STUCK_AFTER: Duration = Duration::from_millis(250);
-const CLOSURES_STUCK_AFTER: Duration = Duration::from_millis(500);
-/// The same, while some are stuck. A thousand of them on a hung file system take six such steps.
-const FURTHER_STUCK_AFTER: Duration = Duration::from_millis(50);
+const MAX_HUNG_OPERATIONS: u32 = 1024;
+/// If no sync (or no closure) completes for this long, older ones count as hung.
+const SYNCS_HUNG_AFTER: Duration = Duration::from_millis(250);
+const CLOSURES_HUNG_AFTER: Duration = Duration::from_millis(500);
+/// The same, while some are hung. A thousand of them on a hung file system take six such steps.
+const FURTHER_HUNG_AFTER: Duration = Duration::from_millis(50);
 
 /// How long to wait in total for operations of a backend that has failed.
 const FAILED: Duration = Duration::from_secs(1);
@@ -67,9 +67,9 @@ const SPARE_DESCRIPTORS: usize = 3;
 const MAX_SUBMITTED: usize = 128;
 
 pub(crate) struct Shard {
-    state: Mutex<State>,
+    state: Mutex<ShardState>,
     /// Locked by the combiner.
-    ring: Mutex<Ring>,
+    backends: Mutex<ShardBackends>,
     pub(super) combiner: Combiner,
     /// Readable when there may be completions to reap.
     readable: PollFd,
@@ -94,25 +94,25 @@ pub(crate) type OpResults = SmallVec<[OpResult; 1]>;
 /// The operations of one future: each is in its slot, or refused.
 pub(crate) type Group = SmallVec<[Result<OpId, Box<Refused>>; 1]>;
 
-/// Counters of a shard. The reaper compares two snapshots.
+/// Counters of a shard. The engine's thread compares two snapshots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     rounds: u64,
-    pickups: u64,
+    reaps: u64,
     settled: u64,
     /// Storage transfers submitted or completed.
     pub(super) moves: u64,
 }
 
-/// The state of a shard since a snapshot, as the reaper needs it.
+/// The state of a shard since a snapshot, as the engine's thread needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum ShardProgress {
     /// Nothing has happened, and there is nothing to do.
     Idle,
     /// Some thread drives the shard.
     Moving,
     /// Operations wait for capacity that other operations do not release. Some of those may soon
-    /// count as stuck.
+    /// count as hung.
     Waiting,
     /// There is work, and no thread has come to do it.
     Late,
@@ -120,7 +120,8 @@ pub(crate) enum Progress {
 
 /// Futures that were woken and have not taken their results yet. Most of them will push another
 /// operation, so a submission waits for them. But a future may be forgotten, or its worker may be
-/// busy computing. Then the reaper calls `forget`, and submissions wait for them no longer.
+/// busy computing. Then the engine's thread calls `forget`, and submissions wait for them no
+/// longer.
 #[derive(Debug, Default)]
 struct WokenFutures {
     count: usize,
@@ -166,12 +167,12 @@ enum WaitsFor {
     Woken,
     /// For a batch to fill, or for completions.
     Batch,
-    /// For completions, or for stuck operations to be excluded.
+    /// For completions, or for hung operations to be excluded.
     Capacity,
 }
 
 /// State that futures use, and the combiner between its system calls.
-pub(crate) struct State {
+pub(crate) struct ShardState {
     table: Table<Waiter>,
     /// Transfers that wait for a batch to fill or for free capacity.
     paced: Pending,
@@ -198,8 +199,8 @@ pub(crate) struct State {
     deferred_wakers: Vec<Waker>,
     /// Combining rounds so far.
     rounds: u64,
-    /// Rounds that picked up completions.
-    pickups: u64,
+    /// Rounds that reaped completions.
+    reaps: u64,
     recorder: Recorder,
     /// The backends' part of the statistics, and the queue's explanation, as of the last round. The
     /// combiner may be in the kernel for long, and nobody who asks for them waits for it.
@@ -213,9 +214,23 @@ struct LaneQueue {
     limiter: Limiter,
 }
 
+impl LaneQueue {
+    fn new(lane: Lane, limit: u32) -> Self {
+        let all = Limiter::new(limit as usize);
+        let limiter = match lane {
+            Lane::Sync => all.exclude_hung_after(SYNCS_HUNG_AFTER, MAX_HUNG_OPERATIONS as usize),
+            Lane::Closure => {
+                all.exclude_hung_after(CLOSURES_HUNG_AFTER, MAX_HUNG_OPERATIONS as usize)
+            }
+            Lane::Call | Lane::Open | Lane::Wait | Lane::Timer => all,
+        };
+        Self { pending: Pending::default(), limiter: limiter.growing(FURTHER_HUNG_AFTER) }
+    }
+}
+
 /// The part of a shard that only the combiner uses.
-pub(super) struct Ring {
-    backends: Backends,
+pub(super) struct ShardBackends {
+    queue: Backends,
     /// Since when the backend has been failing.
     failing: Option<Instant>,
 }
@@ -253,7 +268,8 @@ pub(crate) struct Pushed {
 
 impl Shard {
     /// Creates one of `shards` shards, with at most `paced` storage transfers and `waiting`
-    /// operations of [`Lane::Wait`] in flight. It notifies `notifier` when the reaper has to come.
+    /// operations of [`Lane::Wait`] in flight. It notifies `notifier` when the engine's thread has
+    /// to come.
     ///
     /// Blocks for several system calls, as [`Options::build`] does.
     pub(crate) fn new(
@@ -271,24 +287,9 @@ impl Shard {
             Lane::Closure => CLOSURES,
             Lane::Timer => TIMERS,
         };
-        let excludes_stuck = |lane| match lane {
-            Lane::Sync => Some(SYNCS_STUCK_AFTER),
-            Lane::Closure => Some(CLOSURES_STUCK_AFTER),
-            Lane::Call | Lane::Open | Lane::Wait | Lane::Timer => None,
-        };
-        let lane = |lane| {
-            let all = Limiter::new(limit(lane) as usize);
-            let limiter = match excludes_stuck(lane) {
-                Some(after) => {
-                    all.exclude_stuck_after(after, MAX_STUCK as usize).growing(FURTHER_STUCK_AFTER)
-                }
-                None => all,
-            };
-            LaneQueue { pending: Pending::default(), limiter }
-        };
         // Each sync may have a write before it. Transfers, syncs, their writes and closures may be
-        // stuck.
-        let extra = paced.saturating_add(SYNCS).saturating_add(4 * MAX_STUCK);
+        // hung.
+        let extra = paced.saturating_add(SYNCS).saturating_add(4 * MAX_HUNG_OPERATIONS);
         let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
         // The engine closes its shards, and does the waiting.
         let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
@@ -297,31 +298,31 @@ impl Shard {
             None => build_with_spare_descriptors(options)?,
         };
         Ok(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ShardState {
                 table,
                 paced: Pending::default(),
                 devices: match backends.backend() {
                     BackendKind::Uring | BackendKind::Kaio => {
-                        Devices::shared_by(shards, MAX_STUCK as usize)
+                        Devices::shared_by(shards, MAX_HUNG_OPERATIONS as usize)
                     }
                     _ => Devices::without_limits(),
                 },
-                lanes: LANES.map(lane),
+                lanes: LANES.map(|lane| LaneQueue::new(lane, limit(lane))),
                 in_lanes: 0,
                 cancels: Vec::new(),
-                pacer: Pacer::new(paced as usize, MAX_STUCK as usize),
+                pacer: Pacer::new(paced as usize, MAX_HUNG_OPERATIONS as usize),
                 flush: false,
                 submitter_copies: backends.backend() == BackendKind::Uring,
                 reactors: Reactors::default(),
                 woken: WokenFutures::default(),
                 deferred_wakers: Vec::new(),
                 rounds: 0,
-                pickups: 0,
+                reaps: 0,
                 recorder: Recorder::new(),
                 backend_stats: QueueStats::default(),
                 explanation: backends.explain(),
             }),
-            ring: Mutex::new(Ring { backends, failing: None }),
+            backends: Mutex::new(ShardBackends { queue: backends, failing: None }),
             combiner: Combiner::new(),
             readable,
             failed: AtomicBool::new(false),
@@ -452,7 +453,7 @@ impl Shard {
         self.combiner.try_lock().map_or(0, |guard| self.combine(guard, None, executor, None, false))
     }
 
-    /// Submits everything that has capacity and picks up completions, without waiting for a batch
+    /// Submits everything that has capacity and reaps completions, without waiting for a batch
     /// or for woken futures. Returns the number of futures woken.
     pub(crate) fn flush(&self) -> usize {
         {
@@ -463,65 +464,65 @@ impl Shard {
         self.drive(Executor::Manual)
     }
 
-    /// As [`flush`](Self::flush), after stuck operations have been excluded.
-    pub(crate) fn flush_without_stuck(&self) -> usize {
-        self.state().exclude_stuck(Instant::now());
+    /// As [`flush`](Self::flush), after hung operations have been excluded.
+    pub(crate) fn flush_without_hung(&self) -> usize {
+        self.state().exclude_hung(Instant::now());
         self.flush()
     }
 
-    /// One round of the combiner: submits, and picks up completions.
+    /// One round of the combiner: submits, and reaps completions.
     pub(super) fn round(
         &self,
-        state: Option<MutexGuard<'_, State>>,
+        state: Option<MutexGuard<'_, ShardState>>,
         executor: Executor,
         own: &mut Option<OwnOperation<'_>>,
         by_task: bool,
         output: &mut RoundOutput,
     ) {
         // Only the combiner holds both locks, in this order.
-        let mut ring = lock(&self.ring);
-        let ring = &mut *ring;
+        let mut backends = lock(&self.backends);
+        let backends = &mut *backends;
         let mut state = state.unwrap_or_else(|| self.state());
         state.rounds += 1;
         let begun = Instant::now();
-        let (submitted, copied_enough) = state.submit(&mut ring.backends, executor, begun);
+        let (submitted, copied_enough) = state.submit(&mut backends.queue, executor, begun);
         output.submitted += submitted;
         output.hand_over = copied_enough;
         state.recorder.batch(submitted);
         let mut failing = false;
         let mut state = loop {
             drop(state);
-            let submitted = ring.backends.submit();
+            let submitted = backends.queue.submit();
             state = self.state();
-            let moved = state.table.process_events(&mut ring.backends);
+            let moved = state.table.process_events(&mut backends.queue);
             match submitted {
-                Ok(()) => ring.failing = None,
+                Ok(()) => backends.failing = None,
                 Err(error) => {
                     state.recorder.failures += 1;
                     drop(state);
-                    failing = !ring.is_fatal(&error);
+                    failing = !backends.is_fatal(&error);
                     if !failing {
-                        self.fail(ring, &error);
+                        self.fail(backends, &error);
                     }
                     break self.state();
                 }
             }
             // A retry, the next piece of a split, or the next of a chain is pending, or an event
             // has led to a cancel.
-            if !moved || !(state.table.has_pending() || ring.backends.has_unsubmitted_cancels()) {
+            if !moved || !(state.table.has_pending() || backends.queue.has_unsubmitted_cancels()) {
                 break state;
             }
-            state.table.submit_pending(&mut ring.backends);
+            state.table.submit_pending(&mut backends.queue);
         };
         if self.has_failed() {
             output.wakers.extend(state.reactors.close());
         }
         state.deliver(own, begun, output);
-        state.note(&ring.backends);
+        state.note(&backends.queue);
         if !by_task || state.woken.at(executor) == 0 {
             state.wake_deferred(&mut output.wakers);
         }
-        // After a failure (no memory, for example) the reaper makes the next round.
+        // After a failure (no memory, for example) the engine's thread makes the next round.
         output.hand_over |= failing;
         output.more =
             output.hand_over || state.flush || state.is_due(executor) || !state.cancels.is_empty();
@@ -534,22 +535,22 @@ impl Shard {
 
     /// The backend has failed for good: completes everything in flight with an error, and refuses
     /// new operations.
-    fn fail(&self, ring: &mut Ring, error: &io::Error) {
-        self.cancel_and_wait(ring, FAILED);
+    fn fail(&self, backends: &mut ShardBackends, error: &io::Error) {
+        self.cancel_and_wait(backends, FAILED);
         let mut state = self.state();
-        state.table.fail(&mut ring.backends, error);
+        state.table.fail(&mut backends.queue, error);
         state.woken.forget();
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Cancels everything in flight and waits for it, at most for `wait`. Futures can take results
     /// meanwhile.
-    fn cancel_and_wait(&self, ring: &mut Ring, wait: Duration) {
+    fn cancel_and_wait(&self, backends: &mut ShardBackends, wait: Duration) {
         let until = Instant::now() + wait.min(Duration::from_secs(1 << 30));
-        self.state().table.begin_close(&mut ring.backends);
-        while self.state().table.continue_close(&mut ring.backends, until) {
-            let waited = ring.backends.wait(until);
-            self.state().table.handle_close_wait(&mut ring.backends, waited, until);
+        self.state().table.begin_close(&mut backends.queue);
+        while self.state().table.continue_close(&mut backends.queue, until) {
+            let waited = backends.queue.wait(until);
+            self.state().table.handle_close_wait(&mut backends.queue, waited, until);
         }
     }
 
@@ -566,29 +567,29 @@ impl Shard {
     /// The counters now, to compare with later.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state();
-        let (rounds, pickups) = (state.rounds, state.pickups);
-        Snapshot { settled: state.woken.settled, moves: state.pacer.moves(), rounds, pickups }
+        let (rounds, reaps) = (state.rounds, state.reaps);
+        Snapshot { settled: state.woken.settled, moves: state.pacer.moves(), rounds, reaps }
     }
 
-    /// What has happened since the snapshot. Excludes stuck operations if others wait for capacity.
-    pub(crate) fn progress(&self, before: Snapshot) -> Progress {
+    /// What has happened since the snapshot. Excludes hung operations if others wait for capacity.
+    pub(crate) fn progress(&self, before: Snapshot) -> ShardProgress {
         let now = self.snapshot();
         let (waits_for, freed) = {
             let mut state = self.state();
-            (state.waits_for(), state.exclude_stuck(Instant::now()))
+            (state.waits_for(), state.exclude_hung(Instant::now()))
         };
         match waits_for {
-            _ if freed => Progress::Late,
-            Some(WaitsFor::Woken) if now.settled == before.settled => Progress::Late,
-            Some(WaitsFor::Batch) if now.moves == before.moves => Progress::Late,
-            Some(WaitsFor::Woken | WaitsFor::Batch) => Progress::Moving,
-            // Submitting is not picking up: tasks may submit while completions wait.
-            _ if now.pickups == before.pickups && !self.has_failed() && self.is_readable() => {
-                Progress::Late
+            _ if freed => ShardProgress::Late,
+            Some(WaitsFor::Woken) if now.settled == before.settled => ShardProgress::Late,
+            Some(WaitsFor::Batch) if now.moves == before.moves => ShardProgress::Late,
+            Some(WaitsFor::Woken | WaitsFor::Batch) => ShardProgress::Moving,
+            // Submitting is not reaping: tasks may submit while completions wait.
+            _ if now.reaps == before.reaps && !self.has_failed() && self.is_readable() => {
+                ShardProgress::Late
             }
-            _ if now.rounds != before.rounds => Progress::Moving,
-            Some(WaitsFor::Capacity) => Progress::Waiting,
-            None => Progress::Idle,
+            _ if now.rounds != before.rounds => ShardProgress::Moving,
+            Some(WaitsFor::Capacity) => ShardProgress::Waiting,
+            None => ShardProgress::Idle,
         }
     }
 
@@ -596,7 +597,7 @@ impl Shard {
         wait::readable(&[self.readable()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
     }
 
-    /// Whether only the engine's thread picks up completions for some futures.
+    /// Whether only the engine's thread reaps completions for some futures.
     pub(crate) fn needs_thread(&self) -> bool {
         self.state().reactors.thread
     }
@@ -629,7 +630,7 @@ impl Shard {
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         };
-        self.cancel_and_wait(&mut lock(&self.ring), wait);
+        self.cancel_and_wait(&mut lock(&self.backends), wait);
         drop(guard);
         self.flush();
         self.reactors(Reactors::close).into_iter().for_each(Waker::wake);
@@ -644,8 +645,9 @@ impl Shard {
     /// Calls `look` with the statistics of the queue and those of the recorder. Does not wait for a
     /// combiner in the kernel: the backends' part is then that of its last round.
     pub(crate) fn with_stats<R>(&self, look: impl FnOnce(QueueStats, &Recorder) -> R) -> R {
-        // One lock after the other, because a combiner locks the state while it holds the ring.
-        let now = self.try_ring(|ring| ring.backends.complete_stats(QueueStats::default()));
+        // One lock after the other, because a combiner locks the state while it holds the backends.
+        let now =
+            self.try_backends(|backends| backends.queue.complete_stats(QueueStats::default()));
         let mut state = self.state();
         if let Some(now) = now {
             state.backend_stats = now;
@@ -657,25 +659,25 @@ impl Shard {
 
     /// The queue's own explanation; that of the last round while a combiner is in the kernel.
     pub(crate) fn explain(&self) -> Explanation {
-        let now = self.try_ring(|ring| ring.backends.explain());
+        let now = self.try_backends(|backends| backends.queue.explain());
         now.unwrap_or_else(|| self.state().explanation.clone())
     }
 
-    /// Looks at the ring, unless a combiner has it.
-    fn try_ring<R>(&self, look: impl FnOnce(&Ring) -> R) -> Option<R> {
-        match self.ring.try_lock() {
-            Ok(ring) => Some(look(&ring)),
-            Err(TryLockError::Poisoned(ring)) => Some(look(&ring.into_inner())),
+    /// Looks at the backends, unless a combiner has them.
+    fn try_backends<R>(&self, look: impl FnOnce(&ShardBackends) -> R) -> Option<R> {
+        match self.backends.try_lock() {
+            Ok(backends) => Some(look(&backends)),
+            Err(TryLockError::Poisoned(backends)) => Some(look(&backends.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
     /// Registers an arena's memory with the ring. A refusal appears in the explanation.
     pub(crate) fn register(&self, arena: &ringway_core::Arena) {
-        let _ = lock(&self.ring).backends.register_arena(arena);
+        let _ = lock(&self.backends).queue.register_arena(arena);
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ShardState> {
         lock(&self.state)
     }
 }
@@ -683,13 +685,13 @@ impl Shard {
 impl Drop for Shard {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let backends = self.backends.get_mut().unwrap_or_else(PoisonError::into_inner);
         // The engine closes its shards, and does the waiting.
-        state.table.shut_down(&mut ring.backends, Duration::ZERO);
+        state.table.shut_down(&mut backends.queue, Duration::ZERO);
     }
 }
 
-impl State {
+impl ShardState {
     /// Puts a future's operations into slots and appends them to their lists. Returns the group and
     /// its lead, which is the first operation that was not refused.
     #[inline]
@@ -863,15 +865,15 @@ impl State {
         }
     }
 
-    /// Excludes stuck operations of the kinds that have operations waiting. Returns true if that
+    /// Excludes hung operations of the kinds that have operations waiting. Returns true if that
     /// frees capacity.
-    fn exclude_stuck(&mut self, now: Instant) -> bool {
-        let mut freed = self.waiting() > 0 && self.pacer.limiter.exclude_stuck(now);
-        freed |= self.devices.exclude_stuck(now);
+    fn exclude_hung(&mut self, now: Instant) -> bool {
+        let mut freed = self.waiting() > 0 && self.pacer.limiter.exclude_hung(now);
+        freed |= self.devices.exclude_hung(now);
         for lane in &mut self.lanes {
             freed |= lane.pending.len() > 0
                 && lane.limiter.available() == 0
-                && lane.limiter.exclude_stuck(now);
+                && lane.limiter.exclude_hung(now);
         }
         freed
     }
@@ -996,7 +998,7 @@ impl State {
                 *own.completion = self.table.take(id);
             }
         }
-        self.pickups += u64::from(any);
+        self.reaps += u64::from(any);
     }
 }
 
@@ -1034,7 +1036,7 @@ pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(errno::EMFILE | errno::ENFILE))
 }
 
-impl Ring {
+impl ShardBackends {
     /// Whether the backend as a whole has failed for good. After an error that may pass, this
     /// sleeps briefly.
     fn is_fatal(&mut self, error: &io::Error) -> bool {
@@ -1126,12 +1128,12 @@ mod tests {
 
     /// If a task submits and then computes, its shard is late, although a round has just been made.
     #[test]
-    fn submitting_is_not_picking_up() -> io::Result<()> {
+    fn submitting_is_not_reaping() -> io::Result<()> {
         let shard = Shard::new(&Options::new(), 1, 8, 8, Notifier::new(false)?)?;
         let (end, mut writer) = io::pipe()?;
         let end = File::from(OwnedFd::from(end));
         let before = shard.snapshot();
-        assert_eq!(shard.progress(before), Progress::Idle);
+        assert_eq!(shard.progress(before), ShardProgress::Idle);
         let read = op::read(&end, Buffer::from(vec![0]), Position::Current);
         let mut pushed = shard.push(
             Schedule::Immediate(Lane::Wait),
@@ -1142,9 +1144,9 @@ mod tests {
         );
         writer.write_all(b"x")?;
         wait::readable(&[shard.readable()], Some(Duration::from_secs(20)))?;
-        assert_eq!(shard.progress(before), Progress::Late);
+        assert_eq!(shard.progress(before), ShardProgress::Late);
         shard.flush();
-        assert_eq!(shard.progress(before), Progress::Moving);
+        assert_eq!(shard.progress(before), ShardProgress::Moving);
         assert!(shard.take(&mut pushed.group, Executor::Manual, Waker::noop()).is_some());
         Ok(())
     }
@@ -1195,7 +1197,7 @@ mod tests {
     fn statistics_do_not_wait_for_the_combiner() -> io::Result<()> {
         let shard = Arc::new(null()?);
         shard.abandon(&push(&shard, Schedule::Paced));
-        let in_the_kernel = lock(&shard.ring);
+        let in_the_kernel = lock(&shard.backends);
         let (over, ends) = channel();
         let asks = shard.clone();
         std::thread::spawn(move || {
@@ -1327,7 +1329,7 @@ mod tests {
             .push(schedule, Executor::Manual, Waker::noop(), [work].into_iter(), &mut None)
             .group;
         let mut state = shard.state();
-        state.submit(&mut lock(&shard.ring).backends, Executor::Manual, Instant::now());
+        state.submit(&mut lock(&shard.backends).queue, Executor::Manual, Instant::now());
         let id = *group[0].as_ref().expect("the slot is free");
         assert!(matches!(state.abandon(id), Some(Abandoned::InFlight)));
         drop(guard);

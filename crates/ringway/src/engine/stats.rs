@@ -38,7 +38,7 @@ pub struct Stats {
     pub refusals: usize,
     /// The memory of pooled reads and writers.
     pub pool: PoolStats,
-    /// Time from the first poll of an operation's future until its completion was picked up,
+    /// Time from the first poll of an operation's future until its completion was reaped,
     /// sampled for every eighth push. Cached reads are not included.
     pub latency: Latency,
 }

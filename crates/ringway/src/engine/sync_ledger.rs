@@ -17,12 +17,12 @@ use std::task::{Context, Poll, Waker};
 /// The ledger of one open file.
 #[derive(Debug)]
 pub(crate) struct SyncLedger {
-    state: Mutex<State>,
-    home: OwnerProcess,
+    state: Mutex<LedgerState>,
+    owner: OwnerProcess,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LedgerState {
     /// The number of the next ticket.
     next: u64,
     /// The numbers of the tickets whose operations have not ended.
@@ -61,7 +61,7 @@ pub(crate) struct Outcome {
 
 impl SyncLedger {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), home: OwnerProcess::current() })
+        Arc::new(Self { state: Mutex::default(), owner: OwnerProcess::current() })
     }
 
     /// A ticket for an operation that is about to be pushed.
@@ -94,13 +94,13 @@ impl SyncLedger {
         error
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
         // No code of the program runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LedgerState {
     /// All tickets below this number have ended.
     fn floor(&self) -> u64 {
         self.in_flight.first().copied().unwrap_or(self.next)
@@ -145,7 +145,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         // An operation that was never started. In a forked child, the lock may be held forever.
-        if self.outcome.get().is_none() && self.ledger.home.is_current() {
+        if self.outcome.get().is_none() && self.ledger.owner.is_current() {
             let wakers = self.ledger.lock().remove(self.number);
             wake_all(&mut { wakers });
         }
@@ -205,7 +205,7 @@ impl TicketWait {
 impl Drop for TicketWait {
     fn drop(&mut self) {
         if let Some(until) = self.until
-            && self.ledger.home.is_current()
+            && self.ledger.owner.is_current()
         {
             let waker = self.ledger.lock().waiting.remove(&(until, self.key));
             drop(waker);

@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 
 /// Bytes per read and write where the kernel does not copy.
-const STEP: u64 = 1 << 20;
+const COPY_CHUNK: u64 = 1 << 20;
 
 /// Copies a file's content and permissions. Returns the number of bytes. An existing file is
 /// overwritten.
@@ -105,7 +105,7 @@ async fn permissions(from: &File, _: &Metadata) -> io::Result<Permissions> {
 
 /// Reads and writes from `done` on, up to the end of the source.
 async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
-    let mut buffer = Buffer::from(vec![0; STEP as usize]);
+    let mut buffer = Buffer::from(vec![0; COPY_CHUNK as usize]);
     loop {
         let (read, full) = from.read_buffer(buffer, done.into(), true).await;
         let read = read?;
@@ -115,7 +115,7 @@ async fn copy_rest(from: &File, to: &File, mut done: u64) -> io::Result<u64> {
         let (written, back) = to.write_all_at(full.slice(..read), done).await;
         written?;
         done += read as u64;
-        if (read as u64) < STEP {
+        if (read as u64) < COPY_CHUNK {
             return Ok(done);
         }
         buffer = back;

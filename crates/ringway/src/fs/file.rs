@@ -38,11 +38,11 @@ use std::time::{Duration, SystemTime};
 /// ```
 #[derive(Clone, Debug)]
 pub struct File {
-    inner: Arc<Inner>,
+    inner: Arc<SharedFile>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SharedFile {
     core: CoreFile,
     cache: CacheHint,
     /// The kernel refused `RWF_DSYNC`.
@@ -60,7 +60,7 @@ impl File {
     fn with_syncs(core: CoreFile, engine: Engine, syncs: Arc<Syncs>) -> Self {
         core.close_in_background();
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(SharedFile {
                 core,
                 cache: CacheHint::default(),
                 no_dsync: AtomicBool::new(false),
@@ -355,7 +355,7 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn try_into_std(self) -> Result<std::fs::File, Self> {
-        let Inner { core, engine, syncs, .. } =
+        let SharedFile { core, engine, syncs, .. } =
             Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
         core.into_fd().map(Into::into).map_err(|core| Self::with_syncs(core, engine, syncs))
     }
@@ -369,7 +369,7 @@ impl File {
     /// an error, or if the future is dropped, the file is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         let left = |_| invalid("into_std: clones, streams or logs of the file still exist");
-        let Inner { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
+        let SharedFile { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {

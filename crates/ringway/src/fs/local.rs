@@ -11,11 +11,11 @@ use std::sync::{PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The mounts of this process, as last read.
-static MOUNTS: RwLock<Option<Known>> = RwLock::new(None);
+static KNOWN_MOUNTS: RwLock<Option<Known>> = RwLock::new(None);
 /// Mounts are not read more often than this.
 const MIN_AGE: Duration = Duration::from_secs(1);
 /// The stack size of the thread that reads them.
-const STACK: usize = 256 << 10;
+const MOUNTS_STACK: usize = 256 << 10;
 
 struct Known {
     mounts: LocalMounts,
@@ -39,7 +39,7 @@ pub(super) fn mount_of(path: &Path) -> Option<u64> {
 pub(super) fn learn() {
     if look(|_| ()).is_none()
         && begin_reading()
-        && start_thread(c"ringway-mounts", STACK, read).is_err()
+        && start_thread(c"ringway-mounts", MOUNTS_STACK, read).is_err()
     {
         end_reading(None);
     }
@@ -51,7 +51,7 @@ fn read() {
 
 /// Sets the mounts that were read.
 fn end_reading(mounts: Option<LocalMounts>) {
-    let mut known = MOUNTS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN_MOUNTS.write().unwrap_or_else(PoisonError::into_inner);
     let is_stale = mounts.is_none();
     let (mounts, read_at) = (mounts.unwrap_or_default(), Instant::now());
     *known = Some(Known { mounts, read_at, is_stale, reader: None });
@@ -60,7 +60,7 @@ fn end_reading(mounts: Option<LocalMounts>) {
 /// Looks at the mounts; `None` if they must be read first.
 fn look<R>(look: impl FnOnce(&Known) -> R) -> Option<R> {
     // A forked child must not wait for a thread that it does not have.
-    let known = match MOUNTS.try_read() {
+    let known = match KNOWN_MOUNTS.try_read() {
         Ok(known) => known,
         Err(TryLockError::Poisoned(known)) => known.into_inner(),
         Err(TryLockError::WouldBlock) => return None,
@@ -71,7 +71,7 @@ fn look<R>(look: impl FnOnce(&Known) -> R) -> Option<R> {
 /// Whether the caller is to start the thread that reads the mounts: none is running, and they were
 /// not read in the last second.
 fn begin_reading() -> bool {
-    let Ok(mut known) = MOUNTS.try_write() else { return false };
+    let Ok(mut known) = KNOWN_MOUNTS.try_write() else { return false };
     let is_too_soon = |known: &Known| {
         !known.is_stale
             || known.reader.as_ref().is_some_and(OwnerProcess::is_current)
@@ -92,7 +92,7 @@ fn begin_reading() -> bool {
 /// Reads the mounts again before the next file is opened in place.
 #[cold]
 pub(super) fn forget() {
-    if let Ok(mut known) = MOUNTS.try_write()
+    if let Ok(mut known) = KNOWN_MOUNTS.try_write()
         && let Some(known) = &mut *known
     {
         known.is_stale = true;
@@ -139,7 +139,7 @@ mod tests {
         assert!(calls.iter_mut().all(|call| call.as_mut().now_or_never().is_none()));
         for _ in 0..2 {
             // As before the first open, and after a mount.
-            *MOUNTS.write().unwrap() = None;
+            *KNOWN_MOUNTS.write().unwrap() = None;
             let (opened, open) = std::sync::mpsc::channel();
             let (engine, path) = (engine.clone(), path.clone());
             std::thread::spawn(move || {

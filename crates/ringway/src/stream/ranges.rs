@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 /// The default number of reads in flight.
-const DEFAULT_DEPTH: usize = 32;
+const DEFAULT_READS: usize = 32;
 /// The most reads in flight.
-const MAX_DEPTH: usize = 1024;
+const MAX_READS: usize = 1024;
 /// The default limit of memory, in bytes.
 const DEFAULT_BYTES: usize = 64 << 20;
 /// The least number of ranges that are planned together: as many as one poll may sort without
@@ -83,7 +83,7 @@ pub struct RangeStream<I> {
     /// The next read, if there was no memory for it.
     next: Option<SharedRead>,
     /// Reads in flight, by number.
-    slots: Vec<Slot>,
+    slots: Vec<ReadSlot>,
     /// Unused numbers.
     free: Vec<usize>,
     /// Bytes of the reads in flight and of `ready_items`.
@@ -110,12 +110,12 @@ pub struct RangeRead {
     pub result: io::Result<Block>,
 }
 
-struct Slot {
+struct ReadSlot {
     waker: Waker,
-    read: Option<InFlight>,
+    read: Option<ReadInFlight>,
 }
 
-struct InFlight {
+struct ReadInFlight {
     block: Eager<io::Result<Block>>,
     shared: SharedRead,
 }
@@ -131,7 +131,7 @@ impl<I> RangeStream<I> {
             has_ended: false,
             index: 0,
             coalesce: Coalesce::default(),
-            depth: DEFAULT_DEPTH,
+            depth: DEFAULT_READS,
             max_bytes: DEFAULT_BYTES,
             window: None,
             next: None,
@@ -147,7 +147,7 @@ impl<I> RangeStream<I> {
 
     /// Sets the number of reads in flight: 1 to 1024, 32 by default.
     pub fn depth(mut self, reads: usize) -> Self {
-        self.depth = reads.clamp(1, MAX_DEPTH);
+        self.depth = reads.clamp(1, MAX_READS);
         self
     }
 
@@ -240,7 +240,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         };
         let number = self.free.pop().unwrap_or_else(|| {
             let waker = CompletionSet::waker(&self.completions, self.slots.len());
-            self.slots.push(Slot { waker, read: None });
+            self.slots.push(ReadSlot { waker, read: None });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[number];
@@ -255,7 +255,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         if block.is_over() {
             self.completed.push_back(number);
         }
-        slot.read = Some(InFlight { block, shared });
+        slot.read = Some(ReadInFlight { block, shared });
     }
 
     /// Polls a read, and makes its ranges ready if it has completed.
@@ -263,7 +263,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
         let slot = &mut self.slots[number];
         let Some(read) = &mut slot.read else { return };
         if let Poll::Ready(result) = read.block.poll(&mut Context::from_waker(&slot.waker))
-            && let Some(InFlight { shared, .. }) = slot.read.take()
+            && let Some(ReadInFlight { shared, .. }) = slot.read.take()
         {
             self.free.push(number);
             self.push_ready(shared, result);
@@ -343,7 +343,7 @@ impl<I: Iterator<Item = Range<u64>>> RangeStream<I> {
 #[derive(Default)]
 struct CompletionSet {
     /// A bit for each read.
-    completed: [AtomicU64; MAX_DEPTH / 64],
+    completed: [AtomicU64; MAX_READS / 64],
     /// Set after a waker is stored. Whoever clears it takes the waker.
     is_waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,

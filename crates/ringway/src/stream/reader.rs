@@ -83,11 +83,11 @@ pub struct Reader {
     /// The offset of the first byte of `current`.
     current_start: u64,
     read_ahead: ReadAhead,
-    seek: Option<Seek>,
+    seek: Option<ReaderSeek>,
 }
 
 /// A seek that waits for the length of the file.
-struct Seek {
+struct ReaderSeek {
     to: SeekFrom,
     len: Eager<io::Result<u64>>,
 }
@@ -271,7 +271,7 @@ impl Reader {
             SeekFrom::End(_) => {
                 let file = self.file.clone();
                 let len = async move { Ok(file.metadata().await?.len()) };
-                self.seek = Some(Seek { to, len: Eager::early(len) });
+                self.seek = Some(ReaderSeek { to, len: Eager::early(len) });
             }
         }
         Ok(())
@@ -279,7 +279,7 @@ impl Reader {
 
     /// Waits for a started seek, if any. Returns the position.
     pub(super) fn poll_seek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        if let Some(Seek { to, len }) = &mut self.seek {
+        if let Some(ReaderSeek { to, len }) = &mut self.seek {
             let (to, len) = (*to, ready!(len.poll(cx)));
             self.seek = None;
             if let SeekFrom::End(distance) = to {

@@ -36,13 +36,13 @@ pub(super) struct WriteBehind {
 struct PendingWrite {
     end: u64,
     truncates: bool,
-    write: Write,
+    write: WriteState,
     /// This write's error was already reported, together with that of an earlier one.
     covered: bool,
 }
 
 /// How far a write is.
-enum Write {
+enum WriteState {
     Running(Eager<(io::Result<()>, WriteJob)>),
     /// It has failed, and nobody knows the error.
     Failed(WriteJob, io::Error),
@@ -109,16 +109,20 @@ impl WriteBehind {
     /// writes may meet as well. So it may follow one that truncates the file.
     pub(super) fn defer(&mut self, start: u64, buffer: Buffer) {
         let end = start + buffer.len() as u64;
-        self.push_write(end, Write::Waiting(WriteJob { start, buffer, truncation: None }), false);
+        self.push_write(
+            end,
+            WriteState::Waiting(WriteJob { start, buffer, truncation: None }),
+            false,
+        );
     }
 
     fn push(&mut self, end: u64, job: WriteJob) {
         debug_assert!(!self.truncates(), "a write beside a truncation");
         let truncates = job.truncation.is_some();
-        self.push_write(end, Write::Running(start(&self.file, job)), truncates);
+        self.push_write(end, WriteState::Running(start(&self.file, job)), truncates);
     }
 
-    fn push_write(&mut self, end: u64, write: Write, truncates: bool) {
+    fn push_write(&mut self, end: u64, write: WriteState, truncates: bool) {
         self.writes.push_back(PendingWrite { end, truncates, write, covered: false });
     }
 
@@ -135,7 +139,11 @@ impl WriteBehind {
         loop {
             self.start_first();
             self.reap(cx);
-            if !self.writes.front().is_some_and(|first| matches!(first.write, Write::Waiting(_))) {
+            if !self
+                .writes
+                .front()
+                .is_some_and(|first| matches!(first.write, WriteState::Waiting(_)))
+            {
                 break;
             }
         }
@@ -148,7 +156,7 @@ impl WriteBehind {
     /// Removes completed writes, up to the first one that is not.
     pub(super) fn reap(&mut self, cx: &mut Context<'_>) {
         while let Some(first) = self.writes.front_mut()
-            && let Write::Running(running) = &mut first.write
+            && let WriteState::Running(running) = &mut first.write
         {
             let Poll::Ready((result, job)) = running.poll(cx) else { return };
             match result {
@@ -158,11 +166,11 @@ impl WriteBehind {
                     self.writes.pop_front();
                 }
                 Err(_) if std::mem::take(&mut first.covered) => {
-                    first.write = Write::Running(start(&self.file, job));
+                    first.write = WriteState::Running(start(&self.file, job));
                 }
                 Err(error) => {
                     self.zeroes = job.truncation.as_ref().map_or(0, |truncation| truncation.zeroes);
-                    first.write = Write::Failed(job, error);
+                    first.write = WriteState::Failed(job, error);
                 }
             }
         }
@@ -170,7 +178,7 @@ impl WriteBehind {
 
     /// Whether the first write has failed, or waits because another one has.
     pub(super) fn has_failed(&self) -> bool {
-        self.writes.front().is_some_and(|first| !matches!(first.write, Write::Running(_)))
+        self.writes.front().is_some_and(|first| !matches!(first.write, WriteState::Running(_)))
     }
 
     /// Whether a write among them truncates the file. Until it has ended, no other may begin.
@@ -201,9 +209,9 @@ impl WriteBehind {
     /// The first write's error, once for all writes that were in flight with it.
     fn take_error(&mut self) -> Option<io::Error> {
         let first = self.writes.front_mut()?;
-        let error = match std::mem::replace(&mut first.write, Write::Taken) {
-            Write::Failed(job, error) => {
-                first.write = Write::Waiting(job);
+        let error = match std::mem::replace(&mut first.write, WriteState::Taken) {
+            WriteState::Failed(job, error) => {
+                first.write = WriteState::Waiting(job);
                 error
             }
             other => {
@@ -216,7 +224,7 @@ impl WriteBehind {
             self.writes.pop_front();
         }
         for other in &mut self.writes {
-            other.covered = matches!(other.write, Write::Running(_));
+            other.covered = matches!(other.write, WriteState::Running(_));
         }
         self.reported = true;
         Some(error)
@@ -225,8 +233,8 @@ impl WriteBehind {
     /// Starts the first write if it waits for that.
     fn start_first(&mut self) {
         let Some(first) = self.writes.front_mut() else { return };
-        first.write = match std::mem::replace(&mut first.write, Write::Taken) {
-            Write::Waiting(job) => Write::Running(start(&self.file, job)),
+        first.write = match std::mem::replace(&mut first.write, WriteState::Taken) {
+            WriteState::Waiting(job) => WriteState::Running(start(&self.file, job)),
             other => other,
         };
     }

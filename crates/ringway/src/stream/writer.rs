@@ -67,7 +67,7 @@ pub struct Writer {
     start: u64,
     current: Option<Chunk>,
     write_behind: WriteBehind,
-    seek: Option<Seek>,
+    seek: Option<WriterSeek>,
     /// An error that a call met after it had accepted a part of its bytes: the next call that
     /// submits a chunk, flushes or syncs returns it.
     held: Option<io::Error>,
@@ -78,7 +78,7 @@ pub struct Writer {
 }
 
 /// A seek in flight: it takes place once all accepted bytes are written.
-struct Seek {
+struct WriterSeek {
     target: Target,
     /// The length of the file, requested once everything is written.
     len: Option<Eager<io::Result<u64>>>,
@@ -347,7 +347,7 @@ impl Writer {
     /// Starts a seek, replacing one in flight.
     pub(super) fn start_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         let target = self.target(to)?;
-        self.seek = Some(Seek { target, len: None });
+        self.seek = Some(WriterSeek { target, len: None });
         Ok(())
     }
 
@@ -356,7 +356,7 @@ impl Writer {
     pub(super) fn ensure_seek(&mut self, to: SeekFrom) -> io::Result<()> {
         let target = self.target(to)?;
         if self.seek.as_ref().is_none_or(|seek| seek.target != target) {
-            self.seek = Some(Seek { target, len: None });
+            self.seek = Some(WriterSeek { target, len: None });
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 //! [`Deferred`] and done after the mutex is released: whoever is woken takes the mutex first thing.
 
 use super::nowait::{self, TryResult};
-use super::signal::{Raise, Signal};
+use super::signal::{PoolSignal, Raise};
 use super::watch::{self, Watch};
-use crate::backend::{Event, EventKind, FileKind, Job, Wait};
+use crate::backend::{EventKind, FileKind, Job, JobEvent, Wait};
 #[cfg(ringway_linux)]
 use crate::extents;
 use crate::file::Traits;
@@ -15,7 +15,7 @@ use crate::refusal::errno_of;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
 use crate::sys::{RawFd, libc};
-use crate::thread::start_thread;
+use crate::thread::{SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::io;
@@ -24,16 +24,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The stack size of a thread, which only makes system calls.
-const STACK: usize = 256 << 10;
-
 /// After a thread was refused, no other is started for this long.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
 /// How often a call on storage is retried after EAGAIN, and the first pause before that; it doubles
 /// each time.
-const MAX_RETRIES: u32 = 10;
-const FIRST_PAUSE: Duration = Duration::from_micros(500);
+const MAX_EAGAIN_RETRIES: u32 = 10;
+const FIRST_RETRY_PAUSE: Duration = Duration::from_micros(500);
 
 /// How often a worker yields before it sleeps. Under load there is work again by then, which saves
 /// two context switches and two futex calls.
@@ -44,24 +41,33 @@ const LINGER: u32 = 4;
 const SLOW_YIELD: Duration = Duration::from_micros(500);
 const NO_LINGER_AFTER_SLOW_YIELD: Duration = Duration::from_millis(100);
 
-/// How often a lane is checked while all its threads are in calls and more tasks wait.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+/// How often a lane is checked while all its threads are in calls and more tasks wait: a tick.
+pub(super) const LANE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A call that has run for this many ticks is stuck: its thread no longer counts, and another
-/// replaces it.
-const STUCK: u32 = 40;
+/// A call that has run for this long is hung: its thread no longer counts, and another replaces it.
+const CALL_HUNG_AFTER: Duration = Duration::from_secs(2);
 
-/// If no call of a lane has ended for this many ticks, all its calls are stuck. Syncs get longer
-/// than other I/O, and closures longer still.
-const STALLED: [u32; LANES.len()] = [2, 5, STUCK, 10];
+/// If no call of a lane has ended for this long, all its calls are hung, by [`Role`]. Syncs get
+/// longer than other I/O, and closures longer still.
+const LANE_HUNG_AFTER: [Duration; LANE_ROLES.len()] = [
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_secs(2),
+    Duration::from_millis(500),
+];
 
-/// The same, once some calls of the lane are stuck: others probably hang for the same reason. The
+/// The same, once some calls of the lane are hung: others probably hang for the same reason. The
 /// number of threads doubles each time, so that a thousand calls that hang delay another one by
 /// less than a second.
-const STALLED_FURTHER: [u32; LANES.len()] = [2, 1, STUCK, 1];
+const LANE_FURTHER_HUNG_AFTER: [Duration; LANE_ROLES.len()] = [
+    Duration::from_millis(100),
+    Duration::from_millis(50),
+    Duration::from_secs(2),
+    Duration::from_millis(50),
+];
 
-/// The most stuck threads of a lane. Beyond that, tasks wait until one returns.
-const MAX_STUCK: usize = 1024;
+/// The most hung threads of a lane. Beyond that, tasks wait until one returns.
+const MAX_HUNG_THREADS: usize = 1024;
 
 /// The most opens that wait, mostly for the other end of a FIFO; another one fails with EAGAIN.
 /// Also the most blocking calls on streams.
@@ -112,9 +118,9 @@ pub(super) enum Role {
     Watcher,
 }
 
-const LANES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
+const LANE_ROLES: [Role; 4] = [Role::Io, Role::Sync, Role::Stream, Role::Closure];
 
-/// The most threads for closures, not counting stuck ones.
+/// The most threads for closures, not counting hung ones.
 const CLOSURE_WORKERS: usize = 16;
 
 impl Role {
@@ -139,7 +145,7 @@ impl Role {
 }
 
 /// A queue of tasks, and the threads for it.
-struct Lane {
+struct WorkerLane {
     queue: VecDeque<Task>,
     /// The most threads.
     max_threads: usize,
@@ -156,26 +162,31 @@ struct Lane {
 /// The calls that a lane's threads are making.
 #[derive(Default)]
 struct Calls {
-    running: Vec<Option<Call>>,
+    running: Vec<Option<RunningCall>>,
     free: Vec<usize>,
     /// Advances while the lane is checked.
     tick: u32,
     /// The tick of the last call that ended.
     ended: u32,
-    /// The number of stuck calls.
-    stuck: usize,
+    /// The number of hung calls.
+    hung: usize,
 }
 
-struct Call {
+struct RunningCall {
     /// The tick at which it started.
     began: u32,
-    stuck: bool,
+    hung: bool,
+}
+
+/// The number of ticks in this time.
+fn ticks(time: Duration) -> u32 {
+    time.as_millis().div_ceil(LANE_CHECK_INTERVAL.as_millis()) as u32
 }
 
 impl Calls {
     /// Starts a call; returns its number.
     fn begin(&mut self) -> usize {
-        let call = Some(Call { began: self.tick, stuck: false });
+        let call = Some(RunningCall { began: self.tick, hung: false });
         match self.free.pop() {
             Some(number) => {
                 self.running[number] = call;
@@ -191,27 +202,31 @@ impl Calls {
     fn end(&mut self, number: usize) {
         let call = self.running[number].take();
         self.free.push(number);
-        self.stuck -= usize::from(call.is_some_and(|call| call.stuck));
+        self.hung -= usize::from(call.is_some_and(|call| call.hung));
         self.ended = self.tick;
     }
 
-    /// Advances the tick; returns how many calls are found stuck. If none has ended for `stalled`
-    /// ticks, all are that started before.
-    fn tick(&mut self, stalled: u32) -> usize {
+    /// Advances the tick; returns how many calls are found hung. If none has ended for `all_after`,
+    /// all are that started before.
+    fn tick(&mut self, all_after: Duration) -> usize {
         self.tick = self.tick.wrapping_add(1);
-        let age = if self.tick.wrapping_sub(self.ended) >= stalled { stalled } else { STUCK };
-        let before = self.stuck;
+        let none_ends = self.tick.wrapping_sub(self.ended) >= ticks(all_after);
+        let age = ticks(if none_ends { all_after } else { CALL_HUNG_AFTER });
+        let before = self.hung;
         for call in self.running.iter_mut().flatten() {
-            if !call.stuck && self.stuck < MAX_STUCK && self.tick.wrapping_sub(call.began) >= age {
-                call.stuck = true;
-                self.stuck += 1;
+            if !call.hung
+                && self.hung < MAX_HUNG_THREADS
+                && self.tick.wrapping_sub(call.began) >= age
+            {
+                call.hung = true;
+                self.hung += 1;
             }
         }
-        self.stuck - before
+        self.hung - before
     }
 }
 
-impl Lane {
+impl WorkerLane {
     fn new(max_threads: usize) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -224,9 +239,9 @@ impl Lane {
         }
     }
 
-    /// The most threads now: if many calls are stuck, many more may become so.
+    /// The most threads now: if many calls are hung, many more may become so.
     fn limit(&self) -> usize {
-        self.max_threads.max(self.calls.stuck) + self.calls.stuck
+        self.max_threads.max(self.calls.hung) + self.calls.hung
     }
 
     /// True if tasks wait while all threads are in calls, because of the limit or because no thread
@@ -238,30 +253,30 @@ impl Lane {
     /// True if a worker without work should yield before it sleeps: other threads are in calls, so
     /// more work will probably follow.
     fn may_linger(&self) -> bool {
-        let busy = self.threads.saturating_sub(self.idle.len() + self.waking + self.calls.stuck);
+        let busy = self.threads.saturating_sub(self.idle.len() + self.waking + self.calls.hung);
         busy > 1 && self.no_linger_before.is_none_or(|time| Instant::now() >= time)
     }
 
-    /// True if tasks wait and all threads are stuck.
+    /// True if tasks wait and all threads are hung.
     fn is_unattended(&self) -> bool {
-        !self.queue.is_empty() && self.threads <= self.calls.stuck
+        !self.queue.is_empty() && self.threads <= self.calls.hung
     }
 }
 
 /// Actions to do after the mutex is released.
 #[derive(Default)]
 pub(super) struct Deferred {
-    reaper: bool,
+    owner: bool,
     raise: Option<Raise>,
     idle: Vec<Thread>,
-    start: [usize; LANES.len()],
+    start: [usize; LANE_ROLES.len()],
     start_watcher: bool,
     opens: Vec<(Token, DetachedOpen)>,
 }
 
 impl Deferred {
     pub fn any(&self) -> bool {
-        self.reaper
+        self.owner
             || self.raise.is_some()
             || !self.idle.is_empty()
             || self.start.iter().any(|threads| *threads > 0)
@@ -272,24 +287,25 @@ impl Deferred {
 
 /// State shared by the owner of the pool and its threads.
 pub(super) struct Shared {
-    state: Mutex<State>,
-    reaper: Condvar,
+    state: Mutex<PoolState>,
+    /// The owner of the pool waits for it.
+    owner_wakeup: Condvar,
     pub idle: Duration,
     /// The numbers of all eventfds of the state, to find them in a forked child without the mutex.
     eventfds: [Numbers; 2],
 }
 
-pub(super) struct State {
-    lanes: [Lane; LANES.len()],
+pub(super) struct PoolState {
+    lanes: [WorkerLane; LANE_ROLES.len()],
     /// Opens that wait, each in a thread of its own, and were not cancelled.
     opening: Vec<Token>,
     /// Their threads, including those of cancelled opens.
     open_threads: usize,
     pub watch: Watch,
-    pub events: Vec<Event>,
+    pub events: Vec<JobEvent>,
     /// While the reaping thread waits: the number of events it waits for.
     wanted: Option<usize>,
-    signal: Signal,
+    signal: PoolSignal,
     pub closed: bool,
     /// Tasks that a thread has taken and not finished.
     running_tasks: usize,
@@ -302,14 +318,14 @@ pub(super) struct State {
 
 impl Shared {
     pub fn new(workers: usize, sync_workers: usize, idle: Duration) -> Self {
-        let state = State {
-            lanes: [workers, sync_workers, MAX_WAITING, CLOSURE_WORKERS].map(Lane::new),
+        let state = PoolState {
+            lanes: [workers, sync_workers, MAX_WAITING, CLOSURE_WORKERS].map(WorkerLane::new),
             opening: Vec::new(),
             open_threads: 0,
             watch: Watch::default(),
             events: Vec::new(),
             wanted: None,
-            signal: Signal::default(),
+            signal: PoolSignal::default(),
             closed: false,
             running_tasks: 0,
             calls: 0,
@@ -317,7 +333,7 @@ impl Shared {
             no_start_before: None,
         };
         let eventfds = [state.signal.numbers(), state.watch.wake_numbers()];
-        Self { state: Mutex::new(state), reaper: Condvar::new(), idle, eventfds }
+        Self { state: Mutex::new(state), owner_wakeup: Condvar::new(), idle, eventfds }
     }
 
     /// The descriptors of the pool. Takes no lock.
@@ -327,7 +343,7 @@ impl Shared {
         numbers.filter(|number| *number >= 0).collect()
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, PoolState> {
         // No code panics while it holds the lock; the state would be consistent even then.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -337,7 +353,7 @@ impl Shared {
     pub fn close_descriptors(&self) {
         let mut state = self.lock();
         while state.watch.polling {
-            state = self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.signal.close();
         state.watch.close_wake();
@@ -345,26 +361,29 @@ impl Shared {
 
     /// Tells [`close_descriptors`](Self::close_descriptors) that the watcher has left poll(2).
     pub fn watcher_left_poll(&self) {
-        self.reaper.notify_one();
+        self.owner_wakeup.notify_one();
     }
 
     /// Waits until there are `wanted` events, unattended work, or until `until`.
     pub fn wait<'a>(
         &self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, PoolState>,
         wanted: usize,
         until: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, PoolState> {
         while state.events.len() < wanted && !state.unattended() {
             state.wanted = Some(wanted);
             state = match until {
-                None => self.reaper.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         break;
                     }
-                    self.reaper.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.owner_wakeup
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
                 }
             };
         }
@@ -376,10 +395,10 @@ impl Shared {
     /// system call is restarted after a handler with `SA_RESTART`, but poll(2) never is.
     pub fn wait_interruptibly<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, PoolState>,
         wanted: usize,
         until: Option<Instant>,
-    ) -> (MutexGuard<'a, State>, Wait) {
+    ) -> (MutexGuard<'a, PoolState>, Wait) {
         while state.events.len() < wanted && !state.unattended() {
             let readable = state.signal_fd().and_then(|fd| {
                 drop(state);
@@ -397,10 +416,10 @@ impl Shared {
     }
 }
 
-impl State {
+impl PoolState {
     /// Adds an event. Wakes the reaping thread once there are as many as it waits for.
     pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
-        self.events.push(Event { token, kind });
+        self.events.push(JobEvent { token, kind });
         match self.wanted {
             None => {
                 if let Some(raise) = self.signal.begin_raise() {
@@ -408,7 +427,7 @@ impl State {
                     deferred.raise = Some(raise);
                 }
             }
-            Some(wanted) if self.events.len() == wanted => deferred.reaper = true,
+            Some(wanted) if self.events.len() == wanted => deferred.owner = true,
             Some(_) => {}
         }
     }
@@ -442,14 +461,14 @@ impl State {
     }
 
     /// Takes all events, in exchange for an empty list.
-    pub fn collect(&mut self, empty: &mut Vec<Event>) {
+    pub fn take_events(&mut self, empty: &mut Vec<JobEvent>) {
         self.lower();
         std::mem::swap(&mut self.events, empty);
     }
 
     /// Passes tasks to the lanes and the watcher, and wakes or starts threads.
     pub fn distribute(&mut self, tasks: impl Iterator<Item = Task>, deferred: &mut Deferred) {
-        let mut blocking = [0; LANES.len()];
+        let mut blocking = [0; LANE_ROLES.len()];
         for task in tasks {
             if let Route::Watcher { nowait } = task.route {
                 self.watch.insert(task.job, nowait);
@@ -459,7 +478,7 @@ impl State {
                 self.lanes[lane].queue.push_back(task);
             }
         }
-        for role in LANES {
+        for role in LANE_ROLES {
             self.wake_or_start(role, blocking[role as usize], deferred);
         }
         self.attend_watch(deferred);
@@ -483,7 +502,7 @@ impl State {
             }
             lane.waking += 1;
         }
-        if lane.is_behind() && lane.calls.stuck < MAX_STUCK {
+        if lane.is_behind() && lane.calls.hung < MAX_HUNG_THREADS {
             self.watch.schedule_lane_check();
             if !self.watch.running {
                 self.start_watcher(deferred);
@@ -492,13 +511,14 @@ impl State {
         }
     }
 
-    /// Replaces stuck threads, so that calls that hang on one file system do not delay others.
-    pub fn replace_stuck(&mut self, deferred: &mut Deferred) {
-        for role in LANES {
+    /// Replaces hung threads, so that calls that hang on one file system do not delay others.
+    pub fn replace_hung(&mut self, deferred: &mut Deferred) {
+        for role in LANE_ROLES {
             let lane = &mut self.lanes[role as usize];
             if lane.is_behind() {
-                let stalled = if lane.calls.stuck == 0 { STALLED } else { STALLED_FURTHER };
-                lane.calls.tick(stalled[role as usize]);
+                let none = lane.calls.hung == 0;
+                let after = if none { LANE_HUNG_AFTER } else { LANE_FURTHER_HUNG_AFTER };
+                lane.calls.tick(after[role as usize]);
                 let more = lane.limit().saturating_sub(lane.threads);
                 self.wake_or_start(role, more, deferred);
             }
@@ -529,7 +549,7 @@ impl State {
     fn wake_for_unattended(&mut self, deferred: &mut Deferred) {
         if self.unattended() {
             self.raise();
-            deferred.reaper = true;
+            deferred.owner = true;
         }
     }
 
@@ -544,7 +564,7 @@ impl State {
 
     /// True if there is work without a thread: the reaping thread must do it.
     pub fn unattended(&self) -> bool {
-        self.watch_unattended() || self.lanes.iter().any(Lane::is_unattended)
+        self.watch_unattended() || self.lanes.iter().any(WorkerLane::is_unattended)
     }
 
     pub fn watch_unattended(&self) -> bool {
@@ -553,7 +573,8 @@ impl State {
 
     /// Takes a task of a lane without threads for it.
     pub fn take_unattended(&mut self) -> Option<Task> {
-        let role = LANES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
+        let role =
+            LANE_ROLES.into_iter().find(|role| self.lanes[*role as usize].is_unattended())?;
         self.take(role)
     }
 
@@ -621,7 +642,7 @@ impl State {
     /// Cancels a task that has not started, or that waits. A waiting open completes now; its thread
     /// continues until the call returns, and shares nothing with the operation.
     pub fn cancel(&mut self, token: Token, deferred: &mut Deferred) {
-        for role in LANES {
+        for role in LANE_ROLES {
             let queue = &mut self.lanes[role as usize].queue;
             if let Some(at) = queue.iter().position(|task| task.job.token == token) {
                 queue.remove(at);
@@ -692,8 +713,8 @@ fn may_block(job: &Job) -> bool {
 
 /// Does the deferred actions.
 pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
-    if std::mem::take(&mut deferred.reaper) {
-        shared.reaper.notify_one();
+    if std::mem::take(&mut deferred.owner) {
+        shared.owner_wakeup.notify_one();
     }
     if let Some(raise) = deferred.raise.take() {
         raise.finish();
@@ -701,7 +722,7 @@ pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     for thread in deferred.idle.drain(..) {
         thread.unpark();
     }
-    for role in LANES {
+    for role in LANE_ROLES {
         for _ in 0..std::mem::take(&mut deferred.start[role as usize]) {
             start(shared, role);
         }
@@ -725,7 +746,7 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
         drop(state);
         run_deferred(shared, &mut deferred);
     };
-    let started = start_thread(c"ringway-open", STACK, move || {
+    let started = start_thread(c"ringway-open", SYSTEM_CALL_STACK, move || {
         // (Signals are blocked, so nothing interrupts the call.)
         completed(&own, open.call(), 1);
     });
@@ -739,7 +760,7 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
 /// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
-    let started = start_thread(role.thread_name(), STACK, move || match role {
+    let started = start_thread(role.thread_name(), SYSTEM_CALL_STACK, move || match role {
         Role::Watcher => watch::run(&own),
         lane => work(&own, lane),
     });
@@ -753,7 +774,7 @@ fn start(shared: &Arc<Shared>, role: Role) {
         let lane = &mut state.lanes[role as usize];
         lane.threads -= 1;
         lane.waking -= 1;
-        // The lane's other threads may be stuck, so this schedules a check that tries again.
+        // The lane's other threads may be hung, so this schedules a check that tries again.
         state.wake_or_start(role, 0, &mut deferred);
     }
     state.wake_for_unattended(&mut deferred);
@@ -771,7 +792,7 @@ fn work(shared: &Arc<Shared>, role: Role) {
     loop {
         let closed = state.closed;
         let lane = &mut state.lanes[role as usize];
-        // A stuck thread that has returned may be one too many.
+        // A hung thread that has returned may be one too many.
         if closed || lane.threads > lane.limit() {
             lane.threads -= 1;
             if !closed {
@@ -829,7 +850,7 @@ fn work(shared: &Arc<Shared>, role: Role) {
 
 /// Sleeps until woken. `None` if that did not happen within the idle time: the thread is not
 /// counted any more.
-fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, State>> {
+fn sleep<'a>(shared: &'a Shared, role: Role, this: &Thread) -> Option<MutexGuard<'a, PoolState>> {
     let until = Instant::now() + shared.idle;
     loop {
         thread::park_timeout(until.saturating_duration_since(Instant::now()));
@@ -887,8 +908,8 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
 /// Makes a call that ends by itself. What it answers is the answer, also if a file system answers
 /// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
-    let mut pause = FIRST_PAUSE;
-    let mut retries = if matches!(raw, Raw::Flush(_)) { MAX_RETRIES } else { 0 };
+    let mut pause = FIRST_RETRY_PAUSE;
+    let mut retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
     loop {
         *calls += 1;
         let result = raw.call();
@@ -937,52 +958,62 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_stuck_if_none_of_them_ends() {
+    fn calls_are_hung_if_none_of_them_ends() {
         let mut calls = Calls::default();
         let [first, second] = [calls.begin(), calls.begin()];
-        assert_eq!(calls.tick(2), 0);
+        assert_eq!(calls.tick(2 * LANE_CHECK_INTERVAL), 0);
         let third = calls.begin();
-        assert_eq!((calls.tick(2), calls.stuck), (2, 2));
+        assert_eq!((calls.tick(2 * LANE_CHECK_INTERVAL), calls.hung), (2, 2));
         calls.end(first);
-        assert_eq!(calls.stuck, 1);
+        assert_eq!(calls.hung, 1);
         calls.end(second);
         calls.end(third);
-        assert_eq!((calls.stuck, calls.tick(2), calls.tick(2)), (0, 0, 0));
+        assert_eq!(
+            (calls.hung, calls.tick(2 * LANE_CHECK_INTERVAL), calls.tick(2 * LANE_CHECK_INTERVAL)),
+            (0, 0, 0)
+        );
     }
 
     #[test]
-    fn one_call_is_stuck_while_others_end() {
+    fn one_call_is_hung_while_others_end() {
         let mut calls = Calls::default();
         let hangs = calls.begin();
-        for tick in 1..=STUCK {
+        for tick in 1..=ticks(CALL_HUNG_AFTER) {
             let ends = calls.begin();
             calls.end(ends);
-            assert_eq!(calls.tick(2), usize::from(tick == STUCK), "{tick}");
+            assert_eq!(
+                calls.tick(2 * LANE_CHECK_INTERVAL),
+                usize::from(tick == ticks(CALL_HUNG_AFTER)),
+                "{tick}"
+            );
         }
         calls.end(hangs);
-        assert_eq!(calls.stuck, 0);
+        assert_eq!(calls.hung, 0);
     }
 
-    /// Hundreds of stuck calls in a lane of a few threads are all found within some ticks.
+    /// Hundreds of hung calls in a lane of a few threads are all found within some ticks.
     #[test]
-    fn stuck_threads_are_replaced() {
-        let mut lane = Lane::new(4);
+    fn hung_threads_are_replaced() {
+        let mut lane = WorkerLane::new(4);
         let rounds = (1..).find(|_| {
             for _ in lane.calls.running.len()..lane.limit() {
                 _ = lane.calls.begin();
             }
-            lane.calls.tick(1);
-            lane.calls.stuck > 300
+            lane.calls.tick(LANE_CHECK_INTERVAL);
+            lane.calls.hung > 300
         });
         assert!(rounds < Some(10), "{rounds:?}");
     }
 
     #[test]
-    fn the_number_of_stuck_calls_is_bounded() {
+    fn the_number_of_hung_calls_is_bounded() {
         let mut calls = Calls::default();
-        for _ in 0..MAX_STUCK + 10 {
+        for _ in 0..MAX_HUNG_THREADS + 10 {
             _ = calls.begin();
         }
-        assert_eq!((calls.tick(1), calls.tick(1)), (MAX_STUCK, 0));
+        assert_eq!(
+            (calls.tick(LANE_CHECK_INTERVAL), calls.tick(LANE_CHECK_INTERVAL)),
+            (MAX_HUNG_THREADS, 0)
+        );
     }
 }

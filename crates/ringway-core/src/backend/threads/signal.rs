@@ -26,7 +26,7 @@ const AGAIN: u8 = 4;
 
 /// The descriptor. Its methods are called under the pool's mutex.
 #[derive(Default)]
-pub(super) struct Signal {
+pub(super) struct PoolSignal {
     fd: LazyEventFd,
     /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
     forward_to: Option<Arc<EventFd>>,
@@ -40,7 +40,7 @@ pub(super) struct Raise {
     state: Arc<AtomicU8>,
 }
 
-impl Signal {
+impl PoolSignal {
     /// Decides that the descriptor becomes readable. `None` if that has been decided before, or if
     /// there is no descriptor yet.
     #[must_use]
@@ -166,16 +166,16 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    fn is_readable(signal: &mut Signal) -> bool {
+    fn is_readable(signal: &mut PoolSignal) -> bool {
         let fd = signal.get_or_make().unwrap();
         wait_readable([fd], Some(Instant::now())).unwrap() == [true]
     }
 
     /// Whether the descriptor is readable in the end, when another thread does this before a raise
     /// writes, and when after it.
-    fn raise_and(meanwhile: impl Fn(&Signal)) -> [bool; 2] {
+    fn raise_and(meanwhile: impl Fn(&PoolSignal)) -> [bool; 2] {
         [true, false].map(|before| {
-            let mut signal = Signal::default();
+            let mut signal = PoolSignal::default();
             signal.get_or_make().unwrap();
             let raise = signal.begin_raise().expect("it was low");
             if before {
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn the_last_decision_counts() {
-        let lower = |signal: &Signal| assert_eq!(signal.lower(), 1);
-        let again = |signal: &Signal| {
+        let lower = |signal: &PoolSignal| assert_eq!(signal.lower(), 1);
+        let again = |signal: &PoolSignal| {
             lower(signal);
             assert!(signal.begin_raise().is_none(), "the first thread writes");
         };
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_that_is_made_late_is_readable() {
-        let mut signal = Signal::default();
+        let mut signal = PoolSignal::default();
         assert!(signal.begin_raise().is_none(), "there is nothing to write to");
         assert!(is_readable(&mut signal));
         assert_eq!(signal.lower(), 1);
@@ -220,7 +220,7 @@ mod tests {
     /// the descriptor readable when something is left.
     #[test]
     fn nothing_is_lost_and_nothing_is_left() {
-        let shared = Mutex::new((Signal::default(), 0));
+        let shared = Mutex::new((PoolSignal::default(), 0));
         let fd = shared.lock().unwrap().0.get_or_make().unwrap();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {

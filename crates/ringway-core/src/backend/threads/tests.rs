@@ -345,7 +345,7 @@ fn a_stream_without_nowait_has_one_blocking_call_at_a_time() {
         assert!(index < 3 && matches!(kind, EventKind::Result(16..)), "{kind:?}");
         assert_eq!(enter(&mut threads, 1, Duration::from_millis(20)), []);
         push(&mut threads, &job(10, read(&file, 8, 0), FileKind::Storage));
-        assert_eq!(one(&mut threads), (10, EventKind::Result(8)), "the only worker is stuck");
+        assert_eq!(one(&mut threads), (10, EventKind::Result(8)), "the only worker is hung");
     }
     for index in 0..3 {
         threads.cancel(token(index));
@@ -567,7 +567,7 @@ fn timers_expire_and_do_not_pile_up() {
     threads.set_timer(token(1), at);
     let mut events = Vec::new();
     threads.enter(1, None, &mut events).unwrap();
-    assert_eq!(events, [Event { token: token(1), kind: EventKind::TimerExpired }]);
+    assert_eq!(events, [JobEvent { token: token(1), kind: EventKind::TimerExpired }]);
     assert!(Instant::now() >= at);
     assert_eq!(threads.shared.lock().watch.alarms(), 1);
     // A timer and a timeout of one slot are independent.
@@ -639,7 +639,7 @@ fn every_job_completes_once() {
         assert_eq!(threads.pending(), 0);
     }
 
-    fn settle(events: &mut Vec<Event>, open: &mut std::collections::HashSet<u32>) {
+    fn settle(events: &mut Vec<JobEvent>, open: &mut std::collections::HashSet<u32>) {
         for event in events.drain(..).filter(|event| event.kind != EventKind::TimerExpired) {
             assert!(open.remove(&event.token.index()), "{event:?} is one too many");
         }
@@ -807,7 +807,7 @@ impl Random {
 }
 
 #[test]
-fn stuck_threads_are_replaced_and_end_later() {
+fn hung_threads_are_replaced_and_end_later() {
     let file = sample();
     let mut threads = Threads::new(options(2)).unwrap();
     let (_readers, writers) = block(&mut threads, 2);
@@ -816,7 +816,7 @@ fn stuck_threads_are_replaced_and_end_later() {
         assert_eq!(one(&mut threads), (index, EventKind::Result(100)));
     }
     assert!(threads.shared.lock().threads()[0] > 2);
-    // The stuck calls return, and there are too many threads.
+    // The hung calls return, and there are too many threads.
     drop(writers);
     assert_eq!(reap(&mut threads, 2).len(), 2);
     let until = Instant::now() + 10 * SECOND;

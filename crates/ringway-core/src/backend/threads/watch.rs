@@ -2,7 +2,9 @@
 //! ready. One thread waits for all of it in `ppoll(2)`, so that none of it occupies a worker.
 
 use super::nowait::{self, TryResult};
-use super::pool::{CANCELED, Deferred, Shared, State, TICK, TaskResult, run_deferred};
+use super::pool::{
+    CANCELED, Deferred, LANE_CHECK_INTERVAL, PoolState, Shared, TaskResult, run_deferred,
+};
 use crate::backend::{EventKind, Job};
 use crate::op::Raw;
 use crate::slots::Token;
@@ -25,7 +27,7 @@ pub(super) struct Watch {
     /// Timeouts and timers, sorted by time; and the time of each.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
-    /// When to check the lanes for stuck calls.
+    /// When to check the lanes for hung calls.
     lane_check: Option<Instant>,
     /// Stream transfers that a thread is trying or calling: they may return here.
     running_transfers: Vec<RunningTransfer>,
@@ -146,7 +148,7 @@ impl Watch {
     /// Schedules a check of the lanes, unless one is scheduled.
     pub fn schedule_lane_check(&mut self) {
         if self.lane_check.is_none() {
-            let at = Instant::now() + TICK;
+            let at = Instant::now() + LANE_CHECK_INTERVAL;
             self.lane_check = Some(at);
             if self.until.is_none_or(|until| at < until) {
                 self.wake();
@@ -237,12 +239,12 @@ fn after(duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into()))
 }
 
-impl State {
+impl PoolState {
     /// Pushes the events that are due, and those of cancelled jobs.
     fn push_due_events(&mut self, deferred: &mut Deferred) {
         let now = Instant::now();
         if self.watch.lane_check.take_if(|at| *at <= now).is_some() {
-            self.replace_stuck(deferred);
+            self.replace_hung(deferred);
         }
         while let Some((at, alarm)) =
             self.watch.alarms.first().copied().filter(|(at, _)| *at <= now)
@@ -359,11 +361,11 @@ impl PollSet {
 /// Wakeups that this causes are left in `deferred`.
 pub(super) fn poll_once<'a>(
     shared: &'a Arc<Shared>,
-    mut state: MutexGuard<'a, State>,
+    mut state: MutexGuard<'a, PoolState>,
     poll_set: &mut PollSet,
     limit: Option<Duration>,
     deferred: &mut Deferred,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, PoolState> {
     poll_set.fill(&state.watch);
     let next = state
         .watch
@@ -400,10 +402,10 @@ pub(super) fn poll_once<'a>(
 /// Completes, tries or passes to a worker what is ready.
 fn handle_ready<'a>(
     shared: &'a Arc<Shared>,
-    mut state: MutexGuard<'a, State>,
+    mut state: MutexGuard<'a, PoolState>,
     poll_set: &mut PollSet,
     deferred: &mut Deferred,
-) -> MutexGuard<'a, State> {
+) -> MutexGuard<'a, PoolState> {
     if poll_set.polls[0].revents != 0 {
         state.calls += 1;
         if let Some(wake) = state.watch.wake.get() {
@@ -429,7 +431,7 @@ fn handle_ready<'a>(
 /// Handles a ready descriptor: completes polls, and collects transfers to be tried here or passes
 /// them to a worker.
 fn take_ready(
-    state: &mut State,
+    state: &mut PoolState,
     poll: &libc::pollfd,
     tries: &mut Vec<Waiting>,
     deferred: &mut Deferred,

@@ -2,7 +2,7 @@
 //! the kernel may have missed.
 
 use super::tokens::{CANCEL, CANCEL_PAUSE};
-use crate::backend::{CANCEL_PAUSES, Event, EventKind};
+use crate::backend::{CANCEL_PAUSES, EventKind, JobEvent};
 use crate::op::Cancel;
 use crate::slots::Token;
 use crate::sys::libc;
@@ -98,11 +98,11 @@ impl Cancels {
     }
 
     /// A request has ended with this result. Returns an event if the kernel has missed the job.
-    pub fn ended(&mut self, low: u32, result: i32) -> Option<Event> {
+    pub fn ended(&mut self, low: u32, result: i32) -> Option<JobEvent> {
         // (Nearly always the first: the kernel executes them in their order.)
         let at = self.requested.iter().position(|job| job.low() == low)?;
         let token = self.requested.remove(at)?;
-        (result == -libc::ENOENT).then_some(Event { token, kind: EventKind::CancelMissed })
+        (result == -libc::ENOENT).then_some(JobEvent { token, kind: EventKind::CancelMissed })
     }
 
     /// Whether the submission queue has a request.

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long to wait in total.
-const LONGEST: Duration = Duration::from_millis(100);
-const STEP: Duration = Duration::from_millis(2);
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+const WAIT_STEP: Duration = Duration::from_millis(2);
 
 /// After a wait in vain, the next calls do not wait for so long: the limit is simply too low.
 const WITHOUT_HOPE: Duration = Duration::from_secs(1);
@@ -23,9 +23,9 @@ pub(super) fn wait_for<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     if !lacks_memory(&made) || is_hopeless() {
         return made;
     }
-    let until = Instant::now() + LONGEST;
+    let until = Instant::now() + LONGEST_WAIT;
     while lacks_memory(&made) && Instant::now() < until {
-        std::thread::sleep(STEP);
+        std::thread::sleep(WAIT_STEP);
         made = make();
     }
     if lacks_memory(&made)

@@ -14,12 +14,15 @@ use crate::op::{Opcode, Raw};
 use crate::slots::Token;
 use std::time::Duration;
 
-/// The interval of checks while there may be too few workers.
-pub(super) const TICK: Duration = Duration::from_millis(25);
+/// The interval of checks while there may be too few workers: a tick. Bounded jobs that have lasted
+/// for a whole one are taken to hang if they may occupy all workers.
+pub(super) const TICK_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Jobs that began so many ticks before one that has ended are taken to hang; and all of them if
-/// none has ended for so long.
-const LONG: u32 = 4;
+/// Jobs that were handed over on purpose, this long before one that has ended, are taken to hang;
+/// and all of them if none has ended for so long.
+const HANDED_OVER_HUNG_AFTER: Duration = Duration::from_millis(100);
+/// The same in ticks.
+const HUNG_TICKS: u32 = (HANDED_OVER_HUNG_AFTER.as_millis() / TICK_INTERVAL.as_millis()) as u32;
 
 /// The most workers.
 pub(super) const MAX_WORKERS: u32 = 1024;
@@ -110,7 +113,7 @@ struct HandedOver {
     jobs: Jobs,
     /// The limit without hung jobs.
     base_limit: u32,
-    /// When the last one ended, and when the newest of those began that ended lately.
+    /// When the last one ended, and when the newest of those began that ended recently.
     ended: u32,
     newest_ended: u32,
     /// Hung jobs for which the limit has been raised.
@@ -133,14 +136,14 @@ impl HandedOver {
 
     /// By how much to raise or lower the limit.
     fn change(&mut self, tick: u32) -> i64 {
-        let hung = if tick - self.ended < LONG {
+        let hung = if tick - self.ended < HUNG_TICKS {
             // The others wait for their turn, unless they began long before those that ended. (They
             // may be another thread's, whose workers have more to do: so not all at once.)
-            let hung = self.jobs.before(self.newest_ended.saturating_sub(LONG));
+            let hung = self.jobs.before(self.newest_ended.saturating_sub(HUNG_TICKS));
             hung.min(self.replaced + self.base_limit)
         } else {
             self.newest_ended = 0;
-            self.jobs.before(tick.saturating_sub(LONG))
+            self.jobs.before(tick.saturating_sub(HUNG_TICKS))
         };
         let replaced = self.replaced.min(self.jobs.count).max(hung);
         i64::from(replaced) - i64::from(std::mem::replace(&mut self.replaced, replaced))
@@ -342,7 +345,7 @@ mod tests {
     fn the_limit_is_bounded_and_other_jobs_do_not_count() {
         let mut thread = Thread::new([8, 24], 1);
         thread.begin(0, 0..1, &Raw::Nop(Nop), false);
-        thread.begin(0, 1..2, &Raw::Timeout(Timeout { duration: TICK }), false);
+        thread.begin(0, 1..2, &Raw::Timeout(Timeout { duration: TICK_INTERVAL }), false);
         thread.end(0, 0..1);
         thread.end(0, 5000..5001);
         assert_eq!(thread.rings[0].jobs(), 0);
@@ -368,7 +371,7 @@ mod tests {
         }
         workers.begin(piece(4), &read(), false);
         assert_eq!((workers.jobs(), workers.handed_over.jobs.count), (4, 4));
-        assert_eq!(thread.tick(LONG), [64, 4]);
+        assert_eq!(thread.tick(HUNG_TICKS), [64, 4]);
         assert_eq!(thread.tick(1), [64, 8]);
         assert!(!thread.rings[0].may_be_exhausted() && !thread.rings[0].has_hung_jobs());
         for number in 0..5 {
@@ -425,7 +428,7 @@ mod tests {
         for ring in 0..2 {
             thread.begin(ring, 0..12, &read(), true);
         }
-        assert_eq!(thread.tick(LONG + 1), [8, 48]);
+        assert_eq!(thread.tick(HUNG_TICKS + 1), [8, 48]);
         thread.end(0, 0..12);
         assert_eq!(thread.tick(1), [8, 36]);
         thread.end(1, 0..12);

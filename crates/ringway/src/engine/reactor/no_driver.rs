@@ -1,4 +1,4 @@
-//! In place of `tokio.rs`: no runtime picks up completions, so the engine's thread always does.
+//! In place of `tokio.rs`: no runtime reaps completions, so the engine's thread always does.
 //! This is so without the feature `tokio`, and on Windows, where tokio's I/O driver cannot wait for
 //! an event object.
 

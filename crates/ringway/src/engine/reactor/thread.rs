@@ -1,18 +1,18 @@
-//! The engine's thread: it picks up completions for executors without an I/O driver, and replaces a
+//! The engine's thread: it reaps completions for executors without an I/O driver, and replaces a
 //! runtime that is late.
 //!
 //! It sleeps in `poll(2)` on the shards' descriptors without a timeout, so an operation that waits
 //! forever and a result that no task takes cause no wakeups. Futures polled outside of tokio depend
-//! on it, so their completions are picked up at once. Futures polled in a runtime are left to that
+//! on it, so their completions are reaped at once. Futures polled in a runtime are left to that
 //! runtime first, because its I/O driver is quicker. But the driver may not come: the worker that
 //! holds it may compute, or no thread may drive the runtime. So the thread, once woken, naps
-//! briefly and then picks up what is still there. While shards make progress it keeps napping; it
+//! briefly and then reaps what is still there. While shards make progress it keeps napping; it
 //! sleeps again when nothing has happened during a nap. If runtimes are late twice in a row, the
-//! thread picks up everything at once for some milliseconds, or until it comes too late itself.
+//! thread reaps everything at once for some milliseconds, or until it comes too late itself.
 
 use crate::engine::executor::Executor;
 use crate::engine::notifier::Notifier;
-use crate::engine::shard::{Progress, Shard, Snapshot};
+use crate::engine::shard::{Shard, ShardProgress, Snapshot};
 use crate::engine::sync::{AtomicBool, Ordering};
 use ringway_core::{BorrowedFd, OwnerProcess, start_thread, wait};
 use smallvec::SmallVec;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The stack size, which has room for the program's wakers: that of the standard library's threads.
 pub(crate) const STACK: usize = 2 << 20;
-/// How long a runtime has to pick up completions before the thread does.
+/// How long a runtime has to reap completions before the thread does.
 const FIRST_NAP: Duration = Duration::from_micros(100);
 /// While runtimes are in time, naps grow to this length: each nap costs two context switches.
 const LONG_NAP: Duration = Duration::from_micros(1600);
@@ -37,15 +37,15 @@ const BUSY_TIME: Duration = Duration::from_millis(5);
 const MAX_EMPTY_WAKEUPS: u32 = 8;
 
 /// A handle to the thread.
-pub(crate) struct Reaper {
+pub(crate) struct EngineThread {
     notifier: Arc<Notifier>,
     closing: AtomicBool,
     /// How long closing waits for operations in flight.
     close_wait: Duration,
-    home: OwnerProcess,
+    owner: OwnerProcess,
 }
 
-impl Reaper {
+impl EngineThread {
     /// Starts the thread. Errors: EAGAIN if no thread can be started.
     pub(crate) fn start(
         shards: Arc<[Shard]>,
@@ -53,16 +53,16 @@ impl Reaper {
         close_wait: Duration,
     ) -> io::Result<Arc<Self>> {
         let closing = AtomicBool::new(false);
-        let reaper =
-            Arc::new(Self { notifier, closing, close_wait, home: OwnerProcess::current() });
-        let this = reaper.clone();
+        let thread =
+            Arc::new(Self { notifier, closing, close_wait, owner: OwnerProcess::current() });
+        let this = thread.clone();
         start_thread(c"ringway", STACK, move || this.run(&shards))?;
-        Ok(reaper)
+        Ok(thread)
     }
 
     /// The engine was dropped: the thread closes the shards and ends.
     pub(crate) fn close(&self) {
-        if self.home.is_current() {
+        if self.owner.is_current() {
             self.closing.store(true, Ordering::SeqCst);
             self.notifier.notify();
         }
@@ -104,7 +104,7 @@ impl Reaper {
         self.notifier.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Naps for `time`, but picks up completions of futures that no runtime handles in time.
+    /// Naps for `time`, but reaps completions of futures that no runtime handles in time.
     fn nap(&self, shards: &[Shard], late: &mut [Lateness], time: Duration) {
         let now = Instant::now();
         let until = now + time;
@@ -179,7 +179,7 @@ impl Lateness {
     }
 }
 
-/// Picks up what is late. Returns how long to nap before the next look; `None` if nothing happens.
+/// Reaps what is late. Returns how long to nap before the next look; `None` if nothing happens.
 fn pick_up_late(
     shards: &[Shard],
     seen: &mut [Snapshot],
@@ -190,17 +190,17 @@ fn pick_up_late(
     let now = Instant::now();
     for ((shard, seen), late) in shards.iter().zip(seen).zip(late) {
         let next_nap = match shard.progress(*seen) {
-            Progress::Idle => {
+            ShardProgress::Idle => {
                 shard.rest_if_idle();
                 None
             }
-            Progress::Moving | Progress::Waiting => {
+            ShardProgress::Moving | ShardProgress::Waiting => {
                 if !late.is_busy(now) {
                     *late = Lateness::default();
                 }
                 Some((nap * 2).min(LONG_NAP))
             }
-            Progress::Late => {
+            ShardProgress::Late => {
                 let woken = shard.flush();
                 if woken > 0 {
                     late.was_late(now);

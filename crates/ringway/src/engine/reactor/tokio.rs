@@ -6,7 +6,7 @@
 //! help; from a task, each wakeup may wake a worker.
 //!
 //! Each pair of a runtime and a shard that polled a future has its own hook and task. The first
-//! hook to be called picks up all completions. Both end with their runtime, and the engine's thread
+//! hook to be called reaps all completions. Both end with their runtime, and the engine's thread
 //! takes over.
 
 use crate::engine::executor::Executor;
@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// Returns the runtime that the caller runs in. After a thread has moved to another runtime, this
-/// may name the old one for some operations; the engine's thread then picks up what no runtime
+/// may name the old one for some operations; the engine's thread then reaps what no runtime
 /// does.
 pub(crate) fn runtime() -> Option<Id> {
     CURRENT.with(|here| {
@@ -60,7 +60,7 @@ pub(crate) fn is_in(id: Id) -> bool {
     CURRENT.with(current) == Some(id)
 }
 
-/// Lets the current runtime pick up completions. If it cannot (it has no I/O, or no descriptor is
+/// Lets the current runtime reap completions. If it cannot (it has no I/O, or no descriptor is
 /// free), the thread does it. With `has_io` the program guarantees that the runtime has I/O, and a
 /// missing one panics.
 ///

@@ -19,7 +19,7 @@ pub(in crate::fs) struct NewFile {
     dir: Directory,
     pub(super) file: CoreFile,
     /// A forked child's copy removes nothing.
-    home: OwnerProcess,
+    owner: OwnerProcess,
     /// The temporary name, if the file needs one.
     name: Option<OsString>,
 }
@@ -43,7 +43,7 @@ impl NewFile {
     #[cfg(all(target_os = "linux", not(ringway_portable)))]
     pub(in crate::fs) fn unnamed(dir: Directory, mode: Option<u32>) -> io::Result<Option<Self>> {
         let Some(file) = unnamed::create(&dir, mode) else { return Ok(None) };
-        Self { dir, file, home: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
+        Self { dir, file, owner: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
     }
 
     /// Creates a file with a temporary name.
@@ -53,7 +53,7 @@ impl NewFile {
         mode: Option<u32>,
     ) -> io::Result<Self> {
         let (name, file) = with_random_name(prefix, |name| names::create(&dir, name, mode))?;
-        Self { dir, file, home: OwnerProcess::current(), name: Some(name) }.with_mode(mode)
+        Self { dir, file, owner: OwnerProcess::current(), name: Some(name) }.with_mode(mode)
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
@@ -89,7 +89,7 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name
-            && self.home.is_current()
+            && self.owner.is_current()
         {
             // No task waits for the removal. It may wait for a server, and then a thread makes it.
             if self.file.is_local() {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::io;
 
 /// Bytes that the kernel copies in one call. A dropped copy stops after the current call.
-const STEP: usize = 8 << 20;
+const KERNEL_COPY: usize = 8 << 20;
 
 /// Copies as much as the kernel copies by itself, and returns how much. It copies nothing from
 /// files without a length, such as those in /proc, and only the first part of a file whose server
@@ -18,7 +18,13 @@ pub(super) async fn copy(from: &File, to: &File) -> io::Result<u64> {
         let (source, target) = (from.core().clone(), to.core().clone());
         let (mut read_at, mut write_at) = (done, done);
         let copied = engine.call(move || {
-            match copy_file_range(source, Some(&mut read_at), target, Some(&mut write_at), STEP) {
+            match copy_file_range(
+                source,
+                Some(&mut read_at),
+                target,
+                Some(&mut write_at),
+                KERNEL_COPY,
+            ) {
                 // The kernel or the file system does not support it, for these two files or at all.
                 Err(
                     Errno::NOSYS
