@@ -7,7 +7,7 @@ mod cases;
 
 use cases::Stop;
 use ringway_core::{BackendKind, Options};
-use ringway_torture::watchdog;
+use ringway_torture::watchdog::Watchdog;
 use std::env;
 
 const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
@@ -37,7 +37,7 @@ fn all_cases() {
             continue;
         }
         for case in cases.iter().filter(|case| case.name.contains(&only)) {
-            let _watched = watchdog::watch(format!("{} on {kind}", case.name));
+            let _watched = Watchdog::new(&format!("{} on {kind}", case.name));
             count += 1;
             match cases::run(case, Options::new(), kind, &scratch.path().join("case")) {
                 Ok(made) => raw += made,

@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ringway_core::{BackendKind, BuildError, Options};
-use ringway_torture::{Conditions, Faults, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Script, run, watchdog::Watchdog};
 
 fn cases(usual: u32) -> u32 {
     std::env::var("RINGWAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
@@ -60,7 +60,7 @@ fn check(backend: BackendKind, faults: impl Strategy<Value = Option<Faults>>) {
         let script = Script::decode(&bytes);
         let conditions = Conditions { backend, direct, faults };
         let dir = tempfile::tempdir_in(place)?;
-        let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
+        let _watched = Watchdog::new(&format!("{conditions:?} {script:?}"));
         run(&script, &conditions, dir.path())
             .map_err(|failure| TestCaseError::fail(format!("{failure}\n{script:#?}")))?;
         Ok(())

@@ -38,6 +38,12 @@ pub(crate) fn is_unsupported(errno: i32) -> bool {
     errno == libc::EOPNOTSUPP || (LACKS_CALLS && errno == libc::ENOSYS)
 }
 
+/// Whether tests take their time: `RINGWAY_LONG=1`. Otherwise those that take long run a fixed share
+/// of their cases.
+pub fn is_long() -> bool {
+    std::env::var_os("RINGWAY_LONG").is_some_and(|value| value == "1")
+}
+
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): bytes for
 /// a script from a seed.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@
 //! the same faults, but the kernel's timing differs, so some failures need several times.
 
 use ringway_core::BackendKind;
-use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog::Watchdog};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -127,7 +127,7 @@ fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
     let (script, conditions) = make(seed);
     let path = dir.join(format!("ringway-soak-{}-{seed}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let _watched = watchdog::watch(format!("soak --replay {seed}: {conditions:?}"));
+    let _watched = Watchdog::new(&format!("soak --replay {seed}: {conditions:?}"));
     let ran = run(&script, &conditions, &path);
     // Leftovers matter only to a repetition of this seed.
     let _ = std::fs::remove_dir_all(&path);
