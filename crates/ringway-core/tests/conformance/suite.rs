@@ -27,7 +27,7 @@ use common::{
 use libtest_mimic::{Arguments, Trial};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
-use ringway_torture::watchdog::Watchdog;
+use ringway_torture::{is_long, watchdog::Watchdog};
 use std::env;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,6 +159,9 @@ const CASES: &[Case] = cases! {
     }
 };
 
+/// A leg runs one of so many shares of the data. `RINGWAY_LONG=1`: all of it.
+const SHARES: usize = 3;
+
 /// Set in a child process that runs one case: its title.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
@@ -253,7 +256,12 @@ impl Leg {
     /// The cases that run under the restrictions.
     fn cases<'a>(&self, data: &'a [cases::Case]) -> Vec<Which<'a>> {
         let code = CASES.iter().filter(|case| !case.once && !is_absent(case.name)).map(Which::Code);
-        code.chain(data.iter().map(Which::Data))
+        let turn = LEGS.iter().position(|leg| leg.test == self.test).unwrap_or_default();
+        // Without restrictions all of them run.
+        let is_its_turn =
+            |number: usize| is_long() || self.only.is_some() || number % SHARES == turn % SHARES;
+        let data = data.iter().enumerate().filter(|(number, _)| is_its_turn(*number));
+        code.chain(data.map(|(_, case)| Which::Data(case)))
             .filter(|case| self.only.is_none_or(|only| only.contains(&case.name())))
             .collect()
     }
@@ -498,7 +506,7 @@ const LEGS: &[Leg] = &[
     #[cfg(ringway_linux)]
     Leg {
         refused: &[(BackendKind::Uring, libc::EPERM)],
-        only: Some(&["nop", "transfers::read_and_write_at_offsets", "a chain runs in order"]),
+        only: Some(&["nop", "transfers::all_buffer_types", "a chain runs in order"]),
         ..Leg::new(WITHOUT_URING, || fs::write(DISABLED, "2").unwrap())
     },
 ];

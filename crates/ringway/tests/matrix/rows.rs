@@ -513,7 +513,8 @@ fn streams() -> Vec<Row> {
         "Reader::seek" o, |f| {
             let mut reader = f.file.reader().chunk(PAGE);
             check!(reader.seek(SeekFrom::End(-9)).await? == (PAGES * PAGE - 9) as u64)?;
-            same(&reader.next_block().await?.unwrap_or_default(), &pattern((PAGES * PAGE - 9) as u64, 9))
+            let last = reader.next_block().await?.unwrap_or_default();
+            same(&last, &pattern((PAGES * PAGE - 9) as u64, 9))
         }
         "Reader::blocks" o, |f| {
             let blocks = f.file.reader().chunk(PAGE).range(7..20_000).blocks();
@@ -523,7 +524,8 @@ fn streams() -> Vec<Row> {
         "Blocks::into_reader" o, |f| {
             let mut blocks = f.file.reader().chunk(PAGE).read_ahead(0).blocks();
             same(&blocks.try_next().await?.unwrap_or_default(), &pattern(0, PAGE))?;
-            same(&blocks.into_reader().next_block().await?.unwrap_or_default(), &pattern(PAGE as u64, PAGE))
+            let next = blocks.into_reader().next_block().await?.unwrap_or_default();
+            same(&next, &pattern(PAGE as u64, PAGE))
         }
         "Writer::write_all" grow, |f| {
             let mut writer = f.file.writer().chunk(PAGE).write_behind(2).at(FAR);
