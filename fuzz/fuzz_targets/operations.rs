@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringway_core::BackendKind;
-use ringway_torture::{Conditions, Faults, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Script, run, watchdog::Watchdog};
 
 /// Bytes before the script: they select the backend and the faults.
 const HEAD: usize = 8;
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let dir = tempfile::tempdir().expect("create a temporary directory");
     let script = Script::decode(script);
-    let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
+    let _watched = Watchdog::new(&format!("{conditions:?} {script:?}"));
     if let Err(failure) = run(&script, &conditions, dir.path())
         && !failure.refused
     {

@@ -2,14 +2,15 @@
 //! files: on each backend, buffered and direct, with and without faults. The documentation of
 //! `ringway_torture` lists the invariants.
 //!
-//! `RINGWAY_MODEL_CASES` sets the number of sequences per test.
+//! `RINGWAY_MODEL_CASES` sets the number of sequences per test; `RINGWAY_LONG=1` takes more.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use ringway_core::{BackendKind, BuildError, Options};
-use ringway_torture::{Conditions, Faults, Script, run, watchdog};
+use ringway_torture::{Conditions, Faults, Script, is_long, run, watchdog::Watchdog};
 
-fn cases(usual: u32) -> u32 {
+fn cases() -> u32 {
+    let usual = if is_long() { 200 } else { 20 };
     std::env::var("RINGWAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 
@@ -51,16 +52,13 @@ fn check(backend: BackendKind, faults: impl Strategy<Value = Option<Faults>>) {
     }
     // On disk, because direct I/O on tmpfs differs from that on a device.
     let place = env!("CARGO_TARGET_TMPDIR");
-    let mut runner = TestRunner::new(Config {
-        cases: cases(60),
-        failure_persistence: None,
-        ..Config::default()
-    });
+    let mut runner =
+        TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
     let ran = runner.run(&(bytes(), any::<bool>(), faults), |(bytes, direct, faults)| {
         let script = Script::decode(&bytes);
         let conditions = Conditions { backend, direct, faults };
         let dir = tempfile::tempdir_in(place)?;
-        let _watched = watchdog::watch(format!("{conditions:?} {script:?}"));
+        let _watched = Watchdog::new(&format!("{conditions:?} {script:?}"));
         run(&script, &conditions, dir.path())
             .map_err(|failure| TestCaseError::fail(format!("{failure}\n{script:#?}")))?;
         Ok(())

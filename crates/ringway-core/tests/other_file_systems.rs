@@ -13,7 +13,7 @@ mod places;
 use cases::{Case, Stop};
 use places::Place;
 use ringway_core::{BackendKind, Options};
-use ringway_torture::watchdog;
+use ringway_torture::watchdog::Watchdog;
 use std::env;
 use std::time::Instant;
 
@@ -87,7 +87,7 @@ impl Outcome {
 }
 
 fn run(case: &Case, kind: BackendKind, place: &Place) -> Outcome {
-    let _watched = watchdog::watch(format!("{} on {}, {kind}", case.name, place.name));
+    let _watched = Watchdog::new(&format!("{} on {}, {kind}", case.name, place.name));
     match cases::run(case, Options::new(), kind, &place.path().join("case")) {
         Ok(_) => Outcome::Passed,
         Err(Stop::Skipped(why)) => Outcome::Skipped(why),

@@ -52,31 +52,3 @@ pub(crate) fn first_unexplained(marks: &[u32], start: u64, bytes: &[u8]) -> Opti
     }
     unexplained.iter().position(|unexplained| *unexplained).map(|index| start + index as u64)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_depends_on_mark_and_place_alone() {
-        let mut whole = vec![0; 100];
-        fill(7, 1000, &mut whole);
-        let mut part = vec![0; 21];
-        fill(7, 1013, &mut part);
-        assert_eq!(whole[13..34], part);
-        assert_eq!(first_unexplained(&[7], 1013, &part), None);
-        assert_eq!(first_unexplained(&[8], 1013, &part), Some(1013));
-        assert!(first_unexplained(&[7], 1014, &part).is_some());
-    }
-
-    #[test]
-    fn a_mixture_is_explained_by_all_its_marks_only() {
-        let mut bytes = vec![0; 64];
-        fill(1, 0, &mut bytes[..32]);
-        fill(2, 32, &mut bytes[32..]);
-        assert_eq!(first_unexplained(&[1, 2], 0, &bytes), None);
-        assert_eq!(first_unexplained(&[1, 3], 0, &bytes), Some(32));
-        bytes[40..48].fill(0);
-        assert_eq!(first_unexplained(&[ZEROES, 1, 2], 0, &bytes), None);
-    }
-}

@@ -13,14 +13,13 @@
 //! - Bytes that were read are those of the last write before, or of a write whose order to the read
 //!   is undefined. An operation after a failure in its chain has no effect.
 //! - Nothing is lost: every operation that can end ends, and the descriptor becomes readable.
-//! - At the end the real files, names and pipes equal the model. Where a write was cancelled or
+//! - At the end the real files and pipes equal the model. Where a write was cancelled or
 //!   failed, the model has both possibilities.
 
 use ringway_core::c as libc;
 
 mod content;
 mod exclusive;
-mod names;
 mod order;
 mod run;
 mod script;
@@ -28,7 +27,7 @@ mod shared;
 pub mod watchdog;
 
 pub use run::{Conditions, Failure, Faults, Report, run};
-pub use script::{Action, Push, Script, Setup, Step};
+pub use script::Script;
 
 /// The system lacks some of Linux's operations, which fail with ENOSYS.
 pub(crate) const LACKS_CALLS: bool = cfg!(any(not(target_os = "linux"), ringway_portable));
@@ -36,6 +35,12 @@ pub(crate) const LACKS_CALLS: bool = cfg!(any(not(target_os = "linux"), ringway_
 /// Whether an operation that not every file system or system supports may fail with this errno.
 pub(crate) fn is_unsupported(errno: i32) -> bool {
     errno == libc::EOPNOTSUPP || (LACKS_CALLS && errno == libc::ENOSYS)
+}
+
+/// Whether tests take their time: `RINGWAY_LONG=1`. Otherwise those that take long run a fixed
+/// share of their cases.
+pub fn is_long() -> bool {
+    std::env::var_os("RINGWAY_LONG").is_some_and(|value| value == "1")
 }
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): bytes for

@@ -5,7 +5,6 @@ mod make;
 mod verify;
 
 use crate::exclusive::ExclusiveFile;
-use crate::names::Names;
 use crate::order::Order;
 use crate::script::{Script, Step};
 use crate::shared::SharedFile;
@@ -16,7 +15,7 @@ use ringway_core::{
 };
 use std::fmt;
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use verify::{Op, lines};
 
@@ -164,7 +163,8 @@ struct Run<'a> {
     closed: bool,
     shared: Vec<SharedFile>,
     exclusive: Vec<ExclusiveFile>,
-    names: Names,
+    /// A directory with a file and a directory that nothing changes.
+    names: PathBuf,
     opened: Vec<File>,
     pipes: Pipes,
     report: Report,
@@ -231,7 +231,9 @@ impl<'a> Run<'a> {
             let _ = queue.register_file(&shared[0].file);
             let _ = queue.register_file(&exclusive[1].file);
         }
-        std::fs::create_dir(dir.join("names")).map_err(text_of)?;
+        let names = dir.join("names");
+        std::fs::create_dir_all(names.join("dir")).map_err(text_of)?;
+        std::fs::write(names.join("file"), "").map_err(text_of)?;
         let (polled, feed_polled) = std::io::pipe().map_err(text_of)?;
         let (read, feed_read) = std::io::pipe().map_err(text_of)?;
         let pipes = Pipes {
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
             closed: false,
             shared,
             exclusive,
-            names: Names::new(dir.join("names")),
+            names,
             opened: Vec::new(),
             pipes,
             report: Report::default(),
@@ -577,7 +579,6 @@ impl<'a> Run<'a> {
         for file in &mut self.exclusive {
             file.look().map_err(|text| format!("at the end, {}: {text}", file.path.display()))?;
         }
-        self.names.check()?;
         // Without its writer, the pipe ends.
         drop(self.pipes.feed_read.take());
         let received = &mut self.pipes.received;

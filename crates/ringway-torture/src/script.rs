@@ -5,47 +5,33 @@ use std::time::Duration;
 /// The options of a queue, and the steps done with it.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The queue.
-    pub setup: Setup,
-    /// The steps; at most [`MOST_STEPS`](Self::MOST_STEPS).
-    pub steps: Vec<Step>,
+    pub(crate) setup: Setup,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// How the queue is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Submission queue entries.
+pub(crate) struct Setup {
     pub entries: u32,
-    /// The most operations in flight.
     pub in_flight: u32,
     /// The completion queue is as short as the submission queue, so that it overflows.
     pub tight: bool,
-    /// The descriptor to poll is an eventfd.
     pub eventfd: bool,
-    /// The queue stays on its thread.
     pub single_issuer: bool,
     /// Files and buffers are registered.
     pub fixed: bool,
-    /// A kernel thread polls for submissions.
     pub sqpoll: bool,
     /// One file is so long that transfers are split.
     pub large: bool,
 }
 
-/// One step.
 #[derive(Clone, Debug)]
-pub enum Step {
-    /// Push one operation.
+pub(crate) enum Step {
     Push(Push),
-    /// Push several as a chain.
     Chain(Vec<Push>),
-    /// Cancel one in flight.
     Cancel(u8),
-    /// Abandon one in flight.
     Abandon(u8),
-    /// Cancel all.
     CancelAll,
-    /// Submit pending operations.
     Submit,
     /// Reap at least this many.
     Reap(u8),
@@ -67,36 +53,26 @@ pub enum Step {
 
 /// An operation with its settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Push {
-    /// The operation.
+pub(crate) struct Push {
     pub action: Action,
-    /// `Operation::exact`
     pub exact: bool,
-    /// `Operation::drain`
     pub drain: bool,
-    /// `Operation::continue_on_error`
     pub continue_on_error: bool,
-    /// `Operation::timeout`
     pub limit: Option<Duration>,
 }
 
-/// A range of a file. A run scales the numbers to the file.
+/// A range of a file. A run scales the numbers to the file; the maximum length is the whole file.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
-    /// Which file.
+pub(crate) struct Span {
     pub file: u8,
-    /// Decides the position.
     pub at: u16,
-    /// Decides the length; the maximum is the whole file.
     pub len: u8,
 }
 
 /// An operation. A run scales the numbers.
 #[derive(Clone, Copy, Debug)]
-pub enum Action {
-    /// nop
+pub(crate) enum Action {
     Nop,
-    /// timeout
     Timeout(Duration),
     /// Poll the pipe that is never read.
     Poll,
@@ -106,33 +82,23 @@ pub enum Action {
     Shared(Shared, Span),
     /// On a file that one operation uses at a time.
     Exclusive(Exclusive, Span),
-    /// On names in a directory.
-    Name(NameOp, u8, u8),
+    /// On paths that nothing changes.
+    Path(u8),
     /// Close a file from an open, or one with another owner.
     Close {
-        /// The file has another owner.
         held: bool,
     },
 }
 
-/// Operations on files with concurrent operations.
 #[derive(Clone, Copy, Debug)]
-pub enum Shared {
-    /// read
+pub(crate) enum Shared {
     Read,
-    /// write
     Write,
-    /// readv
     Readv,
-    /// writev
     Writev,
-    /// fsync
     Fsync,
-    /// fdatasync
     Fdatasync,
-    /// sync_range
     SyncRange,
-    /// fadvise
     Fadvise,
     /// fallocate that punches a hole
     Punch,
@@ -140,48 +106,18 @@ pub enum Shared {
     Reserve,
 }
 
-/// Operations on files whose length changes.
 #[derive(Clone, Copy, Debug)]
-pub enum Exclusive {
-    /// read, possibly beyond the end
+pub(crate) enum Exclusive {
     Read,
-    /// write, possibly beyond the end
     Write,
     /// read at the current position
     ReadOn,
     /// write at the current position
     WriteOn,
-    /// ftruncate
     Truncate,
     /// fallocate that extends
     Extend,
-    /// fdatasync
     Sync,
-}
-
-/// Operations on names.
-#[derive(Clone, Copy, Debug)]
-pub enum NameOp {
-    /// mkdir
-    Mkdir,
-    /// rmdir
-    Rmdir,
-    /// unlink
-    Unlink,
-    /// rename
-    Rename,
-    /// link
-    Link,
-    /// symlink
-    Symlink,
-    /// statx
-    Statx,
-    /// open an existing file
-    Open,
-    /// open or create
-    Create,
-    /// create
-    CreateNew,
 }
 
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
@@ -262,7 +198,7 @@ impl Bytes<'_> {
     }
 
     fn action(&mut self) -> Action {
-        use {Exclusive as A, NameOp as N, Shared as S};
+        use {Exclusive as A, Shared as S};
         match self.byte() {
             0..12 => Action::Nop,
             12..22 => Action::Timeout(self.micros(2000)),
@@ -298,21 +234,7 @@ impl Bytes<'_> {
                 ];
                 Action::Exclusive(action[usize::from(self.byte() % 8)], self.span())
             }
-            205..240 => {
-                let action = [
-                    N::Mkdir,
-                    N::Rmdir,
-                    N::Unlink,
-                    N::Rename,
-                    N::Link,
-                    N::Symlink,
-                    N::Statx,
-                    N::Open,
-                    N::Create,
-                    N::CreateNew,
-                ];
-                Action::Name(action[usize::from(self.byte() % 10)], self.byte(), self.byte())
-            }
+            205..240 => Action::Path(self.byte()),
             240..=255 => Action::Close { held: self.byte() < 32 },
         }
     }

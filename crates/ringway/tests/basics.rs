@@ -11,37 +11,12 @@ use common::{
     wait_for, wait_readable,
 };
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{BackendKind, Block, Coalesce, Engine, Position, Reaping};
+use ringway::{BackendKind, Block, Coalesce, Engine, Reaping};
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn written_data_is_read_back() -> io::Result<()> {
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("file");
-    let file = OpenOptions::new().read(true).write(true).create(true).open(&path).await?;
-    let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
-    let (written, back) = file.write_all_at(content.clone(), 0).await;
-    written?;
-    assert_eq!(back, content);
-    file.sync_data().await?;
-    let (read, buf) = file.read_at(vec![0; 1000], 50).await;
-    assert_eq!((read?, &buf[..]), (1000, &content[50..1050]));
-    assert_eq!(&file.read(99_990..200_000).await?[..], &content[99_990..]);
-    assert!(file.read(100_000..100_001).await?.is_empty());
-    let parts = file.read_ranges(&[10..20, 90_000..90_001, 0..5, 5..5]).await?;
-    let wanted = [&content[10..20], &content[90_000..90_001], &content[0..5], &[]];
-    assert!(parts.iter().zip(wanted).all(|(part, wanted)| part[..] == *wanted));
-    let (read, buf) = file.read_at(vec![0; 10], Position::Current).await;
-    assert_eq!((read?, &buf[..]), (10, &content[..10]));
-    assert_eq!(file.metadata().await?.len(), 100_000);
-    file.close().await?;
-    assert_eq!(fs::read(&path).await?, content);
-    Ok(())
-}
 
 #[tokio::test]
 async fn direct_reads_work_at_any_offset() -> io::Result<()> {
@@ -74,16 +49,6 @@ async fn a_file_system_without_direct_io_is_named_as_the_reason() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("no direct I/O (Invalid argument"), "{error}");
     assert!(OpenOptions::new().read(true).open(path).await.is_ok());
-}
-
-#[tokio::test]
-async fn errors_are_those_of_the_kernel() {
-    assert_eq!(File::open("/no/such").await.unwrap_err().raw_os_error(), Some(2));
-    let file = File::open("/etc/passwd").await.unwrap();
-    let (written, buf) = file.write_at(b"x".to_vec(), 0).await;
-    assert_eq!((written.unwrap_err().raw_os_error(), &buf[..]), (Some(9), &b"x"[..]));
-    let (read, buf) = file.read_at(vec![0; 3], u64::MAX - 1).await;
-    assert_eq!((read.unwrap_err().kind(), buf.len()), (io::ErrorKind::InvalidInput, 3));
 }
 
 /// Sixty-four scattered reads are one submission, and the engine finds most completions without a

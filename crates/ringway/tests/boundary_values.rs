@@ -224,65 +224,6 @@ fn extreme_offsets_and_lengths() {
     });
 }
 
-/// More buffers than one system call accepts: a short transfer, like that of `std`, and all buffers
-/// with the `all` functions.
-#[test]
-fn more_buffers_than_one_call_accepts() {
-    on_every_file(async |file, what| {
-        if file.is_direct() {
-            return; // The buffers would have to be aligned.
-        }
-        let content = content();
-        for count in [1023, 1024, 1025, 2500, 5000] {
-            let most = count.min(1024);
-            for len in [1, 7] {
-                let (read, buffers) = file.read_vectored_at(vec![vec![0; len]; count], 3).await;
-                assert_eq!(read.unwrap(), most * len, "{what}: {count} of {len}");
-                assert_eq!(
-                    buffers.concat()[..most * len],
-                    content[3..][..most * len],
-                    "{what}: {count}"
-                );
-                let (read, buffers) = file.read_all_vectored_at(vec![vec![0; len]; count], 3).await;
-                assert_eq!(read.unwrap(), count * len, "{what}: {count} of {len}");
-                assert!(buffers.concat() == content[3..][..count * len], "{what}: {count}");
-                let given: Vec<Vec<u8>> =
-                    content[3..][..count * len].chunks(len).map(Vec::from).collect();
-                let zero = file.write_all_at(vec![0; count * len], 3).await.0;
-                zero.unwrap();
-                let (written, _) = file.write_vectored_at(given.clone(), 3).await;
-                assert_eq!(written.unwrap(), most * len, "{what}: {count} of {len}");
-                let (written, back) = file.write_all_vectored_at(given.clone(), 3).await;
-                written.unwrap();
-                assert!(
-                    back == given && file.read(0..LEN as u64).await.unwrap() == content,
-                    "{what}: {count}"
-                );
-            }
-            // Some empty buffers, and the end of the file.
-            let mut buffers = vec![vec![]; count];
-            buffers[count - 1] = vec![0; 100];
-            let (read, buffers) = file.read_all_vectored_at(buffers, LEN as u64 - 50).await;
-            assert_eq!(
-                (read.unwrap(), &buffers[count - 1][..50]),
-                (50, &content[LEN - 50..]),
-                "{what}: {count}"
-            );
-            let (read, _) =
-                file.read_all_vectored_at(vec![vec![0; 1]; count], LEN as u64 - 50).await;
-            assert_eq!(read.unwrap(), 50, "{what}: {count}");
-        }
-        let (read, _) = file.read_vectored_at(Vec::<Vec<u8>>::new(), 0).await;
-        assert_eq!(read.unwrap(), 0);
-        let (read, _) = file.read_vectored_at(vec![vec![0; 1]; 2000], Position::Current).await;
-        assert_eq!(read.unwrap(), 1024, "{what}");
-        let (read, buffers) =
-            file.read_all_vectored_at(vec![vec![0; 1]; 2000], Position::Current).await;
-        assert_eq!(read.unwrap(), 2000, "{what}");
-        assert!(buffers.concat() == content[1024..3024], "{what}");
-    });
-}
-
 /// Bytes of available memory.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap();

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{BACKENDS, build_or_skip, fifo, multi_thread, poll_once, scratch, wait_readable};
+use common::{BACKENDS, build_or_skip, multi_thread, poll_once, scratch, wait_readable};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Position, Reaping};
 use ringway_core::op::Opcode;
@@ -15,60 +15,13 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
-use std::process::{Child, Command, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine. Anything slower hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-
-/// Opens of FIFOs without a reader delay no other open, neither while they wait nor after they were
-/// dropped.
-#[test]
-fn blocked_opens_do_not_delay_other_opens() {
-    for kind in BACKENDS {
-        // The other opens are operations.
-        let builder = Engine::builder().try_cached(false);
-        let Some(engine) = build_or_skip(kind, builder) else { continue };
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        fifo(&path);
-        let other = dir.path().join("other");
-        std::fs::write(&other, b"other").unwrap();
-        let runtime = multi_thread(2);
-        runtime.block_on(async {
-            let mut writing = OpenOptions::new();
-            writing.write(true).engine(&engine);
-            let opens: Vec<_> = (0..100)
-                .map(|_| {
-                    let (writing, path) = (writing.clone(), path.clone());
-                    tokio::spawn(async move { writing.open(path).await.map(drop) })
-                })
-                .collect();
-            for dropped in [false, true] {
-                for _ in 0..10 {
-                    let read = async {
-                        let file = engine.open(&other).await.unwrap();
-                        file.sync_data().await.unwrap();
-                        assert_eq!(&file.read(0..5).await.unwrap()[..], b"other");
-                    };
-                    let waited = tokio::time::timeout(TIME_LIMIT, read).await;
-                    assert!(waited.is_ok(), "{kind}: an open is delayed; dropped: {dropped}");
-                }
-                for open in &opens {
-                    open.abort();
-                }
-            }
-            for open in opens {
-                assert!(open.await.unwrap_err().is_cancelled());
-            }
-        });
-        // Ends the opens that are still blocked.
-        drop(std::fs::File::options().read(true).write(true).open(&path).unwrap());
-    }
-}
 
 /// Transfers that never complete, more than fit in flight: other files work meanwhile, and soon
 /// without any delay.
@@ -246,123 +199,4 @@ fn a_slow_close_does_not_delay_other_operations() {
         );
         closes.join().unwrap();
     }
-}
-
-/// A frozen file system. It thaws when this is dropped, and after a while if this process hangs on
-/// it.
-struct Frozen {
-    dir: PathBuf,
-    helper: Child,
-}
-
-impl Frozen {
-    /// Mounts a file system from a loop device, visible only to this thread and those that it
-    /// starts. The error says why it cannot.
-    fn mount(at: &Path) -> Result<PathBuf, String> {
-        let (image, dir) = (at.join("image"), at.join("mounted"));
-        std::fs::create_dir(&dir).unwrap();
-        std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
-        let root = c"/".as_ptr();
-        let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-        // SAFETY: the calls take numbers, C strings, and null pointers where those are allowed.
-        let separated = unsafe {
-            libc::unshare(libc::CLONE_NEWNS) == 0
-                && libc::mount(none, root, none, private, none.cast()) == 0
-        };
-        if !separated {
-            return Err(format!("no mount namespace: {}", std::io::Error::last_os_error()));
-        }
-        run("mkfs.ext4", &["-q".as_ref(), "-m0".as_ref(), &image])?;
-        run("mount", &["-oloop".as_ref(), &image, &dir])?;
-        run("fsfreeze", &["--version".as_ref()])?;
-        Ok(dir)
-    }
-
-    fn new(dir: &Path) -> Self {
-        let helper = Command::new("sh")
-            .args(["-c", "timeout 100 cat; exec fsfreeze -u \"$1\" 2>/dev/null", "sh"])
-            .arg(dir)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let frozen = Self { dir: dir.to_owned(), helper };
-        run("fsfreeze", &["-f".as_ref(), dir]).unwrap();
-        frozen
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        let _ = run("fsfreeze", &["-u".as_ref(), &self.dir]);
-        drop(self.helper.stdin.take());
-        let _ = self.helper.wait();
-    }
-}
-
-/// Runs a program, searching root's directories too.
-fn run(program: &str, arguments: &[&Path]) -> Result<(), String> {
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new(program).args(arguments).env("PATH", path).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)))
-    }
-}
-
-/// Writes to a frozen file system block until it thaws, whether direct, buffered or durable. Not on
-/// kaio: there `io_submit(2)` itself blocks in a direct write to a frozen file system, which cannot
-/// be avoided.
-#[test]
-fn a_frozen_file_system_does_not_delay_other_files() {
-    const STUCK: u64 = 700;
-    let dir = scratch();
-    let mounted = match Frozen::mount(dir.path()) {
-        Ok(dir) => dir,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    let path = dir.path().join("file");
-    for kind in [BackendKind::Uring, BackendKind::Threads] {
-        let Some(engine) = build_or_skip(kind, Engine::builder().shards(1)) else { continue };
-        let runtime = multi_thread(2);
-        runtime.block_on(async {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).engine(&engine);
-            let mut direct = options.clone();
-            direct.direct(true);
-            std::fs::write(&path, [7; 4096]).unwrap();
-            let (one, other) = (
-                direct.open(mounted.join("1")).await.unwrap(),
-                options.open(mounted.join("2")).await.unwrap(),
-            );
-            let frozen = Frozen::new(&mounted);
-            let stuck: Vec<_> = (0..STUCK)
-                .map(|number| {
-                    let file = if number % 2 == 0 { one.clone() } else { other.clone() };
-                    tokio::spawn(async move {
-                        match number % 5 {
-                            0 => file.write_durable_at(aligned(), 0).await.0,
-                            _ => file.write_all_at(aligned(), 0).await.0,
-                        }
-                    })
-                })
-                .collect();
-            while engine.stats().counts.pushed < STUCK {
-                tokio::task::yield_now().await;
-            }
-            for _ in 0..20 {
-                use_another_file(kind, &direct, &path).await;
-            }
-            assert!(
-                stuck.iter().all(|write| !write.is_finished()),
-                "the file system was not frozen"
-            );
-            drop(frozen);
-            for write in stuck {
-                write.await.unwrap().unwrap();
-            }
-        });
-    }
-    run("umount", &[&mounted]).unwrap();
 }

@@ -137,39 +137,13 @@ pub fn of_a_backend_that_fails(world: &World) {
     }
 }
 
-/// An open of a FIFO completes only when the other end is open, although the kernel may interrupt
-/// it.
-pub fn an_open_of_a_fifo_waits_for_its_other_end(world: &World) {
-    for write in [false, true] {
-        if !write && world.kind == BackendKind::Uring {
-            println!("left out: io_uring opens a FIFO for reading without waiting");
-            continue;
-        }
-        let path = world.dir("fifo").join(if write { "write" } else { "read" });
-        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-        // SAFETY: the name is a C string.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        let mut queue = world.queue();
-        queue.push(op::open(&path, OpenOptions::new().read(!write).write(write))).unwrap();
-        for _ in 0..20 {
-            assert_eq!(queue.reap(0).unwrap().len(), 0, "write: {write}");
-            std::thread::sleep(MS);
-        }
-        let _other = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-        let opened = queue.reap(1).unwrap().next().unwrap().into_file();
-        assert!(opened.is_ok(), "write: {write}: {opened:?}");
-    }
-}
-
 /// Opening a FIFO blocks in a thread and may outlast any close.
 pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     if world.kind == BackendKind::Uring {
         return println!("left out: io_uring opens a FIFO for reading without waiting");
     }
     let path = world.dir("fifo").join("fifo");
-    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-    // SAFETY: the name is a C string.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    super::stuck::fifo(&path);
     let mut queue = world.build(&world.options().close_wait(50 * MS));
     queue.push(op::open(&path, OpenOptions::new().read(true)).user_data(1)).unwrap();
     queue.push(op::nop().user_data(2)).unwrap();
@@ -179,14 +153,7 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     drop(queue);
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     // Lets the blocked thread go, if there still is one.
-    let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    // SAFETY: the name is a C string; the descriptor, if there is one, is closed below.
-    let fd = unsafe { libc::open(name.as_ptr(), flags) };
-    assert!(fd >= 0 || super::world::errno() == libc::ENXIO);
-    if fd >= 0 {
-        // SAFETY: it was opened above.
-        unsafe { libc::close(fd) };
-    }
+    drop(std::fs::File::options().read(true).write(true).open(&path).unwrap());
 }
 
 pub fn a_thousand_queues(world: &World) {

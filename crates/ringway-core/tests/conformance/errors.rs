@@ -2,9 +2,9 @@
 //! `conformance/errors.case`.
 
 use super::common::is_root;
-use super::world::{Checked, World, buffer_for, call_result, pattern, pipe, skip};
+use super::world::{Checked, World, buffer_for, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
-use ringway_core::{File, OpenOptions, Operation, Reason};
+use ringway_core::{OpenOptions, Operation, Reason};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
@@ -26,131 +26,6 @@ pub fn addresses_outside_the_process(world: &World) {
     let buf = std::ptr::without_provenance_mut(8);
     assert_eq!(raw(&mut queue, op::Read { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
     assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
-}
-
-/// Unaligned direct transfers have the result of the system call on the same file system.
-pub fn misaligned(world: &World) {
-    for file in
-        world.files("misaligned", &pattern(0, 8 * BLOCK)).into_iter().filter(File::is_direct)
-    {
-        let mut queue = world.queue();
-        let mut buffer = buffer_for(&file, 5 * BLOCK);
-        let first = buffer.as_mut_ptr();
-        for (skip, len, offset) in [
-            (0, BLOCK, 1u64),
-            (0, BLOCK - 1, 0),
-            (1, BLOCK, 0),
-            (0, 100, 0),
-            (3, 7, 11),
-            (0, 3 * BLOCK + 1, 512),
-        ] {
-            let fd = file.as_raw_fd();
-            let buf = first.wrapping_add(skip);
-            // SAFETY: the buffer has that many bytes from there on.
-            let expected = call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
-            let call = format!("{skip}, {len}, {offset}");
-            assert_eq!(raw(&mut queue, op::Read { fd, buf, len, offset }), expected, "{call}");
-            let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
-            assert_eq!(
-                raw(&mut queue, op::Readv { fd, iov: &iov, count: 1, offset }),
-                expected,
-                "{call}"
-            );
-            // SAFETY: as above.
-            let expected = call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
-            assert_eq!(raw(&mut queue, op::Write { fd, buf, len, offset }), expected, "{call}");
-            assert_eq!(
-                raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
-                expected,
-                "{call}"
-            );
-        }
-    }
-}
-
-pub fn offsets(world: &World) {
-    let most = i64::MAX as u64;
-    for file in world.files("offsets", &pattern(0, BLOCK)) {
-        let mut queue = world.queue();
-        for offset in [most + 1, most + 2, u64::MAX - 1, u64::MAX] {
-            let refused = [
-                op::read(&file, buffer_for(&file, BLOCK), offset),
-                op::write(&file, buffer_for(&file, BLOCK), offset),
-                op::readv(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
-                op::writev(&file, Vectored::new([buffer_for(&file, BLOCK)]), offset),
-            ];
-            for operation in refused {
-                let error = queue.push(operation).unwrap_err();
-                assert!(matches!(error.reason(), Reason::Invalid(_)), "{error}");
-                assert_eq!(error.reason().errno(), libc::EINVAL);
-                assert_eq!(error.into_operations().len(), 1);
-            }
-        }
-        let block = BLOCK as u64;
-        for offset in [
-            most,
-            most - 1,
-            most - 511,
-            most + 1 - block,
-            most + 1 - 2 * block,
-            most + 1 - (1 << 20),
-            1 << 60,
-            1 << 46,
-        ] {
-            for len in [BLOCK, 0, 100 * BLOCK] {
-                let mut buffer = buffer_for(&file, len);
-                let fd = file.as_raw_fd();
-                let buf = buffer.as_mut_ptr();
-                // SAFETY: the buffer has that many bytes.
-                let expected =
-                    call_result(unsafe { libc::pread(fd, buf.cast(), len, offset as i64) });
-                let call = format!("{len} at {offset}, direct: {}", file.is_direct());
-                assert_eq!(
-                    raw(&mut queue, op::Read { fd, buf, len, offset }),
-                    expected,
-                    "read {call}"
-                );
-                // SAFETY: as above.
-                let expected =
-                    call_result(unsafe { libc::pwrite(fd, buf.cast(), len, offset as i64) });
-                assert_eq!(
-                    raw(&mut queue, op::Write { fd, buf, len, offset }),
-                    expected,
-                    "write {call}"
-                );
-                let iov = libc::iovec { iov_base: buf.cast(), iov_len: len };
-                assert_eq!(
-                    raw(&mut queue, op::Writev { fd, iov: &iov, count: 1, offset }),
-                    expected,
-                    "writev {call}"
-                );
-            }
-        }
-        // Lengths and offsets that are negative to the kernel.
-        for (offset, len) in [(u64::MAX, 1), (0, u64::MAX), (most, most), (most + 1, 0)] {
-            assert_eq!(queue.result(op::fallocate(&file, 0, offset, len)), {
-                // SAFETY: the call takes numbers only.
-                call_result(unsafe {
-                    libc::fallocate64(file.as_raw_fd(), 0, offset as i64, len as i64)
-                } as isize)
-            });
-            assert_eq!(queue.result(op::sync_range(&file, offset, len, 0)), {
-                // SAFETY: the call takes numbers only.
-                call_result(unsafe {
-                    libc::sync_file_range(file.as_raw_fd(), offset as i64, len as i64, 0)
-                } as isize)
-            });
-        }
-        for len in [most, most + 1, u64::MAX, 1 << 60] {
-            // SAFETY: the call takes numbers only.
-            let expected =
-                call_result(unsafe { libc::ftruncate64(file.as_raw_fd(), len as i64) } as isize);
-            assert_eq!(queue.result(op::ftruncate(&file, len)), expected, "{len}");
-        }
-        assert_eq!(queue.result(op::sync_range(&file, 0, 0, 1 << 20)), Err(libc::EINVAL));
-        // A length over 32 bits uses another submission form, with the same result.
-        assert_eq!(queue.result(op::sync_range(&file, 0, 1 << 33, 1 << 20)), Err(libc::EINVAL));
-    }
 }
 
 /// More buffers than one system call takes: a short transfer of the first 1024, and all of them

@@ -7,6 +7,7 @@ use ringway_core::op::{self, Vectored};
 use ringway_core::{
     BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,
 };
+use ringway_torture::is_long;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -148,8 +149,10 @@ pub fn one_late_piece(world: &World) {
     let retried = [libc::EAGAIN, libc::EINTR, libc::ECANCELED].map(LateResult::Fails);
     let others =
         [LateResult::Read, LateResult::Cut, LateResult::Fails(libc::EIO), LateResult::Fails(0)];
-    for late_result in retried.into_iter().chain(others) {
-        for (piece, exact) in [(0, true), (0, false), (700, true), (700, false)] {
+    for (number, late_result) in retried.into_iter().chain(others).enumerate() {
+        let all = [(0, true), (700, false), (0, false), (700, true)];
+        let part = if is_long() { &all[..] } else { &all[number % 2 * 2..][..2] };
+        for &(piece, exact) in part {
             let step = FaultStep::Job(piece);
             let plan = FaultPlan::new(1).late(step, Late::Last);
             let plan = match late_result {
@@ -190,9 +193,8 @@ pub fn a_late_piece_is_cancelled(world: &World) {
     let content = pages(64 << 20);
     std::fs::write(&path, &content).unwrap();
     let file = OpenOptions::new().read(true).direct(true).open(&path).unwrap();
-    for (piece, close, exact) in
-        [(0, false, true), (500, false, false), (0, true, false), (500, true, true)]
-    {
+    let all = [(500, false, false), (0, true, false), (0, false, true), (500, true, true)];
+    for (piece, close, exact) in all.into_iter().take(if is_long() { 4 } else { 2 }) {
         let plan = FaultPlan::new(1).late(FaultStep::Job(piece), Late::Forever);
         let mut queue = world.build(&world.options().faults(plan));
         let read = op::read(&file, buffer_for(&file, 64 << 20), 0);
@@ -251,7 +253,9 @@ pub fn long_appends(world: &World) {
         FaultPlan::new(3).delay(500, 4),
     ];
     for (number, plan) in plans.into_iter().enumerate() {
-        for later in [false, true] {
+        for later in
+            [false, true].into_iter().filter(|later| is_long() || *later == (number % 2 == 0))
+        {
             let _ = std::fs::remove_file(&path);
             let mut options = OpenOptions::new();
             options.write(true).create(true).direct(true);
@@ -310,10 +314,10 @@ pub fn a_short_write_changes_nothing_beyond_its_count(world: &World) {
     let Some(dir) = small_requests(world, 16 << 10) else { return };
     let path = dir.join("file");
     let len = 4 << 20;
+    let faults = [(Some(libc::EIO), false), (Some(0), true), (None, false), (None, true)];
     for step in 0..8 {
-        for (fault, durable) in
-            [(Some(libc::EIO), false), (Some(0), true), (None, false), (None, true)]
-        {
+        let part = if is_long() { &faults[..] } else { &faults[step as usize % 2 * 2..][..2] };
+        for &(fault, durable) in part {
             std::fs::write(&path, vec![1; len]).unwrap();
             let file = OpenOptions::new().read(true).write(true).direct(true).open(&path).unwrap();
             let step = FaultStep::Job(step);
@@ -425,6 +429,9 @@ fn check_marks(read: &[u8], marks: &[u64]) {
 }
 
 pub fn over_two_gibibytes(world: &World) {
+    if world.kind != BackendKind::Uring && !is_long() {
+        return println!("left out: RINGWAY_LONG=1 runs it on every backend");
+    }
     let len = (2 << 30) + (200 << 20) + 12_345;
     if memory() < 2 * len {
         return skip("too little memory for a buffer over 2 GiB");
@@ -441,6 +448,9 @@ pub fn over_two_gibibytes(world: &World) {
 }
 
 pub fn over_four_gibibytes_direct(world: &World) {
+    if world.kind != BackendKind::Uring && !is_long() {
+        return println!("left out: RINGWAY_LONG=1 runs it on every backend");
+    }
     if world.kind != BackendKind::Uring {
         return println!("left out: costly, and split in the same way on every backend");
     }

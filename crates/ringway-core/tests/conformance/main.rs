@@ -7,6 +7,7 @@
 //! filter, little lockable memory ...). All run in child processes, one at a time, in which the
 //! right backend must be chosen and the refusals of the others explained.
 //!
+//! A leg runs a share of the data, or with `RINGWAY_LONG=1` all of it.
 //! `RINGWAY_CASE=part-of-a-name` selects cases of the legs, and `RINGWAY_CASE=uring` a backend. A
 //! test that cannot run here prints `skipped: reason`. If `CI` is set, an unexpected skip fails.
 

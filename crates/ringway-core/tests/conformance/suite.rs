@@ -27,7 +27,7 @@ use common::{
 use libtest_mimic::{Arguments, Trial};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
-use ringway_torture::watchdog;
+use ringway_torture::{is_long, watchdog::Watchdog};
 use std::env;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,31 +67,16 @@ const ONCE_APART: Case = set(true, true);
 
 const CASES: &[Case] = cases! {
     EVERYWHERE {
-        transfers::read_and_write_at_offsets,
-        transfers::vectored,
         transfers::all_buffer_types,
-        transfers::exact_over_a_pipe,
         transfers::exact_under_faults,
-        transfers::timeout,
-        transfers::many_at_once,
         errors::addresses_outside_the_process,
-        errors::misaligned,
-        errors::offsets,
         errors::too_many_buffers,
         errors::invalid_operations,
         paths::open,
         paths::close,
-        paths::statx,
-        paths::fallocate,
         paths::write_file,
-        paths::fadvise,
         paths::link_of_an_unnamed_file,
         chains::read_then_close,
-        chains::a_failure_at_each_place,
-        chains::among_other_operations,
-        chains::barriers_under_load,
-        chains::operation_timeouts,
-        chains::timeouts_of_queued_operations,
         chains::deadlines_of_reap,
         cancel::completed_operations,
         cancel::abandoned_opens_are_closed,
@@ -101,11 +86,8 @@ const CASES: &[Case] = cases! {
         cancel::of_transfers_with_the_device,
         cancel::that_never_find_the_operation,
         full::a_refused_push_returns_the_operation,
-        full::chains_are_pushed_whole_or_not_at_all,
         full::after_close,
-        full::nothing_in_flight,
         full::reap_of_more_than_are_in_flight,
-        full::invalid_operations_in_a_batch,
         full::completion_queue_overflow,
         waiting::no_lost_wakeup,
         waiting::an_eventfd_to_poll,
@@ -153,9 +135,7 @@ const CASES: &[Case] = cases! {
         options::sqpoll,
         options::sqpoll_shared,
         closing::a_thousand_queues,
-        closing::an_open_of_a_fifo_waits_for_its_other_end,
         closing::drop_waits_no_longer_than_close_wait,
-        full::in_flight_thousands,
         stuck::idle_pipes,
         stuck::full_streams,
     }
@@ -179,6 +159,9 @@ const CASES: &[Case] = cases! {
     }
 };
 
+/// A leg runs one of so many shares of the data. `RINGWAY_LONG=1`: all of it.
+const SHARES: usize = 3;
+
 /// Set in a child process that runs one case: its title.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
 const SHM: &str = "RINGWAY_TEST_SHM";
@@ -191,9 +174,6 @@ const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
 
 /// Cases about what only Linux has, and which: `ringway_portable` leaves them out.
 const LINUX_ONLY: &[(&str, &str)] = &[
-    ("errors::offsets", "sync_range"),
-    ("paths::open", "O_TMPFILE"),
-    ("paths::fallocate", "the modes of fallocate"),
     ("paths::link_of_an_unnamed_file", "O_TMPFILE"),
     ("process::without_openat2", "openat2"),
     ("process::fork_during_direct_reads", "registered buffers"),
@@ -276,7 +256,12 @@ impl Leg {
     /// The cases that run under the restrictions.
     fn cases<'a>(&self, data: &'a [cases::Case]) -> Vec<Which<'a>> {
         let code = CASES.iter().filter(|case| !case.once && !is_absent(case.name)).map(Which::Code);
-        code.chain(data.iter().map(Which::Data))
+        let turn = LEGS.iter().position(|leg| leg.test == self.test).unwrap_or_default();
+        // Without restrictions all of them run.
+        let is_its_turn =
+            |number: usize| is_long() || self.only.is_some() || number % SHARES == turn % SHARES;
+        let data = data.iter().enumerate().filter(|(number, _)| is_its_turn(*number));
+        code.chain(data.map(|(_, case)| Which::Data(case)))
             .filter(|case| self.only.is_none_or(|only| only.contains(&case.name())))
             .collect()
     }
@@ -289,7 +274,7 @@ impl Leg {
     /// Checks which backend is chosen by default and whether the refused ones are explained.
     /// Returns the available ones.
     fn chosen(&self) -> Vec<BackendKind> {
-        let _watched = watchdog::watch("the choice of a backend".into());
+        let _watched = Watchdog::new("the choice of a backend");
         let mut there = Vec::new();
         for &kind in KINDS {
             let built = Options::new().backend(kind).build();
@@ -390,7 +375,7 @@ impl Run<'_> {
 
     /// Runs a case of `conformance/` on disk and, in the full leg, in memory.
     fn passes_data(&self, case: &cases::Case, world: &World, name: &str) -> bool {
-        let _watched = watchdog::watch(name.into());
+        let _watched = Watchdog::new(name);
         if NEED_OPENAT2.contains(&case.name.as_str()) && !has_openat2() {
             skip("openat2 is of Linux 5.6");
             return true;
@@ -418,7 +403,7 @@ impl Run<'_> {
 
     /// Runs a case in a child process, which inherits the restrictions.
     fn apart(&self, name: &str) -> bool {
-        let _watched = watchdog::watch(name.into());
+        let _watched = Watchdog::new(name);
         let mut command = Command::new("/proc/self/exe");
         command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
         let output = command.output().unwrap();
@@ -444,7 +429,7 @@ impl Run<'_> {
             .find(|(kind, faulty, case)| title(*kind, *faulty, case.name) == alone)
             .unwrap();
         short_panics();
-        let _watched = watchdog::watch(alone.into());
+        let _watched = Watchdog::new(alone);
         (case.run)(&self.leg.world(kind, faulty));
     }
 }
@@ -471,7 +456,7 @@ fn title(kind: BackendKind, faulty: bool, name: &str) -> String {
 }
 
 fn passes(case: &Case, world: &World, name: &str) -> bool {
-    let _watched = watchdog::watch(name.into());
+    let _watched = Watchdog::new(name);
     catch_unwind(AssertUnwindSafe(|| (case.run)(world))).is_ok()
 }
 
@@ -521,7 +506,7 @@ const LEGS: &[Leg] = &[
     #[cfg(ringway_linux)]
     Leg {
         refused: &[(BackendKind::Uring, libc::EPERM)],
-        only: Some(&["nop", "transfers::read_and_write_at_offsets", "a chain runs in order"]),
+        only: Some(&["nop", "transfers::all_buffer_types", "a chain runs in order"]),
         ..Leg::new(WITHOUT_URING, || fs::write(DISABLED, "2").unwrap())
     },
 ];

@@ -2,8 +2,8 @@
 //! counters.
 
 use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, BuildError, Completion, FaultPlan, File, OpenOptions,
-    Operation, Options, Queue, Refusal,
+    AlignedBuffer, BackendKind, BuildError, Completion, FaultPlan, File, OpenOptions, Operation,
+    Options, Queue, Refusal,
 };
 use std::collections::BTreeMap;
 use std::env;
@@ -255,10 +255,6 @@ pub fn bytes(done: Completion) -> Vec<u8> {
     done.into_buffer().unwrap().as_slice()[..len].to_vec()
 }
 
-pub fn vec_of(buffer: Buffer) -> Vec<u8> {
-    Vec::try_from(buffer).unwrap()
-}
-
 /// Both ends of a pipe.
 pub fn pipe() -> (File, File) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -280,15 +276,6 @@ pub fn readable(fd: RawFd, within: Duration) -> bool {
     let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
     assert!(ready >= 0, "{}", std::io::Error::last_os_error());
     ready == 1
-}
-
-pub fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap()
-}
-
-/// The result of a system call, as ringway reports it.
-pub fn call_result(returned: isize) -> Result<u64, i32> {
-    u64::try_from(returned).map_err(|_| errno())
 }
 
 /// Descriptors of this process.

@@ -8,8 +8,8 @@
 //! which is printed when it fails. A replay pushes the same operations to the same backend under
 //! the same faults, but the kernel's timing differs, so some failures need several times.
 
-use ringway_core::BackendKind;
-use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog};
+use ringway_core::{BackendKind, Counts};
+use ringway_torture::{Conditions, Faults, Random, Report, Script, run, watchdog::Watchdog};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -127,16 +127,14 @@ fn one(seed: u64, dir: &Path) -> Result<Option<Report>, String> {
     let (script, conditions) = make(seed);
     let path = dir.join(format!("ringway-soak-{}-{seed}", std::process::id()));
     std::fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let _watched = watchdog::watch(format!("soak --replay {seed}: {conditions:?}"));
+    let _watched = Watchdog::new(&format!("soak --replay {seed}: {conditions:?}"));
     let ran = run(&script, &conditions, &path);
     // Leftovers matter only to a repetition of this seed.
     let _ = std::fs::remove_dir_all(&path);
     match ran {
         Ok(report) => Ok(Some(report)),
         Err(failure) if failure.refused => Ok(None),
-        Err(failure) => {
-            Err(format!("soak --replay {seed}: {conditions:?} {:?}\n{failure}", script.setup))
-        }
+        Err(failure) => Err(format!("soak --replay {seed}: {conditions:?}\n{failure}")),
     }
 }
 
@@ -155,12 +153,7 @@ struct Total {
     scripts: u64,
     /// Scripts whose backend is refused here.
     refused: u64,
-    pushed: u64,
-    delivered: u64,
-    orphaned: u64,
-    retries: u64,
-    continued: u64,
-    to_threads: u64,
+    counts: Counts,
     compared: u64,
 }
 
@@ -169,7 +162,7 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     one(arguments.seed, &arguments.dir)?;
     std::thread::sleep(Duration::from_secs(1));
     let before = Usage::now();
-    println!("soak: {:?}, seed {}, {before}", arguments.time, arguments.seed);
+    println!("soak: {:?}, seed {}, {before:?}", arguments.time, arguments.seed);
     let next = AtomicU64::new(arguments.seed.wrapping_add(1));
     let stop = AtomicBool::new(false);
     let total = Mutex::new(Total::default());
@@ -182,18 +175,14 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
                     stop.store(true, Ordering::Relaxed);
                 })?;
             let mut total = total.lock().map_err(|_| "another worker has panicked")?;
-            let Some(report) = report else {
-                total.refused += 1;
-                continue;
-            };
-            total.scripts += 1;
-            total.pushed += report.stats.counts.pushed;
-            total.delivered += report.stats.counts.delivered;
-            total.orphaned += report.stats.counts.orphaned;
-            total.retries += report.stats.retries;
-            total.continued += report.stats.continued;
-            total.to_threads += report.stats.to_threads;
-            total.compared += report.compared;
+            match report {
+                None => total.refused += 1,
+                Some(report) => {
+                    total.scripts += 1;
+                    total.counts += report.stats.counts;
+                    total.compared += report.compared;
+                }
+            }
         }
         Ok(())
     };
@@ -228,7 +217,7 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(100));
     };
-    println!("before: {before}; after: {after}");
+    println!("before: {before:?}; after: {after:?}");
     if after.descriptors > before.descriptors || after.threads > before.threads {
         return Err("soak: FAILED: descriptors or threads are left over".into());
     }
@@ -241,23 +230,13 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
 
 fn line(total: &Mutex<Total>) -> String {
     let Ok(total) = total.lock() else { return "a worker has panicked".into() };
-    format!(
-        "{} scripts ({} refused), {} operations ({} delivered, {} orphaned), {} retried, {} \
-         continued, {} to threads, {} MiB compared; {}",
-        total.scripts,
-        total.refused,
-        total.pushed,
-        total.delivered,
-        total.orphaned,
-        total.retries,
-        total.continued,
-        total.to_threads,
-        total.compared >> 20,
-        Usage::now()
-    )
+    let Total { scripts, refused, counts, compared } = *total;
+    let usage = Usage::now();
+    format!("{scripts} scripts ({refused} refused), {counts:?}, {} MiB; {usage:?}", compared >> 20)
 }
 
 /// Resources of this process.
+#[derive(Debug)]
 struct Usage {
     descriptors: usize,
     threads: usize,
@@ -277,17 +256,5 @@ impl Usage {
             threads: count("/proc/self/task"),
             memory: kib.unwrap_or(0u64) << 10,
         }
-    }
-}
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} descriptors, {} threads, {} MiB",
-            self.descriptors,
-            self.threads,
-            self.memory >> 20
-        )
     }
 }

@@ -5,8 +5,8 @@ use super::{BLOCK, Checked, Run};
 use crate::LACKS_CALLS;
 use crate::content::fill;
 use crate::exclusive::Use;
-use crate::names::{self, NOWHERE};
-use crate::script::{Action, Exclusive, LONG, NameOp, Push, Shared, Span};
+use crate::script::{Action, Exclusive, LONG, Push, Shared, Span};
+use ringway_core::c as libc;
 use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
 
 // Constants of Linux, which systems without the operations do not define.
@@ -140,9 +140,7 @@ impl Run<'_> {
             Action::Exclusive(action, span) => {
                 self.make_exclusive(action, span, [first, number], push.exact)
             }
-            Action::Name(action, one, other) => {
-                self.make_name(action, one % names::COUNT, other % names::COUNT)
-            }
+            Action::Path(choice) => self.make_path(choice),
             Action::Close { held } => self.make_close(held),
         }
     }
@@ -306,30 +304,25 @@ impl Run<'_> {
         }
     }
 
-    fn make_name(&mut self, action: NameOp, first: u8, second: u8) -> Made {
-        let second = if matches!(action, NameOp::Rename | NameOp::Link) { second } else { first };
-        // Windows permits symbolic links to administrators only.
-        let is_absent = cfg!(windows) && matches!(action, NameOp::Symlink);
-        if is_absent || !self.names.are_free(first, second) {
-            return Made::plain(op::nop(), Expect::Zero);
-        }
-        let plan = self.names.plan(action, first, second);
-        let (path, other) = (self.names.path(first), self.names.path(second));
+    /// An operation on paths that nothing changes, so its result is known whatever else runs.
+    fn make_path(&self, choice: u8) -> Made {
+        let [file, dir, missing] = ["file", "dir", "missing"].map(|name| self.names.join(name));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let operation = match action {
-            NameOp::Mkdir => op::mkdir(path, 0o755),
-            NameOp::Rmdir => op::rmdir(path),
-            NameOp::Unlink => op::unlink(path),
-            NameOp::Rename => op::rename(path, other),
-            NameOp::Link => op::link(path, other),
-            NameOp::Symlink => op::symlink(NOWHERE, path),
-            NameOp::Statx => op::statx(path),
-            NameOp::Open => op::open(path, &options),
-            NameOp::Create => op::open(path, options.create(true)),
-            NameOp::CreateNew => op::open(path, options.create_new(true)),
+        let (operation, expected) = match choice % 10 {
+            0 => (op::mkdir(dir, 0o755), Err(libc::EEXIST)),
+            1 => (op::rmdir(&self.names), Err(libc::ENOTEMPTY)),
+            2 => (op::unlink(missing), Err(libc::ENOENT)),
+            3 => (op::rename(missing, dir), Err(libc::ENOENT)),
+            4 => (op::link(&file, &file), Err(libc::EEXIST)),
+            // Windows permits symbolic links to administrators only.
+            5 if !cfg!(windows) => (op::symlink("nowhere", file), Err(libc::EEXIST)),
+            6 => (op::statx(file), Ok(())),
+            7 => (op::open(file, &options), Ok(())),
+            8 => (op::open(file, options.create(true)), Ok(())),
+            _ => (op::open(file, options.create_new(true)), Err(libc::EEXIST)),
         };
-        Made::plain(operation, Expect::Name(plan))
+        Made::plain(operation, Expect::Path(expected))
     }
 
     /// A buffer of one of the buffer types.

@@ -3,8 +3,6 @@
 use super::{Checked, Run};
 use crate::exclusive::Use;
 use crate::is_unsupported;
-use crate::names::{Node, Plan};
-use crate::script::NameOp;
 use ringway_core::c as libc;
 use ringway_core::op::Opcode;
 use ringway_core::{BackendKind, Buffer, Completion, File, OpId};
@@ -77,7 +75,7 @@ pub(super) enum Expect {
         file: usize,
         usage: Use,
     },
-    Name(Plan),
+    Path(Result<(), i32>),
 }
 
 /// What the earlier members of its chain imply for an operation.
@@ -271,26 +269,12 @@ impl Run<'_> {
                 self.compare_exclusive(number, file, result, &bytes, excused, never_began)?;
                 self.leave(file)
             }
-            Expect::Name(plan) => {
-                let plan = *plan;
-                match (result, plan.expected) {
-                    (Ok(0), Ok(())) => {
-                        self.compare_name(&plan, completion)?;
-                        self.names.done(&plan);
-                        Ok(())
-                    }
-                    (Err(errno), Err(expected)) if errno == expected => {
-                        self.names.done(&plan);
-                        Ok(())
-                    }
-                    (Err(_), _) if never_began => {
-                        self.names.never(&plan);
-                        Ok(())
-                    }
-                    (Err(_), _) if excused => self.names.either(&plan),
-                    _ => wrong(),
-                }
-            }
+            Expect::Path(expected) => match (result, *expected) {
+                (Ok(0), Ok(())) => self.take_result(completion),
+                (Err(errno), Err(expected)) if errno == expected => Ok(()),
+                (Err(_), _) if excused => Ok(()),
+                _ => wrong(),
+            },
         }
     }
 
@@ -331,25 +315,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn compare_name(&mut self, plan: &Plan, completion: Completion) -> Checked {
-        match plan.action {
-            NameOp::Open | NameOp::Create | NameOp::CreateNew => {
-                let file = completion.into_file().map_err(|error| format!("no file: {error}"))?;
-                // On Windows the name of a file may be in use until the file is closed.
-                if self.opened.len() < 8 && !cfg!(windows) {
-                    self.opened.push(file);
-                }
+    /// What an operation on a path that succeeded has: a file, or that of the file.
+    fn take_result(&mut self, completion: Completion) -> Checked {
+        if completion.opcode == Opcode::Open {
+            let file = completion.into_file().map_err(|error| format!("no file: {error}"))?;
+            if self.opened.len() < 8 {
+                self.opened.push(file);
             }
-            NameOp::Statx => {
-                let data =
-                    completion.into_metadata().map_err(|error| format!("no metadata: {error}"))?;
-                if data.is_dir() != (self.names.node(plan.first) == Node::Dir) {
-                    return Err(format!("{data:?} of a {:?}", self.names.node(plan.first)));
-                }
-            }
-            _ => {}
+            return Ok(());
         }
-        Ok(())
+        let data = completion.into_metadata().map_err(|error| format!("no metadata: {error}"))?;
+        if data.is_file() { Ok(()) } else { Err(format!("{data:?} of a file")) }
     }
 
     /// Whether a transfer may be short before the end of the file.
@@ -395,7 +371,6 @@ impl Run<'_> {
                 let file = *file;
                 self.leave(file)
             }
-            Expect::Name(plan) => self.names.either(&plan.clone()),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,8 @@ pub mod places;
 #[path = "../../../ringway-core/tests/common/mod.rs"]
 pub mod process;
 pub mod setup;
-pub mod watchdog;
+
+pub use ringway_torture::watchdog;
 
 use ringway::fs::File;
 use ringway::{AlignedBuffer, BackendKind, Counts, Engine, EngineBuilder};
@@ -28,7 +29,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
-use watchdog::{TEST_TIMEOUT, Watchdog};
+use watchdog::Watchdog;
 
 pub const BACKENDS: [BackendKind; 3] =
     [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
@@ -211,7 +212,7 @@ impl Wake for WakeCounter {
 
 /// Blocks until `ready` returns true.
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + TEST_TIMEOUT / 2;
+    let end = Instant::now() + watchdog::LIMIT / 2;
     while !ready() {
         assert!(Instant::now() < end, "timed out waiting for {what}");
         std::thread::sleep(MS);
@@ -220,7 +221,7 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
 
 /// Like [`wait_for`], in a task: other tasks run meanwhile.
 pub async fn until(what: &str, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + TEST_TIMEOUT / 2;
+    let end = Instant::now() + watchdog::LIMIT / 2;
     while !ready() {
         assert!(Instant::now() < end, "timed out waiting for {what}");
         std::thread::sleep(MS);

@@ -24,7 +24,7 @@ impl Setup {
     pub fn new(
         kind: BackendKind,
         executor: Executor,
-        change: fn(EngineBuilder) -> EngineBuilder,
+        change: impl FnOnce(EngineBuilder) -> EngineBuilder,
     ) -> Self {
         // More than one shard, so that threads reap each other's operations.
         let builder = Engine::builder().shards(2).backend(kind).reaping(executor.reaping());

@@ -145,65 +145,6 @@ fn a_read_submitted_by_the_busy_worker() {
     });
 }
 
-/// Next to a worker that computes 20 ms at a time, most reads complete before another thread has
-/// slept twice for a millisecond. The times of the reads, and of `spawn_blocking` on the same
-/// runtime, are printed for comparison.
-#[test]
-fn reads_next_to_a_busy_worker_are_on_time() {
-    on_each_file("reads_next_to_a_busy_worker_are_on_time", |kind, file, runtime| {
-        let stop = Arc::new(AtomicBool::new(false));
-        let worker = {
-            let stop = stop.clone();
-            runtime.spawn(async move {
-                while !stop.load(Ordering::Acquire) {
-                    let until = Instant::now() + 20 * MS;
-                    while Instant::now() < until {
-                        std::hint::spin_loop();
-                    }
-                    tokio::time::sleep(MS).await;
-                }
-            })
-        };
-        let (mut reads, mut blocking, mut on_time) = (Vec::new(), Vec::new(), 0);
-        runtime.block_on(async {
-            for number in 0..2 * ROUNDS {
-                let slept = Arc::new(AtomicBool::new(false));
-                let sleeper = {
-                    let slept = slept.clone();
-                    std::thread::spawn(move || {
-                        for _ in 0..2 {
-                            std::thread::sleep(MS);
-                        }
-                        slept.store(true, Ordering::Release);
-                    })
-                };
-                let begun = Instant::now();
-                read_page(&file, number).await;
-                reads.push(begun.elapsed());
-                on_time += u64::from(!slept.load(Ordering::Acquire));
-                let begun = Instant::now();
-                tokio::task::spawn_blocking(|| std::fs::metadata("/")).await.unwrap().unwrap();
-                blocking.push(begun.elapsed());
-                sleeper.join().unwrap();
-            }
-        });
-        stop.store(true, Ordering::Release);
-        runtime.block_on(worker).unwrap();
-        reads.sort();
-        blocking.sort();
-        println!(
-            "{kind}: p50 of reads {:?}, of spawn_blocking {:?}",
-            reads[reads.len() / 2],
-            blocking[blocking.len() / 2]
-        );
-        assert!(
-            on_time >= ROUNDS,
-            "{kind}: {on_time} of {} reads were on time: {reads:?}",
-            2 * ROUNDS
-        );
-    });
-}
-
 /// Two runtimes share a shard, and one of them computes.
 #[test]
 fn a_read_in_another_runtime() {

@@ -45,11 +45,9 @@ tests! {
     four_a_late_completion_reaches_no_other_operation,
     five_results_match_the_kernel,
     five_errors_match_the_kernel,
-    five_paths_match_the_kernel,
     six_short_transfers_are_continued on |builder| {
         builder.faults(FaultPlan::new(6).short(500).retryable(200).delay(200, 3).reorder(300))
     },
-    six_a_trickling_pipe_fills_a_buffer,
     seven_no_wakeup_is_lost,
     seven_tasks_wake_each_other,
     seven_a_future_may_move_to_another_task,
@@ -60,9 +58,7 @@ tests! {
     eight_a_completion_frees_its_slot on |builder| {
         builder.shards(1).in_flight(4).in_flight_pipes(2)
     },
-    eight_more_than_fit_in_flight on |builder| builder.in_flight(4),
     nine_the_engine_explains_itself,
-    ten_descriptors_are_closed_on_exec,
 }
 
 const EXECUTORS: [Executor; 6] = [

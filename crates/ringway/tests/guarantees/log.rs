@@ -36,23 +36,20 @@ fn on_each_log(
     on_each_backend(name, |kind| with_log(kind, change, &test));
 }
 
-/// Like `on_each_log`, on the backends where faults reach buffered writes and syncs.
-fn on_each_faulty_log(
-    name: &str,
-    change: fn(EngineBuilder) -> EngineBuilder,
-    test: impl Fn(&Setup, LogWriter),
-) {
+/// Like `on_each_log` with manual reaping and these faults, on the backends where they reach
+/// buffered writes and syncs.
+fn on_each_faulty_log(name: &str, plan: FaultPlan, test: impl Fn(&Setup, LogWriter)) {
     on_each_backend(name, |kind| match kind {
         BackendKind::Kaio => {
             println!("skipped: kaio: injected faults do not reach buffered writes");
         }
-        kind => with_log(kind, change, &test),
+        kind => with_log(kind, |builder| manual_reaping(builder).faults(plan.clone()), &test),
     });
 }
 
 fn with_log(
     kind: BackendKind,
-    change: fn(EngineBuilder) -> EngineBuilder,
+    change: impl Fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(&Setup, LogWriter),
 ) {
     let setup = Setup::new(kind, Executor::BlockOn, change);
@@ -213,20 +210,6 @@ fn groups_are_limited_in_bytes() {
 }
 
 #[test]
-fn an_empty_record_waits_its_turn() {
-    on_each_log(
-        "an_empty_record_waits_its_turn",
-        |builder| builder,
-        |setup, log| {
-            assert_eq!(block_on(log.append(Vec::new())).unwrap(), 0);
-            assert_eq!(block_on(log.append(record(1, 5))).unwrap(), 0);
-            assert_eq!(block_on(log.append(Vec::new())).unwrap(), 5);
-            assert_eq!(content(setup), record(1, 5));
-        },
-    );
-}
-
-#[test]
 fn short_writes_are_continued() {
     let short =
         |builder: EngineBuilder| builder.faults(FaultPlan::new(3).short(700).retryable(200));
@@ -242,77 +225,31 @@ fn short_writes_are_continued() {
 
 /// Every record of a group gets the error of its write or sync. Then the log has failed and submits
 /// nothing more.
-fn an_error_ends_the_log(setup: &Setup, log: &LogWriter, errno: i32) {
-    let mut appends: Vec<_> = (0..4).map(|mark| begun(log, record(mark, 100))).collect();
-    assert_eq!(end(setup, &mut appends[0]).unwrap_err().raw_os_error(), Some(errno));
-    for append in &mut appends[1..] {
-        let error = end(setup, append).unwrap_err();
-        assert_eq!((error.kind(), error.raw_os_error()), (io::ErrorKind::Other, None), "{error}");
-    }
-    let pushed = setup.counts().pushed;
-    assert_eq!(pushed, OPERATIONS);
-    let error = block_on(log.append(record(9, 9))).unwrap_err();
-    assert!(error.to_string().contains("failed before"), "{error}");
-    assert_eq!(setup.counts().pushed, pushed, "a failed log submitted operations");
+fn an_error_ends_the_log(step: FaultStep, errno: i32) {
+    // Delayed, so that the first group does not end in the polls that begin it.
+    let plan = FaultPlan::new(0).fail(step, errno).delay(1000, 1);
+    on_each_faulty_log("an_error_ends_the_log", plan, |setup, log| {
+        let mut appends: Vec<_> = (0..4).map(|mark| begun(&log, record(mark, 100))).collect();
+        assert_eq!(end(setup, &mut appends[0]).unwrap(), 0);
+        for append in &mut appends[1..] {
+            assert_eq!(end(setup, append).unwrap_err().raw_os_error(), Some(errno));
+        }
+        let pushed = setup.counts().pushed;
+        assert_eq!(pushed, 2 * OPERATIONS);
+        let error = block_on(log.append(record(9, 9))).unwrap_err();
+        assert!(error.to_string().contains("failed before"), "{error}");
+        assert_eq!(setup.counts().pushed, pushed, "a failed log submitted operations");
+    });
 }
 
 #[test]
 fn a_sync_error_ends_the_log() {
-    let faults = |builder: EngineBuilder| {
-        manual_reaping(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
-    };
-    on_each_faulty_log("a_sync_error_ends_the_log", faults, |setup, log| {
-        an_error_ends_the_log(setup, &log, libc::EIO);
-    });
+    an_error_ends_the_log(FaultStep::Fdatasync(1), libc::EIO);
 }
 
 #[test]
 fn a_write_error_ends_the_log() {
-    let faults = |builder: EngineBuilder| {
-        manual_reaping(builder)
-            .faults(FaultPlan::new(0).fail(FaultStep::Opcode(Opcode::Writev, 0), libc::ENOSPC))
-    };
-    on_each_faulty_log("a_write_error_ends_the_log", faults, |setup, log| {
-        an_error_ends_the_log(setup, &log, libc::ENOSPC);
-    });
-}
-
-#[test]
-fn a_failed_group_fails_every_record() {
-    let faults = |builder: EngineBuilder| {
-        // Delayed, so that the first group does not end in the polls that begin it.
-        let plan = FaultPlan::new(0).fail(FaultStep::Fdatasync(1), libc::EIO).delay(1000, 1);
-        manual_reaping(builder).faults(plan)
-    };
-    on_each_faulty_log("a_failed_group_fails_every_record", faults, |setup, log| {
-        let mut appends: Vec<_> = (0..4).map(|mark| begun(&log, record(mark, 100))).collect();
-        assert_eq!(end(setup, &mut appends[0]).unwrap(), 0);
-        for append in &mut appends[1..] {
-            assert_eq!(end(setup, append).unwrap_err().raw_os_error(), Some(libc::EIO));
-        }
-    });
-}
-
-#[test]
-fn dropped_appends_are_removed_unless_begun() {
-    on_each_log("dropped_appends_are_removed_unless_begun", manual_reaping, |setup, _| {
-        let records = [0, 1, 2, 3, 4].map(|mark| record(mark, 10));
-        behind_the_first(
-            setup,
-            || empty_log(setup),
-            &records,
-            |_, mut appends| {
-                let mut last = appends.pop().unwrap();
-                drop(appends.remove(2));
-                drop(appends.remove(0));
-                assert_eq!(end(setup, &mut last).unwrap(), 30);
-                for (append, offset) in appends.iter_mut().zip([10, 20]) {
-                    assert_eq!(end(setup, append).unwrap(), offset);
-                }
-                assert_eq!(content(setup), [0, 1, 3, 4].map(|mark| record(mark, 10)).concat());
-            },
-        );
-    });
+    an_error_ends_the_log(FaultStep::Opcode(Opcode::Writev, 1), libc::ENOSPC);
 }
 
 /// A record that uses the log when it is dropped.
@@ -342,10 +279,8 @@ unsafe impl CustomBuffer for UsesLog {
 
 #[test]
 fn a_record_may_use_the_log_when_it_is_dropped() {
-    let faults = |builder: EngineBuilder| {
-        manual_reaping(builder).faults(FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO))
-    };
-    on_each_faulty_log("a_record_may_use_the_log_when_it_is_dropped", faults, |setup, log| {
+    let plan = FaultPlan::new(0).fail(FaultStep::Fdatasync(0), libc::EIO);
+    on_each_faulty_log("a_record_may_use_the_log_when_it_is_dropped", plan, |setup, log| {
         let record_with_log = || Buffer::custom(Box::new(UsesLog(log.clone(), *b"uses")));
         let mut first = begun(&log, record(1, 10));
         let mut removed: Append = Box::pin(log.append(record_with_log()));
@@ -455,27 +390,6 @@ fn others_continue_after_a_drop() {
             // The first record of each round may have been removed before it was written.
             let len = content(setup).len();
             assert!((60 * 20..=60 * 30).contains(&len) && len.is_multiple_of(10), "{len} bytes");
-        },
-    );
-}
-
-/// A future that was polled once and then ignored delays no other append.
-#[test]
-fn an_unpolled_append_delays_no_other() {
-    on_each_log(
-        "an_unpolled_append_delays_no_other",
-        |builder| builder,
-        |setup, log| {
-            for round in 0..40 {
-                let mut ignored = begun(&log, record(1, 10));
-                let other = {
-                    let log = log.clone();
-                    std::thread::spawn(move || block_on(log.append(record(2, 10))))
-                };
-                other.join().unwrap().unwrap();
-                let offset = block_on(&mut ignored).unwrap();
-                assert_eq!(content(setup)[offset as usize..][..10], record(1, 10), "round {round}");
-            }
         },
     );
 }

@@ -13,7 +13,7 @@ use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine, EngineBuilder, FaultPlan, Position, Reaping};
 use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,10 +25,10 @@ fn page_buffer() -> AlignedBuffer {
 fn on_each_setup(
     name: &str,
     executor: Executor,
-    engine: fn(EngineBuilder) -> EngineBuilder,
+    engine: impl Fn(EngineBuilder) -> EngineBuilder,
     test: impl Fn(Setup),
 ) {
-    on_each_backend(name, |kind| test(Setup::new(kind, executor, engine)));
+    on_each_backend(name, |kind| test(Setup::new(kind, executor, &engine)));
 }
 
 struct CompletionOrder {
@@ -96,169 +96,129 @@ fn waiting_for_a_free_slot_is_fair() {
     );
 }
 
-/// Hundreds of pipe reads that never complete, with each way to reap.
-#[test]
-fn endless_reads_do_not_delay_others() {
-    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
-        on_each_setup(
-            "endless_reads_do_not_delay_others",
-            executor,
-            |builder| builder.shards(1).in_flight(4),
-            |setup| {
-                setup.run(|setup| async move {
-                    let (reader, _writer) = setup.pipe();
-                    let mut waiting: Vec<_> = (0..400)
-                        .map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current)))
-                        .collect();
-                    for read in &mut waiting {
-                        assert_eq!(setup.submit(read).await, 0);
-                    }
-                    let file = setup.file("file", &pattern(0, 64 * PAGE), true).await;
-                    let reads = (0..200u64)
-                        .map(|number| file.read_at(page_buffer(), number % 64 * PAGE as u64));
-                    assert!(
-                        join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE)
-                    );
-                    file.sync_all().await.unwrap();
-                    assert!(setup.counts().in_flight >= 400);
-                });
-            },
-        );
-    }
+/// What never completes, as many as a large program may have.
+#[derive(Clone, Copy, PartialEq)]
+enum Endless {
+    /// Reads of an empty pipe.
+    PipeReads(usize),
+    /// Opens of FIFOs whose other end is closed, of this many.
+    Opens(usize, usize),
+    Timers(usize),
+    /// Syncs of a hung disk.
+    Syncs(usize),
 }
 
-/// Any number of pipe reads, with the default limits, delay no open, sync or metadata call.
-#[test]
-fn idle_pipe_reads_do_not_delay_other_operations() {
-    for (executor, pipes) in
-        [(Executor::TokioThreads, 1024), (Executor::OwnLoop, 1024), (Executor::TokioCurrent, 5000)]
-    {
-        on_each_setup(
-            "idle_pipe_reads_do_not_delay_other_operations",
-            executor,
-            |builder| builder.shards(1),
-            |setup| {
-                setup.run(move |setup| async move {
-                    let (reader, writer) = setup.pipe();
-                    let mut waiting: Vec<_> = (0..pipes)
-                        .map(|_| Box::pin(reader.read_at(vec![0; 1], Position::Current)))
-                        .collect();
-                    for read in &mut waiting {
-                        assert_eq!(setup.submit(read).await, 0);
-                    }
-                    let file = setup.file("file", &pattern(0, 16 * PAGE), true).await;
-                    file.sync_all().await.unwrap();
-                    file.sync_data().await.unwrap();
-                    assert_eq!(file.metadata().await.unwrap().len(), 16 * PAGE as u64);
-                    file.set_len(PAGE as u64).await.unwrap();
-                    let (read, _) = file.read_at(page_buffer(), 0).await;
-                    assert_eq!(read.unwrap(), PAGE);
-                    file.close().await.unwrap();
-                    assert!(setup.counts().in_flight >= pipes);
-                    // The waiting reads still complete when there is data.
-                    put(&writer, &vec![7; pipes as usize]);
-                    for (read, _) in join_all(waiting).await {
-                        assert_eq!(read.unwrap(), 1);
-                    }
-                });
-            },
-        );
-    }
-}
+type Begun<'a> = Pin<Box<dyn Future<Output = Result<usize, i32>> + Send + 'a>>;
 
-/// Opens of FIFOs without a reader, more than a shard can have in flight, delay no open of a file.
-#[test]
-fn blocked_opens_do_not_delay_other_opens() {
-    on_each_setup(
-        "blocked_opens_do_not_delay_other_opens",
-        Executor::TokioThreads,
-        |builder| builder.shards(1).close_wait(MS),
-        |setup| {
-            setup.run(|setup| async move {
-                let path = setup.path("fifo");
-                fifo(&path);
-                let options = OpenOptions::new().write(true).engine(&setup.engine).clone();
-                let mut opens: Vec<_> = (0..1500).map(|_| Box::pin(options.open(&path))).collect();
-                for open in &mut opens {
-                    if let Some(early) = poll_immediate(open).await {
-                        // The queue limits those separately.
-                        assert_eq!(early.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
-                    }
+impl Endless {
+    fn begin<'a>(self, setup: &'a Setup, pipe: &'a File, file: &'a File) -> Vec<Begun<'a>> {
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap();
+        let one = move |number: usize| -> Begun<'a> {
+            match self {
+                Self::PipeReads(_) => Box::pin(async move {
+                    pipe.read_at(vec![0; 1], Position::Current).await.0.map_err(errno)
+                }),
+                Self::Opens(_, fifos) => Box::pin(async move {
+                    let mut options = OpenOptions::new();
+                    let path = setup.path(&format!("fifo-{}", number % fifos));
+                    let open = options.write(true).engine(&setup.engine).open(path);
+                    open.await.map(|_| 0).map_err(errno)
+                }),
+                Self::Timers(_) => Box::pin(async move {
+                    setup.engine.sleep(3_600_000 * MS).await.map(|()| 0).map_err(errno)
+                }),
+                Self::Syncs(_) => {
+                    Box::pin(async move { file.sync_data().await.map(|()| 0).map_err(errno) })
                 }
-                let file = setup.file("file", &pattern(0, 16 * PAGE), true).await;
-                file.sync_all().await.unwrap();
-                assert_eq!(file.metadata().await.unwrap().len(), 16 * PAGE as u64);
-                drop(opens);
-                until("the opens to complete", || {
-                    has_reader(&path);
-                    setup.counts().in_flight == 0
-                })
-                .await;
-            });
-        },
-    );
-}
+            }
+        };
+        let (Self::PipeReads(count) | Self::Timers(count) | Self::Syncs(count)) = self else {
+            let Self::Opens(count, fifos) = self else { unreachable!() };
+            (0..fifos).for_each(|number| fifo(&setup.path(&format!("fifo-{number}"))));
+            return (0..count).map(one).collect();
+        };
+        (0..count).map(one).collect()
+    }
 
-/// Any number of timers delay no metadata call, and a later timer none that ends sooner.
-#[test]
-fn timers_do_not_delay_other_operations() {
-    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
-        on_each_setup(
-            "timers_do_not_delay_other_operations",
-            executor,
-            |builder| builder.shards(1),
-            |setup| {
-                setup.run(|setup| async move {
-                    let engine = &setup.engine;
-                    let mut timers: Vec<_> =
-                        (0..5000).map(|_| Box::pin(engine.sleep(3_600_000 * MS))).collect();
-                    for timer in &mut timers {
-                        assert!(poll_immediate(timer).await.is_none());
-                    }
-                    assert!(engine.fs().metadata(setup.dir.path()).await.unwrap().is_dir());
-                    engine.fs().create_dir(setup.path("new")).await.unwrap();
-                    engine.sleep(MS).await.unwrap();
-                    drop(timers);
-                    setup.until_idle().await;
-                });
-            },
-        );
+    /// Begins all, uses another file, and drops them.
+    async fn delays_nothing(self, setup: Setup) {
+        let (pipe, writer) = setup.pipe();
+        let file = setup.file("file", &pattern(0, 64 * PAGE), true).await;
+        let mut begun = self.begin(&setup, &pipe, &file);
+        for one in &mut begun {
+            match poll_immediate(&mut *one).await {
+                None => {}
+                Some(Err(libc::EAGAIN)) if matches!(self, Self::Opens(..)) => {}
+                Some(early) => panic!("it was not endless: {early:?}"),
+            }
+        }
+        let other = setup.file("other", &pattern(0, 64 * PAGE), true).await;
+        let reads = (0..200).map(|number| other.read_at(page_buffer(), number % 64 * PAGE as u64));
+        assert!(join_all(reads).await.into_iter().all(|(read, _)| read.unwrap() == PAGE));
+        if !matches!(self, Self::Syncs(_)) {
+            other.sync_all().await.unwrap();
+            other.sync_data().await.unwrap();
+        }
+        assert_eq!(other.metadata().await.unwrap().len(), 64 * PAGE as u64);
+        setup.engine.fs().create_dir(setup.path("new")).await.unwrap();
+        other.set_len(PAGE as u64).await.unwrap();
+        other.close().await.unwrap();
+        setup.engine.sleep(MS).await.unwrap();
+        if let Self::PipeReads(count) = self {
+            assert!(setup.counts().in_flight >= count as u64);
+            // They still complete when there is data.
+            put(&writer, &vec![7; count]);
+            for read in join_all(begun).await {
+                assert_eq!(read, Ok(1));
+            }
+            return;
+        }
+        drop(begun);
+        until("all to be over", || {
+            if let Self::Opens(_, fifos) = self {
+                for number in 0..fifos {
+                    _ = has_reader(&setup.path(&format!("fifo-{number}")));
+                }
+            }
+            setup.counts().in_flight == 0
+        })
+        .await;
     }
 }
 
-/// Syncs that never complete, as on a hung disk, delay no open, read or metadata call.
+/// Any number of operations that never complete delay no operation on other files, with each way to
+/// reap: neither with few in flight nor with the default limits. Opens of FIFOs may be more than a
+/// shard can have in flight (the queue limits those), or fewer than the engine has threads.
 #[test]
-fn hung_syncs_do_not_delay_other_operations() {
-    for executor in [Executor::TokioThreads, Executor::OwnLoop] {
-        on_each_setup(
-            "hung_syncs_do_not_delay_other_operations",
-            executor,
-            |builder| {
-                let hangs = |plan: FaultPlan, sync| {
-                    plan.late(FaultStep::Opcode(Opcode::Fsync, sync), Late::Forever)
-                };
-                builder.shards(1).close_wait(MS).faults((0..3000).fold(FaultPlan::new(0), hangs))
-            },
-            |setup| {
-                let engine = setup.engine.clone();
-                setup.executor.run(&engine, &setup.spawned, {
-                    let setup = setup.clone();
-                    async move {
-                        let file = setup.file("file", &pattern(0, 16 * PAGE), true).await;
-                        let mut syncs: Vec<_> =
-                            (0..2000).map(|_| Box::pin(file.sync_data())).collect();
-                        for sync in &mut syncs {
-                            assert!(poll_immediate(sync).await.is_none());
-                        }
-                        let other = setup.file("other", &pattern(0, 16 * PAGE), true).await;
-                        assert_eq!(other.metadata().await.unwrap().len(), 16 * PAGE as u64);
-                        assert_eq!(other.read_at(page_buffer(), 0).await.0.unwrap(), PAGE);
-                        other.close().await.unwrap();
-                    }
-                });
-                reap_until_idle(&engine);
-            },
-        );
+fn endless_operations_delay_no_others() {
+    use Executor::{OwnLoop, TokioCurrent, TokioThreads};
+    for (executor, endless, in_flight) in [
+        (TokioThreads, Endless::PipeReads(400), Some(4)),
+        (OwnLoop, Endless::PipeReads(1024), None),
+        (TokioCurrent, Endless::PipeReads(5000), None),
+        (TokioThreads, Endless::Opens(1500, 1), None),
+        (TokioThreads, Endless::Opens(12, 12), None),
+        (TokioThreads, Endless::Timers(5000), None),
+        (OwnLoop, Endless::Timers(5000), None),
+        (TokioThreads, Endless::Syncs(2000), None),
+        (OwnLoop, Endless::Syncs(2000), None),
+    ] {
+        let hangs = |plan: FaultPlan, sync| {
+            plan.late(FaultStep::Opcode(Opcode::Fsync, sync), Late::Forever)
+        };
+        let engine = |builder: EngineBuilder| {
+            let builder = builder.shards(1).close_wait(MS);
+            match (in_flight, endless) {
+                (Some(most), _) => builder.in_flight(most),
+                (None, Endless::Syncs(_)) => {
+                    builder.faults((0..3000).fold(FaultPlan::new(0), hangs))
+                }
+                _ => builder,
+            }
+        };
+        on_each_setup("endless_operations_delay_no_others", executor, engine, |setup| {
+            setup.run(move |setup| endless.delays_nothing(setup));
+        });
     }
 }
 
@@ -323,44 +283,6 @@ fn more_ranges_than_fit_in_flight() {
                 // Dropped in the middle.
                 _ = poll_immediate(Box::pin(file.read_ranges_each(&ranges, never))).await;
                 setup.until_idle().await;
-            });
-        },
-    );
-}
-
-/// Opens of FIFOs wait for another process, too. Fewer of them than the engine has threads leave
-/// threads for others.
-#[test]
-fn waiting_opens_leave_threads_for_others() {
-    on_each_setup(
-        "waiting_opens_leave_threads_for_others",
-        Executor::TokioThreads,
-        |builder| builder.shards(1),
-        |setup| {
-            setup.run(|setup| async move {
-                let paths: Vec<_> =
-                    (0..12).map(|number| setup.path(&format!("fifo-{number}"))).collect();
-                for path in &paths {
-                    fifo(path);
-                }
-                let options = OpenOptions::new().read(true).engine(&setup.engine).clone();
-                let mut opens: Vec<_> =
-                    paths.iter().map(|path| Box::pin(options.open(path))).collect();
-                for open in &mut opens {
-                    let early = poll_immediate(open).await;
-                    assert!(early.is_none() || setup.kind == BackendKind::Uring, "{early:?}");
-                }
-                let file = setup.file("file", &pattern(0, 16 * PAGE), true).await;
-                assert_eq!(file.read(5..9).await.unwrap()[..], pattern(5, 4));
-                file.sync_all().await.unwrap();
-                drop(opens);
-                until("the opens to complete", || {
-                    for path in &paths {
-                        _ = has_reader(path)
-                    }
-                    setup.counts().in_flight == 0
-                })
-                .await;
             });
         },
     );

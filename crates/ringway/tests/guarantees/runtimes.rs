@@ -12,7 +12,7 @@ use crate::common::{
 };
 use futures::executor::block_on;
 use futures::future::{join_all, poll_immediate};
-use ringway::fs::{self, File, OpenOptions};
+use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine, Position, Reaping};
 use std::sync::mpsc;
 use tokio::runtime::{Builder, Runtime};
@@ -43,42 +43,6 @@ fn runtimes_of_every_kind_share_an_engine() {
         });
         reap_until_idle(file.engine());
     });
-}
-
-/// Like several `#[tokio::test]` functions: each runs its own runtime on the global engine, at the
-/// same time as the others.
-mod on_the_global_engine {
-    use super::*;
-
-    async fn work() {
-        let dir = scratch();
-        let path = dir.path().join("file");
-        for round in 0..20u8 {
-            fs::write(&path, vec![round; 5000]).await.unwrap();
-            assert_eq!(fs::read(&path).await.unwrap(), [round; 5000]);
-        }
-        read_some(&direct(Engine::global().unwrap(), dir.path(), 16), 50).await;
-    }
-
-    #[tokio::test]
-    async fn one() {
-        work().await;
-    }
-
-    #[tokio::test]
-    async fn two() {
-        work().await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn three() {
-        work().await;
-    }
-
-    #[test]
-    fn four_without_tokio() {
-        block_on(work());
-    }
 }
 
 /// An undriven runtime does not reap, although the shard relies on its driver. Others on the shard
@@ -143,24 +107,6 @@ fn a_blocked_runtime_delays_no_other() {
             block_on(read_some(&file, 20));
             resume.send(()).unwrap();
         });
-    });
-}
-
-#[test]
-fn a_runtime_without_io() {
-    on_each_backend("a_runtime_without_io", |kind| {
-        let dir = scratch();
-        for reaping in [Reaping::Automatic, Reaping::Thread] {
-            let engine =
-                Engine::builder().backend(kind).shards(1).reaping(reaping).build().unwrap();
-            let file = direct(&engine, dir.path(), 16);
-            Builder::new_current_thread().build().unwrap().block_on(read_some(&file, 20));
-            let threads =
-                Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-            let other = file.clone();
-            threads.block_on(threads.spawn(async move { read_some(&other, 20).await })).unwrap();
-            reap_until_idle(&engine);
-        }
     });
 }
 

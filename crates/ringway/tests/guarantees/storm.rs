@@ -12,7 +12,7 @@
 //! `RINGWAY_SEED` repeats the decisions of a run, but not its timing.
 
 use crate::common::buffers::Pages;
-use crate::common::watchdog::{TEST_TIMEOUT, Watchdog};
+use crate::common::watchdog::{self, Watchdog};
 use crate::common::{
     MS, PAGE, available, counts, current_thread, is_available, multi_thread, open, pattern, pipe,
     places, reap_until_idle, scratch, skip, write_synced,
@@ -311,7 +311,7 @@ fn storm_in(kind: BackendKind, dir: tempfile::TempDir) {
     println!("{kind}: RINGWAY_SEED={seed}");
     let _watch = Watchdog::with_timeout(
         &format!("{kind} storm, RINGWAY_SEED={seed}"),
-        lasts + 2 * TEST_TIMEOUT,
+        lasts + 2 * watchdog::LIMIT,
     );
     let storm = Arc::new(Storm::new(kind, &dir));
     let mut rng = Rng::with_seed(seed);

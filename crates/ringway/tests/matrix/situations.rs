@@ -10,6 +10,7 @@ use crate::common::{
 use crate::rows::{self, Effects, Fixture, Row};
 use futures::executor::block_on;
 use ringway::{BackendKind, BuildError, Engine, fs};
+use ringway_torture::is_long;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -53,6 +54,15 @@ struct Table {
     unexpected: Vec<String>,
 }
 
+use Share::{All, Third};
+
+/// The calls of a backend: all, or one of three shares unless tests take their time.
+#[derive(Clone, Copy, PartialEq)]
+enum Share {
+    All,
+    Third,
+}
+
 impl Table {
     /// Runs `body` in a process of its own for each backend, which is also that of the global
     /// engine.
@@ -92,9 +102,15 @@ impl Table {
         Engine::builder().backend(self.kind).shards(1).try_cached(false).build().unwrap()
     }
 
+    /// Whether the call with a number is in the backend's share.
+    fn is_in(&self, share: Share) -> impl Fn(usize) -> bool + use<> {
+        let turn = BACKENDS.iter().position(|kind| *kind == self.kind);
+        move |number| share == All || is_long() || Some(number % BACKENDS.len()) == turn
+    }
+
     /// Runs each call in a fresh directory in `parent`, with each kind of file.
-    fn rows(&mut self, parent: &Path, mut run: impl FnMut(&mut Self, Row, Fixture)) {
-        let engine = self.engine();
+    fn rows(&mut self, share: Share, parent: &Path, mut run: impl FnMut(&mut Self, Row, Fixture)) {
+        let (engine, is_mine) = (self.engine(), self.is_in(share));
         warm_up(&engine, self.kind, parent);
         for direct in [false, true] {
             if direct && !has_direct_io(parent) {
@@ -102,7 +118,7 @@ impl Table {
                 continue;
             }
             let rows = if direct { rows::files() } else { crate::all().collect() };
-            for row in rows {
+            for (_, row) in rows.into_iter().enumerate().filter(|(number, _)| is_mine(*number)) {
                 let _watch =
                     Watchdog::new(&format!("{}, {}: {}", self.situation, self.kind, row.name));
                 let dir = tempfile::tempdir_in(parent).unwrap();
@@ -226,7 +242,7 @@ fn other_file_systems() {
     let run = |dir: &Path| {
         let prepare = |command: &mut Command| _ = command.env(PLACE, dir);
         Table::each_in("other_file_systems", prepare, |table| {
-            table.rows(dir, |table, row, fixture| {
+            table.rows(Third, dir, |table, row, fixture| {
                 table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
             });
         });
@@ -243,7 +259,7 @@ fn other_file_systems() {
 #[test]
 fn normal() {
     Table::each("normal", |table| {
-        table.rows(&scratch_parent(), |table, row, fixture| {
+        table.rows(All, &scratch_parent(), |table, row, fixture| {
             table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
         });
     });
@@ -255,7 +271,8 @@ fn normal() {
 fn engine_dropped() {
     Table::each("engine_dropped", |table| {
         warm_up(Engine::global().unwrap(), table.kind, &scratch_parent());
-        for row in crate::all() {
+        let is_mine = table.is_in(Third);
+        for (_, row) in crate::all().enumerate().filter(|(number, _)| is_mine(*number)) {
             let _watch = Watchdog::new(row.name);
             let dir = tempfile::tempdir_in(scratch_parent()).unwrap();
             let before = descriptors();
@@ -278,7 +295,7 @@ fn engine_dropped() {
 fn cancelled() {
     Table::each("cancelled", |table| {
         for polls in 1..4 {
-            table.rows(&scratch_parent(), |table, row, fixture| {
+            table.rows(Third, &scratch_parent(), |table, row, fixture| {
                 let (dir, engine) = (fixture.dir.clone(), fixture.engine.clone());
                 let mut call = (row.call)(fixture);
                 let mut result = None;
@@ -323,7 +340,7 @@ fn descriptor_limit() {
                 false => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        table.rows(&scratch_parent(), |table, row, fixture| {
+        table.rows(All, &scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_NOFILE, LIMIT);
             let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_NOFILE, before);
@@ -375,7 +392,7 @@ fn full_disk(table: &mut Table) {
         let size = c"size=512k".as_ptr().cast();
         assert_eq!(libc::mount(c"none".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size), 0);
     }
-    table.rows(at.path(), |table, row, fixture| {
+    table.rows(All, at.path(), |table, row, fixture| {
         let filling = at.path().join("filling");
         let full =
             std::fs::write(&filling, vec![0; 1 << 20]).expect_err("the file system has 512 KiB");
@@ -421,7 +438,7 @@ fn file_size_limit_with_ignored_signal() {
     Table::each("file_size_limit_with_ignored_signal", |table| {
         // SAFETY: SIG_IGN is a valid disposition and installs no handler.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-        table.rows(&scratch_parent(), |table, row, fixture| {
+        table.rows(All, &scratch_parent(), |table, row, fixture| {
             let before = set_limit(libc::RLIMIT_FSIZE, 0);
             let result = block_on((row.call)(fixture));
             set_limit(libc::RLIMIT_FSIZE, before);
@@ -466,7 +483,7 @@ fn interrupted() {
                 }
             });
             let calls = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                table.rows(&scratch_parent(), |table, row, fixture| {
+                table.rows(All, &scratch_parent(), |table, row, fixture| {
                     table.record(&row, &block_on((row.call)(fixture)), &[Expected::Success]);
                 });
             }));
@@ -483,7 +500,7 @@ fn interrupted() {
 #[test]
 fn forked_child() {
     Table::each("forked_child", |table| {
-        table.rows(&scratch_parent(), |table, row, fixture| {
+        table.rows(Third, &scratch_parent(), |table, row, fixture| {
             let before = fixture.engine.stats().counts;
             let result = result_in_fork(|| result_at_once((row.call)(fixture.clone()).as_mut()));
             let operation = row.effects.has(Effects::OPERATION);
@@ -501,7 +518,7 @@ fn forked_child() {
 #[test]
 fn forked_during_a_call() {
     Table::each("forked_during_a_call", |table| {
-        table.rows(&scratch_parent(), |table, row, fixture| {
+        table.rows(Third, &scratch_parent(), |table, row, fixture| {
             let engines = [fixture.engine.clone(), Engine::global().unwrap().clone()];
             let mut call = (row.call)(fixture);
             if let Poll::Ready(result) = poll_once(call.as_mut()) {

@@ -3,9 +3,10 @@
 use crate::common::fifo;
 use crate::common::process::is_root;
 use crate::wait;
-use ringway::fs::{self, File, FileTimes, TryLockError};
+use ringway::fs::{self, File, FileTimes};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 fn kind<T>(result: io::Result<T>) -> Option<io::ErrorKind> {
@@ -142,6 +143,58 @@ fn a_copy_of_a_changing_file_ends() -> io::Result<()> {
     Ok(())
 }
 
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Dropped at any point, it leaves either the old content or the new.
+#[tokio::test]
+async fn an_atomic_write_replaces_all_or_nothing() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("settings");
+    fs::write_atomic(&path, b"first".to_vec()).await?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o604))?;
+    let inode = std::fs::metadata(&path)?.ino();
+    fs::write_atomic(&path, b"second".to_vec()).await?;
+    assert_eq!(std::fs::read(&path)?, b"second");
+    let after = std::fs::metadata(&path)?;
+    assert_ne!(after.ino(), inode, "the file was not replaced");
+    assert_eq!(after.mode() & 0o777, 0o604);
+    assert_eq!(names(dir.path()), ["settings"], "a temporary file is left");
+    // A directory cannot be replaced: the call fails and removes its temporary file.
+    std::fs::create_dir(dir.path().join("dir"))?;
+    std::fs::write(dir.path().join("dir/entry"), b"")?;
+    assert!(fs::write_atomic(dir.path().join("dir"), b"x".to_vec()).await.is_err());
+    assert_eq!(names(dir.path()), ["dir", "settings"]);
+    assert_eq!(
+        fs::write_atomic("/", b"x".to_vec()).await.unwrap_err().kind(),
+        io::ErrorKind::InvalidInput
+    );
+    // Dropped at any point, the call leaves either the old content or the new.
+    let mut whole = vec![b"second".to_vec()];
+    for polls in 0..40 {
+        let content = format!("content {polls}").into_bytes();
+        whole.push(content.clone());
+        let mut write = Box::pin(fs::write_atomic(&path, content.clone()));
+        for _ in 0..polls {
+            if futures::poll!(&mut write).is_ready() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_micros(200)).await;
+        }
+        drop(write);
+        // Its rename may have been submitted already, or that of an earlier call.
+        let now = std::fs::read(&path)?;
+        assert!(whole.contains(&now), "{polls} polls: {now:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn an_atomic_write_replaces_files_only() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
@@ -220,39 +273,6 @@ fn times_and_permissions() -> io::Result<()> {
         let device = fs::metadata("/dev/null").await?;
         assert_eq!(device.rdev(), std::fs::metadata("/dev/null")?.rdev());
         assert!(device.file_type().is_char_device());
-        Ok(())
-    })
-}
-
-#[test]
-fn locks() -> io::Result<()> {
-    let dir = tempfile::tempdir()?;
-    let path = dir.path().join("file");
-    let taken = |result: Result<(), TryLockError>| {
-        matches!(&result, Err(TryLockError::WouldBlock))
-            && result.is_err_and(|error| {
-                !error.to_string().is_empty()
-                    && io::Error::from(error).kind() == io::ErrorKind::WouldBlock
-            })
-    };
-    let std_taken = |result| matches!(result, Err(std::fs::TryLockError::WouldBlock));
-    wait(async {
-        let file = File::create_new(&path).await?;
-        let std = std::fs::File::open(&path)?;
-        file.try_lock().await?;
-        assert!(std_taken(std.try_lock()) && std_taken(std.try_lock_shared()));
-        file.unlock().await?;
-        std.try_lock_shared()?;
-        file.try_lock_shared().await?;
-        assert!(taken(file.try_lock().await));
-        std.unlock()?;
-        file.try_lock().await?;
-        // The lock belongs to the open file description and ends with its last descriptor.
-        let other = file.try_clone()?;
-        file.close().await?;
-        assert!(std_taken(std.try_lock()));
-        other.close().await?;
-        std.try_lock()?;
         Ok(())
     })
 }

@@ -67,27 +67,4 @@ async fn fill(dir: &Path) {
         assert!(std::fs::read(&path).unwrap() == content);
         std::fs::remove_file(&path).unwrap();
     }
-    repeat(&ballast, &path).await;
-}
-
-/// The same with calls of several chunks, which are repeated as they are.
-async fn repeat(ballast: &Path, path: &Path) {
-    for engine in engines() {
-        std::fs::write(ballast, vec![0; 512 << 10]).unwrap();
-        std::fs::write(path, b"").unwrap();
-        let content = pattern(0, 900_000);
-        let mut writer = open(engine, path, false).writer().chunk(64 << 10).write_behind(2);
-        let mut errors = 0;
-        for piece in content.chunks(150_000) {
-            while let Err(error) = writer.write_all(piece).await {
-                assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-                errors += 1;
-                let _ = std::fs::remove_file(ballast);
-            }
-        }
-        assert!(errors > 0, "no call failed");
-        writer.flush().await.unwrap();
-        assert!(std::fs::read(path).unwrap() == content, "{errors} errors");
-        std::fs::remove_file(path).unwrap();
-    }
 }

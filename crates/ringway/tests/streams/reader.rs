@@ -1,51 +1,13 @@
 //! Readers: ends of files and ranges, growing files, errors, and the cost of seeks.
 
 use crate::common::{open, pattern, wait_until_idle};
-use crate::files::{engines, failing, open_with, sample};
+use crate::files::{engines, failing, sample};
 use futures::stream::{FusedStream, StreamExt, TryStreamExt};
-use ringway::fs::{File, OpenOptions};
+use ringway::fs::File;
 use ringway::{Engine, FaultPlan};
 use ringway_core::{FaultStep, Late};
 use std::io::{self, SeekFrom, Write};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn blocks_come_in_order_and_end() -> io::Result<()> {
-    let content = pattern(0, 1_000_001);
-    let (_dir, path) = sample(&content);
-    for engine in engines() {
-        for direct in [false, true] {
-            let file = open(engine, &path, direct);
-            for (chunk, ahead) in [(4096, 0), (4096, 3), (100_000, 1), (1 << 20, 4)] {
-                let mut reader = file.reader().chunk(chunk).read_ahead(ahead);
-                let mut read = Vec::new();
-                while let Some(block) = reader.next_block().await? {
-                    assert!(block.len() <= chunk.next_multiple_of(4096));
-                    read.extend_from_slice(&block);
-                }
-                assert!(read == content, "direct {direct}, chunk {chunk}, ahead {ahead}");
-                assert_eq!(reader.next_block().await?, None);
-                let mut all = Vec::new();
-                file.reader().chunk(chunk).range(5..).read_to_end(&mut all).await?;
-                assert!(all == content[5..]);
-            }
-        }
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn lines() -> io::Result<()> {
-    let text: String = (0..50_000).map(|line| format!("line {line}\n")).collect();
-    let (_dir, path) = sample(text.as_bytes());
-    let file = open_with(OpenOptions::new().read(true), &path).await;
-    let mut lines = file.reader().chunk(1000).lines();
-    for line in text.lines() {
-        assert_eq!(lines.next_line().await?.as_deref(), Some(line));
-    }
-    assert_eq!(lines.next_line().await?, None);
-    Ok(())
-}
 
 #[tokio::test]
 async fn ranges_end_at_their_end() -> io::Result<()> {
@@ -202,37 +164,6 @@ async fn pipes_are_refused() -> io::Result<()> {
         writer.writer().write_all(b"x").await.unwrap_err().raw_os_error(),
         Some(libc::ESPIPE)
     );
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_block_stream_ends_at_the_end_of_the_file() -> io::Result<()> {
-    let content = pattern(0, 1_000_001);
-    let (_dir, path) = sample(&content);
-    for engine in engines() {
-        for direct in [false, true] {
-            for ahead in [0, 3] {
-                let mut blocks =
-                    open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
-                let mut read = Vec::new();
-                while let Some(block) = blocks.try_next().await? {
-                    assert!(block.len() <= 4096);
-                    read.extend_from_slice(&block);
-                }
-                assert!(read == content && blocks.is_terminated());
-                assert!(blocks.next().await.is_none());
-                // Dropped in the middle, with some reads in flight.
-                let mut blocks =
-                    open(engine, &path, direct).reader().chunk(4096).read_ahead(ahead).blocks();
-                assert_eq!(blocks.try_next().await?.unwrap(), &content[..4096]);
-                let next = blocks.next();
-                assert!(
-                    futures::poll!(std::pin::pin!(next)).is_pending() || !blocks.is_terminated()
-                );
-            }
-        }
-        wait_until_idle(engine);
-    }
     Ok(())
 }
 

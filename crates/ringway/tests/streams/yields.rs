@@ -8,8 +8,6 @@ use ringway::Engine;
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -271,46 +269,6 @@ fn single_calls_yield() {
     assert!(std::fs::read(dir.path().join("copy")).unwrap() == content);
 }
 
-/// On tokio a task that yields lets the driver run timers and I/O, as `yield_now` does, and not
-/// only other tasks.
-#[test]
-fn timers_run_next_to_a_stream() {
-    let content = pattern(0, 1 << 20);
-    let (_dir, path) = sample(&content);
-    for engine in copying() {
-        let file = open(engine, &path, false);
-        let runtime = current_thread();
-        let passes = runtime.block_on(async move {
-            let passes = Arc::new(AtomicU64::new(0));
-            let counted = passes.clone();
-            let stream = tokio::spawn(async move {
-                loop {
-                    let mut reader = file.reader();
-                    while reader.next_block().await.unwrap().is_some() {
-                        counted.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-            // On a busy machine the stream may get no time before the timer fires.
-            let mut ran = 0;
-            for _ in 0..20 {
-                // A runtime that is never idle checks its timers only every 61 polls.
-                let sleep = tokio::time::sleep(Duration::from_millis(2));
-                let begun = passes.load(Ordering::Relaxed);
-                sleep.await;
-                let end = passes.load(Ordering::Relaxed);
-                tokio::task::yield_now().await;
-                assert!(passes.load(Ordering::Relaxed) - end <= 4, "the stream did not yield");
-                ran += u64::from(end > begun);
-            }
-            assert!(ran > 0, "the stream did not run");
-            stream.abort();
-            passes.load(Ordering::Relaxed)
-        });
-        assert!(passes > 0);
-    }
-}
-
 /// A task that has used up tokio's budget yields before it copies.
 #[test]
 fn tokio_budget_is_respected() {
@@ -338,34 +296,6 @@ fn tokio_budget_is_respected() {
             writer.abandon();
         };
         runtime.block_on(async { tokio::spawn(task).await.unwrap() });
-    }
-}
-
-/// Outside of its workers tokio wakes a yielding task at once, during its poll.
-#[test]
-fn a_long_range_yields_outside_of_workers() {
-    let content = pattern(0, LEN);
-    let (_dir, path) = sample(&content);
-    for engine in copying() {
-        let file = open(engine, &path, false);
-        let runtime = multi_thread(1);
-        let task = async {
-            let mut stream = file.read_ranges_stream(std::iter::once(0..LEN as u64));
-            let mut next = pin!(stream.next());
-            let first = std::future::poll_fn(|cx| {
-                // Leaves too little budget for the whole range.
-                for _ in 0..120 {
-                    if let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
-                        unit.made_progress();
-                    }
-                }
-                Poll::Ready(next.as_mut().poll(cx))
-            });
-            assert!(first.await.is_pending());
-            next.await.unwrap().result.unwrap()
-        };
-        let _watch = Watchdog::new("a_long_range_yields_outside_of_workers");
-        assert!(runtime.block_on(task) == content);
     }
 }
 

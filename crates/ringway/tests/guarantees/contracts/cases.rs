@@ -4,12 +4,11 @@ use crate::common::buffers::Pages;
 use crate::common::executor::Executor;
 use crate::common::setup::Setup;
 use crate::common::{
-    MS, PAGE, available, direct, errno, fifo, has_reader, is_cloexec, pattern, put, until,
-    yield_once,
+    MS, PAGE, available, direct, errno, fifo, has_reader, pattern, put, until, yield_once,
 };
 use futures::future::{join, join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, Coalesce, Position, Reaping};
+use ringway::{AlignedBuffer, BackendKind, Coalesce, Position};
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 
@@ -402,27 +401,6 @@ pub async fn five_errors_match_the_kernel(setup: Setup) {
     clone.close().await.unwrap();
 }
 
-/// Functions on paths use the global engine, on any executor.
-pub async fn five_paths_match_the_kernel(setup: Setup) {
-    use ringway::fs;
-    let (one, two) = (setup.path("one"), setup.path("two"));
-    fs::write(&one, pattern(0, 10_000)).await.unwrap();
-    assert_eq!(fs::read(&one).await.unwrap(), pattern(0, 10_000));
-    fs::write_atomic(&one, b"new".to_vec()).await.unwrap();
-    assert_eq!(fs::copy(&one, &two).await.unwrap(), 3);
-    assert_eq!(fs::read_to_string(&two).await.unwrap(), "new");
-    fs::rename(&two, setup.path("three")).await.unwrap();
-    assert!(
-        !fs::try_exists(&two).await.unwrap() && fs::try_exists(setup.path("three")).await.unwrap()
-    );
-    fs::create_dir_all(setup.path("a/b/c")).await.unwrap();
-    assert_eq!(errno(fs::remove_dir(setup.path("a")).await), libc::ENOTEMPTY);
-    assert_eq!(errno(fs::remove_file(&two).await), libc::ENOENT);
-    fs::symlink("one", setup.path("link")).await.unwrap();
-    assert_eq!(fs::metadata(setup.path("link")).await.unwrap().len(), 3);
-    assert_eq!(fs::symlink_metadata(setup.path("link")).await.unwrap().len(), "one".len() as u64);
-}
-
 /// Operations are cut short, interrupted and reordered: the `all` and `exact` functions still
 /// transfer everything.
 pub async fn six_short_transfers_are_continued(setup: Setup) {
@@ -453,25 +431,6 @@ pub async fn six_short_transfers_are_continued(setup: Setup) {
     }
     let stats = setup.engine.stats();
     assert!(stats.retries > 0 && stats.continued > 0, "no fault was injected: {stats:?}");
-}
-
-pub async fn six_a_trickling_pipe_fills_a_buffer(setup: Setup) {
-    let (reader, writer) = setup.pipe();
-    let feeder = std::thread::spawn(move || {
-        for at in 0..100u64 {
-            put(&writer, &pattern(at * 10, 10));
-            std::thread::sleep(MS / 4);
-        }
-    });
-    let (read, buffer) = reader.read_exact_at(vec![0; 950], Position::Current).await;
-    read.unwrap();
-    assert_eq!(buffer, pattern(0, 950));
-    feeder.join().unwrap();
-    let (read, buffer) = reader.read_exact_at(vec![0; 100], Position::Current).await;
-    assert_eq!(
-        (read.unwrap_err().kind(), &buffer[..50]),
-        (ErrorKind::UnexpectedEof, &pattern(950, 50)[..])
-    );
 }
 
 /// First one read at a time, where each depends on its wakeup; then many at a time.
@@ -589,21 +548,6 @@ pub async fn eight_a_completion_frees_its_slot(setup: Setup) {
     setup.until_idle().await;
 }
 
-pub async fn eight_more_than_fit_in_flight(setup: Setup) {
-    let file = setup.file("more", &pattern(0, 256 * PAGE), true).await;
-    let tasks = (0..10u64).map(|task| {
-        let file = file.clone();
-        setup.spawn(async move {
-            let places = (0..40).map(|number| (task * 40 + number) % 256 * PAGE as u64);
-            let reads = places.clone().map(|at| file.read_at(aligned(PAGE), at));
-            for (at, (read, buffer)) in places.zip(join_all(reads).await) {
-                assert_eq!((read.unwrap(), &buffer[..]), (PAGE, &pattern(at, PAGE)[..]));
-            }
-        })
-    });
-    join_all(tasks.collect::<Vec<_>>()).await;
-}
-
 pub async fn nine_the_engine_explains_itself(setup: Setup) {
     let explanation = setup.engine.explain();
     assert_eq!((setup.engine.backend(), explanation.backend), (setup.kind, setup.kind));
@@ -612,15 +556,6 @@ pub async fn nine_the_engine_explains_itself(setup: Setup) {
         assert!(!refusal.meaning.is_empty(), "{refusal}");
     }
     assert!(setup.engine.stats().refusals >= explanation.refusals.len());
-}
-
-pub async fn ten_descriptors_are_closed_on_exec(setup: Setup) {
-    let file = setup.file("exec", b"x", false).await;
-    assert!(is_cloexec(&file));
-    match setup.executor.reaping() {
-        Reaping::Manual => assert!(is_cloexec(setup.engine.readable().unwrap())),
-        _ => assert_eq!(errno(setup.engine.readable()), libc::EOPNOTSUPP),
-    }
 }
 
 /// Guarantee 5, where the kernel itself differs: io_uring first tries an open as if with
