@@ -278,47 +278,37 @@ static struct iovec part;
 static struct ringway_operation make_operation(const struct world *world, unsigned opcode)
 {
 	int file = world->file;
+	void *bytes = world->bytes;
+	int at = AT_FDCWD;
 
-	part.iov_base = world->bytes;
+	part.iov_base = bytes;
 	part.iov_len = 16;
 	switch (opcode) {
-	case RINGWAY_OP_NOP: return ringway_prep_nop(close_opened, NULL);
-	case RINGWAY_OP_READ:
-		return ringway_prep_read(file, world->bytes, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_WRITE:
-		return ringway_prep_write(file, world->bytes, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_READV: return ringway_prep_readv(file, &part, 1, 0, close_opened, NULL);
-	case RINGWAY_OP_WRITEV: return ringway_prep_writev(file, &part, 1, 0, close_opened, NULL);
+	case RINGWAY_OP_NOP: return NOP();
+	case RINGWAY_OP_READ: return READ(file, bytes, 16, 0);
+	case RINGWAY_OP_WRITE: return WRITE(file, bytes, 16, 0);
+	case RINGWAY_OP_READV: return READV(file, &part, 1, 0);
+	case RINGWAY_OP_WRITEV: return WRITEV(file, &part, 1, 0);
 	case RINGWAY_OP_FSYNC:
-		return world->backend % 2 == 0 ? ringway_prep_fsync(file, close_opened, NULL)
-		                               : ringway_prep_fdatasync(file, close_opened, NULL);
-	case RINGWAY_OP_SYNC_RANGE:
-		return ringway_prep_sync_range(file, 0, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_OPEN:
-		return ringway_prep_open(AT_FDCWD, "matrix", O_RDONLY, 0, close_opened, NULL);
-	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, close_opened, NULL);
+		return world->backend % 2 == 0 ? FSYNC(file)
+		                               : ringway_prep_fdatasync(file, NULL, NULL);
+	case RINGWAY_OP_SYNC_RANGE: return ringway_prep_sync_range(file, 0, 16, 0, NULL, NULL);
+	case RINGWAY_OP_OPEN: return OPEN("matrix", O_RDONLY);
+	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, NULL, NULL);
 	case RINGWAY_OP_STATX:
-		return ringway_prep_statx(AT_FDCWD, "matrix", 0, STATX_SIZE, &statx_buffer,
-		                          close_opened, NULL);
-	case RINGWAY_OP_FALLOCATE:
-		return ringway_prep_fallocate(file, 0, 0, 4096, close_opened, NULL);
-	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, close_opened, NULL);
+		return ringway_prep_statx(at, "matrix", 0, STATX_SIZE, &statx_buffer, NULL, NULL);
+	case RINGWAY_OP_FALLOCATE: return ringway_prep_fallocate(file, 0, 0, 4096, NULL, NULL);
+	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, NULL, NULL);
 	case RINGWAY_OP_FADVISE:
-		return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, close_opened, NULL);
-	case RINGWAY_OP_RENAME:
-		return ringway_prep_rename(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
-		                           NULL);
-	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(AT_FDCWD, "none", 0, close_opened, NULL);
-	case RINGWAY_OP_MKDIR:
-		return ringway_prep_mkdir(AT_FDCWD, "matrix", 0755, close_opened, NULL);
-	case RINGWAY_OP_LINK:
-		return ringway_prep_link(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
-		                         NULL);
-	case RINGWAY_OP_SYMLINK:
-		return ringway_prep_symlink("target", AT_FDCWD, "matrix", close_opened, NULL);
-	case RINGWAY_OP_POLL: return ringway_prep_poll(file, POLLIN, close_opened, NULL);
-	case RINGWAY_OP_TIMEOUT: return ringway_prep_timeout(1000000, close_opened, NULL);
-	default: return ringway_prep((enum ringway_opcode)opcode, -1, close_opened, NULL);
+		return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, NULL, NULL);
+	case RINGWAY_OP_RENAME: return ringway_prep_rename(at, "none", at, "x", 0, NULL, NULL);
+	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(at, "none", 0, NULL, NULL);
+	case RINGWAY_OP_MKDIR: return ringway_prep_mkdir(at, "matrix", 0755, NULL, NULL);
+	case RINGWAY_OP_LINK: return ringway_prep_link(at, "none", at, "x", 0, NULL, NULL);
+	case RINGWAY_OP_SYMLINK: return ringway_prep_symlink("target", at, "matrix", NULL, NULL);
+	case RINGWAY_OP_POLL: return POLL(file, POLLIN);
+	case RINGWAY_OP_TIMEOUT: return TIMEOUT(1000000);
+	default: return ringway_prep((enum ringway_opcode)opcode, -1, NULL, NULL);
 	}
 }
 
@@ -475,7 +465,7 @@ static void start_signals(long microseconds)
 
 	memset(&action, 0, sizeof action);
 	action.sa_handler = interrupted; /* without SA_RESTART */
-	NEED(sigaction(SIGVTALRM, &action, NULL) == 0 && sigaction(SIGPROF, &action, NULL) == 0);
+	NEED(sigaction(SIGALRM, &action, NULL) == 0);
 	memset(&timer, 0, sizeof timer);
 	timer.it_interval.tv_usec = timer.it_value.tv_usec = microseconds;
 	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
@@ -521,12 +511,10 @@ static void begin(struct world *world, unsigned backend, enum situation situatio
 	if (situation == FAILED)
 		options.faults = "enters=0";
 	world->queue = check_queue(backend, options);
-	if (world->queue == NULL)
-		return;
-	operation = ringway_prep_read(world->pipes[0], world->bytes, 16, RINGWAY_CURRENT_POSITION,
-	                              close_opened, NULL);
-	world->waiting = ringway_push(world->queue, &operation);
-	CHECK(world->waiting > 0);
+	NEED(world->queue != NULL);
+	operation = READ(world->pipes[0], world->bytes, 16, HERE);
+	operation.callback = close_opened;
+	world->waiting = check_push(world->queue, operation);
 }
 
 static void end(struct world *world)
@@ -539,77 +527,71 @@ static void end(struct world *world)
 	free(world->bytes);
 }
 
-static void run(unsigned backend, enum situation situation)
+static void in_destroy(struct world *world, int operations)
 {
-	struct ringway_operation operation;
-	struct rlimit limit;
+	struct ringway_queue *queue = world->queue;
+
+	destroy_seen = operations ? world : NULL;
+	check_push(queue, ringway_prep_timeout(HOUR, during_destroy, world));
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(destroy_seen == world);
+	world->queue = NULL;
+}
+
+/* The lowest free descriptor is the limit. poll(2) requires one above its number of descriptors. */
+static void limit_descriptors(const struct world *world, struct rlimit *before)
+{
 	struct rlimit none;
+
+	NEED(getrlimit(RLIMIT_NOFILE, before) == 0);
+	none = *before;
+	none.rlim_cur = (rlim_t)dup(world->file);
+	close((int)none.rlim_cur);
+	NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
+}
+
+static void run(unsigned backend, enum situation situation, int operations)
+{
+	struct rlimit limit;
 	struct world world;
-	int operations;
 
-	for (operations = 0; operations < 2; operations++) {
-		begin(&world, backend, situation);
-		if (world.queue == NULL) {
-			end(&world);
-			return;
-		}
-		switch (situation) {
-		case IN_DESTROY:
-			destroy_seen = operations ? &world : NULL;
-			operation = ringway_prep_timeout(UINT64_C(3600000000000), during_destroy,
-			                                 &world);
-			CHECK(ringway_push(world.queue, &operation) > 0);
-			{
-				struct ringway_queue *queue = world.queue;
-
-				SAME(ringway_destroy(&queue), 0);
-				CHECK(destroy_seen == &world);
-				world.queue = NULL;
-			}
-			break;
-		case CHILD:
+	begin(&world, backend, situation);
+	if (situation == IN_DESTROY) {
+		in_destroy(&world, operations);
+	} else if (situation == CHILD) {
 #ifdef __SANITIZE_ADDRESS__
-			check_skip("fork with AddressSanitizer, whose locks other threads may hold",
-			           1);
+		check_skip("fork with AddressSanitizer, whose locks other threads may hold", 1);
 #else
-			if (operations == 0)
-				SAME(check_child(in_a_child, &world), 0);
+		if (operations == 0)
+			SAME(check_child(in_a_child, &world), 0);
 #endif
-			break;
-		default:
-			if (situation == CANCELLED)
-				SAME(ringway_cancel(world.queue, world.waiting), 0);
-			if (situation == NO_DESCRIPTORS) {
-				NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-				none = limit;
-				/* The lowest free descriptor. poll(2) requires a limit above its
-				   number of descriptors. */
-				none.rlim_cur = (rlim_t)dup(world.file);
-				close((int)none.rlim_cur);
-				NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
-			}
-			if (situation == SIGNALS) {
-				struct sigaction ignored;
-
-				memset(&ignored, 0, sizeof ignored);
-				ignored.sa_handler = interrupted;
-				NEED(sigaction(SIGALRM, &ignored, NULL) == 0);
-				start_signals(500);
-			}
-			if (operations)
-				all_operations(&world);
-			else
-				all_functions(&world);
-			if (situation == SIGNALS) {
-				start_signals(0);
-				check_watch("matrix", 100);
-			}
-			if (situation == NO_DESCRIPTORS)
-				NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-			break;
+	} else {
+		if (situation == CANCELLED)
+			SAME(ringway_cancel(world.queue, world.waiting), 0);
+		if (situation == NO_DESCRIPTORS)
+			limit_descriptors(&world, &limit);
+		if (situation == SIGNALS)
+			start_signals(500);
+		if (operations)
+			all_operations(&world);
+		else
+			all_functions(&world);
+		if (situation == SIGNALS) {
+			start_signals(0);
+			check_watch("matrix", 100);
 		}
-		end(&world);
+		if (situation == NO_DESCRIPTORS)
+			NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	}
+	end(&world);
+}
+
+static void every_situation(unsigned backend)
+{
+	int i;
+
+	for (i = 0; i < 2 * SITUATIONS; i++)
+		run(backend, (enum situation)(i / 2), i % 2);
 }
 
 /* Checks that every function of the header is in a table above. */
@@ -659,17 +641,12 @@ static void check_tables_are_complete(const char *header)
 
 int main(int argc, char **argv)
 {
+	static void (*const tests[])(unsigned) = {every_situation, NULL};
 	char header[4096];
-	unsigned b;
-	int situation;
 
-	check_watch("matrix", 100);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	NEED(argc == 2);
 	snprintf(header, sizeof header, "%s/../crates/ringway-c/include/ringway.h", argv[1]);
 	check_tables_are_complete(header);
-	for (b = 0; b < 3; b++)
-		for (situation = 0; situation < SITUATIONS; situation++)
-			run(check_backends[b], (enum situation)situation);
-	return check_end("matrix");
+	return check_each_backend("matrix", 100, tests);
 }
