@@ -65,38 +65,6 @@ let started_by_a_later_hook () =
   Lwt_main.Enter_iter_hooks.remove hook;
   Lwt.return_unit
 
-let started_everywhere () =
-  let* _ = nop () in
-  let* _ = Lwt.bind (Lwt.pause ()) nop in
-  let* _ = Lwt.bind (Lwt_unix.sleep 0.001) nop in
-  let promise, resolver = Lwt.wait () in
-  let hook = ref None in
-  hook :=
-    Some
-      (Lwt_main.Leave_iter_hooks.add_first (fun () ->
-           Option.iter Lwt_main.Leave_iter_hooks.remove !hook;
-           hook := None;
-           Lwt.on_success (nop ()) (fun _ -> Lwt.wakeup resolver ())));
-  let* () = promise in
-  (* By a completion: two hundred in sequence, then a hundred sequences side by side. *)
-  let rec sequence n =
-    if n = 0 then Lwt.return_unit else Lwt.bind (nop ()) (fun _ -> sequence (n - 1))
-  in
-  let* () = sequence 200 in
-  Lwt.join (List.init 100 (fun _ -> sequence 10))
-
-(* Started when no loop runs, and left by a loop that ends. *)
-let between_loops () =
-  ignore (Unix.alarm 60);
-  let before = nop () in
-  let left = ref Lwt.return_unit in
-  Lwt_main.run
-    (let* _ = nop () in
-     left := Lwt.map ignore (nop ());
-     Lwt.return_unit);
-  Lwt_main.run (Lwt.join [ Lwt.map ignore before; !left ]);
-  ignore (Unix.alarm 0)
-
 let other_events_go_on () =
   (* Files that are always ready do not keep the loop from timers. *)
   let stop = ref false in
@@ -255,44 +223,6 @@ let storm ?faults () =
   Unix.close fd;
   Lwt.return_unit
 
-(* An operation that never ends: cancelling rejects the promise at once, the buffer stays the
-   operation's, and the operation ends. *)
-let endless () =
-  let fd = fifo () in
-  let ended = ref false in
-  let buffer = Buffer.create 1 in
-  let read =
-    Promise.run
-      ~on_end:(fun () -> ended := true)
-      "read" ""
-      (Operation.read fd buffer ~off:0 ~len:1 ~pos:Operation.current_position)
-      Fun.id
-  in
-  let* () = Lwt_unix.sleep 0.01 in
-  Alcotest.(check bool) "pending" true (Lwt.is_sleeping read);
-  Lwt.cancel read;
-  Alcotest.(check bool) "rejected at once" true (Lwt.state read = Lwt.Fail Lwt.Canceled);
-  let rec settle n =
-    if !ended || n = 0 then Lwt.return_unit
-    else Lwt.bind (Lwt_unix.sleep 0.001) (fun () -> settle (n - 1))
-  in
-  let* () = settle 100 in
-  (* A thread inside read(2) cannot be stopped: it takes the next byte. *)
-  let taken = not !ended in
-  if taken then begin
-    write_one fd;
-    let* () = settle 10_000 in
-    Alcotest.(check bool) "ended" true !ended;
-    Lwt.return (Unix.close fd)
-  end
-  else begin
-    let next = read_one fd (Buffer.create 1) in
-    write_one fd;
-    let* n = next in
-    Alcotest.(check int) "the next read gets the byte" 1 n;
-    Lwt.return (Unix.close fd)
-  end
-
 (* Opens that are cancelled and succeed nevertheless leave no descriptor open. *)
 let late_open () =
   let path = file "opened" in
@@ -348,30 +278,6 @@ let backlog () =
       write_one fd;
       let* _ = Lwt.all reads in
       Lwt.return (Unix.close fd))
-
-(* A cancelled request may be started again at once. *)
-let restart () =
-  with_dispatcher ~capacity:1 (fun dispatcher ->
-      let results = ref [] in
-      let restarted = ref false in
-      let request = ref Dispatcher.no_request in
-      request :=
-        Dispatcher.prepare Operation.nop (fun result ->
-            results := result :: !results;
-            if not !restarted then begin
-              restarted := true;
-              Dispatcher.restart dispatcher !request
-            end);
-      let first = nop () in
-      Dispatcher.restart dispatcher !request;
-      Dispatcher.cancel dispatcher !request;
-      let* _ = first in
-      let rec settle () =
-        if List.length !results = 2 then Lwt.return_unit else Lwt.bind (Lwt.pause ()) settle
-      in
-      let* () = settle () in
-      Alcotest.(check (list int)) "results" [ 0; -Operation.ecanceled ] !results;
-      Lwt.return_unit)
 
 (* ---- Queues that go away -------------------------------------------------------------------- *)
 
@@ -507,19 +413,6 @@ let forked_in_callback () =
   ignore (Unix.alarm 0);
   Alcotest.(check bool) "the child has ended well" true (status = Unix.WEXITED 0)
 
-(* A child that does nothing but end, and one that forks again. *)
-let forked_twice () =
-  let fd = fifo () in
-  let pending = read_one fd (Buffer.create 1) in
-  Lwt_main.run (Lwt.map ignore (nop ()));
-  Limits.in_child (fun () -> Lwt_main.run (Lwt.pause ()));
-  Limits.in_child (fun () ->
-      Lwt_main.run (Lwt.map ignore (nop ()));
-      Limits.in_child (fun () -> Lwt_main.run (Lwt.map ignore (nop ()))));
-  write_one fd;
-  Lwt_main.run (Lwt.map ignore pending);
-  Unix.close fd
-
 (* Runs this program again; see [main]. *)
 let again name =
   ignore (Unix.alarm 60);
@@ -535,7 +428,6 @@ let check_exit code = function
   | Unix.WEXITED n -> Alcotest.(check int) "exit" code n
   | WSIGNALED n | WSTOPPED n -> Alcotest.failf "signal %d" n
 
-let exit_in_flight () = check_exit 0 (again "exit")
 let exit_by_exception () = check_exit 2 (again "exception")
 
 let prepare_exit () =
@@ -543,29 +435,6 @@ let prepare_exit () =
   let pending = List.init 10 (fun _ -> read_one fd (Buffer.create 1)) in
   Lwt_main.run (Lwt.map ignore (nop ()));
   ignore (pending, nop ())
-
-(* A handler raises while the loop waits: nothing is lost. *)
-let interrupted () =
-  ignore (Unix.alarm 60);
-  let fd = fifo () in
-  let pending = read_one fd (Buffer.create 1) in
-  let previous = Sys.signal Sys.sigvtalrm (Signal_handle (fun _ -> raise Exit)) in
-  (* From another process: a thread of this one might handle it itself. *)
-  let sender =
-    Unix.create_process "sh"
-      [| "sh"; "-c"; Printf.sprintf "sleep 0.1; kill -VTALRM %d" (Unix.getpid ()) |]
-      Unix.stdin Unix.stdout Unix.stderr
-  in
-  (match Lwt_main.run pending with
-  | _ -> Alcotest.fail "not interrupted"
-  | exception Exit -> ());
-  ignore (Limits.wait sender);
-  Sys.set_signal Sys.sigvtalrm previous;
-  Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
-  write_one fd;
-  Alcotest.(check int) "not lost" 1 (Lwt_main.run pending);
-  Unix.close fd;
-  ignore (Unix.alarm 0)
 
 (* Calls [f] until it has not been interrupted: at its first allocation, at its second, and so on.
    [after] is called with the result, if there is one. *)
@@ -874,36 +743,6 @@ let refused () =
   in_child ~io_uring:true ~aio:false "kaio";
   in_child ~io_uring:true ~aio:true "threads"
 
-let little_locked_memory () =
-  if Unix.geteuid () <> 0 then Way.skip "only root can become another user"
-  else begin
-    Unix.chmod Way.directory 0o777;
-    Limits.in_child (fun () ->
-        Limits.set_locked_memory 65536;
-        Unix.setuid 65534;
-        use_files ())
-  end
-
-let no_descriptors () =
-  Limits.in_child (fun () ->
-      use_files ();
-      Limits.set_descriptors 40;
-      let opened = ref [] in
-      (match
-         while true do
-           opened := Unix.dup Unix.stderr :: !opened
-         done
-       with
-      | () -> ()
-      | exception Unix.Unix_error (EMFILE, _, _) -> ());
-      let open_file () =
-        Lwt_main.run (outcome (File.openfile "/dev/null" [ O_RDONLY ] 0))
-      in
-      let result = open_file () in
-      if result <> "Unix.Unix_error(Unix.EMFILE, \"open\", \"/dev/null\")" then failwith result;
-      List.iter Unix.close !opened;
-      if open_file () <> "ok" then failwith "does not recover")
-
 (* The queue is there, and its threads cannot have the descriptor that tells of their results. *)
 let no_descriptor_for_threads () =
   let path = file "read without descriptors" in
@@ -988,8 +827,6 @@ let () =
       Way.run "dispatcher"
         [
           ("started by a later hook", Way.lwt started_by_a_later_hook);
-          ("started everywhere", Way.lwt started_everywhere);
-          ("between two loops", between_loops);
           ("other events go on", Way.lwt other_events_go_on);
           ("small reads go on", Way.lwt small_reads_go_on);
           ("exceptions of callbacks", Way.lwt exceptions_of_callbacks);
@@ -997,27 +834,20 @@ let () =
           ("cancel storm", Way.lwt (storm ?faults:None));
           ( "cancel storm with late completions",
             Way.lwt (storm ~faults:"seed=3 delay=500/20 short=200 retryable=100") );
-          ("an endless operation", Way.lwt endless);
           ("a late open", Way.lwt late_open);
           ("backlog", Way.lwt backlog);
-          ("restart", Way.lwt restart);
           ("replaced", Way.lwt replaced);
           ("abandoned", Way.lwt abandoned);
           ("allocation", Way.lwt allocation);
           ("a failed ring", Way.lwt failed_ring);
           ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
           ("fork in a callback", forked_in_callback);
-          ("fork twice", forked_twice);
-          ("exit with operations in flight", exit_in_flight);
           ("exit by an exception", exit_by_exception);
-          ("interrupted by a signal", interrupted);
           ("interrupted starts", interrupted_starts);
           ("interrupted transfers", interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
           ("cancelled during a cancel", cancelled_during_a_cancel);
           ("refused system calls", refused);
-          ("little locked memory", little_locked_memory);
-          ("no descriptors", no_descriptors);
           ("no descriptor for threads", no_descriptor_for_threads);
           ("no descriptors at all", no_descriptors_at_all);
           ("finalisers", Way.lwt finalisers);

@@ -288,21 +288,6 @@ let temp_files () =
           | Unix.Unix_error (code, name, _) -> Lwt.fail (Unix.Unix_error (code, name, ""))
           | exn -> Lwt.fail exn))
 
-let fifo () =
-  let path = new_path () in
-  Unix.mkfifo path 0o600;
-  Io.open_file ~mode:Input path >>= fun input ->
-  Io.open_file ~flags:[ O_WRONLY; O_NONBLOCK ] ~mode:Output path >>= fun output ->
-  let line = Io.read_line input in
-  pauses 3 >>= fun () ->
-  Io.write_line output "through a pipe" >>= fun () ->
-  line >>= fun line ->
-  check string "line" "through a pipe" line;
-  Io.close output >>= fun () ->
-  Io.read input >>= fun rest ->
-  check string "end" "" rest;
-  Io.close input
-
 (* Nothing is skipped or written twice, whenever the call is cancelled. *)
 let cancelled_reads () =
   let contents = pattern 200_000 in
@@ -348,17 +333,6 @@ let cancelled_writes () =
       loop 0)
   >|= fun () ->
   check string "every byte once" (Stdlib.Buffer.contents expected) (file_contents path)
-
-let close_while_reading () =
-  let path = new_file (pattern 1_000_000) in
-  drop_cache path >>= fun () ->
-  Io.open_file ~buffer:(Lwt_bytes.create 500_000) ~mode:Input path >>= fun channel ->
-  let read = Io.read channel in
-  Io.close channel >>= fun () ->
-  result (fun () -> read) >|= function
-  | Ok contents -> check bool "all" true (contents = pattern 1_000_000)
-  | Error (Io.Channel_closed "input") -> ()
-  | Error exn -> Alcotest.fail (show_exn exn)
 
 (* Lwt_io loses an error of the flush in close, and of its own flush. *)
 let close_errors () =
@@ -478,10 +452,8 @@ let tests =
     test "a stream that is forgotten is closed" forgotten_stream;
     test "a channel that is forgotten is flushed" forgotten_channel;
     test_no_leak "temporary files" temp_files;
-    test_no_leak "a named pipe" fifo;
     test_no_leak "cancelled reads" cancelled_reads;
     test_no_leak "cancelled writes" cancelled_writes;
-    test_no_leak "close while reading" close_while_reading;
     test_no_leak "errors of close" close_errors;
     test_no_leak "atomic files" atomic;
     test_no_leak "cancelled again, it leaves no file" cancelled_again;
