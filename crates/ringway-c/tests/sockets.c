@@ -68,6 +68,7 @@ static void transfers_of(struct ringway_queue *queue, int type)
 	static uint8_t got[LONG];
 	struct ringway_operation limited;
 	struct answer answers[2] = {{0, 0}, {0, 0}};
+	unsigned least;
 	int64_t id;
 	int fds[2];
 
@@ -80,6 +81,15 @@ static void transfers_of(struct ringway_queue *queue, int type)
 	SAME(check_run(queue, send_from(fds[0], sent, 70, 0)), 70);
 	SAME(check_run(queue, receive(fds[1], got, 100, 0)), 70);
 	CHECK(memcmp(got, sent, 70) == 0);
+
+	/* The data is there: the read ends within the call. On the threads that needs RWF_NOWAIT
+	   for sockets. */
+	NEED(write(fds[1], sent, 10) == 10);
+	answers[0].count = 0;
+	check_start(queue, receive(fds[0], got, 100, 0), answers);
+	least = ringway_get_backend(queue) != RINGWAY_BACKEND_URING && check_older_than(6, 5);
+	SAME(ringway_reap(queue, least, RINGWAY_FOREVER), 1);
+	check_answers(answers, 1, 10);
 
 	/* Exact, with more bytes than a socket holds. */
 	memset(got, 0, sizeof got);
@@ -100,9 +110,19 @@ static void transfers_of(struct ringway_queue *queue, int type)
 	NEED(write(fds[1], sent, 10) == 10);
 	SAME(check_run(queue, receive(fds[0], got, 100, 0)), 10);
 
-	/* Without a reader a write fails, and no signal comes. */
-	close(fds[1]);
+	/* The other side closes: at once, and after a part. */
+	start(queue, receive(fds[0], got, 100, 0), answers);
+	NEED(shutdown(fds[1], SHUT_WR) == 0);
+	SAME(finish(queue, answers), 0);
 	SAME(check_run(queue, receive(fds[0], got, 100, RINGWAY_EXACT)), 0);
+	check_close(fds);
+	pair(fds, type);
+	start(queue, receive(fds[0], got, 100, RINGWAY_EXACT), answers);
+	NEED(write(fds[1], sent, 30) == 30);
+	close(fds[1]);
+	SAME(finish(queue, answers), 30);
+
+	/* Without a reader a write fails, and no signal comes. */
 	SAME(check_run(queue, send_from(fds[0], sent, 10, 0)), -EPIPE);
 	SAME(broken_pipes, 0);
 	close(fds[0]);
@@ -119,14 +139,31 @@ static void transfers(unsigned backend)
 	SAME(ringway_destroy(&queue), 0);
 }
 
+/* A datagram is one write and one read; the flag does not change what is cut off. */
+static void datagrams(unsigned backend)
+{
+	struct ringway_queue *queue = check_open(backend, 0);
+	char got[10];
+	int fds[2];
+
+	pair(fds, SOCK_DGRAM);
+	SAME(check_run(queue, send_from(fds[0], "a datagram", 10, 0)), 10);
+	SAME(check_run(queue, send_from(fds[0], "another", 7, 0)), 7);
+	SAME(check_run(queue, receive(fds[1], got, 4, 0)), 4);
+	SAME(check_run(queue, receive(fds[1], got, 10, 0)), 7);
+	CHECK(memcmp(got, "another", 7) == 0);
+	SAME(check_run(queue, receive(fds[1], got, 0, 0)), 0);
+	check_close(fds);
+	SAME(ringway_destroy(&queue), 0);
+}
+
 /* A pipe is cancelled before and after the kernel has refused the socket; in a chain that notices
-   nothing; and a file's position advances. */
-static void not_sockets(unsigned backend)
+   nothing. */
+static void pipes_instead(unsigned backend)
 {
 	struct ringway_queue *queue = check_open(backend, 0);
 	struct ringway_operation chain[2];
 	static uint8_t bytes[4096];
-	int file = check_file("not_a_socket", 10000, 0);
 	struct answer answer = {0, 0};
 	int64_t id;
 	int pipes[2];
@@ -148,21 +185,59 @@ static void not_sockets(unsigned backend)
 	CHECK(ringway_push_chain(queue, chain, 2, NULL) > 0);
 	check_drain(queue);
 	CHECK(memcmp(bytes, "hello", 5) == 0);
-	check_close(pipes);
+	/* The end of the data, after a part. */
+	answer.count = 0;
+	check_start(queue, receive(pipes[0], bytes, 100, RINGWAY_EXACT), &answer);
+	NEED(write(pipes[1], "12", 2) == 2);
+	close(pipes[1]);
+	SAME(finish(queue, &answer), 2);
+	close(pipes[0]);
+	COUNTERS(queue);
+	SAME(ringway_destroy(&queue), 0);
+}
 
-	SAME(check_run(queue, receive(file, bytes, 4096, 0)), 4096);
-	SAME(check_run(queue, receive(file, bytes, 4096, 0)), 4096);
-	CHECK(check_filled(bytes, 4096, 4096));
-	SAME(check_run(queue, receive(file, bytes, 4096, RINGWAY_EXACT)), 10000 - 8192);
-	SAME(check_run(queue, send_from(file, bytes, 500, 0)), 500);
-	SAME(lseek(file, 0, SEEK_CUR), 10500);
-	if (ringway_register_file(queue, file) == 0) {
-		NEED(lseek(file, 100, SEEK_SET) == 100);
-		SAME(check_run(queue, receive(file, bytes, 50, 0)), 50);
-		CHECK(check_filled(bytes, 100, 50));
-		SAME(ringway_unregister_file(queue, file), 0);
+/* A file: the position advances, an append is one, the end is found, also with direct I/O. */
+static void files_instead(unsigned backend)
+{
+	struct ringway_queue *queue = check_open(backend, 0);
+	uint8_t *bytes = check_aligned(3 * 4096);
+	int flags[] = {0, O_DIRECT};
+	int file;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		file = check_file("not_a_socket", 10000, flags[i]);
+		if (file < 0) {
+			check_skip("this file system has no direct I/O", 1);
+			continue;
+		}
+		SAME(check_run(queue, receive(file, bytes, 4096, 0)), 4096);
+		SAME(check_run(queue, receive(file, bytes, 4096, 0)), 4096);
+		CHECK(check_filled(bytes, 4096, 4096));
+		SAME(lseek(file, 0, SEEK_CUR), 8192);
+		SAME(check_run(queue, receive(file, bytes, 3 * 4096, RINGWAY_EXACT)), 10000 - 8192);
+		CHECK(check_filled(bytes, 8192, 10000 - 8192));
+		if (i == 0) {
+			check_fill(bytes, 10000, 500);
+			SAME(check_run(queue, send_from(file, bytes, 500, 0)), 500);
+			SAME(lseek(file, 0, SEEK_CUR), 10500);
+			SAME(pread(file, bytes, 500, 10000), 500);
+			CHECK(check_filled(bytes, 10000, 500));
+		}
+		if (i == 0 && ringway_register_file(queue, file) == 0) {
+			NEED(lseek(file, 100, SEEK_SET) == 100);
+			SAME(check_run(queue, receive(file, bytes, 50, 0)), 50);
+			CHECK(check_filled(bytes, 100, 50));
+			SAME(ringway_unregister_file(queue, file), 0);
+		}
+		close(file);
 	}
+	NEED((file = open(".", O_RDONLY | O_CLOEXEC)) >= 0);
+	SAME(check_run(queue, receive(file, bytes, 10, 0)), -EISDIR);
+	SAME(check_run(queue, receive(file, bytes, 0, 0)), -EISDIR);
+	SAME(check_run(queue, send_from(file, bytes, 10, 0)), -EBADF);
 	close(file);
+	free(bytes);
 	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 }
@@ -284,7 +359,8 @@ static void without_look_ups(unsigned backend)
 int main(void)
 {
 	static void (*const tests[])(unsigned) = {
-		transfers, not_sockets, refused, cancels_with_sqpoll, without_look_ups, NULL};
+		transfers, datagrams,           pipes_instead,    files_instead,
+		refused,   cancels_with_sqpoll, without_look_ups, NULL};
 
 	NEED(signal(SIGPIPE, count_broken_pipe) != SIG_ERR);
 	return check_each_backend("sockets", 100, tests);
