@@ -156,6 +156,31 @@ struct Batch {
 
 using Ranges = std::vector<std::pair<uint64_t, size_t>>;
 
+// Reads the ranges and checks their data.
+void ReadRanges(FSRandomAccessFile* file, const std::string& contents, const Ranges& ranges)
+{
+	Batch batch;
+
+	for (const auto& range : ranges)
+		batch.Add(range.first, range.second);
+	CHECK_OK(
+	    file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+	for (const FSReadRequest& request : batch.requests) {
+		CHECK_OK(request.status);
+		CHECK(request.result == Slice(contents.data() + request.offset, request.len));
+	}
+}
+
+// `count` ranges of a block, every `step` blocks.
+Ranges Blocks(size_t count, size_t step)
+{
+	Ranges ranges;
+
+	for (size_t i = 0; i < count; i++)
+		ranges.emplace_back(i * step * kBlock, kBlock);
+	return ranges;
+}
+
 // Memory that is not writable: a read into it fails with EFAULT.
 char* Unwritable()
 {
@@ -218,70 +243,30 @@ TEST_EACH_BACKEND(multi_read_matches_rocksdbs_file)
 	CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
 }
 
-TEST_EACH_BACKEND(multi_read_at_the_end_of_the_file)
+TEST_EACH_BACKEND(multi_read_at_the_end_and_with_errors)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const uint64_t last = kBlocks * kBlock;
+	const Ranges ranges = {{last, kBlock},                // partly past the end
+	                       {last - kBlock, 3 * kBlock},   // one block and the partial one
+	                       {last + kBlock, kBlock},       // begins past the end
+	                       {last + 100 * kBlock, kBlock}, // far past it
+	                       {0, kBlock}};
 
-	for (const bool direct : {true, false})
-		CompareWithBase(fs, fixture, direct,
-		                {{last, kBlock},                // partly past the end
-		                 {last - kBlock, 3 * kBlock},   // one block and the partial one
-		                 {last + kBlock, kBlock},       // begins past the end
-		                 {last + 100 * kBlock, kBlock}, // far past it
-		                 {0, kBlock}});
-	CompareWithBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
-}
-
-TEST_EACH_BACKEND(kernel_errors_affect_only_their_own_requests)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-
-	const Ranges ranges = {{0, kBlock},
-	                       {kBlock, 2 * kBlock},
-	                       {8 * kBlock, kBlock},
-	                       {5 * kBlock, kBlock},
-	                       {kBlocks * kBlock, kBlock}};
-
+	// Errors of the kernel affect only their own requests.
 	for (const bool direct : {true, false}) {
+		CompareWithBase(fs, fixture, direct, ranges);
 		CompareWithBase(fs, fixture, direct, ranges, {1});
 		CompareWithBase(fs, fixture, direct, ranges, {0, 4});
 		CompareWithBase(fs, fixture, direct, ranges, {0, 1, 2, 3, 4});
 	}
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{6});
-}
-
-TEST_EACH_BACKEND(injected_errors_affect_only_their_own_requests)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs =
-	    test::NewFileSystem(test::Options(backend, "seed=5,errors=200,short=300,reorder=500"));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	size_t good = 0, bad = 0;
-
-	for (int round = 0; round < 20; round++) {
-		Batch batch;
-
-		for (size_t block = 0; block < 32; block++)
-			batch.Add(block * kBlock, 2 * kBlock);
-		CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(),
-		                         nullptr));
-		for (const FSReadRequest& request : batch.requests) {
-			if (request.status.ok()) {
-				CHECK(request.result ==
-				      Slice(fixture.contents.data() + request.offset, request.len));
-				good++;
-			} else {
-				CHECK(request.status.IsIOError());
-				CHECK_EQUAL(request.result.size(), size_t{0});
-				bad++;
-			}
-		}
-	}
-	// Of 640, with an error rate of 20 %, or more for reads that are continued.
-	CHECK(good > 400 && bad > 20);
+	CompareWithBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{9});
+	// A single read uses no queue.
+	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
+	CompareWithBase(fs, fixture, false, {{5, 50}});
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{9});
 }
 
 TEST_EACH_BACKEND(short_reads_are_continued)
@@ -300,16 +285,6 @@ TEST_EACH_BACKEND(short_reads_are_continued)
 			CompareWithBase(fs, fixture, direct, ranges);
 		}
 	}
-}
-
-TEST_EACH_BACKEND(a_single_read_uses_no_queue)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-
-	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
-	CompareWithBase(fs, fixture, false, {{5, 50}});
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
 // An asynchronous read and the result that its callback received.
@@ -395,6 +370,32 @@ std::vector<void*> Handles(const Asyncs& reads, std::initializer_list<size_t> wh
 
 const std::initializer_list<size_t> kAllOfEight = {0, 1, 2, 3, 4, 5, 6, 7};
 
+// Polls eight reads and checks their data.
+void PollAll(FileSystem* fs, const Asyncs& reads, const std::string& contents)
+{
+	std::vector<void*> handles = Handles(reads, kAllOfEight);
+
+	CHECK_OK(fs->Poll(handles, 8));
+	for (const auto& read : reads)
+		read->CheckDone(contents);
+}
+
+// Runs it on another thread, and throws what it throws.
+void OnThread(const std::function<void()>& run)
+{
+	std::exception_ptr failure;
+
+	std::thread([&] {
+		try {
+			run();
+		} catch (...) {
+			failure = std::current_exception();
+		}
+	}).join();
+	if (failure)
+		std::rethrow_exception(failure);
+}
+
 // Without faults, and with delayed, reordered and short reads.
 const char* const kFaults[] = {"", "seed=3,short=300,retryable=200,delay=700/20,reorder=900"};
 
@@ -427,38 +428,28 @@ TEST_EACH_BACKEND(poll_calls_each_callback_once)
 	}
 }
 
-TEST_EACH_BACKEND(async_reads_at_the_end_of_the_file)
+TEST_EACH_BACKEND(async_reads_report_errors_and_the_end_of_the_file)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 
 	for (const bool direct : {true, false}) {
 		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+		Async bad(file.get(), 0, kBlock, Unwritable());
+		Async good(file.get(), 0, kBlock);
 		Async some(file.get(), (kBlocks - 1) * kBlock, 4 * kBlock);
 		Async none(file.get(), (kBlocks + 8) * kBlock, kBlock);
-		std::vector<void*> handles = {some.handle, none.handle};
+		std::vector<void*> handles = {bad.handle, good.handle, some.handle, none.handle};
 
-		CHECK_OK(fs->Poll(handles, 2));
+		CHECK_OK(fs->Poll(handles, 4));
+		CHECK_EQUAL(bad.called, 1);
+		CHECK(bad.status.IsIOError());
+		CHECK_EQUAL(bad.bytes.size(), size_t{0});
+		good.CheckDone(fixture.contents);
 		some.CheckDone(fixture.contents);
 		CHECK_EQUAL(some.bytes.size(), kBlock + kTail);
 		none.CheckDone(fixture.contents);
 	}
-}
-
-TEST_EACH_BACKEND(an_async_read_reports_its_error)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	Async bad(file.get(), 0, kBlock, Unwritable());
-	Async good(file.get(), 0, kBlock);
-	std::vector<void*> handles = {bad.handle, good.handle};
-
-	CHECK_OK(fs->Poll(handles, 2));
-	CHECK_EQUAL(bad.called, 1);
-	CHECK(bad.status.IsIOError());
-	CHECK_EQUAL(bad.bytes.size(), size_t{0});
-	good.CheckDone(fixture.contents);
 }
 
 TEST_EACH_BACKEND(abort_does_not_affect_other_reads)
@@ -514,25 +505,11 @@ TEST_EACH_BACKEND(multi_read_does_not_consume_async_reads)
 			for (int round = 0; round < 10; round++) {
 				Evict(fixture.path);
 				Asyncs reads = SubmitReads(file.get(), 8);
-				Batch batch;
 
-				for (size_t block = 0; block < 32; block++)
-					batch.Add(block * 2 * kBlock, kBlock);
-				CHECK_OK(file->MultiRead(batch.requests.data(),
-				                         batch.requests.size(), IOOptions(),
-				                         nullptr));
-				for (const FSReadRequest& request : batch.requests) {
-					CHECK_OK(request.status);
-					CHECK(request.result ==
-					      Slice(fixture.contents.data() + request.offset,
-					            request.len));
-				}
+				ReadRanges(file.get(), fixture.contents, Blocks(32, 2));
 				for (const auto& read : reads)
 					CHECK_EQUAL(read->called, 0);
-				std::vector<void*> handles = Handles(reads, kAllOfEight);
-				CHECK_OK(fs->Poll(handles, 8));
-				for (const auto& read : reads)
-					read->CheckDone(fixture.contents);
+				PollAll(fs.get(), reads, fixture.contents);
 			}
 		}
 		CHECK_EQUAL(test::Stats(fs).batches, uint64_t{20});
@@ -549,17 +526,8 @@ TEST_EACH_BACKEND(reads_succeed_when_the_queue_is_full)
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(options);
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 	Asyncs reads = SubmitReads(file.get(), 4);
-	Batch batch;
 
-	for (size_t block = 0; block < 8; block++)
-		batch.Add(block * kBlock, kBlock);
-	CHECK_OK(
-	    file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
-	for (const FSReadRequest& request : batch.requests) {
-		CHECK_OK(request.status);
-		CHECK(request.result ==
-		      Slice(fixture.contents.data() + request.offset, request.len));
-	}
+	ReadRanges(file.get(), fixture.contents, Blocks(8, 1));
 	for (size_t i = 4; i < 12; i++)
 		reads.push_back(std::make_unique<Async>(file.get(), i * kBlock, kBlock));
 	for (const auto& read : reads) {
@@ -621,19 +589,9 @@ TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
 			Evict(fixture.path);
 			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
 			Asyncs reads;
-			std::string failure;
-			std::thread([&] {
-				try {
-					reads = SubmitReads(file.get(), 8);
-				} catch (const std::exception& error) {
-					failure = error.what();
-				}
-			}).join();
-			CHECK_EQUAL(failure, std::string());
-			std::vector<void*> handles = Handles(reads, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : reads)
-				read->CheckDone(fixture.contents);
+
+			OnThread([&] { reads = SubmitReads(file.get(), 8); });
+			PollAll(fs.get(), reads, fixture.contents);
 		}
 	}
 	// Each thread took over the queue of the one before.
@@ -654,49 +612,6 @@ TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
 	reads[1]->CheckDone(fixture.contents);
 	fs.reset();
 	reads.clear(); // waits for the other six
-}
-
-TEST_EACH_BACKEND(many_threads_read_at_once)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	std::vector<std::thread> threads;
-	std::atomic<int> good{0};
-
-	for (uint64_t seed = 0; seed < 8; seed++)
-		threads.emplace_back([&, seed] {
-			test::Random random(seed);
-
-			for (int round = 0; round < 30; round++) {
-				Batch batch;
-				Async read(file.get(), random.Below(kBlocks) * kBlock, 2 * kBlock);
-
-				for (size_t i = 0; i < 16; i++)
-					batch.Add(random.Below(kBlocks) * kBlock, kBlock);
-				if (!file->MultiRead(batch.requests.data(), batch.requests.size(),
-				                     IOOptions(), nullptr)
-				         .ok())
-					return;
-				for (const FSReadRequest& request : batch.requests)
-					if (!request.status.ok() ||
-					    request.result !=
-					        Slice(fixture.contents.data() + request.offset,
-					              request.len))
-						return;
-				std::vector<void*> handles = {read.handle};
-				if (!fs->Poll(handles, 1).ok() || read.called != 1 ||
-				    !read.status.ok() ||
-				    read.bytes != fixture.contents.substr(read.request.offset,
-				                                          read.request.len))
-					return;
-			}
-			good++;
-		});
-	for (std::thread& thread : threads)
-		thread.join();
-	CHECK_EQUAL(good.load(), 8);
-	CHECK(test::Stats(fs).queues <= 8);
 }
 
 TEST_EACH_BACKEND(no_descriptor_leaks)
@@ -741,17 +656,7 @@ TEST_ONCE(a_thread_without_a_queue_falls_back)
 		none.rlim_cur = 0; // no descriptor for a ring
 		setrlimit(RLIMIT_NOFILE, &none);
 		try {
-			Batch batch;
-
-			batch.Add(0, kBlock);
-			batch.Add(kBlock, kBlock);
-			CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(),
-			                         IOOptions(), nullptr));
-			for (const FSReadRequest& request : batch.requests) {
-				CHECK_OK(request.status);
-				CHECK(request.result ==
-				      Slice(fixture.contents.data() + request.offset, request.len));
-			}
+			ReadRanges(file.get(), fixture.contents, Blocks(2, 1));
 			Async read(file.get(), 0, 3 * kBlock);
 			std::vector<void*> handles = {read.handle};
 			CHECK_OK(fs->Poll(handles, 1));
@@ -817,14 +722,8 @@ struct Timeout {
 
 void ReadTwo(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture)
 {
-	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
-	Batch batch;
-
 	Evict(fixture.path);
-	batch.Add(0, 100);
-	batch.Add(200, 100);
-	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
+	ReadRanges(Open(fs, fixture.path, false).get(), fixture.contents, {{0, 100}, {200, 100}});
 }
 
 // A thread that polls a read of the FIFO, which completes when this object is destroyed.
@@ -883,12 +782,9 @@ TEST_EACH_BACKEND(a_read_that_hangs_does_not_block_others)
 		std::thread([&] { ReadTwo(fs, fixture); }).join();
 		ReadTwo(fs, fixture);
 		const Asyncs own = SubmitReads(file.get(), 8);
-		std::vector<void*> handles = Handles(own, kAllOfEight);
-		CHECK_OK(fs->Poll(handles, 8));
-		for (const auto& read : own)
-			read->CheckDone(fixture.contents);
+		PollAll(fs.get(), own, fixture.contents);
 		const Asyncs aborted = SubmitReads(file.get(), 8);
-		handles = Handles(aborted, kAllOfEight);
+		std::vector<void*> handles = Handles(aborted, kAllOfEight);
 		CHECK_OK(fs->AbortIO(handles));
 		CHECK_EQUAL(reads[0]->called, 0);
 	}
@@ -980,10 +876,7 @@ void CheckFailure(const std::string& backend, const std::string& failure, int ho
 	// Later reads fall back.
 	ReadTwo(fs, fixture);
 	const Asyncs later = SubmitReads(file.get(), 8);
-	handles = Handles(later, kAllOfEight);
-	CHECK_OK(fs->Poll(handles, 8));
-	for (const auto& read : later)
-		read->CheckDone(fixture.contents);
+	PollAll(fs.get(), later, fixture.contents);
 	CHECK(test::Stats(fs).fallbacks > 0);
 	CHECK(ringway::Explain(*fs).find("descriptor") != std::string::npos || failure == "ring");
 }
@@ -1054,10 +947,7 @@ TEST_EACH_BACKEND(reads_in_flight_fail_in_a_forked_child)
 			for (const auto& read : reads)
 				read->Delete();
 			const Asyncs later = SubmitReads(file.get(), 8);
-			std::vector<void*> handles = Handles(later, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : later)
-				read->CheckDone(fixture.contents);
+			PollAll(fs.get(), later, fixture.contents);
 			ReadTwo(fs, fixture);
 		} catch (const test::Failure& failure) {
 			std::fprintf(stderr, "child: %s\n", failure.what());
@@ -1146,43 +1036,16 @@ TEST_EACH_BACKEND(handles_of_the_base_are_never_used)
 			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
 			CHECK_OK(opened);
 
-			Batch batch;
-			batch.Add(0, 100);
-			batch.Add(200, 100);
-			CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-			CHECK(batch.requests[1].result ==
-			      Slice(fixture.contents.data() + 200, 100));
+			ReadRanges(file.get(), fixture.contents, {{0, 100}, {200, 100}});
 			const Asyncs polled = SubmitReads(file.get(), 8);
-			std::vector<void*> handles = Handles(polled, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : polled)
-				read->CheckDone(fixture.contents);
+			PollAll(fs.get(), polled, fixture.contents);
 			const Asyncs aborted = SubmitReads(file.get(), 8);
-			handles = Handles(aborted, kAllOfEight);
+			std::vector<void*> handles = Handles(aborted, kAllOfEight);
 			CHECK_OK(fs->AbortIO(handles));
 			for (const auto& read : aborted)
 				read->CheckAborted();
 			CHECK_EQUAL(test::Stats(fs).fallbacks > 0, none_left && !mapped);
 		}
-}
-
-TEST_ONCE(mapped_files_are_read_by_rocksdbs_file)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
-	FileOptions options;
-	std::unique_ptr<FSRandomAccessFile> file;
-	Batch batch;
-
-	options.use_mmap_reads = true;
-	CHECK_OK(fs->NewRandomAccessFile(fixture.path, options, &file, nullptr));
-	batch.Add(0, 100);
-	batch.Add(200, 100);
-	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
-	// The result points into the mapping.
-	CHECK(batch.requests[1].result.data() != batch.requests[1].scratch);
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
 TEST_ONCE(a_missing_file_has_rocksdbs_error)
