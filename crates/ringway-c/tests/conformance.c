@@ -108,6 +108,12 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 	longjmp(over, FAILED);
 }
 
+static void require(int right, const char *what)
+{
+	if (!right)
+		fail("%s: %s", what, strerror(errno));
+}
+
 /* ---- Words -------------------------------------------------------------------------------- */
 
 #define FLAG(name) {#name, (uint64_t)(name)}
@@ -213,55 +219,39 @@ static uint64_t flags(const char *text)
 /* Returns the bytes that `text` describes, and their number in *length. */
 static uint8_t *content(const char *text, size_t *length)
 {
-	uint8_t *bytes = malloc(1);
-	const char *whole = text;
+	char *bytes = NULL;
+	FILE *out = open_memstream(&bytes, length);
+	const char *close;
 
-	*length = 0;
-	if (strcmp(text, "none") == 0)
-		return bytes;
-	while (*text != '\0') {
-		const char *open = strchr(text, '(');
-		const char *close = open == NULL ? NULL : strchr(open, ')');
-		const char *comma =
-			open == NULL
-		                ? NULL
-		                : memchr(open, ',', (size_t)(close == NULL ? 0 : close - open));
-		size_t more;
-		size_t i;
+	require(out != NULL, "open_memstream");
+	for (; strcmp(text, "none") != 0 && *text != '\0'; text = close + (*close == '+')) {
+		const char *open = text + strcspn(text, "(");
+		const char *comma = open + strcspn(open, ",)");
 
-		if (close == NULL)
-			fail("not a content: %s", whole);
-		open++;
+		close = open + strcspn(open, ")");
+		if (*close == '\0')
+			fail("not a content: %s", text);
 		if (strncmp(text, "text(", 5) == 0) {
-			more = (size_t)(close - open);
-			bytes = realloc(bytes, *length + more + 1);
-			memcpy(bytes + *length, open, more);
+			fwrite(open + 1, 1, (size_t)(close - open - 1), out);
 		} else if (strncmp(text, "hex(", 4) == 0) {
-			more = (size_t)(close - open) / 2;
-			bytes = realloc(bytes, *length + more + 1);
-			for (i = 0; i < more; i++) {
-				char digits[3] = {open[2 * i], open[2 * i + 1], 0};
+			unsigned byte;
 
-				bytes[*length + i] = (uint8_t)strtoul(digits, NULL, 16);
-			}
-		} else if (comma != NULL &&
-		           (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0)) {
-			uint64_t first = number_to(open, comma);
+			for (open++; open < close && sscanf(open, "%2x", &byte) == 1; open += 2)
+				fputc((int)byte, out);
+		} else if (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0) {
+			uint64_t first = number_to(open + 1, comma);
+			uint64_t more = number_to(comma + 1, close);
+			uint64_t k;
 
-			more = number_to(comma + 1, close);
-			bytes = realloc(bytes, *length + more + 1);
-			if (*text == 'p')
-				check_fill(bytes + *length, first, more);
-			else
-				memset(bytes + *length, (int)first, more);
+			for (k = 0; k < more; k++)
+				fputc(*text == 'p' ? check_byte(first + k) : (int)first, out);
 		} else {
-			fail("not a content: %s", whole);
+			fail("not a content: %s", text);
 		}
-		*length += more;
-		text = close + 1;
-		text += *text == '+';
+		close++;
 	}
-	return bytes;
+	fclose(out);
+	return (uint8_t *)bytes;
 }
 
 /* Fails the case at the first byte that differs. */
@@ -832,12 +822,6 @@ static void open_queue(void)
 }
 
 /* ---- Steps -------------------------------------------------------------------------------- */
-
-static void require(int right, const char *what)
-{
-	if (!right)
-		fail("%s: %s", what, strerror(errno));
-}
 
 static void write_file(const char *path, const char *text)
 {
