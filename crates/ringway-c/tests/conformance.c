@@ -28,7 +28,7 @@ struct line {
 };
 
 struct test {
-	const char *file;
+	char *file;
 	char *name;
 	int number;
 	struct line lines[LINES];
@@ -60,8 +60,6 @@ struct name {
 
 static struct test *tests[CASES];
 static size_t test_count;
-static char *paths[256];
-static size_t path_count;
 
 /* The current case. */
 static struct test *current;
@@ -135,25 +133,13 @@ static const struct constant {
 	FLAG(POLLERR), FLAG(POLLHUP), FLAG(POLLPRI), FLAG(RESOLVE_BENEATH), FLAG(RESOLVE_IN_ROOT),
 	FLAG(RESOLVE_NO_SYMLINKS), FLAG(RESOLVE_NO_MAGICLINKS), FLAG(RESOLVE_NO_XDEV),
 	FLAG(STATX_BASIC_STATS), FLAG(STATX_SIZE), FLAG(STATX__RESERVED),
-};
 
-static const struct constant errnos[] = {
 	FLAG(EACCES), FLAG(EAGAIN), FLAG(EBADF), FLAG(EBUSY), FLAG(ECANCELED), FLAG(EEXIST),
 	FLAG(EFBIG), FLAG(EINVAL), FLAG(EISDIR), FLAG(ELOOP), FLAG(EMLINK), FLAG(ENAMETOOLONG),
 	FLAG(ENODEV), FLAG(ENOENT), FLAG(ENOSPC), FLAG(ENOTDIR), FLAG(ENOTEMPTY), FLAG(ENXIO),
 	FLAG(EOPNOTSUPP), FLAG(EOVERFLOW), FLAG(EPERM), FLAG(EPIPE), FLAG(ESPIPE), FLAG(ETIMEDOUT),
 	FLAG(ETXTBSY), FLAG(EXDEV), FLAG(EIO),
 };
-
-static const char *errno_name(int64_t number)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof errnos / sizeof errnos[0]; i++)
-		if ((int64_t)errnos[i].value == number)
-			return errnos[i].name;
-	return "?";
-}
 
 /* Parses a number up to `end`: terms joined by + - *, evaluated from left to right. */
 static uint64_t number_to(const char *text, const char *end)
@@ -613,7 +599,6 @@ static int expected(struct operation *it)
 	char text[256];
 	char *rest;
 	char *one;
-	size_t i;
 
 	snprintf(text, sizeof text, "%s", it->expected);
 	for (one = strtok_r(text, "/", &rest); one != NULL; one = strtok_r(NULL, "/", &rest)) {
@@ -625,20 +610,12 @@ static int expected(struct operation *it)
 			define_descriptor(it->name, (int)it->result);
 			return 1;
 		}
-		if (strcmp(one, "plain") == 0) {
+		if (strcmp(one, "plain") == 0)
 			wanted = it->plain;
-		} else if (one[0] == '-' && isalpha((unsigned char)one[1])) {
-			for (i = 0; i < sizeof errnos / sizeof *errnos; i++)
-				if (strcmp(errnos[i].name, one + 1) == 0)
-					break;
-			if (i == sizeof errnos / sizeof *errnos)
-				fail("unknown errno: %s", one);
-			wanted = -(int64_t)errnos[i].value;
-		} else {
-			int is_number = isdigit((unsigned char)*one) || *one == 'm';
-
-			wanted = (int64_t)(is_number ? number(one) : flags(one));
-		}
+		else if (*one == '-')
+			wanted = -(int64_t)flags(one + 1);
+		else
+			wanted = (int64_t)(*one == 'm' ? number(one) : flags(one));
 		if (it->result == wanted)
 			return 1;
 	}
@@ -653,7 +630,7 @@ static void check_call(const char *what, int64_t answer, const char *wanted)
 	snprintf(it.expected, sizeof it.expected, "%s", wanted);
 	if (!expected(&it))
 		fail("%s returned %" PRId64 " (%s), expected %s: %s", what, answer,
-		     answer < 0 ? errno_name(-answer) : "-", wanted, ringway_last_error());
+		     answer < 0 ? strerror((int)-answer) : "-", wanted, ringway_last_error());
 }
 
 static void check_buffer(const struct operation *it, uint64_t at, const char *text)
@@ -675,7 +652,7 @@ static void check_result(struct operation *it)
 	if (!expected(it))
 		fail("%s: the result of %s is %" PRId64 " (%s), expected %s", it->name,
 		     ringway_opcode_name(it->prepared.opcode), it->result,
-		     it->result < 0 ? errno_name(-it->result) : "-", it->expected);
+		     it->result < 0 ? strerror((int)-it->result) : "-", it->expected);
 	if (it->gives[0] != '\0')
 		check_buffer(it, 0, it->gives);
 	line = keep;
@@ -725,7 +702,7 @@ static int reap(unsigned min)
 		}
 	}
 	if (count < 0)
-		fail("reap returned %d (%s): %s", count, errno_name(-count), ringway_last_error());
+		fail("reap returned %d (%s): %s", count, strerror(-count), ringway_last_error());
 	check_counters_and_results();
 	return count;
 }
@@ -1349,14 +1326,13 @@ static enum outcome run(struct test *test, unsigned backend, int into_array)
 
 static void load(const char *directory, const char *name)
 {
-	char *path = malloc(strlen(directory) + strlen(name) + 2);
+	char path[WORD];
 	char text[WORD * 4];
 	struct test *test = NULL;
 	int number = 0;
 	FILE *file;
 
-	sprintf(path, "%s/%s", directory, name);
-	paths[path_count++] = path;
+	snprintf(path, sizeof path, "%s/%s", directory, name);
 	file = fopen(path, "re");
 	if (file == NULL) {
 		perror(path);
@@ -1371,7 +1347,7 @@ static void load(const char *directory, const char *name)
 			continue;
 		if (strncmp(begin, "case ", 5) == 0) {
 			test = calloc(1, sizeof *test);
-			test->file = path;
+			test->file = strdup(path);
 			test->name = strdup(begin + 5);
 			test->number = number;
 			if (test_count == CASES)
@@ -1449,10 +1425,9 @@ int main(int argc, char **argv)
 	for (i = 0; i < test_count; i++) {
 		while (tests[i]->count > 0)
 			free(tests[i]->lines[--tests[i]->count].text);
+		free(tests[i]->file);
 		free(tests[i]->name);
 		free(tests[i]);
 	}
-	while (path_count > 0)
-		free(paths[--path_count]);
 	return outcomes[FAILED] == 0 && outcomes[PASSED] > 0 ? 0 : 1;
 }
