@@ -112,7 +112,6 @@ let exceptions_of_callbacks () =
    from which the others could be called later. *)
 let break_in_a_callback () =
   let check_end f =
-    ignore (Unix.alarm 60);
     let called = ref 0 and caught = ref 0 and count = 10 in
     let hook = !Lwt.async_exception_hook in
     (Lwt.async_exception_hook := fun _ -> incr caught);
@@ -144,8 +143,7 @@ let break_in_a_callback () =
     Alcotest.(check int) "caught" 1 !caught;
     Dispatcher.abandon dispatcher;
     Lwt_main.run (Lwt.pause ());
-    Unix.close fd;
-    ignore (Unix.alarm 0)
+    Unix.close fd
   in
   check_end (fun dispatcher requests -> List.iter (Dispatcher.cancel dispatcher) requests);
   check_end (fun dispatcher _ -> Dispatcher.abandon dispatcher)
@@ -360,7 +358,6 @@ let failed_ring () =
 
 (* The parent's operations do not end in the child; the child has a queue of its own. *)
 let forked ~fork () =
-  ignore (Unix.alarm 60);
   let fd = fifo () in
   let path = file "child" in
   let pending = read_one fd (Buffer.create 1) in
@@ -380,13 +377,11 @@ let forked ~fork () =
   Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
   write_one fd;
   Lwt_main.run (Lwt.map ignore pending);
-  ignore (Unix.alarm 0);
   Unix.close fd
 
 (* The child goes on where completions are delivered. That its queue is its parent's is not a
    failure of the queue. *)
 let forked_in_callback () =
-  ignore (Unix.alarm 60);
   let failures () =
     String.split_on_char '\n' (Dispatcher.explain ())
     |> List.filter (fun line -> String.length line > 9 && String.sub line 0 9 = "the queue")
@@ -410,19 +405,15 @@ let forked_in_callback () =
            (* Lwt_unix.waitpid would handle the end of the other tests' children, too. *)
            Lwt.return (Limits.wait pid))
   in
-  ignore (Unix.alarm 0);
   Alcotest.(check bool) "the child has ended well" true (status = Unix.WEXITED 0)
 
 (* Runs this program again; see [main]. *)
 let again name =
-  ignore (Unix.alarm 60);
   let pid =
     Unix.create_process Sys.executable_name [| Sys.executable_name; name |] Unix.stdin Unix.stdout
       Unix.stderr
   in
-  let status = Limits.wait pid in
-  ignore (Unix.alarm 0);
-  status
+  Limits.wait pid
 
 let check_exit code = function
   | Unix.WEXITED n -> Alcotest.(check int) "exit" code n
@@ -435,6 +426,14 @@ let prepare_exit () =
   let pending = List.init 10 (fun _ -> read_one fd (Buffer.create 1)) in
   Lwt_main.run (Lwt.map ignore (nop ()));
   ignore (pending, nop ())
+
+(* Nothing if this OCaml cannot tell of allocations. *)
+let with_memprof f () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      f ()
 
 (* Calls [f] until it has not been interrupted: at its first allocation, at its second, and so on.
    [after] is called with the result, if there is one. *)
@@ -464,131 +463,117 @@ let interrupted_at_each_allocation f after =
     after result;
     if !interrupted then go (n + 1) else n
   in
-  ignore (Unix.alarm 60);
   let moments = go 0 in
-  if moments < 2 then failwith "hardly interrupted";
-  ignore (Unix.alarm 0)
+  if moments < 2 then failwith "hardly interrupted"
 
 (* A handler raises while an operation is being started: its buffer does not go to another one while
    the kernel may access it, and others do not wait for its end for ever. *)
 let interrupted_starts () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let path = file "interrupted starts" in
-      let open_file () = File.openfile path [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
-      let t = Lwt_main.run (open_file ()) in
-      let size = 4096 in
-      let write letter pos = File.pwrite_exactly_bytes t (Bytes.make size letter) ~pos 0 size in
-      let intact _ =
-        Lwt_main.run
-          (let letters = [ 'a'; 'b'; 'c'; 'd' ] in
-           let* () = Lwt.join (List.mapi (fun i letter -> write letter (i * size)) letters) in
-           let text = Bytes.create (4 * size) in
-           let* () = File.pread_exactly_bytes t text ~pos:0 0 (4 * size) in
-           Alcotest.(check bool)
-             "own buffers" true
-             (String.concat "" (List.map (fun letter -> String.make size letter) letters)
-             = Bytes.to_string text);
-           (* The position is free. Beyond the four blocks, since a write may still be in flight. *)
-           Lwt.map ignore (File.lseek t (8 * size) SEEK_SET))
-      in
-      let bytes = Bytes.make size 'x' in
-      intact ();
-      interrupted_at_each_allocation
-        (fun () -> File.pwrite_bytes t bytes ~pos:(8 * size) 0 size)
-        intact;
-      interrupted_at_each_allocation (fun () -> File.write_bytes t bytes 0 size) intact;
-      interrupted_at_each_allocation
-        (fun () -> Lwt.join [ Lwt.map ignore (File.write_bytes t bytes 0 size); File.fsync t ])
-        intact;
-      Lwt_main.run (File.close t);
-      let descriptors () = Array.length (Sys.readdir "/proc/self/fd") in
-      let before = descriptors () in
-      interrupted_at_each_allocation open_file (fun opened ->
-          match Option.map outcome opened with
-          | None -> Lwt_main.run (Lwt.map ignore (nop ()))
-          | Some result -> (
-              match (Lwt_main.run result, Option.map Lwt.state opened) with
-              | "ok", Some (Return t) -> Lwt_main.run (File.close t)
-              | _ -> ()));
-      let rec settled n =
-        if descriptors () > before && n > 0 then begin
-          Lwt_main.run (Lwt_unix.sleep 0.01);
-          settled (n - 1)
-        end
-      in
-      settled 500;
-      Alcotest.(check int) "descriptors" before (descriptors ())
+  let path = file "interrupted starts" in
+  let open_file () = File.openfile path [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
+  let t = Lwt_main.run (open_file ()) in
+  let size = 4096 in
+  let write letter pos = File.pwrite_exactly_bytes t (Bytes.make size letter) ~pos 0 size in
+  let intact _ =
+    Lwt_main.run
+      (let letters = [ 'a'; 'b'; 'c'; 'd' ] in
+       let* () = Lwt.join (List.mapi (fun i letter -> write letter (i * size)) letters) in
+       let text = Bytes.create (4 * size) in
+       let* () = File.pread_exactly_bytes t text ~pos:0 0 (4 * size) in
+       Alcotest.(check bool)
+         "own buffers" true
+         (String.concat "" (List.map (fun letter -> String.make size letter) letters)
+         = Bytes.to_string text);
+       (* The position is free. Beyond the four blocks, since a write may still be in flight. *)
+       Lwt.map ignore (File.lseek t (8 * size) SEEK_SET))
+  in
+  let bytes = Bytes.make size 'x' in
+  intact ();
+  interrupted_at_each_allocation
+    (fun () -> File.pwrite_bytes t bytes ~pos:(8 * size) 0 size)
+    intact;
+  interrupted_at_each_allocation (fun () -> File.write_bytes t bytes 0 size) intact;
+  interrupted_at_each_allocation
+    (fun () -> Lwt.join [ Lwt.map ignore (File.write_bytes t bytes 0 size); File.fsync t ])
+    intact;
+  Lwt_main.run (File.close t);
+  let descriptors () = Array.length (Sys.readdir "/proc/self/fd") in
+  let before = descriptors () in
+  interrupted_at_each_allocation open_file (fun opened ->
+      match Option.map outcome opened with
+      | None -> Lwt_main.run (Lwt.map ignore (nop ()))
+      | Some result -> (
+          match (Lwt_main.run result, Option.map Lwt.state opened) with
+          | "ok", Some (Return t) -> Lwt_main.run (File.close t)
+          | _ -> ()));
+  let rec settled n =
+    if descriptors () > before && n > 0 then begin
+      Lwt_main.run (Lwt_unix.sleep 0.01);
+      settled (n - 1)
+    end
+  in
+  settled 500;
+  Alcotest.(check int) "descriptors" before (descriptors ())
 
 (* What a reader, a writer or a channel has started and not ended is known to be running. *)
 let interrupted_transfers () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let module Transfer = Ringway_lwt__Transfer in
-      let transfer = Transfer.create () and ended = ref 0 in
-      interrupted_at_each_allocation
-        (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
-        (fun _ ->
-          let running = Transfer.is_running transfer in
-          ended := 0;
-          Lwt_main.run (Lwt.map ignore (nop ()));
-          while Transfer.is_running transfer do
-            Lwt_main.run (Lwt.map ignore (nop ()))
-          done;
-          Alcotest.(check int) "ended" (Bool.to_int running) !ended)
+  let module Transfer = Ringway_lwt__Transfer in
+  let transfer = Transfer.create () and ended = ref 0 in
+  interrupted_at_each_allocation
+    (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
+    (fun _ ->
+      let running = Transfer.is_running transfer in
+      ended := 0;
+      Lwt_main.run (Lwt.map ignore (nop ()));
+      while Transfer.is_running transfer do
+        Lwt_main.run (Lwt.map ignore (nop ()))
+      done;
+      Alcotest.(check int) "ended" (Bool.to_int running) !ended)
 
 (* While another thread waits in the queue, a second operation is cancelled during the allocations
    of the first cancel, as by a finaliser. (ocamlopt reads a field after an allocation in the same
    expression, and bytecode before it.) *)
 let cancelled_during_a_cancel () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let backend = List.hd (Way.backends ()) in
-      let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
-      let input, output = Unix.pipe ~cloexec:true () in
-      let ended = ref 0 in
-      let start () =
-        Dispatcher.start dispatcher (Operation.poll input Operation.pollin) (fun _ -> incr ended)
-      in
-      let first = start () in
-      let second = start () in
-      let drive () =
-        for _ = 1 to 5 do
-          if !ended < 2 then begin
-            Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:300_000_000;
-            Dispatcher.deliver dispatcher
-          end
-        done
-      in
-      let thread = Thread.create drive () in
-      while not (Dispatcher.is_busy dispatcher) do
-        Thread.delay 0.001
-      done;
-      let once = ref true in
-      let allocated (_ : Gc.Memprof.allocation) =
-        if !once then begin
-          once := false;
-          Dispatcher.cancel dispatcher second
-        end;
-        None
-      in
-      ignore
-        (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
-           { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
-      Dispatcher.cancel dispatcher first;
-      Gc.Memprof.stop ();
-      Thread.join thread;
-      Alcotest.(check bool) "both cancelled" true (not !once);
-      Alcotest.(check int) "ended" 2 !ended;
-      Dispatcher.abandon dispatcher;
-      Unix.close input;
-      Unix.close output
+  let backend = List.hd (Way.backends ()) in
+  let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
+  let input, output = Unix.pipe ~cloexec:true () in
+  let ended = ref 0 in
+  let start () =
+    Dispatcher.start dispatcher (Operation.poll input Operation.pollin) (fun _ -> incr ended)
+  in
+  let first = start () in
+  let second = start () in
+  let drive () =
+    for _ = 1 to 5 do
+      if !ended < 2 then begin
+        Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:300_000_000;
+        Dispatcher.deliver dispatcher
+      end
+    done
+  in
+  let thread = Thread.create drive () in
+  while not (Dispatcher.is_busy dispatcher) do
+    Thread.delay 0.001
+  done;
+  let once = ref true in
+  let allocated (_ : Gc.Memprof.allocation) =
+    if !once then begin
+      once := false;
+      Dispatcher.cancel dispatcher second
+    end;
+    None
+  in
+  ignore
+    (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+       { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+  Dispatcher.cancel dispatcher first;
+  Gc.Memprof.stop ();
+  Thread.join thread;
+  Alcotest.(check bool) "both cancelled" true (not !once);
+  Alcotest.(check int) "ended" 2 !ended;
+  Dispatcher.abandon dispatcher;
+  Unix.close input;
+  Unix.close output
 
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
@@ -646,7 +631,6 @@ let interrupted_everywhere () =
 
 (* The loop runs on another thread, in another domain, and here again. *)
 let moved () =
-  ignore (Unix.alarm 60);
   let fd = fifo () in
   let pending = ref (read_one fd (Buffer.create 1)) in
   Lwt_main.run (Lwt.map ignore (nop ()));
@@ -668,7 +652,6 @@ let moved () =
   Lwt.cancel !pending;
   write_one fd;
   Lwt_main.run (Lwt.map ignore (nop ()));
-  ignore (Unix.alarm 0);
   Unix.close fd
 
 (* ---- Allocation ----------------------------------------------------------------------------- *)
@@ -843,10 +826,10 @@ let () =
           ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
           ("fork in a callback", forked_in_callback);
           ("exit by an exception", exit_by_exception);
-          ("interrupted starts", interrupted_starts);
-          ("interrupted transfers", interrupted_transfers);
+          ("interrupted starts", with_memprof interrupted_starts);
+          ("interrupted transfers", with_memprof interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
-          ("cancelled during a cancel", cancelled_during_a_cancel);
+          ("cancelled during a cancel", with_memprof cancelled_during_a_cancel);
           ("refused system calls", refused);
           ("no descriptor for threads", no_descriptor_for_threads);
           ("no descriptors at all", no_descriptors_at_all);
