@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "rocksdb/cache.h"
@@ -211,10 +212,9 @@ Counts CheckMultiGet(DB* db, const Model& model, const std::vector<uint64_t>& nu
 
 std::vector<uint64_t> InOrder()
 {
-	std::vector<uint64_t> numbers;
+	std::vector<uint64_t> numbers(kKeys);
 
-	for (uint64_t number = 0; number < kKeys; number++)
-		numbers.push_back(number);
+	std::iota(numbers.begin(), numbers.end(), 0);
 	return numbers;
 }
 
@@ -228,32 +228,22 @@ std::vector<uint64_t> Shuffled(uint64_t seed, size_t count)
 	return numbers;
 }
 
-void CheckForward(DB* db, const Model& model, bool async)
+// Walks over all keys, from the first or from the last.
+void CheckWalk(DB* db, const Model& model, bool async, bool back)
 {
 	std::unique_ptr<Iterator> iterator = NewIterator(db, async);
-	auto known = model.begin();
+	Model seen;
 
-	for (iterator->SeekToFirst(); iterator->Valid(); iterator->Next(), ++known) {
-		CHECK(known != model.end());
-		CHECK(iterator->key() == Slice(known->first));
-		CHECK(iterator->value() == Slice(known->second));
+	back ? iterator->SeekToLast() : iterator->SeekToFirst();
+	for (; iterator->Valid(); back ? iterator->Prev() : iterator->Next()) {
+		const std::string key = iterator->key().ToString();
+
+		CHECK(seen.empty() ||
+		      (back ? key < seen.begin()->first : key > seen.rbegin()->first));
+		seen[key] = iterator->value().ToString();
 	}
 	CHECK_OK(iterator->status());
-	CHECK(known == model.end());
-}
-
-void CheckBackward(DB* db, const Model& model, bool async)
-{
-	std::unique_ptr<Iterator> iterator = NewIterator(db, async);
-	auto known = model.rbegin();
-
-	for (iterator->SeekToLast(); iterator->Valid(); iterator->Prev(), ++known) {
-		CHECK(known != model.rend());
-		CHECK(iterator->key() == Slice(known->first));
-		CHECK(iterator->value() == Slice(known->second));
-	}
-	CHECK_OK(iterator->status());
-	CHECK(known == model.rend());
+	CHECK(seen == model);
 }
 
 // Seeks to random keys and walks on, forwards or backwards, far enough to start reading ahead.
@@ -325,13 +315,13 @@ void CheckEverything(const std::string& backend, const std::string& faults, cons
 	for (const bool async : {false, true}) {
 		CheckMultiGet(db, fixture.model, InOrder(), async, false);
 		CheckMultiGet(db, fixture.model, Shuffled(2, 4000), async, false);
-		CheckForward(db, fixture.model, async);
-		CheckBackward(db, fixture.model, async);
+		CheckWalk(db, fixture.model, async, false);
+		CheckWalk(db, fixture.model, async, true);
 		CheckSeeks(db, fixture.model, async, 3, 60);
 	}
 	CHECK_OK(db->VerifyChecksum());
 	CHECK_OK(db->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
-	CheckForward(db, fixture.model, true);
+	CheckWalk(db, fixture.model, true, false);
 	CheckMultiGet(db, fixture.model, Shuffled(4, 4000), false, false);
 
 	const ringway::FileSystemStats stats = test::Stats(fs);
@@ -343,30 +333,16 @@ void CheckEverything(const std::string& backend, const std::string& faults, cons
 
 const char kShortReads[] = "seed=11,short=400,retryable=100,delay=300/8,reorder=500";
 
-TEST_EACH_BACKEND(db_direct)
-{
-	CheckEverything(backend, "", Layout());
-}
-
-TEST_EACH_BACKEND(db_buffered)
+TEST_EACH_BACKEND(db_direct_buffered_and_with_blobs)
 {
 	Layout layout;
 
-	layout.direct = false;
 	CheckEverything(backend, "", layout);
-}
-
-TEST_EACH_BACKEND(db_blobs)
-{
-	Layout layout;
-
+	CheckEverything(backend, kShortReads, layout);
 	layout.blobs = true;
 	CheckEverything(backend, "", layout);
-}
-
-TEST_EACH_BACKEND(db_short_reads)
-{
-	CheckEverything(backend, kShortReads, Layout());
+	layout.direct = false;
+	CheckEverything(backend, "", layout);
 }
 
 TEST_EACH_BACKEND(db_errors_affect_only_their_own_keys)
@@ -413,6 +389,31 @@ TEST_EACH_BACKEND(db_errors_affect_only_their_own_keys)
 	}
 }
 
+// What one of the threads does: five read a database that is open, three open and close others.
+void ReadOnThread(size_t i, const std::shared_ptr<FileSystem>& fs, const Fixture& fixture, DB* db,
+                  std::atomic<bool>& stop)
+{
+	Layout layout;
+
+	if (i < 5) {
+		for (uint64_t seed = i * 10; seed < i * 10 + 2; seed++) {
+			CheckMultiGet(db, fixture.model, Shuffled(seed, 1500), i % 2 == 0, false);
+			CheckSeeks(db, fixture.model, true, seed, 15);
+		}
+		if (i == 0)
+			stop = true;
+		return;
+	}
+	layout.direct = i != 5;
+	layout.cache = i == 6 ? 1 << 20 : 0;
+	do {
+		Database other(fs, fixture.path, layout, true);
+
+		CheckMultiGet(other.db.get(), fixture.model, Shuffled(i, 200), false, false);
+		CheckSeeks(other.db.get(), fixture.model, true, i, 3);
+	} while (!stop);
+}
+
 TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 {
 	for (const char* faults : {"", kShortReads}) {
@@ -430,36 +431,7 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 			for (size_t i = 0; i < failures.size(); i++)
 				threads.emplace_back([&, i] {
 					try {
-						if (i < 5) {
-							for (uint64_t round = 0; round < 2;
-							     round++) {
-								CheckMultiGet(
-								    ours.db.get(), fixture.model,
-								    Shuffled(i * 10 + round, 1500),
-								    i % 2 == 0, false);
-								CheckSeeks(ours.db.get(),
-								           fixture.model, true,
-								           i * 10 + round, 15);
-							}
-							if (i == 0)
-								stop = true;
-						} else {
-							Layout layout;
-
-							layout.direct = i != 5;
-							layout.cache = i == 6 ? 1 << 20 : 0;
-							do {
-								Database other(fs, fixture.path,
-								               layout, true);
-
-								CheckMultiGet(
-								    other.db.get(), fixture.model,
-								    Shuffled(i, 200), false, false);
-								CheckSeeks(other.db.get(),
-								           fixture.model, true, i,
-								           3);
-							} while (!stop);
-						}
+						ReadOnThread(i, fs, fixture, ours.db.get(), stop);
 					} catch (const std::exception& failure) {
 						failures[i] = failure.what();
 						stop = true;
@@ -474,41 +446,6 @@ TEST_EACH_BACKEND(db_many_threads_while_others_open_and_close)
 		// Only the queues stay open, for other threads; no file does.
 		CHECK(test::OpenDescriptors() <= before + 3 * test::Stats(fs).queues);
 	}
-}
-
-// An iterator that reads ahead is created on one thread, advanced on others and destroyed on
-// another.
-TEST_EACH_BACKEND(db_iterators_move_between_threads)
-{
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const Fixture fixture(fs, Layout());
-	Database ours(fs, fixture.path, Layout(), true);
-
-	for (int round = 0; round < 5; round++) {
-		std::unique_ptr<Iterator> iterator = NewIterator(ours.db.get(), true);
-		auto known = fixture.model.begin();
-		std::string failure;
-
-		iterator->SeekToFirst();
-		while (failure.empty() && iterator->Valid() &&
-		       std::distance(fixture.model.begin(), known) < 5000)
-			std::thread([&] {
-				try {
-					for (int step = 0; step < 1000 && iterator->Valid();
-					     step++, iterator->Next(), ++known) {
-						CHECK(known != fixture.model.end());
-						CHECK(iterator->key() == Slice(known->first));
-						CHECK(iterator->value() == Slice(known->second));
-					}
-				} catch (const std::exception& error) {
-					failure = error.what();
-				}
-			}).join();
-		CHECK_EQUAL(failure, std::string());
-		CHECK_OK(iterator->status());
-		std::thread([&] { iterator.reset(); }).join();
-	}
-	CHECK(test::Stats(fs).async_reads > 0);
 }
 
 } // namespace

@@ -156,6 +156,31 @@ struct Batch {
 
 using Ranges = std::vector<std::pair<uint64_t, size_t>>;
 
+// Reads the ranges and checks their data.
+void ReadRanges(FSRandomAccessFile* file, const std::string& contents, const Ranges& ranges)
+{
+	Batch batch;
+
+	for (const auto& range : ranges)
+		batch.Add(range.first, range.second);
+	CHECK_OK(
+	    file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
+	for (const FSReadRequest& request : batch.requests) {
+		CHECK_OK(request.status);
+		CHECK(request.result == Slice(contents.data() + request.offset, request.len));
+	}
+}
+
+// `count` ranges of a block, every `step` blocks.
+Ranges Blocks(size_t count, size_t step)
+{
+	Ranges ranges;
+
+	for (size_t i = 0; i < count; i++)
+		ranges.emplace_back(i * step * kBlock, kBlock);
+	return ranges;
+}
+
 // Memory that is not writable: a read into it fails with EFAULT.
 char* Unwritable()
 {
@@ -218,70 +243,30 @@ TEST_EACH_BACKEND(multi_read_matches_rocksdbs_file)
 	CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
 }
 
-TEST_EACH_BACKEND(multi_read_at_the_end_of_the_file)
+TEST_EACH_BACKEND(multi_read_at_the_end_and_with_errors)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 	const uint64_t last = kBlocks * kBlock;
+	const Ranges ranges = {{last, kBlock},                // partly past the end
+	                       {last - kBlock, 3 * kBlock},   // one block and the partial one
+	                       {last + kBlock, kBlock},       // begins past the end
+	                       {last + 100 * kBlock, kBlock}, // far past it
+	                       {0, kBlock}};
 
-	for (const bool direct : {true, false})
-		CompareWithBase(fs, fixture, direct,
-		                {{last, kBlock},                // partly past the end
-		                 {last - kBlock, 3 * kBlock},   // one block and the partial one
-		                 {last + kBlock, kBlock},       // begins past the end
-		                 {last + 100 * kBlock, kBlock}, // far past it
-		                 {0, kBlock}});
-	CompareWithBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
-}
-
-TEST_EACH_BACKEND(kernel_errors_affect_only_their_own_requests)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-
-	const Ranges ranges = {{0, kBlock},
-	                       {kBlock, 2 * kBlock},
-	                       {8 * kBlock, kBlock},
-	                       {5 * kBlock, kBlock},
-	                       {kBlocks * kBlock, kBlock}};
-
+	// Errors of the kernel affect only their own requests.
 	for (const bool direct : {true, false}) {
+		CompareWithBase(fs, fixture, direct, ranges);
 		CompareWithBase(fs, fixture, direct, ranges, {1});
 		CompareWithBase(fs, fixture, direct, ranges, {0, 4});
 		CompareWithBase(fs, fixture, direct, ranges, {0, 1, 2, 3, 4});
 	}
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{6});
-}
-
-TEST_EACH_BACKEND(injected_errors_affect_only_their_own_requests)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs =
-	    test::NewFileSystem(test::Options(backend, "seed=5,errors=200,short=300,reorder=500"));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	size_t good = 0, bad = 0;
-
-	for (int round = 0; round < 20; round++) {
-		Batch batch;
-
-		for (size_t block = 0; block < 32; block++)
-			batch.Add(block * kBlock, 2 * kBlock);
-		CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(),
-		                         nullptr));
-		for (const FSReadRequest& request : batch.requests) {
-			if (request.status.ok()) {
-				CHECK(request.result ==
-				      Slice(fixture.contents.data() + request.offset, request.len));
-				good++;
-			} else {
-				CHECK(request.status.IsIOError());
-				CHECK_EQUAL(request.result.size(), size_t{0});
-				bad++;
-			}
-		}
-	}
-	// Of 640, with an error rate of 20 %, or more for reads that are continued.
-	CHECK(good > 400 && bad > 20);
+	CompareWithBase(fs, fixture, false, {{kSize, 1}, {kSize - 1, 1}, {kSize - 1, 2}, {17, 33}});
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{9});
+	// A single read uses no queue.
+	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
+	CompareWithBase(fs, fixture, false, {{5, 50}});
+	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{9});
 }
 
 TEST_EACH_BACKEND(short_reads_are_continued)
@@ -300,16 +285,6 @@ TEST_EACH_BACKEND(short_reads_are_continued)
 			CompareWithBase(fs, fixture, direct, ranges);
 		}
 	}
-}
-
-TEST_EACH_BACKEND(a_single_read_uses_no_queue)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-
-	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
-	CompareWithBase(fs, fixture, false, {{5, 50}});
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
 // An asynchronous read and the result that its callback received.
@@ -384,7 +359,10 @@ Asyncs SubmitReads(FSRandomAccessFile* file, size_t count)
 	return reads;
 }
 
-std::vector<void*> Handles(const Asyncs& reads, std::initializer_list<size_t> which)
+using Indexes = std::initializer_list<size_t>;
+const Indexes kAllOfEight = {0, 1, 2, 3, 4, 5, 6, 7};
+
+std::vector<void*> Handles(const Asyncs& reads, Indexes which)
 {
 	std::vector<void*> handles;
 
@@ -393,7 +371,44 @@ std::vector<void*> Handles(const Asyncs& reads, std::initializer_list<size_t> wh
 	return handles;
 }
 
-const std::initializer_list<size_t> kAllOfEight = {0, 1, 2, 3, 4, 5, 6, 7};
+void Poll(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads, Indexes which)
+{
+	std::vector<void*> handles = Handles(reads, which);
+
+	CHECK_OK(fs->Poll(handles, handles.size()));
+}
+
+void Abort(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads, Indexes which)
+{
+	std::vector<void*> handles = Handles(reads, which);
+
+	CHECK_OK(fs->AbortIO(handles));
+}
+
+// Polls eight reads and checks their data.
+void PollAll(const std::shared_ptr<FileSystem>& fs, const Asyncs& reads,
+             const std::string& contents)
+{
+	Poll(fs, reads, kAllOfEight);
+	for (const auto& read : reads)
+		read->CheckDone(contents);
+}
+
+// Runs it on another thread, and throws what it throws.
+void OnThread(const std::function<void()>& run)
+{
+	std::exception_ptr failure;
+
+	std::thread([&] {
+		try {
+			run();
+		} catch (...) {
+			failure = std::current_exception();
+		}
+	}).join();
+	if (failure)
+		std::rethrow_exception(failure);
+}
 
 // Without faults, and with delayed, reordered and short reads.
 const char* const kFaults[] = {"", "seed=3,short=300,retryable=200,delay=700/20,reorder=900"};
@@ -411,54 +426,39 @@ TEST_EACH_BACKEND(poll_calls_each_callback_once)
 			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
 			Asyncs reads = SubmitReads(file.get(), 8);
 
-			std::vector<void*> handles = Handles(reads, {5});
-			CHECK_OK(fs->Poll(handles, 1));
+			Poll(fs, reads, {5});
 			for (size_t i = 0; i < 8; i++)
 				CHECK_EQUAL(reads[i]->called, i == 5 ? 1 : 0);
-			handles = Handles(reads, {1, 6, 5});
-			CHECK_OK(fs->Poll(handles, 3));
-			handles = Handles(reads, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			CHECK_OK(fs->Poll(handles, 8)); // calls no callback again
-			for (const auto& read : reads)
-				read->CheckDone(fixture.contents);
+			Poll(fs, reads, {1, 6, 5});
+			PollAll(fs, reads, fixture.contents);
+			PollAll(fs, reads, fixture.contents); // calls no callback again
 		}
 		CHECK_EQUAL(test::Stats(fs).async_reads, uint64_t{16});
 	}
 }
 
-TEST_EACH_BACKEND(async_reads_at_the_end_of_the_file)
+TEST_EACH_BACKEND(async_reads_report_errors_and_the_end_of_the_file)
 {
 	const Fixture fixture;
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
 
 	for (const bool direct : {true, false}) {
 		std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
+		Async bad(file.get(), 0, kBlock, Unwritable());
+		Async good(file.get(), 0, kBlock);
 		Async some(file.get(), (kBlocks - 1) * kBlock, 4 * kBlock);
 		Async none(file.get(), (kBlocks + 8) * kBlock, kBlock);
-		std::vector<void*> handles = {some.handle, none.handle};
+		std::vector<void*> handles = {bad.handle, good.handle, some.handle, none.handle};
 
-		CHECK_OK(fs->Poll(handles, 2));
+		CHECK_OK(fs->Poll(handles, 4));
+		CHECK_EQUAL(bad.called, 1);
+		CHECK(bad.status.IsIOError());
+		CHECK_EQUAL(bad.bytes.size(), size_t{0});
+		good.CheckDone(fixture.contents);
 		some.CheckDone(fixture.contents);
 		CHECK_EQUAL(some.bytes.size(), kBlock + kTail);
 		none.CheckDone(fixture.contents);
 	}
-}
-
-TEST_EACH_BACKEND(an_async_read_reports_its_error)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	Async bad(file.get(), 0, kBlock, Unwritable());
-	Async good(file.get(), 0, kBlock);
-	std::vector<void*> handles = {bad.handle, good.handle};
-
-	CHECK_OK(fs->Poll(handles, 2));
-	CHECK_EQUAL(bad.called, 1);
-	CHECK(bad.status.IsIOError());
-	CHECK_EQUAL(bad.bytes.size(), size_t{0});
-	good.CheckDone(fixture.contents);
 }
 
 TEST_EACH_BACKEND(abort_does_not_affect_other_reads)
@@ -472,26 +472,24 @@ TEST_EACH_BACKEND(abort_does_not_affect_other_reads)
 
 		for (int round = 0; round < 20; round++) {
 			Asyncs reads = SubmitReads(file.get(), 8);
-			std::vector<void*> aborted = Handles(reads, {1, 3, 4, 7});
-			std::vector<void*> polled = Handles(reads, {0, 2, 5, 6});
+			const Indexes aborted = {1, 3, 4, 7}, polled = {0, 2, 5, 6};
 
-			if (round % 4 ==
-			    3) // these complete; the aborted ones may have, but were not polled
-				CHECK_OK(fs->Poll(polled, 4));
-			CHECK_OK(fs->AbortIO(aborted));
-			for (size_t i : {1, 3, 4, 7})
+			// These complete; the aborted ones may have, but were not polled.
+			if (round % 4 == 3)
+				Poll(fs, reads, polled);
+			Abort(fs, reads, aborted);
+			for (size_t i : aborted)
 				reads[i]->CheckAborted();
-			if (round % 4 != 3)
-				for (size_t i : {0, 2, 5, 6})
-					CHECK_EQUAL(reads[i]->called, 0);
-			CHECK_OK(fs->AbortIO(aborted)); // calls no callback again
-			CHECK_OK(fs->Poll(polled, 4));
-			for (size_t i : {0, 2, 5, 6})
+			for (size_t i : polled)
+				CHECK_EQUAL(reads[i]->called, round % 4 == 3 ? 1 : 0);
+			Abort(fs, reads, aborted); // calls no callback again
+			Poll(fs, reads, polled);
+			for (size_t i : polled)
 				reads[i]->CheckDone(fixture.contents);
-			for (size_t i : {1, 3, 4, 7})
+			for (size_t i : aborted)
 				CHECK_EQUAL(reads[i]->called, 1);
-			CHECK_OK(fs->AbortIO(polled)); // these have been polled
-			for (size_t i : {0, 2, 5, 6})
+			Abort(fs, reads, polled); // these have been polled
+			for (size_t i : polled)
 				reads[i]->CheckDone(fixture.contents);
 		}
 		CHECK_EQUAL(test::Stats(fs).aborted, uint64_t{80});
@@ -514,25 +512,11 @@ TEST_EACH_BACKEND(multi_read_does_not_consume_async_reads)
 			for (int round = 0; round < 10; round++) {
 				Evict(fixture.path);
 				Asyncs reads = SubmitReads(file.get(), 8);
-				Batch batch;
 
-				for (size_t block = 0; block < 32; block++)
-					batch.Add(block * 2 * kBlock, kBlock);
-				CHECK_OK(file->MultiRead(batch.requests.data(),
-				                         batch.requests.size(), IOOptions(),
-				                         nullptr));
-				for (const FSReadRequest& request : batch.requests) {
-					CHECK_OK(request.status);
-					CHECK(request.result ==
-					      Slice(fixture.contents.data() + request.offset,
-					            request.len));
-				}
+				ReadRanges(file.get(), fixture.contents, Blocks(32, 2));
 				for (const auto& read : reads)
 					CHECK_EQUAL(read->called, 0);
-				std::vector<void*> handles = Handles(reads, kAllOfEight);
-				CHECK_OK(fs->Poll(handles, 8));
-				for (const auto& read : reads)
-					read->CheckDone(fixture.contents);
+				PollAll(fs, reads, fixture.contents);
 			}
 		}
 		CHECK_EQUAL(test::Stats(fs).batches, uint64_t{20});
@@ -549,25 +533,14 @@ TEST_EACH_BACKEND(reads_succeed_when_the_queue_is_full)
 	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(options);
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
 	Asyncs reads = SubmitReads(file.get(), 4);
-	Batch batch;
 
-	for (size_t block = 0; block < 8; block++)
-		batch.Add(block * kBlock, kBlock);
-	CHECK_OK(
-	    file->MultiRead(batch.requests.data(), batch.requests.size(), IOOptions(), nullptr));
-	for (const FSReadRequest& request : batch.requests) {
-		CHECK_OK(request.status);
-		CHECK(request.result ==
-		      Slice(fixture.contents.data() + request.offset, request.len));
-	}
+	ReadRanges(file.get(), fixture.contents, Blocks(8, 1));
 	for (size_t i = 4; i < 12; i++)
 		reads.push_back(std::make_unique<Async>(file.get(), i * kBlock, kBlock));
-	for (const auto& read : reads) {
-		std::vector<void*> handles = {read->handle};
-
-		CHECK_EQUAL(read->called, 0);
-		CHECK_OK(fs->Poll(handles, 1));
-		read->CheckDone(fixture.contents);
+	for (size_t i = 0; i < reads.size(); i++) {
+		CHECK_EQUAL(reads[i]->called, 0);
+		Poll(fs, reads, {i});
+		reads[i]->CheckDone(fixture.contents);
 	}
 }
 
@@ -586,11 +559,8 @@ TEST_EACH_BACKEND(another_thread_may_poll_and_abort)
 			std::string failure;
 			std::thread other([&] {
 				try {
-					std::vector<void*> polled = Handles(reads, {0, 1, 2});
-					std::vector<void*> aborted = Handles(reads, {3, 4});
-
-					CHECK_OK(fs->Poll(polled, 3));
-					CHECK_OK(fs->AbortIO(aborted));
+					Poll(fs, reads, {0, 1, 2});
+					Abort(fs, reads, {3, 4});
 					reads[5]->Delete();
 				} catch (const std::exception& error) {
 					failure = error.what();
@@ -621,19 +591,9 @@ TEST_EACH_BACKEND(a_thread_may_end_with_reads_in_flight)
 			Evict(fixture.path);
 			std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, direct);
 			Asyncs reads;
-			std::string failure;
-			std::thread([&] {
-				try {
-					reads = SubmitReads(file.get(), 8);
-				} catch (const std::exception& error) {
-					failure = error.what();
-				}
-			}).join();
-			CHECK_EQUAL(failure, std::string());
-			std::vector<void*> handles = Handles(reads, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : reads)
-				read->CheckDone(fixture.contents);
+
+			OnThread([&] { reads = SubmitReads(file.get(), 8); });
+			PollAll(fs, reads, fixture.contents);
 		}
 	}
 	// Each thread took over the queue of the one before.
@@ -648,55 +608,11 @@ TEST_EACH_BACKEND(reads_outlive_their_file_and_file_system)
 	Asyncs reads = SubmitReads(file.get(), 8);
 
 	file.reset();
-	std::vector<void*> handles = Handles(reads, {0, 1});
-	CHECK_OK(fs->Poll(handles, 2));
+	Poll(fs, reads, {0, 1});
 	reads[0]->CheckDone(fixture.contents);
 	reads[1]->CheckDone(fixture.contents);
 	fs.reset();
 	reads.clear(); // waits for the other six
-}
-
-TEST_EACH_BACKEND(many_threads_read_at_once)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	std::vector<std::thread> threads;
-	std::atomic<int> good{0};
-
-	for (uint64_t seed = 0; seed < 8; seed++)
-		threads.emplace_back([&, seed] {
-			test::Random random(seed);
-
-			for (int round = 0; round < 30; round++) {
-				Batch batch;
-				Async read(file.get(), random.Below(kBlocks) * kBlock, 2 * kBlock);
-
-				for (size_t i = 0; i < 16; i++)
-					batch.Add(random.Below(kBlocks) * kBlock, kBlock);
-				if (!file->MultiRead(batch.requests.data(), batch.requests.size(),
-				                     IOOptions(), nullptr)
-				         .ok())
-					return;
-				for (const FSReadRequest& request : batch.requests)
-					if (!request.status.ok() ||
-					    request.result !=
-					        Slice(fixture.contents.data() + request.offset,
-					              request.len))
-						return;
-				std::vector<void*> handles = {read.handle};
-				if (!fs->Poll(handles, 1).ok() || read.called != 1 ||
-				    !read.status.ok() ||
-				    read.bytes != fixture.contents.substr(read.request.offset,
-				                                          read.request.len))
-					return;
-			}
-			good++;
-		});
-	for (std::thread& thread : threads)
-		thread.join();
-	CHECK_EQUAL(good.load(), 8);
-	CHECK(test::Stats(fs).queues <= 8);
 }
 
 TEST_EACH_BACKEND(no_descriptor_leaks)
@@ -719,6 +635,22 @@ TEST_EACH_BACKEND(no_descriptor_leaks)
 	CHECK_EQUAL(test::OpenDescriptors(), before);
 }
 
+// The limit of descriptors as it was is back when this is destroyed.
+struct DescriptorLimit {
+	struct rlimit before;
+
+	DescriptorLimit() { CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0); }
+	~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before); }
+	static void Zero()
+	{
+		struct rlimit none;
+
+		CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &none), 0);
+		none.rlim_cur = 0;
+		CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+	}
+};
+
 TEST_ONCE(a_thread_without_a_queue_falls_back)
 {
 	const Fixture fixture;
@@ -732,49 +664,28 @@ TEST_ONCE(a_thread_without_a_queue_falls_back)
 	CompareWithBase(fs, fixture, true, {{0, kBlock}, {kBlock, kBlock}});
 
 	std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, true);
-	std::string failure;
-	std::thread([&] {
-		struct rlimit limit, none;
+	OnThread([&] {
+		{
+			const DescriptorLimit limit;
 
-		getrlimit(RLIMIT_NOFILE, &limit);
-		none = limit;
-		none.rlim_cur = 0; // no descriptor for a ring
-		setrlimit(RLIMIT_NOFILE, &none);
-		try {
-			Batch batch;
-
-			batch.Add(0, kBlock);
-			batch.Add(kBlock, kBlock);
-			CHECK_OK(file->MultiRead(batch.requests.data(), batch.requests.size(),
-			                         IOOptions(), nullptr));
-			for (const FSReadRequest& request : batch.requests) {
-				CHECK_OK(request.status);
-				CHECK(request.result ==
-				      Slice(fixture.contents.data() + request.offset, request.len));
-			}
-			Async read(file.get(), 0, 3 * kBlock);
-			std::vector<void*> handles = {read.handle};
-			CHECK_OK(fs->Poll(handles, 1));
-			read.CheckDone(fixture.contents);
-			Async aborted(file.get(), 0, kBlock);
-			handles = {aborted.handle};
-			CHECK_OK(fs->AbortIO(handles));
-			aborted.CheckAborted();
+			limit.Zero(); // no descriptor for a ring
+			ReadRanges(file.get(), fixture.contents, Blocks(2, 1));
+			const Asyncs polled = SubmitReads(file.get(), 1);
+			Poll(fs, polled, {0});
+			polled[0]->CheckDone(fixture.contents);
+			const Asyncs aborted = SubmitReads(file.get(), 1);
+			Abort(fs, aborted, {0});
+			aborted[0]->CheckAborted();
 			CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{3});
 			CHECK(ringway::Explain(*fs).find("no queue for a thread") !=
 			      std::string::npos);
-		} catch (const std::exception& error) {
-			failure = error.what();
 		}
-		setrlimit(RLIMIT_NOFILE, &limit);
-
 		// It tries again after a while.
-		for (int i = 0; i < 100 && test::Stats(fs).queues < 2 && failure.empty(); i++) {
+		for (int i = 0; i < 100 && test::Stats(fs).queues < 2; i++) {
 			std::this_thread::sleep_for(std::chrono::milliseconds(100));
 			Async read(file.get(), 0, kBlock);
 		}
-	}).join();
-	CHECK_EQUAL(failure, std::string());
+	});
 	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
 }
 
@@ -817,14 +728,8 @@ struct Timeout {
 
 void ReadTwo(const std::shared_ptr<FileSystem>& fs, const Fixture& fixture)
 {
-	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
-	Batch batch;
-
 	Evict(fixture.path);
-	batch.Add(0, 100);
-	batch.Add(200, 100);
-	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
+	ReadRanges(Open(fs, fixture.path, false).get(), fixture.contents, {{0, 100}, {200, 100}});
 }
 
 // A thread that polls a read of the FIFO, which completes when this object is destroyed.
@@ -856,64 +761,61 @@ private:
 	std::thread thread_;
 };
 
-Asyncs SubmitOne(FSRandomAccessFile* file, size_t length)
-{
+// Reads of 100 bytes of a FIFO in flight, which end when the test writes to it.
+struct Hanging : Fixture {
+	const Timeout timeout;
+	const Fifo fifo;
+	const std::shared_ptr<FileSystem> fs;
+	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
+	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, path, false);
 	Asyncs reads;
 
-	reads.push_back(std::make_unique<Async>(file, 0, length));
-	return reads;
-}
+	explicit Hanging(const std::string& backend, const std::string& faults = "")
+	    : fs(test::NewFileSystem(test::Options(backend, faults)))
+	{
+	}
+	void Submit() { reads.push_back(std::make_unique<Async>(pipe.get(), 0, 100)); }
+	// Other reads succeed.
+	void ReadOthers() const
+	{
+		PollAll(fs, SubmitReads(file.get(), 8), contents);
+		ReadTwo(fs, *this);
+	}
+};
 
 TEST_EACH_BACKEND(a_read_that_hangs_does_not_block_others)
 {
-	const Timeout timeout;
-	const Fixture fixture;
-	const Fifo fifo;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	Asyncs reads = SubmitOne(pipe.get(), 100);
-	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
+	Hanging test(backend);
 
+	test.Submit();
 	{
-		const BlockedPoll blocked(fs, reads, fifo);
+		const BlockedPoll blocked(test.fs, test.reads, test.fifo);
 
 		// The statistics do not wait for the lock of the queue.
-		CHECK_EQUAL(test::Stats(fs).async_reads, uint64_t{1});
+		CHECK_EQUAL(test::Stats(test.fs).async_reads, uint64_t{1});
 		// Neither another thread is blocked, nor the owner of the queue, whatever it does.
-		std::thread([&] { ReadTwo(fs, fixture); }).join();
-		ReadTwo(fs, fixture);
-		const Asyncs own = SubmitReads(file.get(), 8);
-		std::vector<void*> handles = Handles(own, kAllOfEight);
-		CHECK_OK(fs->Poll(handles, 8));
-		for (const auto& read : own)
-			read->CheckDone(fixture.contents);
-		const Asyncs aborted = SubmitReads(file.get(), 8);
-		handles = Handles(aborted, kAllOfEight);
-		CHECK_OK(fs->AbortIO(handles));
-		CHECK_EQUAL(reads[0]->called, 0);
+		OnThread([&] { ReadTwo(test.fs, test); });
+		test.ReadOthers();
+		Abort(test.fs, SubmitReads(test.file.get(), 8), kAllOfEight);
+		CHECK_EQUAL(test.reads[0]->called, 0);
 	}
-	CHECK_EQUAL(reads[0]->called, 1);
-	CHECK_EQUAL(reads[0]->bytes.size(), size_t{100});
+	CHECK_EQUAL(test.reads[0]->called, 1);
+	CHECK_EQUAL(test.reads[0]->bytes.size(), size_t{100});
 }
 
 // The queue of a thread that has ended goes to the next thread, unless a read on it is in flight.
 TEST_EACH_BACKEND(a_queue_with_a_read_in_flight_is_not_reused)
 {
-	const Timeout timeout;
-	const Fixture fixture;
-	const Fifo fifo;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	Asyncs reads;
+	Hanging test(backend);
 
-	std::thread([&] { reads = SubmitOne(pipe.get(), 100); }).join();
+	OnThread([&] { test.Submit(); });
 	{
-		const BlockedPoll blocked(fs, reads, fifo);
+		const BlockedPoll blocked(test.fs, test.reads, test.fifo);
 
-		ReadTwo(fs, fixture);
-		CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
+		ReadTwo(test.fs, test);
+		CHECK_EQUAL(test::Stats(test.fs).queues, uint64_t{2});
 	}
-	CHECK_EQUAL(reads[0]->called, 1);
+	CHECK_EQUAL(test.reads[0]->called, 1);
 }
 
 // Replaces the descriptors of all rings of the process by another file. False if there are none.
@@ -942,50 +844,36 @@ const char* const kFailures[] = {"enters=1", "enters=0", "ring"};
 
 void CheckFailure(const std::string& backend, const std::string& failure, int how)
 {
-	const Timeout timeout;
-	const Fixture fixture;
-	const Fifo fifo;
-	const std::shared_ptr<FileSystem> fs =
-	    test::NewFileSystem(test::Options(backend, failure == "ring" ? "" : failure));
-	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
-	Asyncs reads = SubmitOne(pipe.get(), 100);
-	std::vector<void*> handles = Handles(reads, {0});
+	Hanging test(backend, failure == "ring" ? "" : failure);
 
-	Evict(fixture.path);
+	test.Submit();
+	Async& read = *test.reads[0];
+	Evict(test.path);
 	if (failure == "ring" && !BreakRings())
 		return; // the backend is not io_uring
-	if (how == 0)
-		CHECK_OK(fs->Poll(handles, 1));
+	for (int round = 0; how == 2 && round < 2; round++)
+		ReadTwo(test.fs, test); // a MultiRead on the same queue fails it
+	if (how == 0 || how == 2)
+		Poll(test.fs, test.reads, {0});
 	if (how == 1)
-		CHECK_OK(fs->AbortIO(handles));
-	if (how == 2) { // a MultiRead on the same queue fails it
-		ReadTwo(fs, fixture);
-		ReadTwo(fs, fixture);
-		CHECK_OK(fs->Poll(handles, 1));
-	}
+		Abort(test.fs, test.reads, {0});
 	if (how < 3) {
-		CHECK_EQUAL(reads[0]->called, 1);
-		CHECK(!reads[0]->status.ok());
+		CHECK_EQUAL(read.called, 1);
+		CHECK(!read.status.ok());
 	}
-	reads[0]->Delete();
+	read.Delete();
 
 	// RocksDB may free the memory now: no read may write to it or consume data from the FIFO.
-	std::memset(reads[0]->memory.get(), 0x55, 100);
-	fifo.Write(50);
+	std::memset(read.memory.get(), 0x55, 100);
+	test.fifo.Write(50);
 	std::this_thread::sleep_for(std::chrono::milliseconds(20));
-	CHECK_EQUAL(std::string(reads[0]->memory.get(), 100), std::string(100, 0x55));
-	CHECK_EQUAL(fifo.Drain(), std::string(50, 'x'));
+	CHECK_EQUAL(std::string(read.memory.get(), 100), std::string(100, 0x55));
+	CHECK_EQUAL(test.fifo.Drain(), std::string(50, 'x'));
 
-	// Later reads fall back.
-	ReadTwo(fs, fixture);
-	const Asyncs later = SubmitReads(file.get(), 8);
-	handles = Handles(later, kAllOfEight);
-	CHECK_OK(fs->Poll(handles, 8));
-	for (const auto& read : later)
-		read->CheckDone(fixture.contents);
-	CHECK(test::Stats(fs).fallbacks > 0);
-	CHECK(ringway::Explain(*fs).find("descriptor") != std::string::npos || failure == "ring");
+	test.ReadOthers(); // these fall back
+	CHECK(test::Stats(test.fs).fallbacks > 0);
+	CHECK(failure == "ring" ||
+	      ringway::Explain(*test.fs).find("descriptor") != std::string::npos);
 }
 
 TEST_EACH_BACKEND(after_a_queue_failed_no_read_writes_to_its_memory)
@@ -998,67 +886,51 @@ TEST_EACH_BACKEND(after_a_queue_failed_no_read_writes_to_its_memory)
 // ENOMEM is retried; it does not make the queue fail.
 TEST_EACH_BACKEND(a_wait_retries_enomem)
 {
-	const Timeout timeout;
-	const Fixture fixture;
-	const Fifo fifo;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	Asyncs reads = SubmitOne(pipe.get(), 100);
-	std::vector<void*> handles = Handles(reads, {0});
+	Hanging test(backend);
+	std::vector<void*> handles;
 
+	test.Submit();
+	handles = Handles(test.reads, {0});
 	if (backend == "uring")
 		enomem_count = 5;
 	std::thread writer([&] {
 		for (int wait = 0; enomem_count.load() > 0 && wait < 10000; wait++)
 			std::this_thread::sleep_for(std::chrono::milliseconds(1));
-		fifo.Write(100);
+		test.fifo.Write(100);
 	});
-	const IOStatus polled = fs->Poll(handles, 1);
+	const IOStatus polled = test.fs->Poll(handles, 1);
 	writer.join();
 	CHECK_EQUAL(enomem_count.exchange(0), 0);
 	CHECK_OK(polled);
-	CHECK_EQUAL(reads[0]->called, 1);
-	CHECK_OK(reads[0]->status);
-	reads[0]->Delete();
-	ReadTwo(fs, fixture);
-	CHECK_EQUAL(test::Stats(fs).fallbacks, uint64_t{0});
+	CHECK_EQUAL(test.reads[0]->called, 1);
+	CHECK_OK(test.reads[0]->status);
+	test.reads[0]->Delete();
+	ReadTwo(test.fs, test);
+	CHECK_EQUAL(test::Stats(test.fs).fallbacks, uint64_t{0});
 }
 
 // The reads in flight are the parent's. In the child their handles end with an error, and new reads
 // succeed.
 TEST_EACH_BACKEND(reads_in_flight_fail_in_a_forked_child)
 {
-	const Timeout timeout;
-	const Fixture fixture;
-	const Fifo fifo;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options(backend));
-	const std::unique_ptr<FSRandomAccessFile> pipe = Open(fs, fifo.path, false);
-	const std::unique_ptr<FSRandomAccessFile> file = Open(fs, fixture.path, false);
-	Asyncs reads;
+	Hanging test(backend);
 
 	for (int i = 0; i < 4; i++)
-		reads.push_back(std::make_unique<Async>(pipe.get(), 0, 100));
+		test.Submit();
 	const pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
 		alarm(20);
 		try {
-			std::vector<void*> polled = Handles(reads, {0, 1});
-			CHECK_OK(fs->Poll(polled, 2));
-			std::vector<void*> aborted = Handles(reads, {2});
-			CHECK_OK(fs->AbortIO(aborted));
+			Poll(test.fs, test.reads, {0, 1});
+			Abort(test.fs, test.reads, {2});
 			for (const size_t i : {0, 1, 2}) {
-				CHECK_EQUAL(reads[i]->called, 1);
-				CHECK(!reads[i]->status.ok());
+				CHECK_EQUAL(test.reads[i]->called, 1);
+				CHECK(!test.reads[i]->status.ok());
 			}
-			for (const auto& read : reads)
+			for (const auto& read : test.reads)
 				read->Delete();
-			const Asyncs later = SubmitReads(file.get(), 8);
-			std::vector<void*> handles = Handles(later, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : later)
-				read->CheckDone(fixture.contents);
-			ReadTwo(fs, fixture);
+			test.ReadOthers();
 		} catch (const test::Failure& failure) {
 			std::fprintf(stderr, "child: %s\n", failure.what());
 			_exit(1);
@@ -1069,10 +941,9 @@ TEST_EACH_BACKEND(reads_in_flight_fail_in_a_forked_child)
 	CHECK_EQUAL(waitpid(child, &status, 0), child);
 	CHECK_EQUAL(status, 0);
 	// The reads of the parent are not affected.
-	fifo.Write(400);
-	std::vector<void*> handles = Handles(reads, {0, 1, 2, 3});
-	CHECK_OK(fs->Poll(handles, 4));
-	for (const auto& read : reads)
+	test.fifo.Write(400);
+	Poll(test.fs, test.reads, {0, 1, 2, 3});
+	for (const auto& read : test.reads)
 		CHECK_EQUAL(read->bytes.size(), size_t{100});
 }
 
@@ -1094,13 +965,8 @@ public:
 
 		if (status.ok())
 			*result = std::make_unique<File>(std::move(*result));
-		if (none_left_) {
-			struct rlimit none;
-
-			CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &none), 0);
-			none.rlim_cur = 0;
-			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
-		}
+		if (none_left_)
+			DescriptorLimit::Zero();
 		return status;
 	}
 
@@ -1135,54 +1001,25 @@ TEST_EACH_BACKEND(handles_of_the_base_are_never_used)
 			std::shared_ptr<FileSystem> fs;
 			std::unique_ptr<FSRandomAccessFile> file;
 			FileOptions options;
-			struct rlimit before;
 
 			options.use_mmap_reads = mapped;
 			CHECK_OK(ringway::NewFileSystem(
 			    test::Options(backend), std::make_shared<WithHandles>(none_left), &fs));
-			CHECK_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
-			const IOStatus opened =
-			    fs->NewRandomAccessFile(fixture.path, options, &file, nullptr);
-			CHECK_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
-			CHECK_OK(opened);
+			{
+				const DescriptorLimit limit;
 
-			Batch batch;
-			batch.Add(0, 100);
-			batch.Add(200, 100);
-			CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-			CHECK(batch.requests[1].result ==
-			      Slice(fixture.contents.data() + 200, 100));
+				CHECK_OK(fs->NewRandomAccessFile(fixture.path, options, &file,
+				                                 nullptr));
+			}
+			ReadRanges(file.get(), fixture.contents, {{0, 100}, {200, 100}});
 			const Asyncs polled = SubmitReads(file.get(), 8);
-			std::vector<void*> handles = Handles(polled, kAllOfEight);
-			CHECK_OK(fs->Poll(handles, 8));
-			for (const auto& read : polled)
-				read->CheckDone(fixture.contents);
+			PollAll(fs, polled, fixture.contents);
 			const Asyncs aborted = SubmitReads(file.get(), 8);
-			handles = Handles(aborted, kAllOfEight);
-			CHECK_OK(fs->AbortIO(handles));
+			Abort(fs, aborted, kAllOfEight);
 			for (const auto& read : aborted)
 				read->CheckAborted();
 			CHECK_EQUAL(test::Stats(fs).fallbacks > 0, none_left && !mapped);
 		}
-}
-
-TEST_ONCE(mapped_files_are_read_by_rocksdbs_file)
-{
-	const Fixture fixture;
-	const std::shared_ptr<FileSystem> fs = test::NewFileSystem(test::Options("threads"));
-	FileOptions options;
-	std::unique_ptr<FSRandomAccessFile> file;
-	Batch batch;
-
-	options.use_mmap_reads = true;
-	CHECK_OK(fs->NewRandomAccessFile(fixture.path, options, &file, nullptr));
-	batch.Add(0, 100);
-	batch.Add(200, 100);
-	CHECK_OK(file->MultiRead(batch.requests.data(), 2, IOOptions(), nullptr));
-	CHECK(batch.requests[1].result == Slice(fixture.contents.data() + 200, 100));
-	// The result points into the mapping.
-	CHECK(batch.requests[1].result.data() != batch.requests[1].scratch);
-	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{0});
 }
 
 TEST_ONCE(a_missing_file_has_rocksdbs_error)

@@ -59,28 +59,6 @@ TEST_EACH_BACKEND(uri_makes_a_file_system)
 	CHECK(ringway::Explain(*fs).find(backend) != std::string::npos);
 }
 
-TEST_ONCE(uri_opens_a_database)
-{
-	const test::Directory directory;
-	rocksdb::Env* env = nullptr;
-	std::shared_ptr<rocksdb::Env> guard;
-
-	CHECK_OK(rocksdb::Env::CreateFromUri(ConfigOptions(), "", "ringway://?backend=threads",
-	                                     &env, &guard));
-	rocksdb::Options options;
-	rocksdb::DB* db = nullptr;
-	std::string value;
-
-	options.create_if_missing = true;
-	options.env = env;
-	CHECK_OK(rocksdb::DB::Open(options, directory / "db", &db));
-	CHECK_OK(db->Put(rocksdb::WriteOptions(), "key", "value"));
-	CHECK_OK(db->Flush(rocksdb::FlushOptions()));
-	CHECK_OK(db->Get(rocksdb::ReadOptions(), "key", &value));
-	CHECK_EQUAL(value, std::string("value"));
-	delete db;
-}
-
 // Options that are parsed from a string can name the Env. Java has no other way to set ours.
 TEST_EACH_BACKEND(uri_names_the_env_of_options)
 {

@@ -34,7 +34,8 @@
  *           descriptors without affecting the parent or calling back. Then ioqueue_init() can be
  *           called again. A child that has called closefrom(3) must not destroy.
  *
- * docs/ioqueue.md lists the differences from the original.
+ * ioqueue(3) has the errors of each function. docs/ioqueue.md lists the differences from the
+ * original.
  */
 #ifndef IOQUEUE_H
 #define IOQUEUE_H
@@ -52,72 +53,31 @@ extern "C" {
  */
 typedef void (*ioqueue_cb)(void *arg, ssize_t res, void *buf);
 
-/*
- * Creates the queue, for at most `depth` outstanding reads and writes.
- *
- * Returns 0, or -1 with errno set:
- *   EINVAL  `depth` is 0 or more than INT_MAX; there is a queue already; RINGWAY_BACKEND is invalid
- *   ENOMEM  `depth` is more than 16777215; out of memory
- *   others  the backend that RINGWAY_BACKEND chooses was refused (EPERM, ENOSYS, EAGAIN ...)
- */
+/* Creates the queue, for at most `depth` outstanding reads and writes. Returns 0 or -1. */
 int ioqueue_init(unsigned depth);
 
 /*
- * Returns an eventfd(2) that is readable (POLLIN) when operations may have completed: then call
- * ioqueue_reap(0). It is non-blocking and close-on-exec, and belongs to the queue:
- * ioqueue_destroy() closes it.
- *
- * There are no lost wakeups; spurious ones are possible. Each reap resets the eventfd, so you need
- * not read it. You may read it before the reap; the number read has no exact meaning. Operations
- * begin with a reap: call ioqueue_reap(0) before you poll.
- *
- * Returns -1 with errno set:
- *   EINVAL  there is no queue
- *   ENOTSUP this is libioqueuemt
- *   EMFILE, ENFILE, ENOMEM  no descriptor or no memory is left
- *   ECHILD  called in a forked child
+ * Returns an eventfd(2) that is readable when operations may have completed: then call
+ * ioqueue_reap(0). It belongs to the queue. Operations begin with a reap, so reap before you poll.
  */
 int ioqueue_eventfd(void);
 
 /*
- * Queue a read of `len` bytes at `offset` into `buf`, or a write of `len` bytes from `buf`. They do
- * not block and do not begin the operation: the next reap does. `cb` is then called exactly once,
- * with `cb_arg`, which may be NULL.
- *
- * Return 0; or, with nothing queued and no callback, -1 with errno set:
- *   EINVAL    `buf` or `cb` is NULL; `len` is 0 or more than SSIZE_MAX; there is no queue
- *   EAGAIN    the queue is full: reap, then try again
- *   ESHUTDOWN called from a callback in ioqueue_destroy()
- *   ECHILD    called in a forked child
- * All other errors (bad descriptor, offset or alignment) are passed to the callback.
+ * Queue a read of `len` bytes at `offset` into `buf`, or a write of `len` bytes from `buf`. The
+ * next reap begins it; `cb` is then called exactly once, with `cb_arg`. Return 0 or -1.
  */
 int ioqueue_pread(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg);
 int ioqueue_pwrite(int fd, void *buf, size_t len, off_t offset, ioqueue_cb cb, void *cb_arg);
 
 /*
- * Begins all queued operations, waits until at least `min` operations have completed (0: does not
- * wait), and calls the callbacks of all that have. A signal does not interrupt the wait. Failed
- * operations count. Operations that callbacks queue begin with the next reap.
- *
- * Returns the number of callbacks called; or, with no callback called and nothing lost, -1 with
- * errno set:
- *   EINVAL  `min` is more than the number of outstanding operations; that number is 0; there is no
- *           queue
- *   EDEADLK called from a callback
- *   ECHILD  called in a forked child
+ * Begins all queued operations, waits until at least `min` have completed (0: does not wait), and
+ * calls the callbacks of all that have. Returns their number or -1.
  */
 int ioqueue_reap(unsigned min);
 
 /*
- * Destroys the queue: begins all queued operations, waits for them, calls their callbacks, and
- * closes the eventfd. Does nothing if there is no queue. ioqueue_init() can be called again.
- *
- * Waits as long as operations complete. If none has for five seconds (a read of a pipe that nobody
- * writes to), it cancels the rest, whose callbacks get -1 and ECANCELED. Operations that cannot be
- * cancelled, because a device does not respond, are given up 25 seconds later. They get no
- * callback, and their buffers must be left alone for the life of the process.
- *
- * From a callback it only sets errno to EDEADLK.
+ * Destroys the queue: waits for all operations, calls their callbacks, and closes the eventfd.
+ * Cancels what has not ended after five seconds without a completion.
  */
 void ioqueue_destroy(void);
 

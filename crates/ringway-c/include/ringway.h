@@ -68,8 +68,9 @@
  *           the bytes unknown to this library are 0, and is otherwise -E2BIG. ringway_completion
  *           and ringway_range do not grow within a soname.
  *
- * Linux 4.18 or newer (io_uring needs 5.6), on 64-bit machines; tested on x86-64. Each function has
- * a manual page: man 3 ringway_push. ringway(7) is an overview.
+ * Linux 4.18 or newer (io_uring needs 5.6), on 64-bit machines; tested on x86-64. ringway(7) is an
+ * overview. Each function has a manual page, which has its contract, all options and the errors:
+ * man 3 ringway_push.
  */
 #ifndef RINGWAY_H
 #define RINGWAY_H
@@ -91,13 +92,7 @@ extern "C" {
 /* Returns the version of the library that is running, such as "0.1.0". */
 const char *ringway_version(void);
 
-/*
- * Describes the last call on this thread that returned an error: one or more lines for people to
- * read, with a fix where one is known.
- *
- * Returns "" if no call has failed; never NULL. The string is valid until the next failing call on
- * this thread.
- */
+/* Describes the last call on this thread that returned an error, for people to read; never NULL. */
 const char *ringway_last_error(void);
 
 
@@ -117,32 +112,16 @@ enum ringway_backend {
 	RINGWAY_BACKEND_NULL = 4
 };
 
-/* Flags of struct ringway_options. */
+/* Flags of struct ringway_options: see ringway_create(3). */
 enum {
-	/* Only the creating thread will use the queue. The kernel can then do its part of the work
-	   on that thread (Linux 6.1). Other threads get -EEXIST, but may destroy the queue. */
-	RINGWAY_SINGLE_ISSUER = 1u << 0,
-	/* ringway_fd() returns an eventfd on every backend. Without this flag it returns the ring's
-	   descriptor on io_uring. */
-	RINGWAY_EVENTFD = 1u << 1,
-	/* ringway_create() fails if anything requested is refused, instead of falling back. */
-	RINGWAY_STRICT = 1u << 2,
-	/* A kernel thread picks up submissions, so submitting needs no system call. It keeps one
-	   processor busy. io_uring only. */
-	RINGWAY_SQPOLL = 1u << 3,
-	/* Completions are polled for (IORING_SETUP_IOPOLL), if the device of iopoll_fd polls and a
-	   real read works. Operations other than direct transfers then run on threads, waiting
-	   keeps a processor busy, time limits of direct transfers have no effect, and ringway_fd()
-	   fails. */
-	RINGWAY_IOPOLL = 1u << 4,
-	/* With RINGWAY_SQPOLL: binds its kernel thread to the processor sqpoll_cpu. */
-	RINGWAY_SQPOLL_CPU = 1u << 5,
-	/* ringway_destroy() cancels operations and does not wait for them. close_wait_ms must be 0,
-	   which would otherwise mean the default. */
-	RINGWAY_NO_CLOSE_WAIT = 1u << 6,
-	/* A signal handler that runs on the thread that waits ends the wait: ringway_reap() and
-	   ringway_reap_into() return the completions that are ready, possibly 0. See SIGNALS. */
-	RINGWAY_INTERRUPTIBLE = 1u << 7
+	RINGWAY_SINGLE_ISSUER = 1u << 0, /* only the creating thread uses the queue */
+	RINGWAY_EVENTFD = 1u << 1,       /* ringway_fd() is an eventfd on every backend */
+	RINGWAY_STRICT = 1u << 2,        /* anything that is refused is an error */
+	RINGWAY_SQPOLL = 1u << 3,        /* a kernel thread picks up submissions (io_uring) */
+	RINGWAY_IOPOLL = 1u << 4,        /* completions are polled for (io_uring) */
+	RINGWAY_SQPOLL_CPU = 1u << 5,    /* binds that thread to the processor sqpoll_cpu */
+	RINGWAY_NO_CLOSE_WAIT = 1u << 6, /* ringway_destroy() does not wait */
+	RINGWAY_INTERRUPTIBLE = 1u << 7  /* signals end waits: see SIGNALS */
 };
 
 /*
@@ -150,46 +129,22 @@ enum {
  * default for each field.
  */
 struct ringway_options {
-	uint32_t size;    /* sizeof(struct ringway_options) */
-	uint32_t flags;   /* RINGWAY_SINGLE_ISSUER | ... */
-	uint32_t backend; /* enum ringway_backend; if refused, any but BEST is an error */
-	/* The most operations that one system call submits, 1 to 32768. Each costs about 200 bytes
-	   of locked memory (RLIMIT_MEMLOCK). Default: 64. */
-	uint32_t entries;
-	/* Completions that the kernel holds without extra cost. Default: 4 * entries. */
-	uint32_t completion_entries;
-	/* The most operations in flight, up to 16777215. Default: 1024. */
-	uint32_t in_flight;
-	/* The most threads, started as needed, on every backend. Default: 64. */
-	uint32_t threads;
-	/* The most threads for syncs, which do not share threads with other operations.
-	   Default: 4. */
-	uint32_t sync_threads;
-	/* With RINGWAY_SQPOLL: how long its thread polls without work before it sleeps.
-	   Default: 1000. */
-	uint32_t sqpoll_idle_ms;
-	/* With RINGWAY_SQPOLL_CPU: a processor number. Default: 0, the first processor. */
-	uint32_t sqpoll_cpu;
-	/* The most io_uring workers (kernel threads) for what the kernel hands over itself on
-	   regular files and block devices, as io_uring_register_iowq_max_workers(3) counts them
-	   (Linux 5.15). Default: the kernel's. */
-	uint32_t io_wq_bounded;
-	/* ... and for everything else, which includes what ringway hands over on purpose. Default:
-	   24; if only io_wq_bounded is set, the same. Each thread that submits has its own workers,
-	   for all of its queues. */
-	uint32_t io_wq_unbounded;
-	/* The longest that ringway_destroy() waits for operations that cannot be cancelled.
-	   Default: 5000. See RINGWAY_NO_CLOSE_WAIT for no wait at all. */
-	uint32_t close_wait_ms;
-	/* With RINGWAY_IOPOLL, which requires it: a file open for direct I/O on a device with poll
-	   queues, for a trial read. Default: none, so descriptor 0 must be duplicated first. */
-	int32_t iopoll_fd;
-	/* Shares the kernel threads of this queue: those of SQPOLL and the io_uring workers.
-	   Default: shares none. */
-	struct ringway_queue *attach;
-	/* For tests: faults to inject, such as "seed=7 short=500 errors=10". ringway_create()
-	   copies it. Only in a library built for tests; see ringway_create(3). Default: none. */
-	const char *faults;
+	uint32_t size;               /* sizeof(struct ringway_options) */
+	uint32_t flags;              /* RINGWAY_SINGLE_ISSUER | ... */
+	uint32_t backend;            /* enum ringway_backend; any but BEST must not be refused */
+	uint32_t entries;            /* operations in one system call, 1 to 32768; 64 */
+	uint32_t completion_entries; /* completions in the kernel; 4 * entries */
+	uint32_t in_flight;          /* the most operations in flight, up to 16777215; 1024 */
+	uint32_t threads;            /* the most threads, started as needed; 64 */
+	uint32_t sync_threads;       /* the most threads for syncs; 4 */
+	uint32_t sqpoll_idle_ms;     /* how long the thread of SQPOLL polls without work; 1000 */
+	uint32_t sqpoll_cpu;         /* with RINGWAY_SQPOLL_CPU: a processor number; 0 */
+	uint32_t io_wq_bounded;      /* the most io_uring workers for files; the kernel's default */
+	uint32_t io_wq_unbounded;    /* and for everything else; 24 */
+	uint32_t close_wait_ms;      /* the longest wait of ringway_destroy(); 5000 */
+	int32_t iopoll_fd;           /* with RINGWAY_IOPOLL: a file for its trial read */
+	struct ringway_queue *attach; /* shares the kernel threads of this queue; NULL: of none */
+	const char *faults;          /* for tests: faults to inject; NULL: none */
 };
 
 /* Sets *options to the defaults. */
@@ -214,40 +169,15 @@ static inline void ringway_options_init(struct ringway_options *options)
 }
 
 /*
- * Creates a queue and stores it in *queue. `options` may be NULL for the defaults. Blocks for a few
- * system calls, including a trial read.
- *
- * If `options` names no backend, the environment variable RINGWAY_BACKEND=uring|kaio|threads
- * chooses it. ringway_explain() lists what was refused, why, and how to fix it.
- *
- * Returns 0, or sets *queue to NULL and returns:
- *   -EINVAL      options out of range, or an invalid RINGWAY_BACKEND
- *   -E2BIG       options of a later version with a field set that this library does not know
- *   -ECHILD      `attach` was created before this process was forked
- *   -EOPNOTSUPP  `faults` or RINGWAY_BACKEND_NULL in a library that is not built for tests
- *   others       the errno with which the chosen backend or, with RINGWAY_STRICT, anything else
- *                was refused
+ * Creates a queue and stores it in *queue, which is NULL on errors. `options` may be NULL for the
+ * defaults. Blocks for a few system calls, including a trial read.
  */
 int ringway_create(const struct ringway_options *options, struct ringway_queue **queue);
 
 /*
- * Destroys a queue and sets *queue to NULL. Does nothing if `queue` or *queue is NULL. Any thread
- * may destroy a queue that no other thread is using, even with RINGWAY_SINGLE_ISSUER.
- *
- * Cancels all operations in flight, waits at most close_wait_ms for them, and calls the callbacks
- * of those that completed, on the calling thread. In those callbacks, functions that would start
- * work return -ESHUTDOWN.
- *
- * If the ring cannot be entered, because it has failed or belongs to another thread by
- * RINGWAY_SINGLE_ISSUER, it is closed, which cancels its operations. Those whose completions are
- * lost with it complete with -ECANCELED, whether or not they took effect. The contents of a file
- * that such an operation wrote to are unknown.
- *
- * Returns the number of operations that did not end, usually 0. The kernel still uses their buffers
- * and descriptors: leave those alone for the life of the process. These operations get no callback,
- * and nothing of theirs is freed. Memory of operations whose callback has run is yours again.
- * Or returns:
- *   -EDEADLK  called from one of the queue's callbacks; nothing was done
+ * Destroys a queue and sets *queue to NULL. Cancels what is in flight, waits at most close_wait_ms,
+ * and calls the callbacks. Returns the number of operations that did not end, usually 0: the kernel
+ * still uses their buffers and descriptors, for the life of the process.
  */
 int ringway_destroy(struct ringway_queue **queue);
 
@@ -326,10 +256,7 @@ struct ringway_operation {
 	uint32_t op_flags; /* flags of the system call: O_*, AT_*, RENAME_*, FALLOC_FL_*, POLL* */
 	uint32_t mode;     /* permissions of a new file; STATX: the STATX_* mask */
 	uint64_t resolve;  /* OPEN: RESOLVE_* of openat2(2) */
-	/* If it has not completed this long after its submission, the operation is cancelled and
-	   its result is -ETIMEDOUT. An operation that cannot be cancelled completes as if it had no
-	   timeout. 0: no timeout. */
-	uint64_t timeout_ns;
+	uint64_t timeout_ns; /* cancelled with -ETIMEDOUT so long after its submission; 0: never */
 	ringway_callback callback; /* may be NULL */
 	void *user_data;           /* copied to the completion */
 };
@@ -344,103 +271,39 @@ struct ringway_completion {
 	uint32_t reserved;         /* 0 */
 };
 
-/*
- * Adds an operation to the queue. Does not submit it and does not block. *operation and its paths
- * and iovec arrays may be reused when it returns.
- *
- * Returns the operation's id, which is more than 0 and differs from that of every other operation
- * in flight. Or queues nothing and returns:
- *   -EAGAIN    the queue is full: reap, then push again
- *   -EINVAL    an unknown opcode or flag, a NULL buffer with a length other than 0, a NULL path, an
- *              offset beyond INT64_MAX, a length beyond SSIZE_MAX, more than 1024 (IOV_MAX)
- *              buffers, or RINGWAY_SOCKET with another operation or offset
- *   -E2BIG     an operation of a later version with a field set that this library does not know
- *   -EBUSY     closes a registered descriptor: unregister it first
- *   -ESHUTDOWN the queue is being destroyed, or has failed: see ringway_multi_read()
- *   -ECHILD    the queue was created before this process was forked
- * Errors of the system call, such as -EBADF, are in the completion.
- */
+/* Adds an operation to the queue, without submitting it. Returns its id, which is more than 0. */
 int64_t ringway_push(struct ringway_queue *queue, const struct ringway_operation *operation);
 
 /*
- * Adds a chain of `count` operations, each of which begins after the one before it has succeeded:
- * write, then sync, then rename. After one that fails or transfers less than requested, the rest
- * complete with -ECANCELED, unless it has RINGWAY_CONTINUE_ON_ERROR. Each operation has its own
- * completion.
- *
- * If `ids` is not NULL, stores the ids of all operations there, in order; it has room for `count`.
- *
- * Returns the id of the first operation. On errors, which are those of ringway_push(), none of the
- * operations is queued and `ids` is not written. -EINVAL also for a `count` of 0 or above the
- * options' in_flight.
+ * Adds a chain of `count` operations, each of which begins after the one before it has succeeded.
+ * Returns the id of the first one, and stores those of all in `ids` unless that is NULL.
  */
 int64_t ringway_push_chain(struct ringway_queue *queue, const struct ringway_operation *operations,
                            size_t count, int64_t *ids);
 
-/*
- * Submits all pushed operations, with one system call for any number of them on io_uring and Linux
- * AIO. Does not wait.
- *
- * Returns the number of completions ready to be reaped, or:
- *   -EEXIST    called on another thread than that of RINGWAY_SINGLE_ISSUER
- *   -ECHILD    the queue was created before this process was forked
- *   others     io_uring_enter(2) or io_submit(2) failed: -ENOMEM is temporary, others mean that the
- *              ring has failed
- * No operation is lost by an error. After the ring has failed, destroy the queue to get the buffers
- * back.
- */
+/* Submits all pushed operations. Returns how many completions are ready; does not wait. */
 int ringway_submit(struct ringway_queue *queue);
 
 /* A timeout_ns of ringway_reap(): no timeout. */
 #define RINGWAY_FOREVER INT64_C(-1)
 
 /*
- * Submits all pushed operations, waits until at least `min` completions are ready or `timeout_ns`
- * nanoseconds have passed (0: does not wait; RINGWAY_FOREVER: no timeout), and calls the callbacks
- * of all completions that are ready. It never waits for more operations than are in flight. With
- * RINGWAY_INTERRUPTIBLE, a signal ends the wait.
- *
- * A completion without a callback is counted and dropped; if it holds a newly opened descriptor,
- * that is closed. Completions arrive in no particular order, except those of chains and barriers.
- *
- * Returns the number of completions, or:
- *   -EDEADLK   called from a callback of this queue
- *   others     as ringway_submit()
+ * Submits all pushed operations, waits until `min` completions are ready or `timeout_ns` has passed
+ * (0: does not wait), and calls the callbacks of all that are ready. Returns their number.
  */
 int ringway_reap(struct ringway_queue *queue, unsigned min, int64_t timeout_ns);
 
-/*
- * Like ringway_reap(), but stores up to `capacity` completions in the array `completions` instead
- * of calling callbacks. Further completions stay for the next call. Meant for bindings of languages
- * in which C cannot call back.
- *
- * Never waits for more than `capacity` completions. -EINVAL if `capacity` is 0 or `completions` is
- * NULL; other errors as ringway_reap().
- */
+/* Like ringway_reap(), but stores at most `capacity` completions instead of calling callbacks. */
 int ringway_reap_into(struct ringway_queue *queue, struct ringway_completion *completions,
                       size_t capacity, unsigned min, int64_t timeout_ns);
 
 /*
- * Requests that an operation be cancelled. Does not block. The request reaches the kernel with the
- * next submit or reap. The operation's completion still arrives: with -ECANCELED, or with its
- * result if it could not be stopped.
- *
- * An operation in flight keeps its file open: until then, close(2) of its descriptor closes no
- * connection and frees no port. For a cancelled poll on io_uring (without RINGWAY_SQPOLL),
- * ringway_reap(queue, 0, 0) on the thread that submitted it is enough: it delivers the completion
- * and releases the file. On other backends, wait for the completion.
- *
- * Returns 0, or:
- *   -ENOENT    there is no such operation, or its result is already known
- *   -EEXIST, -ECHILD as ringway_submit()
+ * Requests that an operation be cancelled, with the next submit or reap. Its completion still
+ * arrives: with -ECANCELED, or with its result if it could not be stopped.
  */
 int ringway_cancel(struct ringway_queue *queue, int64_t id);
 
-/*
- * Requests that all operations in flight be cancelled, as ringway_cancel() does for one.
- *
- * Returns the number of operations for which it did; -EEXIST, -ECHILD as ringway_submit().
- */
+/* Requests it for all operations in flight, and returns for how many. */
 int ringway_cancel_all(struct ringway_queue *queue);
 
 
@@ -464,25 +327,7 @@ struct ringway_range {
 
 /*
  * Reads all ranges, as many concurrently as the queue has free slots, and waits for all of them.
- * Usually that takes one system call, or one for each `entries` of the options. Ranges may be of
- * any files, in any order, and may overlap. Short reads are continued.
- *
- * Completions of other operations stay for the next reap, and their callbacks are not called, so a
- * callback may call this.
- *
- * Returns the number of ranges that failed (0: none); each range has its own result. Or reads
- * nothing, sets no result, and returns:
- *   -EINVAL    a range with a NULL buffer, an unknown flag, a length beyond SSIZE_MAX or an offset
- *              beyond INT64_MAX
- *   -EAGAIN    other operations fill the queue
- *   -ESHUTDOWN the queue is being destroyed, or has failed
- *   -EEXIST, -ECHILD as ringway_submit()
- * Or sets all results and returns:
- *   -EIO       The ring has failed, and the queue with it: operations in flight are cancelled,
- *              pushes fail, and the descriptor of ringway_fd() is closed. Reap what is left, then
- *              destroy the queue. Ranges that were read have their results; the others
- *              -ECANCELED. A range that has -EINPROGRESS (after close_wait_ms) is still used by
- *              the kernel: leave its buffer and descriptor alone for the life of the process.
+ * Completions of other operations stay for the next reap. Returns the number of ranges that failed.
  */
 int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges, size_t count);
 
@@ -490,18 +335,8 @@ int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges
 /* ---- Event loops ---------------------------------------------------------------------------- */
 
 /*
- * Returns a descriptor that is readable (POLLIN) when completions may be ready, for poll(2),
- * epoll(7) and the like. It belongs to the queue: do not read or close it.
- *
- * From the first call on there are no lost wakeups; spurious ones are possible. When it is
- * readable, call ringway_reap(queue, 0, 0) until it returns 0, then wait again. Call
- * ringway_submit() before waiting if operations were pushed. With io_uring, poll(2) and
- * epoll_wait(2) may fail with EINTR although no signal arrived: wait again.
- *
- * Errors:
- *   -EOPNOTSUPP      a queue with RINGWAY_IOPOLL
- *   -EMFILE, -ENFILE no descriptor is left
- *   -EEXIST, -ECHILD as ringway_submit()
+ * Returns a descriptor that is readable when completions may be ready: then call
+ * ringway_reap(queue, 0, 0) until it returns 0. It belongs to the queue: do not read or close it.
  */
 int ringway_fd(struct ringway_queue *queue);
 
@@ -509,38 +344,15 @@ int ringway_fd(struct ringway_queue *queue);
 /* ---- Registered memory and files ------------------------------------------------------------ */
 
 /*
- * Registers memory as fixed buffers of the ring. The kernel then looks up its pages once, rather
- * than for each read or write. Transfers use it without being told to, if their buffer lies within
- * one element of `iov`. The memory must stay mapped until the queue is destroyed, and for the life
- * of the process if ringway_destroy() returns more than 0.
- *
- * Returns 0, or registers nothing and returns:
- *   -EOPNOTSUPP  the queue has no ring
- *   -ENOMEM      more than RLIMIT_MEMLOCK allows
- *   -ENOSPC      more than 64 registrations
- *   -EINVAL      no elements, or an element without memory or longer than 1 GiB
- *   -EBUSY       operations are in flight, and the kernel is older than 5.19
- *   -EEXIST, -ECHILD as ringway_submit()
- * The queue works without a registration, too.
+ * Registers memory with the ring, for transfers within one element of `iov`. It must stay mapped
+ * until the queue is destroyed.
  */
 int ringway_register_buffers(struct ringway_queue *queue, const struct iovec *iov, size_t count);
 
-/*
- * Registers a descriptor with the ring. The kernel then looks it up once, rather than for each
- * operation. Operations use the registration without being told to. Unregister the descriptor
- * before you close it.
- *
- * Returns 0, also if it is registered already; or -EOPNOTSUPP (no ring), -ENOSPC (more than 64),
- * -EBADF; -EEXIST, -ECHILD as ringway_submit().
- */
+/* Registers a descriptor with the ring. Unregister it before you close it. */
 int ringway_register_file(struct ringway_queue *queue, int fd);
 
-/*
- * Ends the registration of a descriptor.
- *
- * Returns 0; or -ENOENT (not registered), -EBUSY (operations on it are in flight); -EEXIST, -ECHILD
- * as ringway_submit().
- */
+/* Ends the registration of a descriptor on which nothing is in flight. */
 int ringway_unregister_file(struct ringway_queue *queue, int fd);
 
 
@@ -559,15 +371,12 @@ struct ringway_stats {
 	uint64_t late;         /* stale completions, of operations that had ended */
 };
 
-/* Fills `size` bytes of *stats, for which pass sizeof(struct ringway_stats). Fields that this
-   library does not know are set to 0. */
+/* Fills `size` bytes of *stats: pass sizeof(struct ringway_stats). */
 void ringway_get_stats(const struct ringway_queue *queue, struct ringway_stats *stats, size_t size);
 
 /*
- * Describes the queue in lines of text: its backend, what is available, and what was refused, with
- * reason and fix. Writes at most `size` bytes including the terminating NUL, as snprintf(3) does.
- *
- * Returns the length of the whole text without the NUL.
+ * Describes the queue: its backend, what is available, and what was refused, with reason and fix.
+ * Writes at most `size` bytes and returns the length of the whole text, as snprintf(3) does.
  */
 size_t ringway_explain(const struct ringway_queue *queue, char *text, size_t size);
 
@@ -593,13 +402,7 @@ struct ringway_direct_io {
 	uint32_t max_request;  /* the device's largest request: longer ones are split; 0: unknown */
 };
 
-/*
- * Fills `size` bytes of *direct, for which pass sizeof(struct ringway_direct_io), for an open file:
- * from statx(2) where the kernel supports that (Linux 6.1), otherwise from the device's block size.
- * Blocks for a system call or for reading a few files of sysfs.
- *
- * Returns 0 or -EBADF.
- */
+/* Fills `size` bytes of *direct for an open file: pass sizeof(struct ringway_direct_io). */
 int ringway_get_direct_io(int fd, struct ringway_direct_io *direct, size_t size);
 
 
@@ -668,10 +471,7 @@ ringway_prep_write(int fd, const void *buf, size_t length, uint64_t offset,
 	return operation;
 }
 
-/*
- * preadv(2), or readv(2) at RINGWAY_CURRENT_POSITION. At most 1024 buffers (IOV_MAX). Result: bytes
- * in total.
- */
+/* preadv(2), as ringway_prep_read(), into at most 1024 buffers. Result: bytes in total. */
 static inline struct ringway_operation
 ringway_prep_readv(int fd, const struct iovec *iov, size_t count, uint64_t offset,
                    ringway_callback callback, void *user_data)
@@ -685,10 +485,7 @@ ringway_prep_readv(int fd, const struct iovec *iov, size_t count, uint64_t offse
 	return operation;
 }
 
-/*
- * pwritev(2), or writev(2) at RINGWAY_CURRENT_POSITION. At most 1024 buffers (IOV_MAX). Result:
- * bytes in total.
- */
+/* pwritev(2), as ringway_prep_write(), of at most 1024 buffers. Result: bytes in total. */
 static inline struct ringway_operation
 ringway_prep_writev(int fd, const struct iovec *iov, size_t count, uint64_t offset,
                     ringway_callback callback, void *user_data)
@@ -702,23 +499,14 @@ ringway_prep_writev(int fd, const struct iovec *iov, size_t count, uint64_t offs
 	return operation;
 }
 
-/*
- * fsync(2). Does not cover writes in flight: push it after them in a chain, or with RINGWAY_DRAIN.
- * Result: 0.
- *
- * Linux reports a lost write once for each open file (dup(2) shares it), to the first operation
- * that asks: of several syncs in flight one fails, and RINGWAY_OP_SYNC_RANGE and a write with
- * O_DSYNC take the report as well. Treat an error of one of them as an error of all that were in
- * flight with it, and of the next sync. After it, the data must be written again: a buffered read
- * may return what the device does not have, and another sync may succeed.
- */
+/* fsync(2). Does not cover writes in flight. An error concerns every sync in flight. Result: 0. */
 static inline struct ringway_operation
 ringway_prep_fsync(int fd, ringway_callback callback, void *user_data)
 {
 	return ringway_prep(RINGWAY_OP_FSYNC, fd, callback, user_data);
 }
 
-/* fdatasync(2). See ringway_prep_fsync(). Result: 0. */
+/* fdatasync(2), as ringway_prep_fsync(). Result: 0. */
 static inline struct ringway_operation
 ringway_prep_fdatasync(int fd, ringway_callback callback, void *user_data)
 {
@@ -729,10 +517,7 @@ ringway_prep_fdatasync(int fd, ringway_callback callback, void *user_data)
 	return operation;
 }
 
-/*
- * sync_file_range(2) with SYNC_FILE_RANGE_* flags. Does not make data durable: see its NOTES.
- * Result: 0.
- */
+/* sync_file_range(2) with SYNC_FILE_RANGE_*. Does not make data durable. Result: 0. */
 static inline struct ringway_operation
 ringway_prep_sync_range(int fd, uint64_t offset, uint64_t length, unsigned flags,
                         ringway_callback callback, void *user_data)
@@ -747,9 +532,8 @@ ringway_prep_sync_range(int fd, uint64_t offset, uint64_t length, unsigned flags
 }
 
 /*
- * openat2(2): opens `path`, relative to `dir_fd`, with O_* flags; O_CLOEXEC is always added. `mode`
- * is the permissions of a new file. Set operation.resolve for RESOLVE_*. Result: a descriptor,
- * which you close.
+ * openat2(2) of `path`, relative to `dir_fd`, with O_* flags and O_CLOEXEC. Set operation.resolve
+ * for RESOLVE_*. Result: a descriptor, which you close.
  */
 static inline struct ringway_operation
 ringway_prep_open(int dir_fd, const char *path, int flags, unsigned mode, ringway_callback callback,
@@ -764,10 +548,7 @@ ringway_prep_open(int dir_fd, const char *path, int flags, unsigned mode, ringwa
 	return operation;
 }
 
-/*
- * close(2). No other operation on the descriptor may be in flight, except earlier ones of the same
- * chain. Result: 0.
- */
+/* close(2). Nothing else on it may be in flight, except earlier in the same chain. Result: 0. */
 static inline struct ringway_operation
 ringway_prep_close(int fd, ringway_callback callback, void *user_data)
 {
@@ -776,10 +557,7 @@ ringway_prep_close(int fd, ringway_callback callback, void *user_data)
 
 struct statx; /* <sys/stat.h>, with _GNU_SOURCE */
 
-/*
- * statx(2), with AT_* flags and a STATX_* mask. Fills in *statx_buf, which must stay valid until
- * the completion. Result: 0.
- */
+/* statx(2), with AT_* flags and a STATX_* mask, into *statx_buf. Result: 0. */
 static inline struct ringway_operation
 ringway_prep_statx(int dir_fd, const char *path, int flags, unsigned mask, struct statx *statx_buf,
                    ringway_callback callback, void *user_data)

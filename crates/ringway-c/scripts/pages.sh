@@ -1,6 +1,7 @@
 #!/bin/sh
 # pages.sh: checks that every function of the headers has exactly one manual page, that no page
-# documents or refers to a missing one, and that mandoc has no warnings.
+# documents or refers to a missing one, that errors are listed there and not in the headers, and
+# that mandoc has no warnings.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -30,6 +31,8 @@ for page in man/*.[37]; do
     done
 done
 mandoc -T lint -W warning man/*.[37] || failed=1
+# Errors have one home, the page: the comments of the headers have no lists of them.
+! grep -nE '^ \*   -?E[A-Z]+ ' include/*.h >&2 || failed=1
 # References to our own pages resolve.
 names='\(ringway\|ioqueue\)[a-z_]*'
 for page in $(sed -n "s/^\.Xr \($names\) [37].*/\1/p" man/*.[37] | sort -u); do

@@ -4,7 +4,6 @@
 #
 # MODE is plain, sanitized or valgrind. CASES, the directory of the cases that all bindings share,
 # is passed to the test. The first lines of the source may contain:
-#	/* run: VARIABLE=VALUE ... */         sets environment variables
 #	/* valgrind: no, because ... */       not run with valgrind, and why
 #	/* sanitized: no, because ... */      not run with sanitizers, and why
 set -eu
@@ -19,7 +18,6 @@ if [ -n "$why" ]; then
     echo "$source: not run in mode $mode, because $why"
     exit 0
 fi
-environment=$(comment run)
 name=$(basename "$program")
 scratch=$(dirname "$(dirname "$program")")/scratch/$name.$mode
 rm -rf "$scratch"
@@ -39,7 +37,7 @@ case $mode in
         ;;
 esac
 # shellcheck disable=SC2086 # split into words
-if env $environment timeout -k 10 "${TEST_TIMEOUT:-600}" $under "$program" ${cases:+"$cases"} \
+if timeout -k 10 "${TEST_TIMEOUT:-600}" $under "$program" ${cases:+"$cases"} \
     >output 2>&1; then
     grep '^skipped' output || true
     echo "$name ($mode): passed"

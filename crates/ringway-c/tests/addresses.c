@@ -5,73 +5,48 @@
 
 #include <sys/mman.h>
 
-int main(void)
+static void bad_addresses(unsigned backend)
 {
-	int buffered = check_file("addresses", 8192, 0);
-	int direct = check_file("addresses-direct", 8192, O_DIRECT);
-	uint8_t *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ringway_queue *queue = check_open(backend, 0);
+	int files[] = {check_file("addresses", 8192, 0), check_file("direct", 8192, O_DIRECT)};
+	void *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint8_t *good = check_aligned(4096);
-	struct iovec parts[2];
+	struct iovec part = {none, 4096};
+	struct ringway_range ranges[2];
 	int pipes[2];
-	unsigned b;
+	int i;
 
-	check_watch("addresses", 60);
 	NEED(none != MAP_FAILED);
-	parts[0].iov_base = none;
-	parts[0].iov_len = 4096;
-	for (b = 0; b < 3; b++) {
-		struct ringway_queue *queue =
-			check_queue(check_backends[b], check_default_options());
-		int i;
-
-		if (queue == NULL)
-			continue;
-		NEED(pipe2(pipes, O_CLOEXEC) == 0 && write(pipes[1], "text", 4) == 4);
-		for (i = 0; i < 2; i++) {
-			int fd = i == 0 ? buffered : direct;
-
-			if (fd < 0)
-				continue;
-			SAME(check_run(queue, ringway_prep_read(fd, none, 4096, 0, NULL, NULL)),
-			     -EFAULT);
-			SAME(check_run(queue, ringway_prep_write(fd, none, 4096, 0, NULL, NULL)),
-			     -EFAULT);
-			SAME(check_run(queue, ringway_prep_readv(fd, parts, 1, 0, NULL, NULL)),
-			     -EFAULT);
-			SAME(check_run(queue, ringway_prep_writev(fd, parts, 1, 0, NULL, NULL)),
-			     -EFAULT);
-			SAME(check_run(queue, ringway_prep_read(fd, good, 4096, 4096, NULL, NULL)),
-			     4096);
-			CHECK(check_filled(good, 4096, 4096));
-		}
-		SAME(check_run(queue, ringway_prep_read(pipes[0], none, 4, RINGWAY_CURRENT_POSITION,
-		                                        NULL, NULL)),
-		     -EFAULT);
-		SAME(check_run(queue, ringway_prep_write(pipes[1], none, 4,
-		                                         RINGWAY_CURRENT_POSITION, NULL, NULL)),
-		     -EFAULT);
-		SAME(check_run(queue, ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS,
-		                                         (struct statx *)(void *)none, NULL, NULL)),
-		     -EFAULT);
-		{
-			struct ringway_range ranges[2] = {{0, 0, 0, 4096, NULL, 0},
-			                                  {0, 0, 0, 4096, NULL, 0}};
-
-			ranges[0].fd = ranges[1].fd = buffered;
-			ranges[0].buf = none;
-			ranges[1].buf = good;
-			SAME(ringway_multi_read(queue, ranges, 2), 1);
-			SAME(ranges[0].result, -EFAULT);
-			SAME(ranges[1].result, 4096);
-		}
-		COUNTERS(queue);
-		SAME(ringway_destroy(&queue), 0);
-		close(pipes[0]);
-		close(pipes[1]);
+	check_pipe(pipes);
+	NEED(write(pipes[1], "text", 4) == 4);
+	for (i = 0; i < 2 && files[i] >= 0; i++) {
+		SAME(check_run(queue, READ(files[i], none, 4096, 0)), -EFAULT);
+		SAME(check_run(queue, WRITE(files[i], none, 4096, 0)), -EFAULT);
+		SAME(check_run(queue, READV(files[i], &part, 1, 0)), -EFAULT);
+		SAME(check_run(queue, WRITEV(files[i], &part, 1, 0)), -EFAULT);
 	}
+	SAME(check_run(queue, READ(pipes[0], none, 4, HERE)), -EFAULT);
+	SAME(check_run(queue, WRITE(pipes[1], none, 4, HERE)), -EFAULT);
+	SAME(check_run(queue, ringway_prep_statx(AT_FDCWD, ".", 0, STATX_BASIC_STATS, none, NULL,
+	                                         NULL)),
+	     -EFAULT);
+	ranges[0] = check_range(files[0], 0, 4096, none);
+	ranges[1] = check_range(files[0], 0, 4096, good);
+	SAME(ringway_multi_read(queue, ranges, 2), 1);
+	SAME(ranges[0].result, -EFAULT);
+	SAME(ranges[1].result, 4096);
+	CHECK(check_filled(good, 0, 4096));
+	COUNTERS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	check_close(pipes);
+	check_close(files);
 	munmap(none, 8192);
 	free(good);
-	close(buffered);
-	close(direct);
-	return check_end("addresses");
+}
+
+int main(void)
+{
+	static void (*const tests[])(unsigned) = {bad_addresses, NULL};
+
+	return check_each_backend("addresses", 60, tests);
 }

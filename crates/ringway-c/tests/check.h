@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Shared code of the C tests: checks that report their location, queues on each backend, files,
- * children. Include it first, because it defines _GNU_SOURCE.
+ * Shared code of the C tests: checks that report their location, tests on each backend, short names
+ * of operations without a callback, files, children. Include it first, because it defines
+ * _GNU_SOURCE.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -133,6 +134,18 @@ static inline struct ringway_queue *check_queue(unsigned backend, struct ringway
 	return queue;
 }
 
+/* A queue on a backend that has been found to be available, with these flags. */
+static inline struct ringway_queue *check_open(unsigned backend, uint32_t flags)
+{
+	struct ringway_options options = check_default_options();
+	struct ringway_queue *queue;
+
+	options.flags = flags;
+	queue = check_queue(backend, options);
+	NEED(queue != NULL);
+	return queue;
+}
+
 /* Checks that pushed = delivered + orphaned + in flight. */
 #define COUNTERS(queue) check_counters(queue, __FILE__, __LINE__)
 
@@ -234,6 +247,63 @@ static inline int check_older_than(int major, int minor)
 	return here[0] < major || (here[0] == major && here[1] < minor);
 }
 
+#define HOUR UINT64_C(3600000000000)
+
+/* Operations whose callback and user_data the caller sets, if any. */
+#define HERE RINGWAY_CURRENT_POSITION
+#define NOP() ringway_prep_nop(NULL, NULL)
+#define READ(fd, buf, length, at) ringway_prep_read(fd, buf, length, at, NULL, NULL)
+#define WRITE(fd, buf, length, at) ringway_prep_write(fd, buf, length, at, NULL, NULL)
+#define READV(fd, iov, count, at) ringway_prep_readv(fd, iov, count, at, NULL, NULL)
+#define WRITEV(fd, iov, count, at) ringway_prep_writev(fd, iov, count, at, NULL, NULL)
+#define POLL(fd, events) ringway_prep_poll(fd, events, NULL, NULL)
+#define TIMEOUT(ns) ringway_prep_timeout(ns, NULL, NULL)
+#define FSYNC(fd) ringway_prep_fsync(fd, NULL, NULL)
+#define OPEN(path, flags) ringway_prep_open(AT_FDCWD, path, flags, 0, NULL, NULL)
+
+/* Pushes an operation, and returns its id. */
+static inline int64_t check_push(struct ringway_queue *queue, struct ringway_operation operation)
+{
+	int64_t id = ringway_push(queue, &operation);
+
+	CHECK(id > 0);
+	return id;
+}
+
+static inline void check_pipe(int pipes[2])
+{
+	NEED(pipe2(pipes, O_CLOEXEC) == 0);
+}
+
+static inline void check_close(const int pair[2])
+{
+	close(pair[0]);
+	close(pair[1]);
+}
+
+/* Replaces the rings of this process by another file, as if a program had closed their descriptors
+   by mistake. Returns their number. */
+static inline int check_break_rings(void)
+{
+	int found = 0;
+	int fd;
+
+	for (fd = 3; fd < 1000; fd++) {
+		char path[64];
+		char name[64] = "";
+		int null;
+
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		if (readlink(path, name, sizeof name - 1) < 0 ||
+		    strcmp(name, "anon_inode:[io_uring]") != 0)
+			continue;
+		null = open("/dev/null", O_RDWR | O_CLOEXEC);
+		NEED(null >= 0 && dup2(null, fd) == fd && close(null) == 0);
+		found++;
+	}
+	return found;
+}
+
 /* Counts the open descriptors of this process. */
 static inline int check_descriptors(void)
 {
@@ -245,8 +315,8 @@ static inline int check_descriptors(void)
 	return count;
 }
 
-/* Counts the threads of this process: with `kernels`, those of the kernel too, which are
-   io_uring's workers. */
+/* Counts the threads of this process: with `kernels`, those of the kernel too, which are io_uring's
+   workers. (The last idle one of a thread ends with that thread.) */
 static inline int check_count_threads(int kernels)
 {
 	DIR *directory = opendir("/proc/self/task");
@@ -271,17 +341,6 @@ static inline int check_count_threads(int kernels)
 	}
 	closedir(directory);
 	return count;
-}
-
-static inline int check_threads(void)
-{
-	return check_count_threads(1);
-}
-
-/* Without io_uring's workers: the last idle one of a thread ends with that thread. */
-static inline int check_own_threads(void)
-{
-	return check_count_threads(0);
 }
 
 /* Checks that no descriptor leaked. A thread of a destroyed queue may hold one for a moment
@@ -372,6 +431,26 @@ static inline void check_answer(struct ringway_queue *queue, const struct ringwa
 	answer->count++;
 }
 
+/* Pushes an operation whose result is stored. */
+static inline int64_t check_start(struct ringway_queue *queue, struct ringway_operation operation,
+                                  struct answer *answer)
+{
+	operation.callback = check_answer;
+	operation.user_data = answer;
+	return check_push(queue, operation);
+}
+
+/* Checks that each operation has been called back once, with this result. */
+static inline void check_answers(const struct answer *answers, int count, int64_t result)
+{
+	int i;
+
+	for (i = 0; i < count; i++) {
+		SAME(answers[i].count, 1);
+		SAME(answers[i].result, result);
+	}
+}
+
 /* Runs one operation with its own callback and returns its result. */
 static inline int64_t check_run(struct ringway_queue *queue, struct ringway_operation operation)
 {
@@ -387,6 +466,27 @@ static inline int64_t check_run(struct ringway_queue *queue, struct ringway_oper
 		;
 	SAME(answer.count, 1);
 	return answer.result;
+}
+
+/* Runs the tests on each backend that is available, and returns the exit code of the program. The
+   list ends with NULL. */
+static inline int check_each_backend(const char *name, unsigned seconds,
+                                     void (*const *tests)(unsigned backend))
+{
+	size_t b, i;
+
+	check_watch(name, seconds);
+	for (b = 0; b < 3; b++) {
+		struct ringway_queue *probe =
+			check_queue(check_backends[b], check_default_options());
+
+		if (probe == NULL)
+			continue;
+		SAME(ringway_destroy(&probe), 0);
+		for (i = 0; tests[i] != NULL; i++)
+			tests[i](check_backends[b]);
+	}
+	return check_end(name);
 }
 
 #endif /* CHECK_H */

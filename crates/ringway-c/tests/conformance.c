@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Runs the cases of conformance/ (see its README.md) through the C API: each on every backend, with
- * callbacks and with ringway_reap_into(). Cases that need only plain system calls run with those
- * first, because the expected results are those of the kernel. After every step pushed = delivered
- * + orphaned + in flight must hold.
+ * callbacks and with ringway_reap_into(). After every step pushed = delivered + orphaned + in
+ * flight must hold.
  *
  * Usage: conformance DIRECTORY [PART-OF-A-NAME], in an empty directory, where each case gets a
  * directory of its own.
@@ -16,7 +15,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 enum { WORDS = 48, WORD = 2048, LINES = 400, CASES = 1000, OPERATIONS = 2048, NAMES = 64 };
@@ -30,7 +28,7 @@ struct line {
 };
 
 struct test {
-	const char *file;
+	char *file;
 	char *name;
 	int number;
 	struct line lines[LINES];
@@ -62,14 +60,11 @@ struct name {
 
 static struct test *tests[CASES];
 static size_t test_count;
-static char *paths[256];
-static size_t path_count;
 
 /* The current case. */
 static struct test *current;
 static int line;
 static const char *mode;
-static int plain;
 static int into_array_mode;
 static struct ringway_queue *queue;
 static struct ringway_options options;
@@ -86,7 +81,7 @@ static size_t name_count;
 static int other_user;
 static uid_t root;
 static jmp_buf over;
-enum outcome { PASSED, FAILED, SKIPPED, LEFT_OUT };
+enum outcome { PASSED, FAILED, SKIPPED };
 
 static int limit_files(rlim_t size)
 {
@@ -111,6 +106,12 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 	longjmp(over, FAILED);
 }
 
+static void require(int right, const char *what)
+{
+	if (!right)
+		fail("%s: %s", what, strerror(errno));
+}
+
 /* ---- Words -------------------------------------------------------------------------------- */
 
 #define FLAG(name) {#name, (uint64_t)(name)}
@@ -119,75 +120,26 @@ static const struct constant {
 	const char *name;
 	uint64_t value;
 } constants[] = {
-	FLAG(O_RDONLY),
-	FLAG(O_WRONLY),
-	FLAG(O_RDWR),
-	FLAG(O_CREAT),
-	FLAG(O_EXCL),
-	FLAG(O_TRUNC),
-	FLAG(O_APPEND),
-	FLAG(O_DIRECT),
-	FLAG(O_DIRECTORY),
-	FLAG(O_NOFOLLOW),
-	FLAG(O_TMPFILE),
-	FLAG(O_PATH),
-	FLAG(O_NONBLOCK),
-	FLAG(O_NOATIME),
-	FLAG(O_SYNC),
-	FLAG(AT_REMOVEDIR),
-	FLAG(AT_SYMLINK_FOLLOW),
-	FLAG(AT_SYMLINK_NOFOLLOW),
-	FLAG(AT_EMPTY_PATH),
-	FLAG(AT_STATX_DONT_SYNC),
-	FLAG(RENAME_NOREPLACE),
-	FLAG(RENAME_EXCHANGE),
-	FLAG(FALLOC_FL_KEEP_SIZE),
-	FLAG(FALLOC_FL_PUNCH_HOLE),
-	FLAG(FALLOC_FL_ZERO_RANGE),
-	FLAG(FALLOC_FL_COLLAPSE_RANGE),
-	FLAG(FALLOC_FL_INSERT_RANGE),
-	FLAG(POSIX_FADV_NORMAL),
-	FLAG(POSIX_FADV_RANDOM),
-	FLAG(POSIX_FADV_SEQUENTIAL),
-	FLAG(POSIX_FADV_WILLNEED),
-	FLAG(POSIX_FADV_DONTNEED),
-	FLAG(POSIX_FADV_NOREUSE),
-	FLAG(SYNC_FILE_RANGE_WAIT_BEFORE),
-	FLAG(SYNC_FILE_RANGE_WRITE),
-	FLAG(SYNC_FILE_RANGE_WAIT_AFTER),
-	FLAG(POLLIN),
-	FLAG(POLLOUT),
-	FLAG(POLLERR),
-	FLAG(POLLHUP),
-	FLAG(POLLPRI),
-	FLAG(RESOLVE_BENEATH),
-	FLAG(RESOLVE_IN_ROOT),
-	FLAG(RESOLVE_NO_SYMLINKS),
-	FLAG(RESOLVE_NO_MAGICLINKS),
-	FLAG(RESOLVE_NO_XDEV),
-	FLAG(STATX_BASIC_STATS),
-	FLAG(STATX_SIZE),
-	FLAG(STATX__RESERVED),
+	FLAG(O_RDONLY), FLAG(O_WRONLY), FLAG(O_RDWR), FLAG(O_CREAT), FLAG(O_EXCL), FLAG(O_TRUNC),
+	FLAG(O_APPEND), FLAG(O_DIRECT), FLAG(O_DIRECTORY), FLAG(O_NOFOLLOW), FLAG(O_TMPFILE),
+	FLAG(O_PATH), FLAG(O_NONBLOCK), FLAG(O_NOATIME), FLAG(O_SYNC), FLAG(AT_REMOVEDIR),
+	FLAG(AT_SYMLINK_FOLLOW), FLAG(AT_SYMLINK_NOFOLLOW), FLAG(AT_EMPTY_PATH),
+	FLAG(AT_STATX_DONT_SYNC), FLAG(RENAME_NOREPLACE), FLAG(RENAME_EXCHANGE),
+	FLAG(FALLOC_FL_KEEP_SIZE), FLAG(FALLOC_FL_PUNCH_HOLE), FLAG(FALLOC_FL_ZERO_RANGE),
+	FLAG(FALLOC_FL_COLLAPSE_RANGE), FLAG(FALLOC_FL_INSERT_RANGE), FLAG(POSIX_FADV_NORMAL),
+	FLAG(POSIX_FADV_RANDOM), FLAG(POSIX_FADV_SEQUENTIAL), FLAG(POSIX_FADV_WILLNEED),
+	FLAG(POSIX_FADV_DONTNEED), FLAG(POSIX_FADV_NOREUSE), FLAG(SYNC_FILE_RANGE_WAIT_BEFORE),
+	FLAG(SYNC_FILE_RANGE_WRITE), FLAG(SYNC_FILE_RANGE_WAIT_AFTER), FLAG(POLLIN), FLAG(POLLOUT),
+	FLAG(POLLERR), FLAG(POLLHUP), FLAG(POLLPRI), FLAG(RESOLVE_BENEATH), FLAG(RESOLVE_IN_ROOT),
+	FLAG(RESOLVE_NO_SYMLINKS), FLAG(RESOLVE_NO_MAGICLINKS), FLAG(RESOLVE_NO_XDEV),
+	FLAG(STATX_BASIC_STATS), FLAG(STATX_SIZE), FLAG(STATX__RESERVED),
+
+	FLAG(EACCES), FLAG(EAGAIN), FLAG(EBADF), FLAG(EBUSY), FLAG(ECANCELED), FLAG(EEXIST),
+	FLAG(EFBIG), FLAG(EINVAL), FLAG(EISDIR), FLAG(ELOOP), FLAG(EMLINK), FLAG(ENAMETOOLONG),
+	FLAG(ENODEV), FLAG(ENOENT), FLAG(ENOSPC), FLAG(ENOTDIR), FLAG(ENOTEMPTY), FLAG(ENXIO),
+	FLAG(EOPNOTSUPP), FLAG(EOVERFLOW), FLAG(EPERM), FLAG(EPIPE), FLAG(ESPIPE), FLAG(ETIMEDOUT),
+	FLAG(ETXTBSY), FLAG(EXDEV), FLAG(EIO),
 };
-
-static const struct constant errnos[] = {
-	FLAG(EACCES),  FLAG(EAGAIN),       FLAG(EBADF),  FLAG(EBUSY),      FLAG(ECANCELED),
-	FLAG(EEXIST),  FLAG(EFBIG),        FLAG(EINVAL), FLAG(EISDIR),     FLAG(ELOOP),
-	FLAG(EMLINK),  FLAG(ENAMETOOLONG), FLAG(ENODEV), FLAG(ENOENT),     FLAG(ENOSPC),
-	FLAG(ENOTDIR), FLAG(ENOTEMPTY),    FLAG(ENXIO),  FLAG(EOPNOTSUPP), FLAG(EOVERFLOW),
-	FLAG(EPERM),   FLAG(EPIPE),        FLAG(ESPIPE), FLAG(ETIMEDOUT),  FLAG(ETXTBSY),
-	FLAG(EXDEV),   FLAG(EIO),
-};
-
-static const char *errno_name(int64_t number)
-{
-	size_t i;
-
-	for (i = 0; i < sizeof errnos / sizeof errnos[0]; i++)
-		if ((int64_t)errnos[i].value == number)
-			return errnos[i].name;
-	return "?";
-}
 
 /* Parses a number up to `end`: terms joined by + - *, evaluated from left to right. */
 static uint64_t number_to(const char *text, const char *end)
@@ -253,55 +205,39 @@ static uint64_t flags(const char *text)
 /* Returns the bytes that `text` describes, and their number in *length. */
 static uint8_t *content(const char *text, size_t *length)
 {
-	uint8_t *bytes = malloc(1);
-	const char *whole = text;
+	char *bytes = NULL;
+	FILE *out = open_memstream(&bytes, length);
+	const char *close;
 
-	*length = 0;
-	if (strcmp(text, "none") == 0)
-		return bytes;
-	while (*text != '\0') {
-		const char *open = strchr(text, '(');
-		const char *close = open == NULL ? NULL : strchr(open, ')');
-		const char *comma =
-			open == NULL
-		                ? NULL
-		                : memchr(open, ',', (size_t)(close == NULL ? 0 : close - open));
-		size_t more;
-		size_t i;
+	require(out != NULL, "open_memstream");
+	for (; strcmp(text, "none") != 0 && *text != '\0'; text = close + (*close == '+')) {
+		const char *open = text + strcspn(text, "(");
+		const char *comma = open + strcspn(open, ",)");
 
-		if (close == NULL)
-			fail("not a content: %s", whole);
-		open++;
+		close = open + strcspn(open, ")");
+		if (*close == '\0')
+			fail("not a content: %s", text);
 		if (strncmp(text, "text(", 5) == 0) {
-			more = (size_t)(close - open);
-			bytes = realloc(bytes, *length + more + 1);
-			memcpy(bytes + *length, open, more);
+			fwrite(open + 1, 1, (size_t)(close - open - 1), out);
 		} else if (strncmp(text, "hex(", 4) == 0) {
-			more = (size_t)(close - open) / 2;
-			bytes = realloc(bytes, *length + more + 1);
-			for (i = 0; i < more; i++) {
-				char digits[3] = {open[2 * i], open[2 * i + 1], 0};
+			unsigned byte;
 
-				bytes[*length + i] = (uint8_t)strtoul(digits, NULL, 16);
-			}
-		} else if (comma != NULL &&
-		           (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0)) {
-			uint64_t first = number_to(open, comma);
+			for (open++; open < close && sscanf(open, "%2x", &byte) == 1; open += 2)
+				fputc((int)byte, out);
+		} else if (strncmp(text, "pattern(", 8) == 0 || strncmp(text, "fill(", 5) == 0) {
+			uint64_t first = number_to(open + 1, comma);
+			uint64_t more = number_to(comma + 1, close);
+			uint64_t k;
 
-			more = number_to(comma + 1, close);
-			bytes = realloc(bytes, *length + more + 1);
-			if (*text == 'p')
-				check_fill(bytes + *length, first, more);
-			else
-				memset(bytes + *length, (int)first, more);
+			for (k = 0; k < more; k++)
+				fputc(*text == 'p' ? check_byte(first + k) : (int)first, out);
 		} else {
-			fail("not a content: %s", whole);
+			fail("not a content: %s", text);
 		}
-		*length += more;
-		text = close + 1;
-		text += *text == '+';
+		close++;
 	}
-	return bytes;
+	fclose(out);
+	return (uint8_t *)bytes;
 }
 
 /* Fails the case at the first byte that differs. */
@@ -519,104 +455,110 @@ static void on_completion(struct ringway_queue *of, const struct ringway_complet
 		set_result(it, done->result);
 }
 
+/* Skips the case where openat2(2) does not work. */
+static void need_openat2(void)
+{
+	static int told;
+
+	if (check_openat2())
+		return;
+	if (!told++)
+		check_skip("cases with open: openat2(2) is not supported here", 1);
+	longjmp(over, SKIPPED);
+}
+
+#define GET(key, otherwise) value_of(words, count, key, otherwise)
+#define FLAGS(key) flags(GET(key, "0"))
+#define KIND(name) (strcmp(words[0], name) == 0)
+#define DONE on_completion, it
+
+/* The operations on a descriptor. */
+static int prepare_on_file(struct operation *it, char (*words)[WORD], int count)
+{
+	const char *at = GET("offset", "0");
+	uint64_t offset = strcmp(at, "current") == 0 ? RINGWAY_CURRENT_POSITION : number(at);
+	uint64_t len = number(GET("len", "0"));
+	int fd = descriptor(GET("fd", "negative"));
+	int vectored = KIND("readv") || KIND("writev");
+
+	if (vectored || KIND("read") || KIND("write"))
+		allocate_buffers(it, words, count, vectored, *words[0] == 'w');
+	if (KIND("read"))
+		it->prepared = ringway_prep_read(fd, it->parts[0].iov_base, it->parts[0].iov_len,
+		                                 offset, DONE);
+	else if (KIND("write"))
+		it->prepared = ringway_prep_write(fd, it->parts[0].iov_base, it->parts[0].iov_len,
+		                                  offset, DONE);
+	else if (KIND("readv"))
+		it->prepared = ringway_prep_readv(fd, it->parts, it->count, offset, DONE);
+	else if (KIND("writev"))
+		it->prepared = ringway_prep_writev(fd, it->parts, it->count, offset, DONE);
+	else if (KIND("fsync"))
+		it->prepared = ringway_prep_fsync(fd, DONE);
+	else if (KIND("fdatasync"))
+		it->prepared = ringway_prep_fdatasync(fd, DONE);
+	else if (KIND("sync_range"))
+		it->prepared =
+			ringway_prep_sync_range(fd, offset, len, (unsigned)FLAGS("flags"), DONE);
+	else if (KIND("fallocate"))
+		it->prepared = ringway_prep_fallocate(fd, (int)FLAGS("mode"), offset, len, DONE);
+	else if (KIND("ftruncate"))
+		it->prepared = ringway_prep_ftruncate(fd, len, DONE);
+	else if (KIND("fadvise"))
+		it->prepared = ringway_prep_fadvise(fd, offset, len, (int)FLAGS("advice"), DONE);
+	else if (KIND("poll"))
+		it->prepared = ringway_prep_poll(fd, (unsigned)FLAGS("events"), DONE);
+	else if (KIND("close"))
+		it->prepared = ringway_prep_close(fd, DONE);
+	else
+		return 0;
+	if (KIND("close") && fd >= 0 && fd != NONE)
+		undefine_descriptor(GET("fd", NULL));
+	return 1;
+}
+
+/* The operations on paths, and those on nothing. */
+static int prepare_others(struct operation *it, char (*words)[WORD], int count)
+{
+	const char *path = path_of(GET("path", "?"));
+	const char *path2 = path_of(GET("path2", "?"));
+	int dir = descriptor(GET("dir", "cwd"));
+	int dir2 = descriptor(GET("dir2", "cwd"));
+	unsigned mode = (unsigned)FLAGS("mode");
+	int how = (int)FLAGS("flags");
+
+	if (KIND("nop")) {
+		it->prepared = ringway_prep_nop(DONE);
+	} else if (KIND("timeout")) {
+		it->prepared = ringway_prep_timeout(number(GET("ns", NULL)), DONE);
+	} else if (KIND("open")) {
+		need_openat2();
+		it->prepared = ringway_prep_open(dir, path, how, mode, DONE);
+		it->prepared.resolve = FLAGS("resolve");
+	} else if (KIND("statx")) {
+		it->prepared = ringway_prep_statx(dir, path, how, 0, &it->stat, DONE);
+		it->prepared.mode = (uint32_t)flags(GET("mask", "STATX_BASIC_STATS"));
+	} else if (KIND("rename")) {
+		it->prepared = ringway_prep_rename(dir, path, dir2, path2, (unsigned)how, DONE);
+	} else if (KIND("link")) {
+		it->prepared = ringway_prep_link(dir, path, dir2, path2, how, DONE);
+	} else if (KIND("unlink")) {
+		it->prepared = ringway_prep_unlink(dir, path, how, DONE);
+	} else if (KIND("mkdir")) {
+		it->prepared = ringway_prep_mkdir(dir, path, mode, DONE);
+	} else if (KIND("symlink")) {
+		it->prepared = ringway_prep_symlink(path_of(GET("target", NULL)), dir, path, DONE);
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
 static void make(struct operation *it, char (*words)[WORD], int count)
 {
-	const char *kind = words[0];
-	int fd = -1;
-	int dir = AT_FDCWD;
-	const char *path = value_of(words, count, "path", "?");
-	uint64_t offset = 0;
-	const char *at = value_of(words, count, "offset", "0");
-
-	offset = strcmp(at, "current") == 0 ? RINGWAY_CURRENT_POSITION : number(at);
-	if (strcmp(value_of(words, count, "fd", "?"), "?") != 0)
-		fd = descriptor(value_of(words, count, "fd", NULL));
-	dir = descriptor(value_of(words, count, "dir", "cwd"));
-#define LENGTH number(value_of(words, count, "len", NULL))
-#define FLAGS(key) flags(value_of(words, count, key, "0"))
-	if (strcmp(kind, "nop") == 0) {
-		it->prepared = ringway_prep_nop(on_completion, it);
-	} else if (strcmp(kind, "read") == 0) {
-		allocate_buffers(it, words, count, 0, 0);
-		it->prepared = ringway_prep_read(fd, it->parts[0].iov_base, it->parts[0].iov_len,
-		                                 offset, on_completion, it);
-	} else if (strcmp(kind, "write") == 0) {
-		allocate_buffers(it, words, count, 0, 1);
-		it->prepared = ringway_prep_write(fd, it->parts[0].iov_base, it->parts[0].iov_len,
-		                                  offset, on_completion, it);
-	} else if (strcmp(kind, "readv") == 0) {
-		allocate_buffers(it, words, count, 1, 0);
-		it->prepared =
-			ringway_prep_readv(fd, it->parts, it->count, offset, on_completion, it);
-	} else if (strcmp(kind, "writev") == 0) {
-		allocate_buffers(it, words, count, 1, 1);
-		it->prepared =
-			ringway_prep_writev(fd, it->parts, it->count, offset, on_completion, it);
-	} else if (strcmp(kind, "fsync") == 0) {
-		it->prepared = ringway_prep_fsync(fd, on_completion, it);
-	} else if (strcmp(kind, "fdatasync") == 0) {
-		it->prepared = ringway_prep_fdatasync(fd, on_completion, it);
-	} else if (strcmp(kind, "sync_range") == 0) {
-		it->prepared = ringway_prep_sync_range(fd, offset, LENGTH, (unsigned)FLAGS("flags"),
-		                                       on_completion, it);
-	} else if (strcmp(kind, "open") == 0) {
-		if (!check_openat2()) {
-			static int told;
-
-			if (!told++)
-				check_skip("cases with open: openat2(2) is not supported here", 1);
-			longjmp(over, SKIPPED);
-		}
-		it->prepared = ringway_prep_open(dir, path_of(path), (int)FLAGS("flags"),
-		                                 (unsigned)FLAGS("mode"), on_completion, it);
-		it->prepared.resolve = FLAGS("resolve");
-	} else if (strcmp(kind, "close") == 0) {
-		it->prepared = ringway_prep_close(fd, on_completion, it);
-		if (fd >= 0 && fd != NONE)
-			undefine_descriptor(value_of(words, count, "fd", NULL));
-	} else if (strcmp(kind, "statx") == 0) {
-		unsigned mask =
-			(unsigned)flags(value_of(words, count, "mask", "STATX_BASIC_STATS"));
-
-		it->prepared = ringway_prep_statx(dir, path_of(path), (int)FLAGS("flags"), mask,
-		                                  &it->stat, on_completion, it);
-	} else if (strcmp(kind, "fallocate") == 0) {
-		it->prepared = ringway_prep_fallocate(fd, (int)FLAGS("mode"), offset, LENGTH,
-		                                      on_completion, it);
-	} else if (strcmp(kind, "ftruncate") == 0) {
-		it->prepared = ringway_prep_ftruncate(fd, LENGTH, on_completion, it);
-	} else if (strcmp(kind, "fadvise") == 0) {
-		it->prepared = ringway_prep_fadvise(fd, offset, LENGTH, (int)FLAGS("advice"),
-		                                    on_completion, it);
-	} else if (strcmp(kind, "rename") == 0 || strcmp(kind, "link") == 0) {
-		int dir2 = descriptor(value_of(words, count, "dir2", "cwd"));
-		const char *path2 = path_of(value_of(words, count, "path2", NULL));
-
-		if (*kind == 'r')
-			it->prepared =
-				ringway_prep_rename(dir, path_of(path), dir2, path2,
-				                    (unsigned)FLAGS("flags"), on_completion, it);
-		else
-			it->prepared = ringway_prep_link(dir, path_of(path), dir2, path2,
-			                                 (int)FLAGS("flags"), on_completion, it);
-	} else if (strcmp(kind, "unlink") == 0) {
-		it->prepared = ringway_prep_unlink(dir, path_of(path), (int)FLAGS("flags"),
-		                                   on_completion, it);
-	} else if (strcmp(kind, "mkdir") == 0) {
-		it->prepared = ringway_prep_mkdir(dir, path_of(path), (unsigned)FLAGS("mode"),
-		                                  on_completion, it);
-	} else if (strcmp(kind, "symlink") == 0) {
-		it->prepared = ringway_prep_symlink(path_of(value_of(words, count, "target", NULL)),
-		                                    dir, path_of(path), on_completion, it);
-	} else if (strcmp(kind, "poll") == 0) {
-		it->prepared = ringway_prep_poll(fd, (unsigned)FLAGS("events"), on_completion, it);
-	} else if (strcmp(kind, "timeout") == 0) {
-		it->prepared = ringway_prep_timeout(number(value_of(words, count, "ns", NULL)),
-		                                    on_completion, it);
-	} else {
-		fail("unknown operation: %s", kind);
-	}
-	it->prepared.timeout_ns = number(value_of(words, count, "timeout", "0"));
+	if (!prepare_on_file(it, words, count) && !prepare_others(it, words, count))
+		fail("unknown operation: %s", words[0]);
+	it->prepared.timeout_ns = number(GET("timeout", "0"));
 	it->prepared.flags =
 		(uint16_t)((has(words, count, "exact") ? RINGWAY_EXACT : 0) |
 		           (has(words, count, "drain") ? RINGWAY_DRAIN : 0) |
@@ -624,107 +566,29 @@ static void make(struct operation *it, char (*words)[WORD], int count)
 		                                                   : 0));
 }
 
-/* Makes the blocking system call of an operation. Returns what the operation would return. */
+/* Makes the blocking system call of an operation whose expected result may be that of the call. */
 static int64_t call(const struct ringway_operation *it)
 {
 	int64_t result = -1;
 	off_t offset = (off_t)it->offset;
-	int at_current = it->offset == RINGWAY_CURRENT_POSITION;
 	const struct iovec *parts = it->buf;
+	struct iovec one = {(void *)(uintptr_t)it->buf, it->length};
 
-	errno = 0;
+	errno = ENOSYS;
 	switch (it->opcode) {
-	case RINGWAY_OP_NOP:
-		return 0;
-	case RINGWAY_OP_READ:
-		if (!at_current)
-			result = pread(it->fd, (void *)(uintptr_t)it->buf, it->length, offset);
-		if (at_current || (result < 0 && errno == ESPIPE)) /* pipes have no offsets */
-			result = read(it->fd, (void *)(uintptr_t)it->buf, it->length);
-		break;
-	case RINGWAY_OP_WRITE:
-		if (!at_current)
-			result = pwrite(it->fd, it->buf, it->length, offset);
-		if (at_current || (result < 0 && errno == ESPIPE))
-			result = write(it->fd, it->buf, it->length);
-		break;
+	case RINGWAY_OP_READ: result = preadv2(it->fd, &one, 1, offset, 0); break;
+	case RINGWAY_OP_WRITE: result = pwritev2(it->fd, &one, 1, offset, 0); break;
 	case RINGWAY_OP_READV:
-		if (!at_current)
-			result = preadv(it->fd, parts, (int)it->length, offset);
-		if (at_current || (result < 0 && errno == ESPIPE))
-			result = readv(it->fd, parts, (int)it->length);
+		result = preadv2(it->fd, parts, (int)it->length, offset, 0);
 		break;
 	case RINGWAY_OP_WRITEV:
-		if (!at_current)
-			result = pwritev(it->fd, parts, (int)it->length, offset);
-		if (at_current || (result < 0 && errno == ESPIPE))
-			result = writev(it->fd, parts, (int)it->length);
-		break;
-	case RINGWAY_OP_FSYNC:
-		result = it->op_flags == 1 ? fdatasync(it->fd) : fsync(it->fd);
-		break;
-	case RINGWAY_OP_SYNC_RANGE:
-		result = sync_file_range(it->fd, offset, (off_t)it->length, it->op_flags);
-		break;
-	case RINGWAY_OP_OPEN: {
-		struct open_how how;
-
-		memset(&how, 0, sizeof how);
-		how.flags = it->op_flags | O_CLOEXEC;
-		how.mode = it->mode;
-		how.resolve = it->resolve;
-		result = syscall(SYS_openat2, it->fd, it->path, &how, sizeof how);
-		break;
-	}
-	case RINGWAY_OP_CLOSE:
-		result = close(it->fd);
-		break;
-	case RINGWAY_OP_STATX:
-		result = statx(it->fd, it->path, (int)it->op_flags, it->mode,
-		               (struct statx *)(uintptr_t)it->buf);
+		result = pwritev2(it->fd, parts, (int)it->length, offset, 0);
 		break;
 	case RINGWAY_OP_FALLOCATE:
 		result = fallocate(it->fd, (int)it->op_flags, offset, (off_t)it->length);
 		break;
-	case RINGWAY_OP_FTRUNCATE:
-		result = ftruncate(it->fd, (off_t)it->length);
-		break;
-	case RINGWAY_OP_FADVISE:
-		return -posix_fadvise(it->fd, offset, (off_t)it->length, (int)it->op_flags);
-	case RINGWAY_OP_RENAME:
-		result = renameat2(it->fd, it->path, it->fd2, it->path2, it->op_flags);
-		break;
-	case RINGWAY_OP_UNLINK:
-		result = unlinkat(it->fd, it->path, (int)it->op_flags);
-		break;
-	case RINGWAY_OP_MKDIR:
-		result = mkdirat(it->fd, it->path, it->mode);
-		break;
-	case RINGWAY_OP_LINK:
-		result = linkat(it->fd, it->path, it->fd2, it->path2, (int)it->op_flags);
-		break;
-	case RINGWAY_OP_SYMLINK:
-		result = symlinkat(it->path2, it->fd, it->path);
-		break;
-	case RINGWAY_OP_POLL: {
-		struct pollfd one = {it->fd, (short)it->op_flags, 0};
-
-		if (it->fd < 0) /* poll(2) ignores it */
-			return -EBADF;
-		result = poll(&one, 1, -1);
-		if (result >= 0)
-			return one.revents & POLLNVAL ? -EBADF : one.revents;
-		break;
-	}
-	case RINGWAY_OP_TIMEOUT: {
-		struct timespec time = {(time_t)(it->length / 1000000000),
-		                        (long)(it->length % 1000000000)};
-
-		result = nanosleep(&time, NULL);
-		break;
-	}
-	default:
-		break;
+	case RINGWAY_OP_FTRUNCATE: result = ftruncate(it->fd, (off_t)it->length); break;
+	default: break;
 	}
 	return result < 0 ? -errno : result;
 }
@@ -732,40 +596,52 @@ static int64_t call(const struct ringway_operation *it)
 /* Whether the result is one of the expected ones. */
 static int expected(struct operation *it)
 {
-	char *text = it->expected;
+	char text[256];
+	char *rest;
+	char *one;
 
-	while (*text != '\0') {
-		size_t length = strcspn(text, "/");
-		char one[256];
+	snprintf(text, sizeof text, "%s", it->expected);
+	for (one = strtok_r(text, "/", &rest); one != NULL; one = strtok_r(NULL, "/", &rest)) {
+		int64_t wanted;
 
-		snprintf(one, sizeof one, "%.*s", (int)length, text);
-		text += length;
-		text += *text == '/';
 		if (strcmp(one, "fd") == 0) {
-			if (it->result >= 0) {
-				define_descriptor(it->name, (int)it->result);
-				return 1;
-			}
-		} else if (strcmp(one, "plain") == 0) {
-			if (it->result == it->plain)
-				return 1;
-		} else if (one[0] == '-' && isalpha((unsigned char)one[1])) {
-			size_t i;
-
-			for (i = 0; i < sizeof errnos / sizeof errnos[0]; i++)
-				if (strcmp(errnos[i].name, one + 1) == 0)
-					break;
-			if (i == sizeof errnos / sizeof errnos[0])
-				fail("unknown errno: %s", one);
-			if (it->result == -(int64_t)errnos[i].value)
-				return 1;
-		} else if (it->result == (int64_t)(isdigit((unsigned char)one[0]) || one[0] == 'm'
-							   ? number(one)
-							   : flags(one))) {
+			if (it->result < 0)
+				continue;
+			define_descriptor(it->name, (int)it->result);
 			return 1;
 		}
+		if (strcmp(one, "plain") == 0)
+			wanted = it->plain;
+		else if (*one == '-')
+			wanted = -(int64_t)flags(one + 1);
+		else
+			wanted = (int64_t)(*one == 'm' ? number(one) : flags(one));
+		if (it->result == wanted)
+			return 1;
 	}
 	return 0;
+}
+
+/* Checks the answer of a call. */
+static void check_call(const char *what, int64_t answer, const char *wanted)
+{
+	struct operation it = {.result = answer};
+
+	snprintf(it.expected, sizeof it.expected, "%s", wanted);
+	if (!expected(&it))
+		fail("%s returned %" PRId64 " (%s), expected %s: %s", what, answer,
+		     answer < 0 ? strerror((int)-answer) : "-", wanted, ringway_last_error());
+}
+
+static void check_buffer(const struct operation *it, uint64_t at, const char *text)
+{
+	size_t length;
+	uint8_t *found = content(text, &length);
+
+	free(found);
+	found = gather(it, at, length);
+	compare(found, length, text, "the buffer");
+	free(found);
 }
 
 static void check_result(struct operation *it)
@@ -776,17 +652,9 @@ static void check_result(struct operation *it)
 	if (!expected(it))
 		fail("%s: the result of %s is %" PRId64 " (%s), expected %s", it->name,
 		     ringway_opcode_name(it->prepared.opcode), it->result,
-		     it->result < 0 ? errno_name(-it->result) : "-", it->expected);
-	if (it->gives[0] != '\0') {
-		size_t length;
-		uint8_t *wanted = content(it->gives, &length);
-		uint8_t *found;
-
-		free(wanted);
-		found = gather(it, 0, length);
-		compare(found, length, it->gives, "the buffer");
-		free(found);
-	}
+		     it->result < 0 ? strerror((int)-it->result) : "-", it->expected);
+	if (it->gives[0] != '\0')
+		check_buffer(it, 0, it->gives);
 	line = keep;
 }
 
@@ -834,7 +702,7 @@ static int reap(unsigned min)
 		}
 	}
 	if (count < 0)
-		fail("reap returned %d (%s): %s", count, errno_name(-count), ringway_last_error());
+		fail("reap returned %d (%s): %s", count, strerror(-count), ringway_last_error());
 	check_counters_and_results();
 	return count;
 }
@@ -922,7 +790,7 @@ static struct operation *new_operation(char (*words)[WORD], int count, const cha
 
 static void open_queue(void)
 {
-	if (plain || queue != NULL)
+	if (queue != NULL)
 		return;
 	if (ringway_create(&options, &queue) != 0) {
 		queue = NULL;
@@ -931,12 +799,6 @@ static void open_queue(void)
 }
 
 /* ---- Steps -------------------------------------------------------------------------------- */
-
-static void require(int right, const char *what)
-{
-	if (!right)
-		fail("%s: %s", what, strerror(errno));
-}
 
 static void write_file(const char *path, const char *text)
 {
@@ -1004,53 +866,63 @@ static void read_from(int fd, const char *text)
 				fail("only %zu bytes arrived", done);
 			done += (size_t)some;
 		}
-		if (!plain)
-			reap(0);
+		reap(0);
 	}
 	compare(bytes, length, text, "what comes");
 	free(bytes);
 }
 
-static void check_stat(struct operation *it, const char *field, const char *value)
+static const char *type_of(unsigned mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFREG: return "file";
+	case S_IFDIR: return "dir";
+	case S_IFLNK: return "symlink";
+	case S_IFIFO: return "fifo";
+	default: return "other";
+	}
+}
+
+/* Checks a field of a file. Returns 0 if it is none of these. */
+static int check_field(const char *field, const char *value, uint64_t size, unsigned mode,
+                       uint64_t links)
+{
+	if (strcmp(field, "type") == 0) {
+		if (strcmp(type_of(mode), value) != 0)
+			fail("the type is %s", type_of(mode));
+		return 1;
+	}
+	if (strcmp(field, "size") != 0 && strcmp(field, "mode") != 0 && strcmp(field, "nlink") != 0)
+		return 0;
+	if ((*field == 's' ? size : *field == 'm' ? mode & 07777u : links) != number(value))
+		fail("%s differs: size %" PRIu64 ", mode %o, %" PRIu64 " links", field, size, mode,
+		     links);
+	return 1;
+}
+
+static void check_stat(const struct operation *it, const char *field, const char *value)
 {
 	struct stat stat;
 	const struct statx *found = &it->stat;
 
-	if (strcmp(field, "size") == 0) {
-		if (found->stx_size != number(value))
-			fail("size is %llu", (unsigned long long)found->stx_size);
-	} else if (strcmp(field, "mode") == 0) {
-		if ((found->stx_mode & 07777u) != number(value))
-			fail("mode is %o", found->stx_mode & 07777u);
-	} else if (strcmp(field, "nlink") == 0) {
-		if (found->stx_nlink != number(value))
-			fail("nlink is %u", found->stx_nlink);
-	} else if (strcmp(field, "type") == 0) {
-		unsigned type = found->stx_mode & S_IFMT;
-		const char *name = type == S_IFREG   ? "file"
-		                   : type == S_IFDIR ? "dir"
-		                   : type == S_IFLNK ? "symlink"
-		                                     : "fifo";
-
-		if (strcmp(name, value) != 0)
-			fail("the type is %s", name);
-	} else if (strcmp(field, "same") == 0) {
-		require(fstatat(AT_FDCWD, value, &stat, AT_SYMLINK_NOFOLLOW) == 0, value);
-		if (found->stx_ino != stat.st_ino || found->stx_size != (uint64_t)stat.st_size ||
-		    found->stx_mode != stat.st_mode || found->stx_uid != stat.st_uid ||
-		    found->stx_mtime.tv_sec != stat.st_mtim.tv_sec ||
-		    found->stx_mtime.tv_nsec != (uint32_t)stat.st_mtim.tv_nsec ||
-		    found->stx_blocks != (uint64_t)stat.st_blocks)
-			fail("statx differs from stat(2) of %s", value);
-	} else {
+	if (check_field(field, value, found->stx_size, found->stx_mode, found->stx_nlink))
+		return;
+	if (strcmp(field, "same") != 0)
 		fail("unknown field: %s", field);
-	}
+	require(fstatat(AT_FDCWD, value, &stat, AT_SYMLINK_NOFOLLOW) == 0, value);
+	if (found->stx_ino != stat.st_ino || found->stx_size != (uint64_t)stat.st_size ||
+	    found->stx_mode != stat.st_mode || found->stx_uid != stat.st_uid ||
+	    found->stx_mtime.tv_sec != stat.st_mtim.tv_sec ||
+	    found->stx_mtime.tv_nsec != (uint32_t)stat.st_mtim.tv_nsec ||
+	    found->stx_blocks != (uint64_t)stat.st_blocks)
+		fail("statx differs from stat(2) of %s", value);
 }
 
 static void check_path(char (*words)[WORD], int count)
 {
 	const char *what = words[0];
 	const char *path = path_of(words[1]);
+	char target[WORD] = "";
 	struct stat stat;
 	struct stat other;
 	int there = fstatat(AT_FDCWD, path, &stat, AT_SYMLINK_NOFOLLOW) == 0;
@@ -1063,37 +935,16 @@ static void check_path(char (*words)[WORD], int count)
 	require(there, path);
 	if (count < 3)
 		fail("missing word");
-	if (strcmp(what, "size") == 0) {
-		if ((uint64_t)stat.st_size != number(words[2]))
-			fail("%s has %lld bytes", path, (long long)stat.st_size);
-	} else if (strcmp(what, "type") == 0) {
-		const char *name = S_ISREG(stat.st_mode)   ? "file"
-		                   : S_ISDIR(stat.st_mode) ? "dir"
-		                   : S_ISLNK(stat.st_mode) ? "symlink"
-		                                           : "fifo";
-
-		if (strcmp(name, words[2]) != 0)
-			fail("%s is a %s", path, name);
-	} else if (strcmp(what, "target") == 0) {
-		char target[WORD];
-		ssize_t length = readlink(path, target, sizeof target - 1);
-
-		require(length >= 0, path);
-		target[length] = '\0';
+	if (strcmp(what, "target") == 0) {
+		require(readlink(path, target, sizeof target - 1) >= 0, path);
 		if (strcmp(target, words[2]) != 0)
 			fail("the target of %s is %s", path, target);
-	} else if (strcmp(what, "mode") == 0) {
-		if ((stat.st_mode & 07777) != number(words[2]))
-			fail("mode is %o", stat.st_mode & 07777);
-	} else if (strcmp(what, "nlink") == 0) {
-		if (stat.st_nlink != number(words[2]))
-			fail("%s has %llu links", path, (unsigned long long)stat.st_nlink);
 	} else if (strcmp(what, "same") == 0) {
 		require(fstatat(AT_FDCWD, words[2], &other, AT_SYMLINK_NOFOLLOW) == 0, words[2]);
 		if (stat.st_ino != other.st_ino)
 			fail("%s and %s are different files", path, words[2]);
 	} else {
-		fail("unknown step: %s", what);
+		check_field(what, words[2], (uint64_t)stat.st_size, stat.st_mode, stat.st_nlink);
 	}
 }
 
@@ -1114,64 +965,47 @@ static void open_plain(char (*words)[WORD], int count)
 
 static void change_options(char (*words)[WORD], int count)
 {
-	int i;
+	const struct {
+		const char *name;
+		uint32_t *value;
+	} numbers[] = {{"in_flight", &options.in_flight},
+	               {"entries", &options.entries},
+	               {"completion_entries", &options.completion_entries},
+	               {"threads", &options.threads},
+	               {"sync_threads", &options.sync_threads}};
+	const char *plan = value_of(words, count, "faults", "");
+	size_t known = 0;
+	size_t i;
 
-	for (i = 1; i < count; i++) {
-		char *value = strchr(words[i], '=');
+	for (i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		const char *value = value_of(words, count, numbers[i].name, "");
 
-		if (value == NULL)
-			fail("unknown option: %s", words[i]);
-		*value++ = '\0';
-		if (strcmp(words[i], "in_flight") == 0) {
-			options.in_flight = (uint32_t)number(value);
-		} else if (strcmp(words[i], "entries") == 0) {
-			options.entries = (uint32_t)number(value);
-		} else if (strcmp(words[i], "completion_entries") == 0) {
-			options.completion_entries = (uint32_t)number(value);
-		} else if (strcmp(words[i], "threads") == 0) {
-			options.threads = (uint32_t)number(value);
-		} else if (strcmp(words[i], "sync_threads") == 0) {
-			options.sync_threads = (uint32_t)number(value);
-		} else if (strcmp(words[i], "faults") == 0) {
-			char *byte;
-
-			/* Words contain no blanks, so commas stand for them. */
-			snprintf(faults, sizeof faults, "%s", value);
-			for (byte = faults; *byte != '\0'; byte++)
-				*byte = *byte == ',' ? ' ' : *byte == ':' ? '=' : *byte;
-			options.faults = faults;
-		} else {
-			fail("unknown option: %s", words[i]);
-		}
+		if (*value != '\0')
+			*numbers[i].value = (uint32_t)number(value), known++;
 	}
+	if (*plan != '\0') {
+		/* Words contain no blanks, so commas stand for them. */
+		for (i = 0; i + 1 < sizeof faults && plan[i] != '\0'; i++)
+			faults[i] = plan[i] == ',' ? ' ' : plan[i] == ':' ? '=' : plan[i];
+		faults[i] = '\0';
+		options.faults = faults;
+		known++;
+	}
+	if ((int)known != count - 1)
+		fail("unknown option");
 }
 
-static void step(char (*words)[WORD], int count)
-{
-	const char *what = words[0];
-	const char *wanted = "";
-	struct operation *it;
-	size_t i;
-	int j;
+#define IS(word, least) (strcmp(words[0], word) == 0 && count >= (least))
 
-	/* The expected result follows an arrow. */
-	if (count > 2 && strcmp(words[count - 2], "=>") == 0) {
-		wanted = words[count - 1];
-		count -= 2;
-	}
-#define IS(word, least) (strcmp(what, word) == 0 && count >= (least))
-	if (IS("queue", 2)) {
-		change_options(words, count);
-		return;
-	}
+/* The steps that are blocking system calls. Returns 0 if it is none of these. */
+static int blocking_step(char (*words)[WORD], int count)
+{
+	int ends[2];
+
 	if (IS("as", 2)) {
-		if (root == 0) {
-			require(seteuid(65534) == 0, "seteuid");
-			other_user = 1;
-		}
-		return;
-	}
-	if (IS("limit", 3)) {
+		other_user = root == 0;
+		require(!other_user || seteuid(65534) == 0, "seteuid");
+	} else if (IS("limit", 3)) {
 		require(limit_files(number(words[2])) == 0, "setrlimit");
 	} else if (IS("make", 3)) {
 		set_up(words + 1, count - 1);
@@ -1179,15 +1013,10 @@ static void step(char (*words)[WORD], int count)
 		require(chmod(words[1], (mode_t)number(words[2])) == 0, words[1]);
 	} else if (IS("open", 4)) {
 		open_plain(words, count);
-	} else if (IS("pipe", 3) || IS("sockets", 3)) {
-		int ends[2];
-
-		require((*what == 'p'
-				 ? pipe2(ends, O_CLOEXEC)
-				 : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) == 0,
-		        what);
-		define_descriptor(words[1], ends[0]);
-		define_descriptor(words[2], ends[1]);
+	} else if (IS("pipe", 3)) {
+		require(pipe2(ends, O_CLOEXEC) == 0, "pipe");
+	} else if (IS("sockets", 3)) {
+		require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "sockets");
 	} else if (IS("close", 2)) {
 		require(close(descriptor(words[1])) == 0, words[1]);
 		undefine_descriptor(words[1]);
@@ -1202,31 +1031,27 @@ static void step(char (*words)[WORD], int count)
 	} else if (IS("emptied", 2)) {
 		struct pollfd one = {descriptor(words[1]), POLLIN, 0};
 
-		reap(0);
-		while (poll(&one, 1, 0) > 0) {
+		for (reap(0); poll(&one, 1, 0) > 0; reap(0))
 			usleep(1000);
-			reap(0);
-		}
 	} else if (IS("seek", 3)) {
 		require(lseek(descriptor(words[1]), (off_t)number(words[2]), SEEK_SET) >= 0,
 		        "seek");
-	} else if (IS("do", 2)) {
-		it = new_operation(words + 1, count - 1, wanted);
-		if (plain) {
-			if (it->prepared.timeout_ns != 0 || it->prepared.flags != 0)
-				longjmp(over, LEFT_OUT);
-			set_result(it, call(&it->prepared));
-		} else {
-			open_queue();
-			push_all(&it, 1);
-			if (it->id <= 0) /* a refused push counts as the result */
-				set_result(it, it->id);
-			while (!it->done)
-				if (reap(1) == 0)
-					fail("reap returned 0");
-		}
-		check_counters_and_results();
-	} else if (strcmp(what, "file") == 0 && count == 3) {
+	} else {
+		return 0;
+	}
+	if (IS("pipe", 3) || IS("sockets", 3)) {
+		define_descriptor(words[1], ends[0]);
+		define_descriptor(words[2], ends[1]);
+	}
+	return 1;
+}
+
+/* The steps that check something. Returns 0 if it is none of these. */
+static int checking_step(char (*words)[WORD], int count)
+{
+	int j;
+
+	if (IS("file", 3) && count == 3) {
 		compare_file(words[1], 0, words[2], 1);
 	} else if (IS("part", 4)) {
 		compare_file(words[1], number(words[2]), words[3], 0);
@@ -1234,107 +1059,15 @@ static void step(char (*words)[WORD], int count)
 	           IS("mode", 3) || IS("nlink", 3) || IS("same", 3)) {
 		check_path(words, count);
 	} else if (IS("position", 3)) {
-		off_t position = lseek(descriptor(words[1]), 0, SEEK_CUR);
-
-		if (position != (off_t)number(words[2]))
-			fail("the current position is %lld", (long long)position);
+		if (lseek(descriptor(words[1]), 0, SEEK_CUR) != (off_t)number(words[2]))
+			fail("another current position");
 	} else if (IS("cloexec", 2)) {
 		if (fcntl(descriptor(words[1]), F_GETFD) != FD_CLOEXEC)
 			fail("not close-on-exec");
 	} else if (IS("stat", 4)) {
 		check_stat(operation_of(words[1]), words[2], words[3]);
 	} else if (IS("bytes", 4)) {
-		size_t length;
-		uint8_t *found = content(words[3], &length);
-
-		free(found);
-		it = operation_of(words[1]);
-		found = gather(it, number(words[2]), length);
-		compare(found, length, words[3], "the buffer");
-		free(found);
-	} else if (plain) {
-		longjmp(over, LEFT_OUT); /* The remaining steps need a queue. */
-	} else if (IS("push", 2)) {
-		open_queue();
-		it = new_operation(words + 1, count - 1, wanted);
-		if (chaining) {
-			chain[chain_count++] = it;
-			return;
-		}
-		push_all(&it, 1);
-		if (it->id <= 0)
-			fail("push returned %" PRId64 " (%s): %s", it->id, errno_name(-it->id),
-			     ringway_last_error());
-	} else if (IS("refuse", 2)) {
-		int64_t room;
-
-		open_queue();
-		room = (int64_t)ringway_free_slots(queue);
-		it = new_operation(words + 1, count - 1, wanted);
-		operation_count--;
-		it->result = push_all(&it, 1);
-		if (it->result > 0 || !expected(it))
-			fail("push returned %" PRId64 " (%s), expected %s", it->result,
-			     errno_name(-it->result), wanted);
-		if ((int64_t)ringway_free_slots(queue) != room)
-			fail("a refused push occupies a slot");
-		discard(it);
-	} else if (IS("chain", 1)) {
-		open_queue();
-		chaining = 1;
-		chain_count = 0;
-	} else if (IS("end", 1)) {
-		int64_t id = push_all(chain, chain_count);
-
-		chaining = 0;
-		if (*wanted != '\0') {
-			struct operation answer = {.result = id};
-
-			snprintf(answer.expected, sizeof answer.expected, "%s", wanted);
-			if (id > 0 || !expected(&answer))
-				fail("push_chain returned %" PRId64 " (%s), expected %s", id,
-				     errno_name(-id), wanted);
-			operation_count -= chain_count;
-			for (i = 0; i < chain_count; i++)
-				discard(chain[i]);
-		} else {
-			if (id <= 0)
-				fail("push_chain returned %" PRId64 " (%s): %s", id,
-				     errno_name(-id), ringway_last_error());
-		}
-	} else if (IS("submit", 1)) {
-		if (ringway_submit(queue) < 0)
-			fail("submit: %s", ringway_last_error());
-	} else if (IS("look", 1)) {
-		reap(0);
-	} else if (IS("ready", 2)) {
-		while (ringway_submit(queue) < (int)number(words[1]))
-			usleep(1000);
-	} else if (IS("wait", 2)) {
-		if (strcmp(words[1], "all") == 0) {
-			while (ringway_in_flight(queue) > 0)
-				reap(1);
-			return;
-		}
-		for (j = 1; j < count; j++)
-			while (!operation_of(words[j])->done)
-				if (reap(1) == 0)
-					fail("reap returned 0, but %s has not completed", words[j]);
-	} else if (IS("pending", 2)) {
-		reap(0);
-		for (j = 1; j < count; j++)
-			if (operation_of(words[j])->done)
-				fail("%s completed with %" PRId64, words[j],
-				     operation_of(words[j])->result);
-	} else if (IS("cancel", 2) || IS("cancel_all", 1)) {
-		struct operation answer = {.result = 0};
-
-		answer.result = count == 1 ? ringway_cancel_all(queue)
-		                           : ringway_cancel(queue, operation_of(words[1])->id);
-		snprintf(answer.expected, sizeof answer.expected, "%s", wanted);
-		if (!expected(&answer))
-			fail("cancel returned %" PRId64 " (%s), expected %s", answer.result,
-			     errno_name(-answer.result), wanted);
+		check_buffer(operation_of(words[1]), number(words[2]), words[3]);
 	} else if (IS("order", 3)) {
 		for (j = 1; j + 1 < count; j++)
 			if (operation_of(words[j])->order >= operation_of(words[j + 1])->order)
@@ -1347,8 +1080,124 @@ static void step(char (*words)[WORD], int count)
 		if (ringway_free_slots(queue) != number(words[1]))
 			fail("%zu slots are free", ringway_free_slots(queue));
 	} else {
-		fail("unknown step: %s", what);
+		return 0;
 	}
+	return 1;
+}
+
+static void wait_for(struct operation *it)
+{
+	while (!it->done)
+		if (reap(1) == 0)
+			fail("reap returned 0, but %s has not completed", it->name);
+}
+
+static void refuse(char (*words)[WORD], int count, const char *wanted)
+{
+	size_t room;
+	struct operation *it;
+
+	open_queue();
+	room = ringway_free_slots(queue);
+	it = new_operation(words + 1, count - 1, wanted);
+	operation_count--;
+	it->result = push_all(&it, 1);
+	if (it->result > 0)
+		fail("push succeeded");
+	check_call("push", it->result, wanted);
+	if (ringway_free_slots(queue) != room)
+		fail("a refused push occupies a slot");
+	discard(it);
+}
+
+static void end_chain(const char *wanted)
+{
+	int64_t id = push_all(chain, chain_count);
+	size_t i;
+
+	chaining = 0;
+	if (*wanted == '\0' && id <= 0)
+		check_call("push_chain", id, "1");
+	if (*wanted == '\0')
+		return;
+	check_call("push_chain", id > 0 ? 0 : id, wanted);
+	operation_count -= chain_count;
+	for (i = 0; i < chain_count; i++)
+		discard(chain[i]);
+}
+
+/* The steps on the queue. Returns 0 if it is none of these. */
+static int queue_step(char (*words)[WORD], int count, const char *wanted)
+{
+	struct operation *it;
+	int j;
+
+	if (IS("do", 2) || IS("push", 2)) {
+		open_queue();
+		it = new_operation(words + 1, count - 1, wanted);
+		if (chaining) {
+			chain[chain_count++] = it;
+			return 1;
+		}
+		push_all(&it, 1);
+		if (it->id <= 0 && IS("push", 2))
+			check_call("push", it->id, "1");
+		if (it->id <= 0) /* a refused push counts as the result */
+			set_result(it, it->id);
+		if (IS("do", 2))
+			wait_for(it);
+	} else if (IS("refuse", 2)) {
+		refuse(words, count, wanted);
+	} else if (IS("chain", 1)) {
+		open_queue();
+		chaining = 1;
+		chain_count = 0;
+	} else if (IS("end", 1)) {
+		end_chain(wanted);
+	} else if (IS("submit", 1)) {
+		if (ringway_submit(queue) < 0)
+			fail("submit: %s", ringway_last_error());
+	} else if (IS("look", 1)) {
+		reap(0);
+	} else if (IS("ready", 2)) {
+		while (ringway_submit(queue) < (int)number(words[1]))
+			usleep(1000);
+	} else if (IS("wait", 2) && strcmp(words[1], "all") == 0) {
+		while (ringway_in_flight(queue) > 0)
+			reap(1);
+	} else if (IS("wait", 2)) {
+		for (j = 1; j < count; j++)
+			wait_for(operation_of(words[j]));
+	} else if (IS("pending", 2)) {
+		reap(0);
+		for (j = 1; j < count; j++)
+			if (operation_of(words[j])->done)
+				fail("%s completed with %" PRId64, words[j],
+				     operation_of(words[j])->result);
+	} else if (IS("cancel", 2)) {
+		check_call("cancel", ringway_cancel(queue, operation_of(words[1])->id), wanted);
+	} else if (IS("cancel_all", 1)) {
+		check_call("cancel_all", ringway_cancel_all(queue), wanted);
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+static void step(char (*words)[WORD], int count)
+{
+	const char *wanted = "";
+
+	/* The expected result follows an arrow. */
+	if (count > 2 && strcmp(words[count - 2], "=>") == 0) {
+		wanted = words[count - 1];
+		count -= 2;
+	}
+	if (IS("queue", 2))
+		change_options(words, count);
+	else if (!blocking_step(words, count) && !checking_step(words, count) &&
+	         !queue_step(words, count, wanted))
+		fail("unknown step: %s", words[0]);
 	check_counters_and_results();
 }
 
@@ -1430,7 +1279,7 @@ static void end_case(void)
 	mismatched = 0;
 }
 
-static enum outcome run(struct test *test, unsigned backend, int by_plain_calls, int into_array)
+static enum outcome run(struct test *test, unsigned backend, int into_array)
 {
 	static int turn;
 	static char described[64];
@@ -1438,13 +1287,9 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 	int outcome;
 
 	current = test;
-	plain = by_plain_calls;
 	into_array_mode = into_array;
-	snprintf(described, sizeof described, "%s%s",
-	         plain ? "plain system calls" : ringway_backend_name(backend),
-	         plain             ? ""
-	         : into_array_mode ? ", into an array"
-	                           : ", callbacks");
+	snprintf(described, sizeof described, "%s, %s", ringway_backend_name(backend),
+	         into_array ? "into an array" : "callbacks");
 	mode = described;
 	line = test->number;
 	options = check_default_options();
@@ -1481,14 +1326,13 @@ static enum outcome run(struct test *test, unsigned backend, int by_plain_calls,
 
 static void load(const char *directory, const char *name)
 {
-	char *path = malloc(strlen(directory) + strlen(name) + 2);
+	char path[WORD];
 	char text[WORD * 4];
 	struct test *test = NULL;
 	int number = 0;
 	FILE *file;
 
-	sprintf(path, "%s/%s", directory, name);
-	paths[path_count++] = path;
+	snprintf(path, sizeof path, "%s/%s", directory, name);
 	file = fopen(path, "re");
 	if (file == NULL) {
 		perror(path);
@@ -1503,7 +1347,7 @@ static void load(const char *directory, const char *name)
 			continue;
 		if (strncmp(begin, "case ", 5) == 0) {
 			test = calloc(1, sizeof *test);
-			test->file = path;
+			test->file = strdup(path);
 			test->name = strdup(begin + 5);
 			test->number = number;
 			if (test_count == CASES)
@@ -1521,41 +1365,33 @@ static void load(const char *directory, const char *name)
 	fclose(file);
 }
 
-static int by_name(const void *one, const void *other)
+static int is_case(const struct dirent *entry)
 {
-	return strcmp(*(char *const *)one, *(char *const *)other);
+	const char *dot = strrchr(entry->d_name, '.');
+
+	return dot != NULL && strcmp(dot, ".case") == 0;
 }
 
 static void load_all(const char *directory)
 {
-	DIR *list = opendir(directory);
-	struct dirent *entry;
-	char *found[256];
-	size_t count = 0;
-	size_t i;
+	struct dirent **found;
+	int count = scandir(directory, &found, is_case, alphasort);
+	int i;
 
-	if (list == NULL) {
+	if (count < 0) {
 		perror(directory);
 		exit(1);
 	}
-	while ((entry = readdir(list)) != NULL && count < 256) {
-		size_t length = strlen(entry->d_name);
-
-		if (length > 5 && strcmp(entry->d_name + length - 5, ".case") == 0)
-			found[count++] = strdup(entry->d_name);
-	}
-	closedir(list);
-	qsort(found, count, sizeof found[0], by_name);
 	for (i = 0; i < count; i++) {
-		load(directory, found[i]);
+		load(directory, found[i]->d_name);
 		free(found[i]);
 	}
+	free(found);
 }
 
 int main(int argc, char **argv)
 {
-	size_t outcomes[4] = {0, 0, 0, 0};
-	size_t by_calls = 0;
+	size_t outcomes[3] = {0, 0, 0};
 	unsigned backends = 0;
 	size_t i;
 	size_t b;
@@ -1571,14 +1407,6 @@ int main(int argc, char **argv)
 	root = geteuid();
 	umask(022);
 	load_all(argv[1]);
-	for (i = 0; i < test_count; i++)
-		if (argc == 2 || strstr(tests[i]->name, argv[2]) != NULL) {
-			enum outcome outcome = run(tests[i], RINGWAY_BACKEND_NULL, 1, 0);
-
-			by_calls += outcome == PASSED;
-			if (outcome == FAILED)
-				outcomes[FAILED]++;
-		}
 	for (b = 0; b < 3; b++) {
 		struct ringway_queue *probe =
 			check_queue(check_backends[b], check_default_options());
@@ -1587,29 +1415,19 @@ int main(int argc, char **argv)
 			continue;
 		ringway_destroy(&probe);
 		backends++;
-		for (i = 0; i < test_count; i++)
-			if (argc == 2 || strstr(tests[i]->name, argv[2]) != NULL) {
-				outcomes[run(tests[i], check_backends[b], 0, 0)]++;
-				outcomes[run(tests[i], check_backends[b], 0, 1)]++;
-			}
+		for (i = 0; i < 2 * test_count; i++)
+			if (argc == 2 || strstr(tests[i / 2]->name, argv[2]) != NULL)
+				outcomes[run(tests[i / 2], check_backends[b], i % 2)]++;
 	}
-	printf("%zu also by plain system calls, %zu skipped\n", by_calls, outcomes[SKIPPED]);
-	printf("%zu cases, %u backends: ",
-	       outcomes[PASSED] == 0 ? 0
-	       : argc == 2           ? test_count
-	                             : outcomes[PASSED] / 2 / (backends + !backends),
-	       backends);
-	if (outcomes[FAILED] + (size_t)check_failures == 0 && outcomes[PASSED] > 0)
-		printf("passed\n");
-	else
-		printf("%zu FAILED\n", outcomes[FAILED] + (size_t)check_failures);
+	outcomes[FAILED] += (size_t)check_failures;
+	printf("%zu cases, %u backends: %zu passed, %zu skipped, %zu FAILED\n", test_count,
+	       backends, outcomes[PASSED], outcomes[SKIPPED], outcomes[FAILED]);
 	for (i = 0; i < test_count; i++) {
 		while (tests[i]->count > 0)
 			free(tests[i]->lines[--tests[i]->count].text);
+		free(tests[i]->file);
 		free(tests[i]->name);
 		free(tests[i]);
 	}
-	while (path_count > 0)
-		free(paths[--path_count]);
-	return outcomes[FAILED] + (size_t)check_failures == 0 && outcomes[PASSED] > 0 ? 0 : 1;
+	return outcomes[FAILED] == 0 && outcomes[PASSED] > 0 ? 0 : 1;
 }

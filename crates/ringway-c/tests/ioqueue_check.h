@@ -100,6 +100,12 @@ static inline void job_done(void *arg, ssize_t res, void *buf)
 	job->buf = buf;
 }
 
+/* Queues a read of one block. */
+static inline void push_read(int fd, char *buf, off_t offset, struct job *job)
+{
+	NEED(ioqueue_pread(fd, buf, BLOCK, offset, job_done, job) == 0);
+}
+
 /* Runs one read or write. */
 static inline struct job once(int writes, int fd, void *buf, size_t len, off_t offset)
 {
@@ -114,12 +120,15 @@ static inline struct job once(int writes, int fd, void *buf, size_t len, off_t o
 
 struct test {
 	const char *name;
-	void (*run)(void);
+	/* With a file, and a buffer of FILE_SIZE. */
+	void (*run)(const struct file *file, char *buf);
 };
 
 /* Runs a test in a child. Returns 0 if it passed, and 77 if the backend is not available. */
-static inline int run_test(const char *backend, void (*run)(void))
+static inline int run_test(const char *backend, void (*run)(const struct file *, char *))
 {
+	struct file file;
+	char *buf;
 	int status;
 	pid_t child = fork();
 
@@ -127,7 +136,11 @@ static inline int run_test(const char *backend, void (*run)(void))
 	if (child == 0) {
 		setenv("RINGWAY_BACKEND", backend, 1);
 		check_watch("a test", LIMIT_SECONDS);
-		run();
+		file = make_file();
+		buf = check_aligned(FILE_SIZE);
+		run(&file, buf);
+		free(buf);
+		close(file.fd);
 		fflush(stdout);
 		exit(check_failures != 0);
 	}
@@ -137,8 +150,10 @@ static inline int run_test(const char *backend, void (*run)(void))
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-static inline void has_backend(void)
+static inline void has_backend(const struct file *file, char *buf)
 {
+	(void)file;
+	(void)buf;
 	if (ioqueue_init(1) == -1) {
 		printf("skipped: %s is not available: %s\n", getenv("RINGWAY_BACKEND"),
 		       strerror(errno));

@@ -11,8 +11,19 @@ struct work {
 	int ordinary;
 };
 
+static void become_ordinary(void)
+{
+	struct rlimit limit = {64 << 10, 64 << 10};
+	uid_t user = 20000 + (uid_t)getpid() % 40000;
+
+	if (geteuid() == 0)
+		NEED(setgroups(0, NULL) == 0 && setgid(user) == 0 && setuid(user) == 0);
+	NEED(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+}
+
 static void one_after_the_other(void *arg)
 {
+	static const uint32_t flags[] = {RINGWAY_EVENTFD, RINGWAY_SINGLE_ISSUER, 0};
 	struct work *work = arg;
 	int fd = check_file("many", 8192, 0);
 	int direct = check_file("many-direct", 8192, O_DIRECT);
@@ -20,55 +31,54 @@ static void one_after_the_other(void *arg)
 	int before;
 	int i;
 
-	if (work->ordinary) {
-		struct rlimit limit = {64 << 10, 64 << 10};
-
-		if (geteuid() == 0) {
-			uid_t user = 20000 + (uid_t)getpid() % 40000;
-
-			NEED(setgroups(0, NULL) == 0 && setgid(user) == 0 && setuid(user) == 0);
-		}
-		NEED(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
-	}
+	if (work->ordinary)
+		become_ordinary();
 	before = check_descriptors();
 	for (i = 0; i < work->rounds; i++) {
 		struct ringway_options options = check_default_options();
 		struct ringway_queue *queue;
 
-		options.flags = i % 3 == 0   ? RINGWAY_EVENTFD
-		                : i % 3 == 1 ? RINGWAY_SINGLE_ISSUER
-		                             : 0;
+		options.flags = flags[i % 3];
 		options.entries = 8;
 		queue = check_queue(work->backend, options);
 		if (queue == NULL)
 			break;
 		if (i % 5 == 0)
 			CHECK(ringway_fd(queue) >= 0);
-		SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
-		if (i % 4 == 0) {
-			SAME(check_run(queue, ringway_prep_read(fd, bytes, 4096, 0, NULL, NULL)),
-			     4096);
-			SAME(check_run(queue, ringway_prep_statx(AT_FDCWD, "many", 0, STATX_SIZE,
-			                                         bytes, NULL, NULL)),
-			     0);
-		}
+		SAME(check_run(queue, NOP()), 0);
+		if (i % 4 == 0)
+			SAME(check_run(queue, READ(fd, bytes, 4096, 0)), 4096);
 		if (i % 4 == 1 && direct >= 0)
-			SAME(check_run(queue,
-			               ringway_prep_read(direct, bytes, 4096, 0, NULL, NULL)),
-			     4096);
+			SAME(check_run(queue, READ(direct, bytes, 4096, 0)), 4096);
 		SAME(ringway_destroy(&queue), 0);
 	}
 	CHECK(check_no_more_descriptors(before));
 	/* Threads that are asked to end may take a moment. */
-	for (i = 0; check_own_threads() > 1 && i < 2000; i++)
+	for (i = 0; check_count_threads(0) > 1 && i < 2000; i++)
 		usleep(5000);
-	SAME(check_own_threads(), 1);
+	SAME(check_count_threads(0), 1);
 	free(bytes);
 	close(fd);
 	close(direct);
 }
 
-static void at_once(unsigned backend, int count)
+static void many(unsigned backend)
+{
+	/* Fewer under valgrind, which runs one thread at a time; and on KAIO, where io_destroy(2)
+	   waits for a grace period of the kernel. */
+	struct work work = {backend,
+	                    getenv("RINGWAY_TEST_BACKENDS") != NULL ? 100
+	                    : backend == RINGWAY_BACKEND_KAIO       ? 200
+	                                                            : 1000,
+	                    0};
+
+	SAME(check_child(one_after_the_other, &work), 0);
+	work.ordinary = 1;
+	work.rounds /= 20;
+	SAME(check_child(one_after_the_other, &work), 0);
+}
+
+static void at_once(unsigned backend)
 {
 	struct ringway_queue *queues[40];
 	struct ringway_options options = check_default_options();
@@ -76,34 +86,31 @@ static void at_once(unsigned backend, int count)
 	int i;
 
 	options.entries = 8;
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < 40; i++) {
 		queues[i] = check_queue(backend, options);
 		if (queues[i] != NULL)
-			SAME(check_run(queues[i], ringway_prep_nop(NULL, NULL)), 0);
+			SAME(check_run(queues[i], NOP()), 0);
 	}
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < 40; i++) {
 		if (queues[i] != NULL)
-			SAME(check_run(queues[i], ringway_prep_timeout(1, NULL, NULL)), 0);
+			SAME(check_run(queues[i], TIMEOUT(1)), 0);
 		SAME(ringway_destroy(&queues[i]), 0);
 	}
 	CHECK(check_no_more_descriptors(before));
 }
 
 /* Queues that cannot be created leak nothing. */
-static void refused_queues(void)
+static void refused_queues(unsigned backend)
 {
+	struct ringway_options options = check_default_options();
 	int before = check_descriptors();
+	struct ringway_queue *queue;
 	int i;
 
 	for (i = 0; i < 200; i++) {
-		struct ringway_options options = check_default_options();
-		struct ringway_queue *queue;
-
-		options.backend = RINGWAY_BACKEND_THREADS;
-		options.flags = RINGWAY_SQPOLL | RINGWAY_STRICT;
-		CHECK(ringway_create(&options, &queue) < 0 && queue == NULL);
-		options.flags = 0;
-		options.entries = 40000;
+		options.backend = i % 2 == 0 ? RINGWAY_BACKEND_THREADS : backend;
+		options.flags = i % 2 == 0 ? RINGWAY_SQPOLL | RINGWAY_STRICT : 0;
+		options.entries = i % 2 == 0 ? 0 : 40000;
 		CHECK(ringway_create(&options, &queue) < 0 && queue == NULL);
 	}
 	CHECK(check_no_more_descriptors(before));
@@ -111,26 +118,8 @@ static void refused_queues(void)
 
 int main(void)
 {
-	unsigned b;
+	static void (*const tests[])(unsigned) = {many, at_once, refused_queues, NULL};
 
-	check_watch("many_queues", 300);
 	NEED(chmod(".", 0777) == 0);
-	for (b = 0; b < 3; b++) {
-		/* Fewer under valgrind, which runs one thread at a time; and on KAIO, where
-		   io_destroy(2) waits for a grace period of the kernel. */
-		int rounds = getenv("RINGWAY_TEST_BACKENDS") != NULL     ? 100
-		             : check_backends[b] == RINGWAY_BACKEND_KAIO ? 200
-		                                                         : 1000;
-		struct work work = {check_backends[b], rounds, 0};
-
-		if (!check_wanted(work.backend))
-			continue;
-		SAME(check_child(one_after_the_other, &work), 0);
-		work.ordinary = 1;
-		work.rounds /= 20;
-		SAME(check_child(one_after_the_other, &work), 0);
-		at_once(check_backends[b], 40);
-	}
-	refused_queues();
-	return check_end("many_queues");
+	return check_each_backend("many_queues", 300, tests);
 }

@@ -47,17 +47,31 @@ static void close_opened(struct ringway_queue *queue, const struct ringway_compl
 /* ---- The functions: with valid arguments, or, in BAD, with arguments that they must refuse ----
  */
 
-static int64_t call_version(struct world *world)
-{
-	(void)world;
-	return (int64_t)strlen(ringway_version());
-}
+#define CALL(name, answer)                               \
+	static int64_t call_##name(struct world *world)  \
+	{                                                \
+		(void)world;                             \
+		return (int64_t)(answer);                \
+	}
 
-static int64_t call_last_error(struct world *world)
-{
-	(void)world;
-	return ringway_last_error() != NULL;
-}
+#define IS_BAD (world->situation == BAD)
+
+CALL(version, strlen(ringway_version()))
+CALL(last_error, ringway_last_error() != NULL)
+CALL(backend_name, strcmp(ringway_backend_name(IS_BAD ? 99 : world->backend), "?") != 0)
+CALL(opcode_name, strcmp(ringway_opcode_name(IS_BAD ? 99 : RINGWAY_OP_READ), "?") != 0)
+CALL(get_backend, ringway_get_backend(world->queue) == world->backend)
+CALL(submit, ringway_submit(world->queue))
+CALL(get_stats, COUNTERS(world->queue) ? 0 : -EIO)
+CALL(in_flight, ringway_in_flight(world->queue))
+CALL(free_slots, ringway_free_slots(world->queue))
+CALL(fd, ringway_fd(world->queue))
+CALL(register_file, ringway_register_file(world->queue, IS_BAD ? -1 : world->other))
+CALL(unregister_file, ringway_unregister_file(world->queue, IS_BAD ? -1 : world->other))
+CALL(cancel, ringway_cancel(world->queue, IS_BAD ? 0 : world->waiting))
+CALL(cancel_all, ringway_cancel_all(world->queue))
+/* (No arguments of a reap are invalid.) */
+CALL(reap, ringway_reap(world->queue, !IS_BAD, RINGWAY_FOREVER))
 
 static int64_t call_create(struct world *world)
 {
@@ -66,8 +80,7 @@ static int64_t call_create(struct world *world)
 	int result;
 
 	options.backend = world->backend;
-	if (world->situation == BAD)
-		options.flags = 1u << 31;
+	options.flags = IS_BAD ? 1u << 31 : 0;
 	result = ringway_create(&options, &queue);
 	CHECK((result == 0) == (queue != NULL));
 	SAME(ringway_destroy(&queue), 0);
@@ -76,153 +89,77 @@ static int64_t call_create(struct world *world)
 
 static int64_t call_destroy(struct world *world)
 {
-	struct ringway_queue *copy = world->queue;
 	int result;
 
-	if (world->situation == BAD)
+	if (IS_BAD)
 		return ringway_destroy(NULL);
-	result = ringway_destroy(&copy);
-	CHECK((result == -EDEADLK) == (copy != NULL));
-	world->queue = copy;
+	result = ringway_destroy(&world->queue);
+	CHECK((result == -EDEADLK) == (world->queue != NULL));
 	return result;
 }
 
 static int64_t call_push(struct world *world)
 {
-	struct ringway_operation operation =
-		ringway_prep_read(world->file, world->bytes, 4096, 0, close_opened, NULL);
+	struct ringway_operation read = READ(world->file, IS_BAD ? NULL : world->bytes, 4096, 0);
 
-	if (world->situation == BAD)
-		operation.buf = NULL;
-	return ringway_push(world->queue, &operation);
+	return ringway_push(world->queue, &read);
 }
 
 static int64_t call_push_chain(struct world *world)
 {
-	struct ringway_operation chain[2];
+	struct ringway_operation chain[2] = {NOP(), NOP()};
 
-	chain[0] = chain[1] = ringway_prep_nop(close_opened, NULL);
-	return ringway_push_chain(world->queue, chain, world->situation == BAD ? 0 : 2, NULL);
-}
-
-static int64_t call_submit(struct world *world)
-{
-	return ringway_submit(world->queue);
-}
-
-static int64_t call_reap(struct world *world)
-{
-	/* (No arguments of a reap are invalid.) */
-	return ringway_reap(world->queue, world->situation != BAD, RINGWAY_FOREVER);
+	return ringway_push_chain(world->queue, chain, IS_BAD ? 0 : 2, NULL);
 }
 
 static int64_t call_reap_into(struct world *world)
 {
 	struct ringway_completion done;
-	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
+	struct ringway_operation nop = NOP();
 
 	(void)ringway_push(world->queue, &nop);
-	return ringway_reap_into(world->queue, &done, world->situation != BAD, 1, RINGWAY_FOREVER);
-}
-
-static int64_t call_cancel(struct world *world)
-{
-	return ringway_cancel(world->queue, world->situation == BAD ? 0 : world->waiting);
-}
-
-static int64_t call_cancel_all(struct world *world)
-{
-	return ringway_cancel_all(world->queue);
+	return ringway_reap_into(world->queue, &done, !IS_BAD, 1, RINGWAY_FOREVER);
 }
 
 static int64_t call_multi_read(struct world *world)
 {
-	struct ringway_range ranges[2] = {{0, RINGWAY_RANGE_DIRECT, 0, 16, NULL, INT64_MIN},
-	                                  {0, RINGWAY_RANGE_DIRECT, 16, 16, NULL, INT64_MIN}};
+	struct ringway_range ranges[2];
 	int result;
 
-	ranges[0].fd = ranges[1].fd = world->file;
-	ranges[0].buf = world->bytes;
-	ranges[1].buf = world->situation == BAD ? NULL : world->bytes + 16;
+	ranges[0] = check_range(world->file, 0, 16, world->bytes);
+	ranges[1] = check_range(world->file, 16, 16, IS_BAD ? NULL : world->bytes + 16);
+	ranges[0].flags = ranges[1].flags = RINGWAY_RANGE_DIRECT;
 	result = ringway_multi_read(world->queue, ranges, 2);
 	CHECK((ranges[0].result == INT64_MIN) == (result < 0 && result != -EIO));
 	CHECK(result != 0 || (ranges[0].result == 16 && ranges[1].result == 16));
 	return result;
 }
 
-static int64_t call_fd(struct world *world)
-{
-	return ringway_fd(world->queue);
-}
-
 static int64_t call_register_buffers(struct world *world)
 {
-	struct iovec memory = {NULL, 4096};
+	struct iovec memory = {world->bytes, 4096};
 
-	memory.iov_base = world->bytes;
-	return ringway_register_buffers(world->queue, &memory, world->situation != BAD);
-}
-
-static int64_t call_register_file(struct world *world)
-{
-	return ringway_register_file(world->queue, world->situation == BAD ? -1 : world->other);
-}
-
-static int64_t call_unregister_file(struct world *world)
-{
-	return ringway_unregister_file(world->queue, world->situation == BAD ? -1 : world->other);
-}
-
-static int64_t call_get_stats(struct world *world)
-{
-	COUNTERS(world->queue);
-	return 0;
+	return ringway_register_buffers(world->queue, &memory, !IS_BAD);
 }
 
 static int64_t call_explain(struct world *world)
 {
 	char text[8];
-	size_t length = ringway_explain(world->queue, world->situation == BAD ? NULL : text,
-	                                world->situation == BAD ? 0 : sizeof text);
+	size_t length = ringway_explain(world->queue, IS_BAD ? NULL : text, IS_BAD ? 0 : 8);
 
-	CHECK(world->situation == BAD || strlen(text) == sizeof text - 1);
+	CHECK(IS_BAD || strlen(text) == sizeof text - 1);
 	return (int64_t)length;
-}
-
-static int64_t call_get_backend(struct world *world)
-{
-	return ringway_get_backend(world->queue) == world->backend;
-}
-
-static int64_t call_backend_name(struct world *world)
-{
-	return strcmp(ringway_backend_name(world->situation == BAD ? 99 : world->backend), "?") !=
-	       0;
-}
-
-static int64_t call_in_flight(struct world *world)
-{
-	return (int64_t)ringway_in_flight(world->queue);
-}
-
-static int64_t call_free_slots(struct world *world)
-{
-	return (int64_t)ringway_free_slots(world->queue);
-}
-
-static int64_t call_opcode_name(struct world *world)
-{
-	return strcmp(ringway_opcode_name(world->situation == BAD ? 99 : RINGWAY_OP_READ), "?") !=
-	       0;
 }
 
 static int64_t call_get_direct_io(struct world *world)
 {
 	struct ringway_direct_io direct;
 
-	return ringway_get_direct_io(world->situation == BAD ? -1 : world->file, &direct,
-	                             sizeof direct);
+	return ringway_get_direct_io(IS_BAD ? -1 : world->file, &direct, sizeof direct);
 }
+
+#define ALL(answer) answer, answer, answer, answer, answer, answer, answer, answer
+#define FUNCTION(name, ...) {#name, call_##name, {__VA_ARGS__}}
 
 /*
  * The allowed results, one word for each situation: "0"; "+": more than 0; "=": 0 or more; errnos;
@@ -234,39 +171,32 @@ static const struct function {
 	int64_t (*call)(struct world *world);
 	const char *answers[SITUATIONS];
 } functions[] = {
-	/*                                         plain in destroy  cancelled failed        EMFILE
-	   signals child     bad */
-	{"version", call_version, {"+", "+", "+", "+", "+", "+", "+", "+"}},
-	{"last_error", call_last_error, {"+", "+", "+", "+", "+", "+", "+", "+"}},
-	{"get_backend", call_get_backend, {"+", "+", "+", "+", "+", "+", "+", "+"}},
-	{"backend_name", call_backend_name, {"+", "+", "+", "+", "+", "+", "+", "0"}},
-	{"opcode_name", call_opcode_name, {"+", "+", "+", "+", "+", "+", "+", "0"}},
-	{"get_direct_io", call_get_direct_io, {"0", "0", "0", "0", "0", "0", "0", "EBADF"}},
-	{"create", call_create, {"0", "0", "0", "0", "0|EMFILE", "0", "0", "EINVAL"}},
-	{"push", call_push, {"+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"}},
-	{"push_chain", call_push_chain, {"+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"}},
-	{"submit", call_submit, {"=", "=", "=", "EBADF", "=", "=", "ECHILD", "="}},
-	{"get_stats", call_get_stats, {"0", "0", "0", "0", "0", "0", "0", "0"}},
-	{"explain", call_explain, {"+", "+", "+", "+", "+", "+", "+", "+"}},
-	{"in_flight", call_in_flight, {"+", "=", "+", "+", "+", "+", "+", "="}},
-	{"free_slots", call_free_slots, {"+", "+", "+", "+", "+", "+", "+", "+"}},
-	{"fd", call_fd, {"=", "=", "=", "=", "=|EMFILE", "=", "ECHILD", "="}},
-	{"register_buffers",
-	 call_register_buffers,
-	 {"R", "R", "R", "R", "R", "R", "ECHILD", "EINVAL"}},
-	{"register_file", call_register_file, {"R", "R", "R", "R", "R", "R", "ECHILD", "EBADF"}},
-	{"unregister_file",
-	 call_unregister_file,
-	 {"0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "ECHILD",
-	  "ENOENT"}},
-	{"cancel", call_cancel, {"0", "0|ENOENT", "0|ENOENT", "0", "0", "0", "ECHILD", "ENOENT"}},
-	{"reap", call_reap, {"+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "="}},
-	{"reap_into", call_reap_into, {"+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "EINVAL"}},
-	{"multi_read",
-	 call_multi_read,
-	 {"0", "ESHUTDOWN", "0", "EIO", "0", "0", "ECHILD", "EINVAL"}},
-	{"cancel_all", call_cancel_all, {"=", "=", "=", "=", "=", "=", "ECHILD", "="}},
-	{"destroy", call_destroy, {"0", "EDEADLK", "0", "0", "0", "0", "0", "0"}},
+	/* plain, in destroy, cancelled, failed, EMFILE, signals, child, bad */
+	FUNCTION(version, ALL("+")),
+	FUNCTION(last_error, ALL("+")),
+	FUNCTION(backend_name, "1", "1", "1", "1", "1", "1", "1", "0"),
+	FUNCTION(opcode_name, "1", "1", "1", "1", "1", "1", "1", "0"),
+	FUNCTION(get_backend, ALL("+")),
+	FUNCTION(get_direct_io, "0", "0", "0", "0", "0", "0", "0", "EBADF"),
+	FUNCTION(create, "0", "0", "0", "0", "0|EMFILE", "0", "0", "EINVAL"),
+	FUNCTION(push, "+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"),
+	FUNCTION(push_chain, "+", "ESHUTDOWN", "+", "+", "+", "+", "ECHILD", "EINVAL"),
+	FUNCTION(submit, "=", "=", "=", "EBADF", "=", "=", "ECHILD", "="),
+	FUNCTION(get_stats, ALL("0")),
+	FUNCTION(explain, ALL("+")),
+	FUNCTION(in_flight, "+", "=", "+", "+", "+", "+", "+", "="),
+	FUNCTION(free_slots, ALL("+")),
+	FUNCTION(fd, "=", "=", "=", "=", "=|EMFILE", "=", "ECHILD", "="),
+	FUNCTION(register_buffers, "R", "R", "R", "R", "R", "R", "ECHILD", "EINVAL"),
+	FUNCTION(register_file, "R", "R", "R", "R", "R", "R", "ECHILD", "EBADF"),
+	FUNCTION(unregister_file, "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT", "0|ENOENT",
+	         "0|ENOENT", "ECHILD", "ENOENT"),
+	FUNCTION(cancel, "0", "0|ENOENT", "0|ENOENT", "0", "0", "0", "ECHILD", "ENOENT"),
+	FUNCTION(reap, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "="),
+	FUNCTION(reap_into, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "EINVAL"),
+	FUNCTION(multi_read, "0", "ESHUTDOWN", "0", "EIO", "0", "0", "ECHILD", "EINVAL"),
+	FUNCTION(cancel_all, "=", "=", "=", "=", "=", "=", "ECHILD", "="),
+	FUNCTION(destroy, "0", "EDEADLK", "0", "0", "0", "0", "0", "0"),
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -278,47 +208,37 @@ static struct iovec part;
 static struct ringway_operation make_operation(const struct world *world, unsigned opcode)
 {
 	int file = world->file;
+	void *bytes = world->bytes;
+	int at = AT_FDCWD;
 
-	part.iov_base = world->bytes;
+	part.iov_base = bytes;
 	part.iov_len = 16;
 	switch (opcode) {
-	case RINGWAY_OP_NOP: return ringway_prep_nop(close_opened, NULL);
-	case RINGWAY_OP_READ:
-		return ringway_prep_read(file, world->bytes, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_WRITE:
-		return ringway_prep_write(file, world->bytes, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_READV: return ringway_prep_readv(file, &part, 1, 0, close_opened, NULL);
-	case RINGWAY_OP_WRITEV: return ringway_prep_writev(file, &part, 1, 0, close_opened, NULL);
+	case RINGWAY_OP_NOP: return NOP();
+	case RINGWAY_OP_READ: return READ(file, bytes, 16, 0);
+	case RINGWAY_OP_WRITE: return WRITE(file, bytes, 16, 0);
+	case RINGWAY_OP_READV: return READV(file, &part, 1, 0);
+	case RINGWAY_OP_WRITEV: return WRITEV(file, &part, 1, 0);
 	case RINGWAY_OP_FSYNC:
-		return world->backend % 2 == 0 ? ringway_prep_fsync(file, close_opened, NULL)
-		                               : ringway_prep_fdatasync(file, close_opened, NULL);
-	case RINGWAY_OP_SYNC_RANGE:
-		return ringway_prep_sync_range(file, 0, 16, 0, close_opened, NULL);
-	case RINGWAY_OP_OPEN:
-		return ringway_prep_open(AT_FDCWD, "matrix", O_RDONLY, 0, close_opened, NULL);
-	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, close_opened, NULL);
+		return world->backend % 2 == 0 ? FSYNC(file)
+		                               : ringway_prep_fdatasync(file, NULL, NULL);
+	case RINGWAY_OP_SYNC_RANGE: return ringway_prep_sync_range(file, 0, 16, 0, NULL, NULL);
+	case RINGWAY_OP_OPEN: return OPEN("matrix", O_RDONLY);
+	case RINGWAY_OP_CLOSE: return ringway_prep_close(1000000, NULL, NULL);
 	case RINGWAY_OP_STATX:
-		return ringway_prep_statx(AT_FDCWD, "matrix", 0, STATX_SIZE, &statx_buffer,
-		                          close_opened, NULL);
-	case RINGWAY_OP_FALLOCATE:
-		return ringway_prep_fallocate(file, 0, 0, 4096, close_opened, NULL);
-	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, close_opened, NULL);
+		return ringway_prep_statx(at, "matrix", 0, STATX_SIZE, &statx_buffer, NULL, NULL);
+	case RINGWAY_OP_FALLOCATE: return ringway_prep_fallocate(file, 0, 0, 4096, NULL, NULL);
+	case RINGWAY_OP_FTRUNCATE: return ringway_prep_ftruncate(file, 4096, NULL, NULL);
 	case RINGWAY_OP_FADVISE:
-		return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, close_opened, NULL);
-	case RINGWAY_OP_RENAME:
-		return ringway_prep_rename(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
-		                           NULL);
-	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(AT_FDCWD, "none", 0, close_opened, NULL);
-	case RINGWAY_OP_MKDIR:
-		return ringway_prep_mkdir(AT_FDCWD, "matrix", 0755, close_opened, NULL);
-	case RINGWAY_OP_LINK:
-		return ringway_prep_link(AT_FDCWD, "none", AT_FDCWD, "other", 0, close_opened,
-		                         NULL);
-	case RINGWAY_OP_SYMLINK:
-		return ringway_prep_symlink("target", AT_FDCWD, "matrix", close_opened, NULL);
-	case RINGWAY_OP_POLL: return ringway_prep_poll(file, POLLIN, close_opened, NULL);
-	case RINGWAY_OP_TIMEOUT: return ringway_prep_timeout(1000000, close_opened, NULL);
-	default: return ringway_prep((enum ringway_opcode)opcode, -1, close_opened, NULL);
+		return ringway_prep_fadvise(file, 0, 16, POSIX_FADV_NORMAL, NULL, NULL);
+	case RINGWAY_OP_RENAME: return ringway_prep_rename(at, "none", at, "x", 0, NULL, NULL);
+	case RINGWAY_OP_UNLINK: return ringway_prep_unlink(at, "none", 0, NULL, NULL);
+	case RINGWAY_OP_MKDIR: return ringway_prep_mkdir(at, "matrix", 0755, NULL, NULL);
+	case RINGWAY_OP_LINK: return ringway_prep_link(at, "none", at, "x", 0, NULL, NULL);
+	case RINGWAY_OP_SYMLINK: return ringway_prep_symlink("target", at, "matrix", NULL, NULL);
+	case RINGWAY_OP_POLL: return POLL(file, POLLIN);
+	case RINGWAY_OP_TIMEOUT: return TIMEOUT(1000000);
+	default: return ringway_prep((enum ringway_opcode)opcode, -1, NULL, NULL);
 	}
 }
 
@@ -475,7 +395,7 @@ static void start_signals(long microseconds)
 
 	memset(&action, 0, sizeof action);
 	action.sa_handler = interrupted; /* without SA_RESTART */
-	NEED(sigaction(SIGVTALRM, &action, NULL) == 0 && sigaction(SIGPROF, &action, NULL) == 0);
+	NEED(sigaction(SIGALRM, &action, NULL) == 0);
 	memset(&timer, 0, sizeof timer);
 	timer.it_interval.tv_usec = timer.it_value.tv_usec = microseconds;
 	NEED(setitimer(ITIMER_REAL, &timer, NULL) == 0);
@@ -521,12 +441,10 @@ static void begin(struct world *world, unsigned backend, enum situation situatio
 	if (situation == FAILED)
 		options.faults = "enters=0";
 	world->queue = check_queue(backend, options);
-	if (world->queue == NULL)
-		return;
-	operation = ringway_prep_read(world->pipes[0], world->bytes, 16, RINGWAY_CURRENT_POSITION,
-	                              close_opened, NULL);
-	world->waiting = ringway_push(world->queue, &operation);
-	CHECK(world->waiting > 0);
+	NEED(world->queue != NULL);
+	operation = READ(world->pipes[0], world->bytes, 16, HERE);
+	operation.callback = close_opened;
+	world->waiting = check_push(world->queue, operation);
 }
 
 static void end(struct world *world)
@@ -539,77 +457,71 @@ static void end(struct world *world)
 	free(world->bytes);
 }
 
-static void run(unsigned backend, enum situation situation)
+static void in_destroy(struct world *world, int operations)
 {
-	struct ringway_operation operation;
-	struct rlimit limit;
+	struct ringway_queue *queue = world->queue;
+
+	destroy_seen = operations ? world : NULL;
+	check_push(queue, ringway_prep_timeout(HOUR, during_destroy, world));
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(destroy_seen == world);
+	world->queue = NULL;
+}
+
+/* The lowest free descriptor is the limit. poll(2) requires one above its number of descriptors. */
+static void limit_descriptors(const struct world *world, struct rlimit *before)
+{
 	struct rlimit none;
+
+	NEED(getrlimit(RLIMIT_NOFILE, before) == 0);
+	none = *before;
+	none.rlim_cur = (rlim_t)dup(world->file);
+	close((int)none.rlim_cur);
+	NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
+}
+
+static void run(unsigned backend, enum situation situation, int operations)
+{
+	struct rlimit limit;
 	struct world world;
-	int operations;
 
-	for (operations = 0; operations < 2; operations++) {
-		begin(&world, backend, situation);
-		if (world.queue == NULL) {
-			end(&world);
-			return;
-		}
-		switch (situation) {
-		case IN_DESTROY:
-			destroy_seen = operations ? &world : NULL;
-			operation = ringway_prep_timeout(UINT64_C(3600000000000), during_destroy,
-			                                 &world);
-			CHECK(ringway_push(world.queue, &operation) > 0);
-			{
-				struct ringway_queue *queue = world.queue;
-
-				SAME(ringway_destroy(&queue), 0);
-				CHECK(destroy_seen == &world);
-				world.queue = NULL;
-			}
-			break;
-		case CHILD:
+	begin(&world, backend, situation);
+	if (situation == IN_DESTROY) {
+		in_destroy(&world, operations);
+	} else if (situation == CHILD) {
 #ifdef __SANITIZE_ADDRESS__
-			check_skip("fork with AddressSanitizer, whose locks other threads may hold",
-			           1);
+		check_skip("fork with AddressSanitizer, whose locks other threads may hold", 1);
 #else
-			if (operations == 0)
-				SAME(check_child(in_a_child, &world), 0);
+		if (operations == 0)
+			SAME(check_child(in_a_child, &world), 0);
 #endif
-			break;
-		default:
-			if (situation == CANCELLED)
-				SAME(ringway_cancel(world.queue, world.waiting), 0);
-			if (situation == NO_DESCRIPTORS) {
-				NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-				none = limit;
-				/* The lowest free descriptor. poll(2) requires a limit above its
-				   number of descriptors. */
-				none.rlim_cur = (rlim_t)dup(world.file);
-				close((int)none.rlim_cur);
-				NEED(setrlimit(RLIMIT_NOFILE, &none) == 0);
-			}
-			if (situation == SIGNALS) {
-				struct sigaction ignored;
-
-				memset(&ignored, 0, sizeof ignored);
-				ignored.sa_handler = interrupted;
-				NEED(sigaction(SIGALRM, &ignored, NULL) == 0);
-				start_signals(500);
-			}
-			if (operations)
-				all_operations(&world);
-			else
-				all_functions(&world);
-			if (situation == SIGNALS) {
-				start_signals(0);
-				check_watch("matrix", 100);
-			}
-			if (situation == NO_DESCRIPTORS)
-				NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-			break;
+	} else {
+		if (situation == CANCELLED)
+			SAME(ringway_cancel(world.queue, world.waiting), 0);
+		if (situation == NO_DESCRIPTORS)
+			limit_descriptors(&world, &limit);
+		if (situation == SIGNALS)
+			start_signals(500);
+		if (operations)
+			all_operations(&world);
+		else
+			all_functions(&world);
+		if (situation == SIGNALS) {
+			start_signals(0);
+			check_watch("matrix", 100);
 		}
-		end(&world);
+		if (situation == NO_DESCRIPTORS)
+			NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	}
+	end(&world);
+}
+
+static void every_situation(unsigned backend)
+{
+	int i;
+
+	for (i = 0; i < 2 * SITUATIONS; i++)
+		run(backend, (enum situation)(i / 2), i % 2);
 }
 
 /* Checks that every function of the header is in a table above. */
@@ -659,17 +571,12 @@ static void check_tables_are_complete(const char *header)
 
 int main(int argc, char **argv)
 {
+	static void (*const tests[])(unsigned) = {every_situation, NULL};
 	char header[4096];
-	unsigned b;
-	int situation;
 
-	check_watch("matrix", 100);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	NEED(argc == 2);
 	snprintf(header, sizeof header, "%s/../crates/ringway-c/include/ringway.h", argv[1]);
 	check_tables_are_complete(header);
-	for (b = 0; b < 3; b++)
-		for (situation = 0; situation < SITUATIONS; situation++)
-			run(check_backends[b], (enum situation)situation);
-	return check_end("matrix");
+	return check_each_backend("matrix", 100, tests);
 }

@@ -65,7 +65,7 @@ static void sizes_of_operations(struct ringway_queue *queue)
 	struct ringway_operation operation;
 
 	memset(&larger, 0, sizeof larger);
-	larger.operation = ringway_prep_nop(NULL, NULL);
+	larger.operation = NOP();
 	larger.operation.size = (uint32_t)sizeof larger;
 	CHECK(ringway_push(queue, &larger.operation) > 0);
 	check_drain(queue);
@@ -73,7 +73,7 @@ static void sizes_of_operations(struct ringway_queue *queue)
 	SAME(ringway_push(queue, &larger.operation), -E2BIG);
 	CHECK(*ringway_last_error() != '\0');
 	SAME(ringway_push_chain(queue, &larger.operation, 1, NULL), -E2BIG);
-	operation = ringway_prep_nop(NULL, NULL);
+	operation = NOP();
 	operation.size = 0;
 	SAME(ringway_push(queue, &operation), -EINVAL);
 	SAME(ringway_in_flight(queue), 0);
@@ -119,7 +119,7 @@ static void zeroed_options(void)
 	SAME(memcmp(&options, &made, sizeof options), 0);
 	SAME(create(&options, &queue), 0);
 	CHECK(ringway_free_slots(queue) == 1024);
-	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
+	SAME(check_run(queue, NOP()), 0);
 	SAME(ringway_destroy(&queue), 0);
 	if (!check_wanted(RINGWAY_BACKEND_URING))
 		return;
@@ -141,35 +141,30 @@ static void zeroed_options(void)
 
 static void invalid_options(void)
 {
-	struct ringway_options options = check_default_options();
+	static const struct {
+		struct ringway_options set;
+		const char *word;
+	} cases[] = {
+		{{.entries = 32769}, "entries"},
+		{{.in_flight = 1 << 24}, "in_flight"},
+		{{.flags = 1u << 31}, ""},
+		{{.backend = 77}, ""},
+		{{.faults = "sort=5"}, "sort"},
+		{{.flags = RINGWAY_IOPOLL}, "iopoll_fd"},
+		{{.flags = RINGWAY_IOPOLL, .iopoll_fd = -1}, "iopoll_fd"},
+		{{.flags = RINGWAY_NO_CLOSE_WAIT, .close_wait_ms = 1}, "close_wait_ms"},
+		{{.flags = RINGWAY_SQPOLL_CPU}, "SQPOLL_CPU"},
+	};
+	struct ringway_options options;
 	struct ringway_queue *queue;
+	char text[4096];
+	size_t i;
 
-	options.entries = 32769;
-	refused(&options, -EINVAL, "entries");
-	options = check_default_options();
-	options.in_flight = 1 << 24;
-	refused(&options, -EINVAL, "in_flight");
-	options = check_default_options();
-	options.flags = 1u << 31;
-	refused(&options, -EINVAL, "");
-	options = check_default_options();
-	options.backend = 77;
-	refused(&options, -EINVAL, "");
-	options = check_default_options();
-	options.faults = "sort=5";
-	refused(&options, -EINVAL, "sort");
-	options = check_default_options();
-	options.flags = RINGWAY_IOPOLL;
-	refused(&options, -EINVAL, "iopoll_fd");
-	options.iopoll_fd = -1;
-	refused(&options, -EINVAL, "iopoll_fd");
-	options = check_default_options();
-	options.flags = RINGWAY_NO_CLOSE_WAIT;
-	options.close_wait_ms = 1;
-	refused(&options, -EINVAL, "close_wait_ms");
-	options = check_default_options();
-	options.flags = RINGWAY_SQPOLL_CPU;
-	refused(&options, -EINVAL, "SQPOLL_CPU");
+	for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+		options = cases[i].set;
+		options.size = sizeof options;
+		refused(&options, -EINVAL, cases[i].word);
+	}
 	SAME(ringway_create(NULL, NULL), -EINVAL);
 	/* The environment chooses the backend if the options do not. */
 	setenv("RINGWAY_BACKEND", "treads", 1);
@@ -184,81 +179,77 @@ static void invalid_options(void)
 	SAME(ringway_destroy(&queue), 0);
 	CHECK(queue == NULL);
 	/* RINGWAY_STRICT refuses what only a ring can do. */
-	options = check_default_options();
-	options.backend = RINGWAY_BACKEND_THREADS;
 	options.flags = RINGWAY_SQPOLL | RINGWAY_STRICT;
-	SAME(create(&options, &queue), -EOPNOTSUPP);
-	CHECK(queue == NULL);
-	CHECK(*ringway_last_error() != '\0');
+	refused(&options, -EOPNOTSUPP, "");
 	options.flags = RINGWAY_SQPOLL;
 	SAME(create(&options, &queue), 0);
-	if (queue != NULL) {
-		char text[4096];
-
-		CHECK(ringway_explain(queue, text, sizeof text) < sizeof text);
-		CHECK(strstr(text, "EOPNOTSUPP") != NULL);
-	}
+	CHECK(ringway_explain(queue, text, sizeof text) < sizeof text);
+	CHECK(strstr(text, "EOPNOTSUPP") != NULL);
 	SAME(ringway_destroy(&queue), 0);
 }
 
+/* Paths and buffers that are missing, unknown numbers, offsets that are negative. */
 static void invalid_operations(struct ringway_queue *queue)
 {
 	uint8_t bytes[16] = {0};
 	struct iovec part = {bytes, sizeof bytes};
-	struct ringway_operation operation;
-	struct ringway_operation chain[3];
 	struct statx stat;
-	struct ringway_stats before;
-	struct ringway_stats after;
-	unsigned kind;
+	struct ringway_operation operations[] = {
+		NOP(),
+		NOP(),
+		READ(0, NULL, 16, 0),
+		WRITE(1, NULL, 16, 0),
+		READV(0, NULL, 1, 0),
+		WRITEV(1, NULL, 1, 0),
+		READ(0, bytes, 16, (uint64_t)INT64_MAX + 1),
+		READV(0, &part, 1, UINT64_MAX - 1),
+		READV(0, &part, 1025, 0),
+		OPEN(NULL, O_RDONLY),
+		ringway_prep_statx(AT_FDCWD, NULL, 0, 0, &stat, NULL, NULL),
+		ringway_prep_statx(AT_FDCWD, "x", 0, 0, NULL, NULL, NULL),
+		ringway_prep_rename(AT_FDCWD, "x", AT_FDCWD, NULL, 0, NULL, NULL),
+		ringway_prep_rename(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL),
+		ringway_prep_unlink(AT_FDCWD, NULL, 0, NULL, NULL),
+		ringway_prep_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL),
+		ringway_prep_link(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL),
+		ringway_prep_symlink(NULL, AT_FDCWD, "x", NULL, NULL),
+		ringway_prep_symlink("x", AT_FDCWD, NULL, NULL, NULL),
+	};
+	struct ringway_operation chain[3] = {NOP(), OPEN(NULL, O_RDONLY), NOP()};
+	static const int64_t nobody[] = {0, -5, INT64_MAX, INT64_MIN};
+	struct ringway_stats before, after;
+	unsigned i;
 
 	ringway_get_stats(queue, &before, sizeof before);
-#define REFUSED(made, change)                             \
-	do {                                              \
-		operation = made;                         \
-		change;                                   \
-		SAME(ringway_push(queue, &operation), -EINVAL); \
-		CHECK(*ringway_last_error() != '\0');     \
-	} while (0)
-	REFUSED(ringway_prep_nop(NULL, NULL), operation.opcode = 20);
-	REFUSED(ringway_prep_nop(NULL, NULL), operation.opcode = 65535);
-	REFUSED(ringway_prep_nop(NULL, NULL), operation.flags = 1u << 15);
-	REFUSED(ringway_prep_read(0, NULL, 16, 0, NULL, NULL), );
-	REFUSED(ringway_prep_write(1, NULL, 16, 0, NULL, NULL), );
-	REFUSED(ringway_prep_readv(0, NULL, 1, 0, NULL, NULL), );
-	REFUSED(ringway_prep_writev(1, NULL, 1, 0, NULL, NULL), );
-	REFUSED(ringway_prep_read(0, bytes, 16, (uint64_t)INT64_MAX + 1, NULL, NULL), );
-	REFUSED(ringway_prep_readv(0, &part, 1, UINT64_MAX - 1, NULL, NULL), );
-	REFUSED(ringway_prep_open(AT_FDCWD, NULL, O_RDONLY, 0, NULL, NULL), );
-	REFUSED(ringway_prep_statx(AT_FDCWD, NULL, 0, 0, &stat, NULL, NULL), );
-	REFUSED(ringway_prep_statx(AT_FDCWD, "x", 0, 0, NULL, NULL, NULL), );
-	REFUSED(ringway_prep_rename(AT_FDCWD, "x", AT_FDCWD, NULL, 0, NULL, NULL), );
-	REFUSED(ringway_prep_rename(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
-	REFUSED(ringway_prep_unlink(AT_FDCWD, NULL, 0, NULL, NULL), );
-	REFUSED(ringway_prep_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL), );
-	REFUSED(ringway_prep_link(AT_FDCWD, NULL, AT_FDCWD, "x", 0, NULL, NULL), );
-	REFUSED(ringway_prep_symlink(NULL, AT_FDCWD, "x", NULL, NULL), );
-	REFUSED(ringway_prep_symlink("x", AT_FDCWD, NULL, NULL, NULL), );
+	operations[0].opcode = 20;
+	operations[1].flags = 1u << 15;
+	for (i = 0; i < sizeof operations / sizeof *operations; i++) {
+		if (ringway_push(queue, &operations[i]) != -EINVAL || *ringway_last_error() == '\0')
+			SAME(i, -1);
+	}
 	SAME(ringway_push(queue, NULL), -EINVAL);
-	chain[0] = chain[2] = ringway_prep_nop(NULL, NULL);
-	chain[1] = ringway_prep_mkdir(AT_FDCWD, NULL, 0755, NULL, NULL);
 	SAME(ringway_push_chain(queue, chain, 3, NULL), -EINVAL);
 	SAME(ringway_push_chain(queue, chain, 0, NULL), -EINVAL);
 	SAME(ringway_push_chain(queue, NULL, 2, NULL), -EINVAL);
 	ringway_get_stats(queue, &after, sizeof after);
 	SAME(after.pushed, before.pushed);
 	SAME(ringway_reap_into(queue, NULL, 0, 0, 0), -EINVAL);
-	SAME(ringway_cancel(queue, 0), -ENOENT);
-	SAME(ringway_cancel(queue, -5), -ENOENT);
-	SAME(ringway_cancel(queue, INT64_MAX), -ENOENT);
-	SAME(ringway_cancel(queue, INT64_MIN), -ENOENT);
-	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
-	/* Every opcode has a name. */
+	for (i = 0; i < 4; i++)
+		SAME(ringway_cancel(queue, nobody[i]), -ENOENT);
+	SAME(check_run(queue, NOP()), 0);
+}
+
+static void names(void)
+{
+	unsigned kind;
+
 	for (kind = RINGWAY_OP_NOP; kind <= RINGWAY_OP_TIMEOUT; kind++)
 		CHECK(strcmp(ringway_opcode_name(kind), "?") != 0);
 	CHECK(strcmp(ringway_opcode_name(20), "?") == 0);
 	CHECK(strcmp(ringway_opcode_name(RINGWAY_OP_SYNC_RANGE), "sync_range") == 0);
 	CHECK(strcmp(ringway_opcode_name(UINT32_MAX), "?") == 0);
+	CHECK(strcmp(ringway_backend_name(RINGWAY_BACKEND_NULL), "null") == 0);
+	CHECK(strcmp(ringway_backend_name(9), "?") == 0);
 }
 
 static void queries(struct ringway_queue *queue, unsigned backend)
@@ -301,7 +292,7 @@ static void queries(struct ringway_queue *queue, unsigned backend)
 static void chain_ids(struct ringway_queue *queue)
 {
 	struct ringway_operation chain[5];
-	struct ringway_completion completions[5];
+	struct ringway_completion done;
 	int64_t ids[6] = {0, 0, 0, 0, 0, 77};
 	int64_t first;
 	int i;
@@ -310,19 +301,15 @@ static void chain_ids(struct ringway_queue *queue)
 		chain[i] = ringway_prep_nop(NULL, &ids[i]);
 	first = ringway_push_chain(queue, chain, 5, ids);
 	SAME(first, ids[0]);
-	for (i = 0; i < 5;) {
-		int j, count = ringway_reap_into(queue, completions, 5, 1, RINGWAY_FOREVER);
-
-		if (!CHECK(count > 0))
-			return;
-		for (j = 0; j < count; j++, i++)
-			SAME(completions[j].id, *(int64_t *)completions[j].user_data);
+	for (i = 0; i < 5; i++) {
+		SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+		SAME(done.id, *(int64_t *)done.user_data);
 	}
 	for (i = 0; i < 5; i++)
 		CHECK(ids[i] > 0);
 	SAME(ids[5], 77);
-	/* A member in the middle can be cancelled by its id; an error stores null_backend. */
-	chain[0] = ringway_prep_timeout(UINT64_C(60000000000), NULL, &ids[0]);
+	/* A member in the middle can be cancelled by its id; an error stores nothing. */
+	chain[0] = TIMEOUT(HOUR);
 	CHECK(ringway_push_chain(queue, chain, 3, ids) > 0);
 	SAME(ringway_cancel(queue, ids[1]), 0);
 	SAME(ringway_cancel(queue, ids[0]), 0);
@@ -338,21 +325,12 @@ static void chain_ids(struct ringway_queue *queue)
 static void works(struct ringway_queue *queue, int fd)
 {
 	uint8_t bytes[100];
-	struct ringway_operation chain[2];
-	struct answer answers[2] = {{-1, 0}, {-1, 0}};
-	struct ringway_operation late;
+	struct ringway_operation late = TIMEOUT(HOUR);
 
-	if (queue == NULL)
-		return;
-	SAME(check_run(queue, ringway_prep_read(fd, bytes, 100, 700, NULL, NULL)), 100);
+	SAME(check_run(queue, READ(fd, bytes, 100, 700)), 100);
 	CHECK(check_filled(bytes, 700, 100));
-	chain[0] = ringway_prep_fsync(fd, check_answer, &answers[0]);
-	chain[1] = ringway_prep_poll(fd, POLLIN, check_answer, &answers[1]);
-	CHECK(ringway_push_chain(queue, chain, 2, NULL) > 0);
-	check_drain(queue);
-	SAME(answers[0].result, 0);
-	SAME(answers[1].result, POLLIN);
-	late = ringway_prep_timeout(UINT64_C(60000000000), NULL, NULL);
+	SAME(check_run(queue, FSYNC(fd)), 0);
+	SAME(check_run(queue, POLL(fd, POLLIN)), POLLIN);
 	late.timeout_ns = 1000000;
 	SAME(check_run(queue, late), -ETIMEDOUT);
 	COUNTERS(queue);
@@ -361,54 +339,30 @@ static void works(struct ringway_queue *queue, int fd)
 static void every_option(unsigned backend)
 {
 	int fd = check_file("options", 4096, 0);
-	struct ringway_queue *first = check_queue(backend, check_default_options());
-	unsigned i;
+	struct ringway_queue *first = check_open(backend, 0);
+	const struct ringway_options cases[] = {
+		{.flags = RINGWAY_SINGLE_ISSUER},
+		{.flags = RINGWAY_EVENTFD | RINGWAY_SINGLE_ISSUER},
+		{.flags = RINGWAY_SQPOLL, .sqpoll_idle_ms = 5},
+		{.flags = RINGWAY_SQPOLL | RINGWAY_SQPOLL_CPU},
+		{.attach = first},
+		{.io_wq_bounded = 2, .io_wq_unbounded = 2},
+		{.entries = 1, .in_flight = 2},
+		{.threads = 1, .sync_threads = 1, .completion_entries = 4096},
+		{.flags = RINGWAY_IOPOLL, .iopoll_fd = fd},
+		{.close_wait_ms = 1},
+	};
+	size_t i;
 
 	works(first, fd);
-	for (i = 0; i < 10; i++) {
-		struct ringway_options options = check_default_options();
+	for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ringway_options options = cases[i];
 		struct ringway_queue *queue;
 
-		switch (i) {
-		case 0:
-			options.flags = RINGWAY_SINGLE_ISSUER;
-			break;
-		case 1:
-			options.flags = RINGWAY_EVENTFD | RINGWAY_SINGLE_ISSUER;
-			break;
-		case 2:
-			options.flags = RINGWAY_SQPOLL;
-			options.sqpoll_idle_ms = 5;
-			break;
-		case 3:
-			options.flags = RINGWAY_SQPOLL | RINGWAY_SQPOLL_CPU;
-			options.sqpoll_cpu = 0;
-			break;
-		case 4:
-			options.attach = first;
-			break;
-		case 5:
-			options.io_wq_bounded = 2;
-			options.io_wq_unbounded = 2;
-			break;
-		case 6:
-			options.entries = 1;
-			options.in_flight = 2;
-			break;
-		case 7:
-			options.threads = 1;
-			options.sync_threads = 1;
-			options.completion_entries = 4096;
-			break;
-		case 8:
-			options.flags = RINGWAY_IOPOLL;
-			options.iopoll_fd = fd;
-			break;
-		default:
-			options.close_wait_ms = 1;
-			break;
-		}
+		options.size = sizeof options;
 		queue = check_queue(backend, options);
+		NEED(queue != NULL);
+		SAME(ringway_free_slots(queue), options.in_flight ? options.in_flight : 1024);
 		works(queue, fd);
 		SAME(ringway_destroy(&queue), 0);
 	}
@@ -427,56 +381,55 @@ static void null_backend(void)
 	options.backend = RINGWAY_BACKEND_NULL;
 	SAME(create(&options, &queue), 0);
 	SAME(ringway_get_backend(queue), RINGWAY_BACKEND_NULL);
-	SAME(check_run(queue, ringway_prep_nop(NULL, NULL)), 0);
-	SAME(check_run(queue, ringway_prep_read(0, bytes, 100, 0, NULL, NULL)), 100);
+	SAME(check_run(queue, NOP()), 0);
+	SAME(check_run(queue, READ(0, bytes, 100, 0)), 100);
 	SAME(ringway_destroy(&queue), 0);
 }
 
+/* Not null if this thread has no error of another one. */
 static void *last_error_of_thread(void *arg)
 {
-	(void)arg;
-	return (void *)(uintptr_t)ringway_last_error();
+	return *ringway_last_error() == '\0' ? arg : NULL;
+}
+
+static void arguments(unsigned backend)
+{
+	struct ringway_queue *queue = check_open(backend, 0);
+
+	SAME(ringway_get_backend(queue), backend);
+	sizes_of_operations(queue);
+	invalid_operations(queue);
+	chain_ids(queue);
+	queries(queue, backend);
+	COUNTERS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	CHECK(queue == NULL);
+	SAME(ringway_destroy(&queue), 0);
 }
 
 int main(void)
 {
-	struct ringway_queue *queue = NULL;
+	static void (*const tests[])(unsigned) = {arguments, every_option, NULL};
 	char version[64];
 	pthread_t thread;
 	void *text;
-	unsigned b;
 
 	check_watch("options", 120);
 	CHECK(strcmp(ringway_last_error(), "") == 0);
 	snprintf(version, sizeof version, "%d.%d.%d", RINGWAY_VERSION_MAJOR, RINGWAY_VERSION_MINOR,
 	         RINGWAY_VERSION_PATCH);
 	CHECK(strcmp(ringway_version(), version) == 0);
-	CHECK(strcmp(ringway_backend_name(RINGWAY_BACKEND_NULL), "null") == 0);
-	CHECK(strcmp(ringway_backend_name(9), "?") == 0);
+	names();
 	sizes_of_options();
 	/* Each thread has its own last error. */
-	NEED(pthread_create(&thread, NULL, last_error_of_thread, NULL) == 0 &&
+	NEED(pthread_create(&thread, NULL, last_error_of_thread, &text) == 0 &&
 	     pthread_join(thread, &text) == 0);
+	SAME(text != NULL, 1);
 	CHECK(*ringway_last_error() != '\0');
-	for (b = 0; b < 3; b++) {
-		queue = check_queue(check_backends[b], check_default_options());
-		if (queue == NULL)
-			continue;
-		SAME(ringway_get_backend(queue), check_backends[b]);
-		sizes_of_operations(queue);
-		invalid_operations(queue);
-		chain_ids(queue);
-		queries(queue, check_backends[b]);
-		COUNTERS(queue);
-		SAME(ringway_destroy(&queue), 0);
-		CHECK(queue == NULL);
-		SAME(ringway_destroy(&queue), 0);
-	}
 	SAME(ringway_destroy(NULL), 0);
-	for (b = 0; b < 3; b++)
-		every_option(check_backends[b]);
 	null_backend();
 	zeroed_options();
 	invalid_options();
-	return check_end("options");
+	unsetenv("RINGWAY_BACKEND");
+	return check_each_backend("options", 120, tests);
 }

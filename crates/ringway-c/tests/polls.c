@@ -58,58 +58,50 @@ static void stop_sender(struct sender *sender)
 	NEED(pthread_join(sender->thread, NULL) == 0);
 }
 
-static void push(struct ringway_queue *queue, struct ringway_operation operation)
+/* Ten signals end no wait. */
+static void not_ended(struct ringway_queue *queue)
 {
-	NEED(ringway_push(queue, &operation) > 0);
+	struct ringway_completion done[4];
+	int before = signals_seen;
+
+	while (signals_seen < before + 10) {
+		check_push(queue, TIMEOUT(5000000));
+		SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 1);
+	}
 }
 
 /* A wait that no signal ends hangs here, which the time limit of the test reports. */
 static void signals(unsigned backend, uint32_t flags, int handler_flags)
 {
-	static const int64_t hour = INT64_C(3600) * 1000000000;
-	struct ringway_options options = check_default_options();
-	struct ringway_queue *queue;
+	struct ringway_queue *queue = check_open(backend, flags);
 	struct ringway_completion done[4];
-	struct ringway_range range;
-	struct sender sender;
 	char byte[2];
-	int file;
+	int file = check_file("polls", 4096, 0);
+	struct ringway_range range = check_range(file, 0, 2, byte);
+	struct sender sender;
 	int pipes[2];
-	int before;
 	int seen;
 
-	options.flags = flags;
-	queue = check_queue(backend, options);
-	if (queue == NULL)
-		return;
 	handle(handler_flags);
-	NEED(pipe2(pipes, O_CLOEXEC) == 0);
-	file = check_file("polls", 4096, 0);
-
+	check_pipe(pipes);
 	start_sender(&sender, 0);
-	push(queue, ringway_prep_poll(pipes[0], POLLIN, NULL, NULL));
+	check_push(queue, POLL(pipes[0], POLLIN));
 	if (flags & RINGWAY_INTERRUPTIBLE) {
 		/* Submitted by the call that waits, and before it. */
 		SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 0);
-		SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 0);
-		SAME(ringway_reap_into(queue, done, 4, 1, hour), 0);
+		SAME(ringway_reap_into(queue, done, 4, 1, (int64_t)HOUR), 0);
 		SAME(ringway_reap(queue, 1, RINGWAY_FOREVER), 0);
-		SAME(ringway_reap(queue, 1, hour), 0);
+		SAME(ringway_reap(queue, 1, (int64_t)HOUR), 0);
 		/* One of two completions is there. */
-		push(queue, ringway_prep_nop(NULL, NULL));
+		check_push(queue, NOP());
 		for (seen = 0; seen == 0;)
 			seen = ringway_reap_into(queue, done, 4, 2, RINGWAY_FOREVER);
 		SAME(seen, 1);
 		SAME(done[0].opcode, RINGWAY_OP_NOP);
 	} else {
-		before = signals_seen;
-		while (signals_seen < before + 10) {
-			push(queue, ringway_prep_timeout(5000000, NULL, NULL));
-			SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 1);
-		}
+		not_ended(queue);
 	}
 	/* Waits of other functions are not affected. */
-	range = check_range(file, 0, 2, byte);
 	SAME(ringway_multi_read(queue, &range, 1), 0);
 	SAME(range.result, 2);
 	/* Nothing is lost. */
@@ -123,41 +115,38 @@ static void signals(unsigned backend, uint32_t flags, int handler_flags)
 
 	/* Signals that are handled on another thread. */
 	start_sender(&sender, 1);
-	before = signals_seen;
-	while (signals_seen < before + 10) {
-		push(queue, ringway_prep_timeout(5000000, NULL, NULL));
-		SAME(ringway_reap_into(queue, done, 4, 1, RINGWAY_FOREVER), 1);
-	}
+	not_ended(queue);
 	stop_sender(&sender);
 	SAME(ringway_destroy(&queue), 0);
-	close(pipes[0]);
-	close(pipes[1]);
+	check_close(pipes);
 	close(file);
+}
+
+static void all_signals(unsigned backend)
+{
+	signals(backend, RINGWAY_INTERRUPTIBLE, 0);
+	signals(backend, RINGWAY_INTERRUPTIBLE | RINGWAY_SINGLE_ISSUER, SA_RESTART);
+	signals(backend, 0, 0);
+	signals(backend, RINGWAY_SINGLE_ISSUER, SA_RESTART);
 }
 
 /* Destroying a queue waits for the operations in flight, whatever signals come. */
 static void destroyed(unsigned backend)
 {
-	struct ringway_options options = check_default_options();
-	struct ringway_queue *queue;
+	struct ringway_queue *queue = check_open(backend, RINGWAY_INTERRUPTIBLE);
 	struct sender sender;
 	char byte;
 	int pipes[2];
 
-	options.flags = RINGWAY_INTERRUPTIBLE;
-	queue = check_queue(backend, options);
-	if (queue == NULL)
-		return;
 	handle(0);
-	NEED(pipe2(pipes, O_CLOEXEC) == 0);
-	push(queue, ringway_prep_poll(pipes[0], POLLIN, NULL, NULL));
-	push(queue, ringway_prep_read(pipes[0], &byte, 1, RINGWAY_CURRENT_POSITION, NULL, NULL));
+	check_pipe(pipes);
+	check_push(queue, POLL(pipes[0], POLLIN));
+	check_push(queue, READ(pipes[0], &byte, 1, HERE));
 	CHECK(ringway_submit(queue) >= 0);
 	start_sender(&sender, 0);
 	SAME(ringway_destroy(&queue), 0);
 	stop_sender(&sender);
-	close(pipes[0]);
-	close(pipes[1]);
+	check_close(pipes);
 }
 
 /* A socket that listens on this port of the loopback address; 0: on any. -1 if it is in use. */
@@ -179,39 +168,32 @@ static int listening(uint16_t port)
 }
 
 /* The port is free as soon as the socket is closed, although it was polled. */
-static void released(unsigned backend, uint32_t flags)
+static void released(unsigned backend)
 {
-	struct ringway_options options = check_default_options();
-	struct ringway_queue *queue;
-	struct ringway_completion done;
+	struct ringway_queue *queues[] = {check_open(backend, 0),
+	                                  check_open(backend, RINGWAY_SINGLE_ISSUER)};
 	struct sockaddr_in address;
 	socklen_t length = sizeof address;
-	int64_t id;
-	int round;
+	int round, tries;
 
-	options.flags = flags;
-	queue = check_queue(backend, options);
-	if (queue == NULL)
-		return;
-	for (round = 0; round < 100; round++) {
+	for (round = 0; round < 200; round++) {
+		struct ringway_queue *queue = queues[round % 2];
+		struct ringway_completion done;
+		struct ringway_stats before, after;
 		int fd = listening(0);
-		struct ringway_operation operation = ringway_prep_poll(fd, POLLIN, NULL, NULL);
-		struct ringway_stats before;
-		struct ringway_stats after;
-		int tries;
+		int64_t id = check_push(queue, POLL(fd, POLLIN));
 
 		NEED(fd >= 0);
 		NEED(getsockname(fd, (struct sockaddr *)&address, &length) == 0);
-		id = ringway_push(queue, &operation);
 		CHECK(ringway_submit(queue) >= 0);
 		SAME(ringway_cancel(queue, id), 0);
-		if (backend == RINGWAY_BACKEND_URING) {
-			ringway_get_stats(queue, &before, sizeof before);
-			SAME(ringway_reap_into(queue, &done, 1, 0, 0), 1);
-			ringway_get_stats(queue, &after, sizeof after);
+		ringway_get_stats(queue, &before, sizeof before);
+		SAME(ringway_reap_into(queue, &done, 1, backend != RINGWAY_BACKEND_URING,
+		                       RINGWAY_FOREVER),
+		     1);
+		ringway_get_stats(queue, &after, sizeof after);
+		if (backend == RINGWAY_BACKEND_URING)
 			SAME(after.system_calls - before.system_calls, 1);
-		} else
-			SAME(ringway_reap_into(queue, &done, 1, 1, RINGWAY_FOREVER), 1);
 		SAME(done.id, id);
 		SAME(done.result, -ECANCELED);
 		close(fd);
@@ -226,25 +208,13 @@ static void released(unsigned backend, uint32_t flags)
 		CHECK(fd >= 0);
 		close(fd);
 	}
-	SAME(ringway_destroy(&queue), 0);
+	SAME(ringway_destroy(&queues[0]), 0);
+	SAME(ringway_destroy(&queues[1]), 0);
 }
 
 int main(void)
 {
-	size_t i;
+	static void (*const tests[])(unsigned) = {all_signals, destroyed, released, NULL};
 
-	for (i = 0; i < sizeof check_backends / sizeof *check_backends; i++) {
-		unsigned backend = check_backends[i];
-
-		check_watch("a wait", 120);
-		signals(backend, RINGWAY_INTERRUPTIBLE, 0);
-		signals(backend, RINGWAY_INTERRUPTIBLE, SA_RESTART);
-		signals(backend, RINGWAY_INTERRUPTIBLE | RINGWAY_SINGLE_ISSUER, SA_RESTART);
-		signals(backend, 0, 0);
-		signals(backend, RINGWAY_SINGLE_ISSUER, SA_RESTART);
-		destroyed(backend);
-		released(backend, 0);
-		released(backend, RINGWAY_SINGLE_ISSUER);
-	}
-	return check_end("polls");
+	return check_each_backend("polls", 200, tests);
 }

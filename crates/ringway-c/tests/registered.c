@@ -21,162 +21,134 @@ static int check_available(struct ringway_queue *queue, int answer)
 	return 0;
 }
 
-static void buffers(struct ringway_queue *queue, int fd)
+static void buffers(unsigned backend, int fd)
 {
+	struct ringway_queue *queue = check_open(backend, 0);
 	uint8_t *memory = check_aligned(BLOCKS * BLOCK);
 	uint8_t *other = check_aligned(BLOCK);
 	struct iovec two[2] = {{memory, BLOCKS * BLOCK}, {other, BLOCK}};
 	struct iovec bad[2] = {{other, BLOCK}, {NULL, BLOCK}};
+	struct ringway_range range = check_range(fd, BLOCK, BLOCK, memory);
 	struct answer answers[BLOCKS];
 	int i;
-	int round;
 
-	if (fd < 0) {
-		free(memory);
-		free(other);
-		return;
-	}
 	SAME(ringway_register_buffers(queue, bad, 2), -EINVAL);
 	check_available(queue, ringway_register_buffers(queue, two, 2));
-	for (round = 0; round < 3; round++) {
-		memset(memory, 0xee, BLOCKS * BLOCK);
-		memset(answers, 0, sizeof answers);
-		for (i = 0; i < BLOCKS; i++) {
-			struct ringway_operation operation =
-				ringway_prep_read(fd, memory + i * BLOCK, BLOCK,
-				                  (uint64_t)i * BLOCK, check_answer, &answers[i]);
+	memset(answers, 0, sizeof answers);
+	for (i = 0; i < BLOCKS; i++) {
+		struct ringway_operation read =
+			READ(fd, memory + i * BLOCK, BLOCK, (uint64_t)i * BLOCK);
 
-			operation.flags = round == 1 ? RINGWAY_EXACT : 0;
-			CHECK(ringway_push(queue, &operation) > 0);
-		}
-		check_drain(queue);
-		for (i = 0; i < BLOCKS; i++)
-			SAME(answers[i].result, BLOCK);
-		CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
+		read.flags = i % 2 == 1 ? RINGWAY_EXACT : 0;
+		check_start(queue, read, &answers[i]);
 	}
-	/* A buffer across the end of an element works, for reads and writes. */
-	SAME(check_run(queue, ringway_prep_read(fd, other, BLOCK, BLOCK, NULL, NULL)), BLOCK);
-	CHECK(check_filled(other, BLOCK, BLOCK));
-	SAME(check_run(queue, ringway_prep_write(fd, memory + BLOCK, BLOCK, BLOCK, NULL, NULL)),
-	     BLOCK);
-	SAME(check_run(queue, ringway_prep_read(fd, memory, BLOCKS * BLOCK, 0, NULL, NULL)),
-	     BLOCKS * BLOCK);
+	check_drain(queue);
+	check_answers(answers, BLOCKS, BLOCK);
 	CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
-	{
-		struct ringway_range range = {fd, 0, BLOCK, BLOCK, memory, -1};
-
-		SAME(ringway_multi_read(queue, &range, 1), 0);
-		SAME(range.result, BLOCK);
-		CHECK(check_filled(memory, BLOCK, BLOCK));
-	}
+	/* A buffer across the end of an element works, for reads and writes. */
+	SAME(check_run(queue, READ(fd, other, BLOCK, BLOCK)), BLOCK);
+	CHECK(check_filled(other, BLOCK, BLOCK));
+	SAME(check_run(queue, WRITE(fd, memory + BLOCK, BLOCK, BLOCK)), BLOCK);
+	SAME(check_run(queue, READ(fd, memory, BLOCKS * BLOCK, 0)), BLOCKS * BLOCK);
+	CHECK(check_filled(memory, 0, BLOCKS * BLOCK));
+	SAME(ringway_multi_read(queue, &range, 1), 0);
+	CHECK(range.result == BLOCK && check_filled(memory, BLOCK, BLOCK));
 	SAME(ringway_destroy(&queue), 0);
 	free(memory);
 	free(other);
 }
 
-static void files(struct ringway_queue *queue, int fd)
+static void in_flight(struct ringway_queue *queue, uint8_t *bytes)
 {
-	uint8_t *bytes = check_aligned(BLOCK);
-	int pipes[2];
 	struct answer answer = {0, 0};
-	int can = check_available(queue, ringway_register_file(queue, fd));
+	int pipes[2];
+
+	check_pipe(pipes);
+	SAME(ringway_register_file(queue, pipes[0]), 0);
+	check_start(queue, READ(pipes[0], bytes, 4, HERE), &answer);
+	CHECK(ringway_submit(queue) >= 0);
+	SAME(ringway_unregister_file(queue, pipes[0]), -EBUSY);
+	NEED(write(pipes[1], "text", 4) == 4);
+	check_drain(queue);
+	check_answers(&answer, 1, 4);
+	SAME(ringway_unregister_file(queue, pipes[0]), 0);
+	check_close(pipes);
+}
+
+/* At most 64 files. The number of a closed descriptor belongs to nobody. */
+static void as_many_as_possible(struct ringway_queue *queue, int fd, uint8_t *bytes)
+{
 	int copies[64];
-	int other;
 	int i;
 
+	for (i = 0; i < 64; i++) {
+		copies[i] = fcntl(fd, F_DUPFD_CLOEXEC, 300);
+		NEED(copies[i] >= 300);
+		SAME(ringway_register_file(queue, copies[i]), 0);
+	}
+	SAME(ringway_register_file(queue, fd), -ENOSPC);
+	for (i = 0; i < 64; i++) {
+		SAME(check_run(queue, READ(copies[i], bytes, BLOCK, BLOCK)), BLOCK);
+		SAME(ringway_unregister_file(queue, copies[i]), 0);
+		SAME(close(copies[i]), 0);
+		SAME(check_run(queue, READ(copies[i], bytes, BLOCK, BLOCK)), -EBADF);
+	}
+}
+
+static void files(unsigned backend, int fd)
+{
+	struct ringway_queue *queue = check_open(backend, 0);
+	struct ringway_operation closing = ringway_prep_close(fd, NULL, NULL);
+	uint8_t *bytes = check_aligned(BLOCK);
+	int can = check_available(queue, ringway_register_file(queue, fd));
+	int other;
+
+	SAME(ringway_unregister_file(queue, 1000000), -ENOENT);
+	SAME(check_run(queue, READ(fd, bytes, BLOCK, BLOCK)), BLOCK);
+	CHECK(check_filled(bytes, BLOCK, BLOCK));
+	SAME(check_run(queue, WRITE(fd, bytes, BLOCK, BLOCK)), BLOCK);
+	SAME(check_run(queue, FSYNC(fd)), 0);
+	SAME(check_run(queue, ringway_prep_fallocate(fd, 0, 0, BLOCK, NULL, NULL)), 0);
+	SAME(check_run(queue, POLL(fd, POLLIN)), POLLIN);
 	if (can) {
 		SAME(ringway_register_file(queue, fd), 0);
 		SAME(ringway_register_file(queue, 1000000), -EBADF);
 		SAME(ringway_register_file(queue, -1), -EBADF);
-	}
-	SAME(ringway_unregister_file(queue, 1000000), -ENOENT);
-	for (i = 0; i < 5; i++) {
-		SAME(check_run(queue, ringway_prep_read(fd, bytes, BLOCK, BLOCK, NULL, NULL)),
-		     BLOCK);
-		CHECK(check_filled(bytes, BLOCK, BLOCK));
-		SAME(check_run(queue, ringway_prep_write(fd, bytes, BLOCK, BLOCK, NULL, NULL)),
-		     BLOCK);
-		SAME(check_run(queue, ringway_prep_fdatasync(fd, NULL, NULL)), 0);
-		SAME(check_run(queue, ringway_prep_fallocate(fd, 0, 0, BLOCK, NULL, NULL)), 0);
-		SAME(check_run(queue,
-		               ringway_prep_fadvise(fd, 0, 0, POSIX_FADV_NORMAL, NULL, NULL)),
-		     0);
-		SAME(check_run(queue, ringway_prep_poll(fd, POLLIN, NULL, NULL)), POLLIN);
-	}
-	if (can) {
-		struct ringway_operation operation = ringway_prep_close(fd, check_answer, &answer);
-
-		SAME(ringway_push(queue, &operation), -EBUSY);
+		SAME(ringway_push(queue, &closing), -EBUSY);
+		SAME(check_run(queue, READ(fd, bytes, BLOCK, BLOCK)), BLOCK);
 		SAME(ringway_unregister_file(queue, fd), 0);
 		SAME(ringway_unregister_file(queue, fd), -ENOENT);
-		NEED(pipe2(pipes, O_CLOEXEC) == 0);
-		SAME(ringway_register_file(queue, pipes[0]), 0);
-		operation = ringway_prep_read(pipes[0], bytes, 4, RINGWAY_CURRENT_POSITION,
-		                              check_answer, &answer);
-		CHECK(ringway_push(queue, &operation) > 0);
-		CHECK(ringway_submit(queue) >= 0);
-		SAME(ringway_unregister_file(queue, pipes[0]), -EBUSY);
-		NEED(write(pipes[1], "text", 4) == 4);
-		check_drain(queue);
-		SAME(answer.result, 4);
-		SAME(ringway_unregister_file(queue, pipes[0]), 0);
-		close(pipes[0]);
-		close(pipes[1]);
+		in_flight(queue, bytes);
 		/* The number of a closed descriptor that now belongs to another file. */
 		other = check_file("another", BLOCK, 0);
-		SAME(check_run(queue, ringway_prep_read(other, bytes, 10, 100, NULL, NULL)), 10);
+		SAME(check_run(queue, READ(other, bytes, 10, 100)), 10);
 		CHECK(check_filled(bytes, 100, 10));
 		close(other);
-		/* At most 64. */
-		for (i = 0; i < 64; i++) {
-			copies[i] = fcntl(fd, F_DUPFD_CLOEXEC, 300);
-			NEED(copies[i] >= 300);
-			SAME(ringway_register_file(queue, copies[i]), 0);
-		}
-		SAME(ringway_register_file(queue, fd), -ENOSPC);
-		for (i = 0; i < 64; i++) {
-			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK,
-			                                        NULL, NULL)),
-			     BLOCK);
-			SAME(ringway_unregister_file(queue, copies[i]), 0);
-			SAME(close(copies[i]), 0);
-			SAME(check_run(queue, ringway_prep_read(copies[i], bytes, BLOCK, BLOCK,
-			                                        NULL, NULL)),
-			     -EBADF);
-		}
+		as_many_as_possible(queue, fd, bytes);
 	}
 	COUNTERS(queue);
 	SAME(ringway_destroy(&queue), 0);
 	free(bytes);
 }
 
+static void registrations(unsigned backend)
+{
+	int before = check_descriptors();
+	int opened[] = {check_file("registered", BLOCKS * BLOCK, 0),
+	                check_file("direct", BLOCKS * BLOCK, O_DIRECT)};
+	int i;
+
+	for (i = 0; i < 2 && opened[i] >= 0; i++) {
+		buffers(backend, opened[i]);
+		files(backend, opened[i]);
+	}
+	check_close(opened);
+	CHECK(check_no_more_descriptors(before));
+}
+
 int main(void)
 {
-	int buffered = check_file("registered", BLOCKS * BLOCK, 0);
-	int direct = check_file("registered-direct", BLOCKS * BLOCK, O_DIRECT);
-	unsigned b;
-	int before = check_descriptors();
+	static void (*const tests[])(unsigned) = {registrations, NULL};
 
-	check_watch("registered", 100);
-	for (b = 0; b < 3; b++) {
-		int i;
-
-		for (i = 0; i < 4; i++) {
-			struct ringway_queue *queue =
-				check_queue(check_backends[b], check_default_options());
-
-			if (queue == NULL)
-				break;
-			if (i < 2)
-				buffers(queue, i == 0 ? buffered : direct);
-			else if (i == 2 || direct >= 0)
-				files(queue, i == 2 ? buffered : direct);
-			else
-				ringway_destroy(&queue);
-		}
-	}
-	CHECK(check_no_more_descriptors(before));
-	close(buffered);
-	close(direct);
-	return check_end("registered");
+	return check_each_backend("registered", 100, tests);
 }

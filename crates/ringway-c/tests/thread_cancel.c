@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* valgrind: no, because it runs one thread at a time and may not release one that waits in the
- * kernel */
+/* valgrind: no, because it runs one thread at a time and may not release one in the kernel */
 /* pthread_cancel() of a thread inside the library takes effect after the function has returned, and
    the queue still works. */
 #include "check.h"
@@ -28,34 +27,24 @@ static void in_a_callback(struct ringway_queue *queue, const struct ringway_comp
 static void *waits(void *arg)
 {
 	struct shared *shared = arg;
-	struct ringway_operation operation =
-		ringway_prep_read(shared->pipes[0], shared->bytes, 100, RINGWAY_CURRENT_POSITION,
-		                  in_a_callback, &shared->answer);
-	struct ringway_range range = {0, 0, 0, 100, NULL, INT64_MIN};
+	struct ringway_range range = check_range(shared->pipes[0], 0, 100, shared->bytes);
 	struct ringway_completion done;
 
-	range.fd = shared->pipes[0];
-	range.buf = shared->bytes;
 	if (shared->how < 3)
-		CHECK(ringway_push(shared->queue, &operation) > 0);
+		check_push(shared->queue, ringway_prep_read(shared->pipes[0], shared->bytes, 100,
+		                                            HERE, in_a_callback, &shared->answer));
 	__atomic_store_n(&shared->begun, 1, __ATOMIC_RELEASE);
-	switch (shared->how) {
-	case 0:
-		SAME(ringway_reap(shared->queue, 1, RINGWAY_FOREVER), 1);
-		break;
-	case 1:
-		SAME(ringway_reap(shared->queue, 1, INT64_C(3600000000000)), 1);
-		break;
-	case 2:
-		SAME(ringway_reap_into(shared->queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+	if (shared->how < 2) {
+		int64_t timeout = shared->how ? (int64_t)HOUR : RINGWAY_FOREVER;
+
+		SAME(ringway_reap(shared->queue, 1, timeout), 1);
+	} else {
+		if (shared->how == 2)
+			SAME(ringway_reap_into(shared->queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+		else
+			SAME(ringway_multi_read(shared->queue, &range, 1), 0);
 		shared->answer.count++;
-		shared->answer.result = done.result;
-		break;
-	default:
-		SAME(ringway_multi_read(shared->queue, &range, 1), 0);
-		shared->answer.count++;
-		shared->answer.result = range.result;
-		break;
+		shared->answer.result = shared->how == 2 ? done.result : range.result;
 	}
 	__atomic_store_n(&shared->returned, 1, __ATOMIC_RELEASE);
 	pthread_testcancel();
@@ -72,12 +61,8 @@ static void run(unsigned backend, int how)
 
 	NEED(shared != NULL);
 	shared->how = how;
-	shared->queue = check_queue(backend, check_default_options());
-	if (shared->queue == NULL) {
-		free(shared);
-		return;
-	}
-	NEED(pipe2(shared->pipes, O_CLOEXEC) == 0);
+	shared->queue = check_open(backend, 0);
+	check_pipe(shared->pipes);
 	NEED(pthread_create(&thread, NULL, waits, shared) == 0);
 	while (!__atomic_load_n(&shared->begun, __ATOMIC_ACQUIRE))
 		usleep(1000);
@@ -89,25 +74,25 @@ static void run(unsigned backend, int how)
 	NEED(pthread_join(thread, &result) == 0);
 	CHECK(result == PTHREAD_CANCELED);
 	SAME(shared->returned, 1);
-	SAME(shared->answer.count, 1);
-	/* (A multi-read completes first.) */
-	SAME(shared->answer.result, 100);
+	check_answers(&shared->answer, 1, 100);
 	COUNTERS(shared->queue);
-	SAME(check_run(shared->queue, ringway_prep_nop(NULL, NULL)), 0);
+	SAME(check_run(shared->queue, NOP()), 0);
 	SAME(ringway_destroy(&shared->queue), 0);
-	close(shared->pipes[0]);
-	close(shared->pipes[1]);
+	check_close(shared->pipes);
 	free(shared);
+}
+
+static void every_wait(unsigned backend)
+{
+	int how;
+
+	for (how = 0; how < 4; how++)
+		run(backend, how);
 }
 
 int main(void)
 {
-	unsigned b;
-	int how;
+	static void (*const tests[])(unsigned) = {every_wait, NULL};
 
-	check_watch("thread_cancel", 100);
-	for (b = 0; b < 3; b++)
-		for (how = 0; how < 4; how++)
-			run(check_backends[b], how);
-	return check_end("thread_cancel");
+	return check_each_backend("thread_cancel", 100, tests);
 }

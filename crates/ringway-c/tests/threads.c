@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Several queues used concurrently, each by its thread; a queue used by one thread after another;
-   and a queue with RINGWAY_SINGLE_ISSUER, which refuses other threads. */
+/* Several queues used concurrently, each by its thread; a queue used by one thread after another; a
+   queue with RINGWAY_SINGLE_ISSUER, which refuses other threads; and destructors of an ending
+   thread, which can use and destroy a queue. */
 #include "check.h"
 
 #include <pthread.h>
 
-enum { THREADS = 8, READS = 2000 };
+enum { THREADS = 8, READS = 2000, DEPTH = 16 };
 
 struct worker {
 	unsigned backend;
@@ -37,59 +38,47 @@ static void on_completion(struct ringway_queue *queue, const struct ringway_comp
 static void *work(void *arg)
 {
 	struct worker *worker = arg;
-	struct ringway_options options = check_default_options();
-	struct ringway_queue *queue;
-	struct one ones[16];
+	struct ringway_queue *queue = check_open(worker->backend, worker->flags);
+	struct one ones[DEPTH];
 	int pushed = 0;
 	int i;
 
-	options.backend = worker->backend;
-	options.flags = worker->flags;
-	if (ringway_create(&options, &queue) != 0) {
-		worker->wrong++;
-		return NULL;
-	}
 	memset(ones, 0, sizeof ones);
 	while (worker->done < READS) {
-		for (i = 0; i < 16 && pushed < READS; i++)
-			if (!ones[i].busy) {
-				struct ringway_operation operation;
+		for (i = 0; i < DEPTH && pushed < READS; i++) {
+			struct ringway_operation read;
 
-				ones[i].worker = worker;
-				ones[i].at = (uint64_t)(pushed * 7 + worker->number) % 60000;
-				ones[i].busy = 1;
-				operation = ringway_prep_read(worker->fd, ones[i].bytes, 100,
-				                              ones[i].at, on_completion, &ones[i]);
-				worker->wrong += ringway_push(queue, &operation) <= 0;
-				pushed++;
-			}
-		if (ringway_reap(queue, 1, RINGWAY_FOREVER) <= 0) {
-			worker->wrong++;
-			break;
+			if (ones[i].busy)
+				continue;
+			ones[i].worker = worker;
+			ones[i].at = (uint64_t)(pushed * 7 + worker->number) % 60000;
+			ones[i].busy = 1;
+			read = ringway_prep_read(worker->fd, ones[i].bytes, 100, ones[i].at,
+			                         on_completion, &ones[i]);
+			worker->wrong += ringway_push(queue, &read) <= 0;
+			pushed++;
 		}
+		if (ringway_reap(queue, 1, RINGWAY_FOREVER) <= 0)
+			break;
 		/* Each thread has its own last error. */
-		if (ringway_cancel(queue, worker->number + 1) != -ENOENT ||
-		    *ringway_last_error() == '\0')
-			worker->wrong++;
+		worker->wrong += ringway_cancel(queue, worker->number + 1) != -ENOENT;
+		worker->wrong += *ringway_last_error() == '\0';
 	}
 	worker->wrong += ringway_destroy(&queue) != 0;
 	return NULL;
 }
 
-static void several_queues(unsigned backend, uint32_t flags, int fd)
+static void several_queues(unsigned backend)
 {
+	int fd = check_file("threads", 70000, 0);
 	pthread_t threads[THREADS];
 	struct worker workers[THREADS];
-	struct ringway_queue *probe = check_queue(backend, check_default_options());
 	int i;
 
-	if (probe == NULL)
-		return;
-	ringway_destroy(&probe);
 	memset(workers, 0, sizeof workers);
 	for (i = 0; i < THREADS; i++) {
 		workers[i].backend = backend;
-		workers[i].flags = flags;
+		workers[i].flags = i % 2 == 0 ? 0 : RINGWAY_SINGLE_ISSUER;
 		workers[i].fd = fd;
 		workers[i].number = i;
 		NEED(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
@@ -99,6 +88,7 @@ static void several_queues(unsigned backend, uint32_t flags, int fd)
 		SAME(workers[i].wrong, 0);
 		SAME(workers[i].done, READS);
 	}
+	close(fd);
 }
 
 struct passed {
@@ -106,94 +96,151 @@ struct passed {
 	struct answer answer;
 	int fd;
 	uint8_t bytes[100];
-	int reaped;
-	int submitted;
 };
+
+static void in_thread(void *(*body)(void *), void *arg)
+{
+	pthread_t thread;
+
+	NEED(pthread_create(&thread, NULL, body, arg) == 0 && pthread_join(thread, NULL) == 0);
+}
 
 /* Operations complete although the thread that pushed them has ended. */
 static void *pushes(void *arg)
 {
 	struct passed *passed = arg;
-	struct ringway_operation operation = ringway_prep_read(passed->fd, passed->bytes, 100, 500,
-	                                                       check_answer, &passed->answer);
-	struct ringway_operation nop = ringway_prep_nop(NULL, NULL);
 
-	passed->reaped = ringway_push(passed->queue, &operation) > 0;
-	passed->reaped += ringway_push(passed->queue, &nop) > 0;
-	passed->submitted = ringway_submit(passed->queue);
+	check_start(passed->queue, READ(passed->fd, passed->bytes, 100, 500), &passed->answer);
+	check_push(passed->queue, NOP());
+	CHECK(ringway_submit(passed->queue) >= 0);
 	return NULL;
 }
 
-static void moved_between_threads(unsigned backend, int fd)
+static void moved_between_threads(unsigned backend)
 {
 	struct passed passed;
-	pthread_t thread;
 	int round;
 
 	memset(&passed, 0, sizeof passed);
-	passed.queue = check_queue(backend, check_default_options());
-	passed.fd = fd;
-	if (passed.queue == NULL)
-		return;
+	passed.queue = check_open(backend, 0);
+	passed.fd = check_file("threads", 1000, 0);
 	for (round = 0; round < 20; round++) {
 		passed.answer.count = 0;
-		NEED(pthread_create(&thread, NULL, pushes, &passed) == 0 &&
-		     pthread_join(thread, NULL) == 0);
-		SAME(passed.reaped, 2);
-		CHECK(passed.submitted >= 0);
+		in_thread(pushes, &passed);
 		check_drain(passed.queue);
-		SAME(passed.answer.count, 1);
-		SAME(passed.answer.result, 100);
+		check_answers(&passed.answer, 1, 100);
 		CHECK(check_filled(passed.bytes, 500, 100));
 	}
 	SAME(ringway_destroy(&passed.queue), 0);
+	close(passed.fd);
 }
 
 static void *uses_from_other_thread(void *arg)
 {
 	struct passed *passed = arg;
 
-	passed->submitted = ringway_submit(passed->queue);
-	passed->reaped = ringway_reap(passed->queue, 1, RINGWAY_FOREVER);
+	SAME(ringway_submit(passed->queue), -EEXIST);
+	SAME(ringway_reap(passed->queue, 1, RINGWAY_FOREVER), -EEXIST);
 	return NULL;
 }
 
 /* ringway.h, RINGWAY_SINGLE_ISSUER: other threads get EEXIST, and nothing is lost. */
-static void a_single_issuer(unsigned backend, int fd)
+static void a_single_issuer(unsigned backend)
 {
-	struct ringway_options options = check_default_options();
 	struct passed passed;
-	pthread_t thread;
-	struct ringway_operation operation;
 
 	memset(&passed, 0, sizeof passed);
-	options.flags = RINGWAY_SINGLE_ISSUER;
-	passed.queue = check_queue(backend, options);
-	if (passed.queue == NULL)
-		return;
-	operation = ringway_prep_read(fd, passed.bytes, 100, 500, check_answer, &passed.answer);
-	CHECK(ringway_push(passed.queue, &operation) > 0);
-	NEED(pthread_create(&thread, NULL, uses_from_other_thread, &passed) == 0 &&
-	     pthread_join(thread, NULL) == 0);
-	SAME(passed.submitted, -EEXIST);
-	SAME(passed.reaped, -EEXIST);
+	passed.queue = check_open(backend, RINGWAY_SINGLE_ISSUER);
+	passed.fd = check_file("threads", 1000, 0);
+	check_start(passed.queue, READ(passed.fd, passed.bytes, 100, 500), &passed.answer);
+	in_thread(uses_from_other_thread, &passed);
 	check_drain(passed.queue);
-	SAME(passed.answer.result, 100);
+	check_answers(&passed.answer, 1, 100);
 	SAME(ringway_destroy(&passed.queue), 0);
+	close(passed.fd);
+}
+
+/* ---- Destructors of an ending thread ---- */
+
+/* POSIX calls them at least this often (PTHREAD_DESTRUCTOR_ITERATIONS). */
+#define ROUNDS 4
+
+struct ending {
+	unsigned backend;
+	uint32_t flags;
+	struct ringway_queue *queue;
+	int file;
+	int rounds;
+	uint8_t bytes[2][16];
+};
+
+static pthread_key_t key;
+
+static void use(struct ending *ending)
+{
+	struct ringway_range range = check_range(ending->file, 0, 16, ending->bytes[1]);
+
+	SAME(check_run(ending->queue, READ(ending->file, ending->bytes[0], 16, 0)), 16);
+	SAME(ringway_multi_read(ending->queue, &range, 1), 0);
+	SAME(range.result, 16);
+	SAME(ringway_push(ending->queue, NULL), -EINVAL);
+	CHECK(ringway_last_error() != NULL);
+	SAME(ringway_submit(ending->queue), 0);
+	SAME(ringway_cancel(ending->queue, 1), -ENOENT);
+}
+
+static void ends(void *arg)
+{
+	struct ending *ending = arg;
+	int i;
+
+	if (++ending->rounds < ROUNDS) {
+		NEED(pthread_setspecific(key, ending) == 0);
+		return;
+	}
+	for (i = 0; i < 2; i++) {
+		if (i == 1)
+			ending->queue = check_open(ending->backend, 0);
+		use(ending);
+		SAME(ringway_destroy(&ending->queue), 0);
+	}
+}
+
+static void *ending_thread(void *arg)
+{
+	struct ending *ending = arg;
+
+	ending->queue = check_open(ending->backend, ending->flags);
+	use(ending);
+	NEED(pthread_setspecific(key, ending) == 0);
+	return NULL;
+}
+
+static void destructors(unsigned backend)
+{
+	static const uint32_t flags[] = {0, RINGWAY_SINGLE_ISSUER, RINGWAY_EVENTFD};
+	size_t i;
+
+	NEED(pthread_key_create(&key, ends) == 0);
+	for (i = 0; i < sizeof flags / sizeof *flags; i++) {
+		struct ending ending;
+
+		memset(&ending, 0, sizeof ending);
+		ending.backend = backend;
+		ending.flags = flags[i];
+		ending.file = check_file("ending", 100, 0);
+		in_thread(ending_thread, &ending);
+		CHECK(ending.queue == NULL);
+		SAME(ending.rounds, ROUNDS);
+		close(ending.file);
+	}
+	NEED(pthread_key_delete(key) == 0);
 }
 
 int main(void)
 {
-	int fd = check_file("threads", 70000, 0);
-	unsigned b;
+	static void (*const tests[])(unsigned) = {several_queues, moved_between_threads,
+	                                          a_single_issuer, destructors, NULL};
 
-	check_watch("threads", 280);
-	for (b = 0; b < 3; b++) {
-		several_queues(check_backends[b], 0, fd);
-		several_queues(check_backends[b], RINGWAY_SINGLE_ISSUER, fd);
-		moved_between_threads(check_backends[b], fd);
-		a_single_issuer(check_backends[b], fd);
-	}
-	close(fd);
-	return check_end("threads");
+	return check_each_backend("threads", 280, tests);
 }

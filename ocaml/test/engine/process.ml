@@ -76,49 +76,6 @@ let test_raising_handler () =
   Lwt_main.run (close_pipe (input, output));
   close_both (fifo_read, fifo_write)
 
-let test_on_signal () =
-  let received, resolver = Lwt.wait () in
-  let handler = Lwt_unix.on_signal Sys.sigvtalrm (fun n -> Lwt.wakeup resolver n) in
-  let child = signal_soon () in
-  int "signal" Sys.sigvtalrm (Lwt_main.run received);
-  Lwt_unix.disable_signal_handler handler;
-  ignore (Unix.waitpid [] child)
-
-let test_children () =
-  Lwt_main.run
-    (let* outputs =
-       Lwt_list.map_p
-         (fun i ->
-           Lwt_process.pread ("sh", [| "sh"; "-c"; Printf.sprintf "echo %d; exec true" i |]))
-         (List.init 10 Fun.id)
-     in
-     List.iteri
-       (fun i output -> Alcotest.(check string) "output" (Printf.sprintf "%d\n" i) output)
-       outputs;
-     let* status = Lwt_process.exec ("sh", [| "sh"; "-c"; "exit 7" |]) in
-     bool "status" true (status = Unix.WEXITED 7);
-     let* text = Lwt_process.pmap ("tr", [| "tr"; "a-z"; "A-Z" |]) "pipeline" in
-     Alcotest.(check string) "tr" "PIPELINE" text;
-     Lwt.return_unit)
-
-let test_threads_of_lwt () =
-  Lwt_main.run
-    (let* results =
-       Lwt_list.map_p
-         (fun i -> Lwt_preemptive.detach (fun () -> Thread.yield (); i * i) ())
-         (List.init 20 Fun.id)
-     in
-     Alcotest.(check (list int)) "detach" (List.init 20 (fun i -> i * i)) results;
-     let* names = Lwt_unix.files_of_directory "/proc/self" |> Lwt_stream.to_list in
-     bool "jobs" true (List.mem "status" names);
-     let* result =
-       Lwt_preemptive.detach
-         (fun () -> Lwt_preemptive.run_in_main (fun () -> Lwt.map (fun () -> 5) (Lwt.pause ())))
-         ()
-     in
-     int "run_in_main" 5 result;
-     Lwt.return_unit)
-
 (* ---- Fork --------------------------------------------------------------------------------- *)
 
 (* Sockets, timers and files in the loop of this process. Without jobs for Lwt's threads, which a
@@ -240,15 +197,6 @@ let test_domain () =
   | None -> skip ~expected:true "OCaml 4 has no domains"
   | Some in_domain -> moves in_domain ()
 
-let test_many_runs () =
-  for i = 1 to 1000 do
-    int "run" i (Lwt_main.run (Lwt.map (fun () -> i) (Lwt.pause ())))
-  done;
-  for _ = 1 to 50 do
-    works ()
-  done;
-  int "one ring" 1 (stats ()).rings
-
 (* ---- Failures ------------------------------------------------------------------------------- *)
 
 (* Rings that fail: their descriptors become another file. *)
@@ -340,15 +288,11 @@ let () =
             [
               case "a handler runs during the wait" test_signal;
               case "a handler raises" test_raising_handler;
-              case "Lwt_unix.on_signal" test_on_signal;
-              case "children" test_children;
-              case "threads of Lwt" test_threads_of_lwt;
             ] );
           ("fork", [ case "works in the child" test_fork; case "in flight" test_fork_in_flight ]);
           ( "threads",
             [
               case "one after another" (moves in_thread);
-              case "many runs" test_many_runs;
             ] );
           ("failures", [ case "the ring fails" test_ring_fails ]);
           ( "removing",

@@ -59,28 +59,6 @@ let test_order () =
   strings "all stopped" [] !calls;
   close_both pipe
 
-let test_stop_other () =
-  let ((a, b) as p) = nonblocking_pipe () and ((c, d) as q) = nonblocking_pipe () in
-  let called = ref 0 in
-  let events = ref [] in
-  let callback _ =
-    incr called;
-    List.iter Lwt_engine.stop_event !events;
-    events := []
-  in
-  events := [ Lwt_engine.on_readable a callback; Lwt_engine.on_readable c callback ];
-  write_all b "x";
-  write_all d "x";
-  iterate_until (fun () -> !called > 0);
-  poll_all ();
-  int "the other one was stopped" 1 !called;
-  (* An event of the same descriptor is not one of the old. *)
-  let event = Lwt_engine.on_readable c (fun _ -> incr called) in
-  iterate_until (fun () -> !called > 1);
-  Lwt_engine.stop_event event;
-  close_both p;
-  close_both q
-
 let test_hang_up () =
   let a, b = socketpair () in
   let readable = ref 0 and writable = ref 0 in
@@ -107,21 +85,6 @@ let test_hang_up () =
   iterate_until (fun () -> !woken > 0);
   Lwt_engine.stop_event event;
   Unix.close output
-
-let test_regular_file () =
-  let file = Unix.openfile "/proc/self/exe" [ Unix.O_RDONLY; Unix.O_CLOEXEC ] 0 in
-  let readable = ref 0 and writable = ref 0 in
-  let events =
-    [
-      Lwt_engine.on_readable file (fun _ -> incr readable);
-      Lwt_engine.on_writable file (fun _ -> incr writable);
-    ]
-  in
-  Lwt_engine.iter true;
-  Lwt_engine.iter true;
-  iterate_until (fun () -> !readable >= 2 && !writable >= 2);
-  List.iter Lwt_engine.stop_event events;
-  Unix.close file
 
 let test_bad_descriptor () =
   let input, output = nonblocking_pipe () in
@@ -152,21 +115,6 @@ let test_close_after_stop () =
   bool "the peer sees the end" true (is_readable b);
   int "end" 0 (Unix.read b (Bytes.create 1) 0 1);
   Unix.close b
-
-let listening address =
-  let socket = Unix.socket ~cloexec:true Unix.PF_INET Unix.SOCK_STREAM 0 in
-  Unix.bind socket address;
-  Unix.listen socket 5;
-  socket
-
-let test_listen_again () =
-  let socket = listening (Unix.ADDR_INET (Unix.inet_addr_loopback, 0)) in
-  let address = Unix.getsockname socket in
-  let event = Lwt_engine.on_readable socket ignore in
-  Lwt_engine.iter false;
-  Lwt_engine.stop_event event;
-  Unix.close socket;
-  Unix.close (listening address)
 
 let test_reuse () =
   let a, b = socketpair () in
@@ -217,25 +165,6 @@ let test_fake_io () =
   Lwt_engine.fake_io input;
   int "stopped" 1 !called;
   close_both pipe
-
-let test_many () =
-  let count = 400 in
-  let pipes = Array.init count (fun _ -> nonblocking_pipe ()) in
-  let called = Array.make count 0 in
-  let events =
-    Array.mapi
-      (fun i (input, _) ->
-        Lwt_engine.on_readable input (fun _ ->
-            ignore (Unix.read input (Bytes.create 10) 0 10);
-            called.(i) <- called.(i) + 1))
-      pipes
-  in
-  for round = 1 to 3 do
-    Array.iter (fun (_, output) -> write_all output "x") pipes;
-    iterate_until (fun () -> Array.for_all (fun n -> n = round) called)
-  done;
-  Array.iter Lwt_engine.stop_event events;
-  Array.iter close_both pipes
 
 (* ---- System calls --------------------------------------------------------------------------- *)
 
@@ -299,17 +228,6 @@ let after delay f =
       Lwt_engine.stop_event event;
       f ())
 
-let test_timers () =
-  let called = ref [] in
-  let add delay name = ignore (after delay (fun () -> called := name :: !called)) in
-  add 0.02 "c";
-  add 0.01 "b";
-  add 0. "zero";
-  add (-5.) "negative";
-  add 0.03 "d";
-  iterate_until (fun () -> List.length !called = 5);
-  strings "order, as libev's" [ "negative"; "zero"; "b"; "c"; "d" ] (List.rev !called)
-
 let test_endless_timers () =
   let fail _ = Alcotest.fail "has ended" in
   let events =
@@ -321,30 +239,6 @@ let test_endless_timers () =
   poll_all ();
   List.iter Lwt_engine.stop_event events;
   int "none is left" 0 (Lwt_engine.timer_count ())
-
-let test_repeating () =
-  let count = ref 0 in
-  ignore
-    (Lwt_engine.on_timer 0.001 true (fun event ->
-         incr count;
-         if !count = 5 then Lwt_engine.stop_event event));
-  iterate_until (fun () -> !count = 5);
-  let done_ = ref false in
-  ignore (after 0.01 (fun () -> done_ := true));
-  iterate_until (fun () -> !done_);
-  int "stopped in its callback" 5 !count
-
-let test_many_timers () =
-  let count = 20_000 and fired = ref 0 in
-  let events =
-    Array.init count (fun i ->
-        after (float_of_int (i mod 97) *. 1e-4) (fun () -> incr fired))
-  in
-  Array.iteri (fun i event -> if i mod 3 <> 0 then Lwt_engine.stop_event event) events;
-  let wanted = (count + 2) / 3 in
-  iterate_until (fun () -> !fired >= wanted);
-  poll_all ();
-  int "each that was not stopped, once" wanted !fired
 
 (* A loop that has a timer and nothing else sleeps: few iterations, although it is long. *)
 let test_timer_alone () =
@@ -494,16 +388,12 @@ let () =
             [
               case "level-triggered" test_level_triggered;
               case "order" test_order;
-              case "stopped by another callback" test_stop_other;
               case "hang-up" test_hang_up;
-              case "regular file" test_regular_file;
               case "descriptor that is not open" test_bad_descriptor;
               case "close after stop" test_close_after_stop;
-              case "listen again after stop" test_listen_again;
               case "descriptor is used again" test_reuse;
               case "closed without a stop" test_closed_without_stop;
               case "fake_io" test_fake_io;
-              case "many" test_many;
             ] );
           ( "system calls",
             [
@@ -513,10 +403,7 @@ let () =
             ] );
           ( "timers",
             [
-              case "order" test_timers;
               case "endless" test_endless_timers;
-              case "repeating" test_repeating;
-              case "many" test_many_timers;
               case "nothing but a timer" test_timer_alone;
             ] );
           ("exceptions", [ case "of callbacks" test_exceptions; case "Sys.Break" test_break ]);

@@ -13,17 +13,6 @@ let run_all timers now =
       callback ());
   List.length !calls
 
-let test_order () =
-  let timers = Timers.create () and called = ref [] in
-  let add time name = ignore (add timers time (fun () -> called := name :: !called)) in
-  List.iter
-    (fun (time, name) -> add time name)
-    [ (5, "d"); (3, "b"); (1, "a"); (3, "c"); (9, "e") ];
-  Alcotest.(check int) "next" 1 (Timers.next timers);
-  Alcotest.(check int) "due" 4 (run_all timers 5);
-  Alcotest.(check (list string)) "order" [ "a"; "b"; "c"; "d" ] (List.rev !called);
-  Alcotest.(check int) "next" 9 (Timers.next timers)
-
 let test_added_in_callback () =
   let timers = Timers.create () and called = ref 0 in
   ignore
@@ -135,7 +124,6 @@ let () =
     [
       ( "timers",
         [
-          Alcotest.test_case "order" `Quick test_order;
           Alcotest.test_case "added in a callback" `Quick test_added_in_callback;
           Alcotest.test_case "removed in a callback" `Quick test_removed_in_callback;
           Alcotest.test_case "repeating" `Quick test_repeat;

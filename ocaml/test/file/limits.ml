@@ -1,9 +1,7 @@
 external refuse : bool -> bool -> unit = "ringway_test_refuse"
-external set_limit : bool -> int -> unit = "ringway_test_set_limit"
+external set_descriptors : int -> unit = "ringway_test_set_descriptors"
 
 let refuse ~io_uring ~aio = refuse io_uring aio
-let set_descriptors n = set_limit true n
-let set_locked_memory n = set_limit false n
 
 let rec wait child =
   match Unix.waitpid [] child with

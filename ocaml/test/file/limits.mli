@@ -6,9 +6,6 @@ val refuse : io_uring:bool -> aio:bool -> unit
 val set_descriptors : int -> unit
 (** [RLIMIT_NOFILE]. *)
 
-val set_locked_memory : int -> unit
-(** [RLIMIT_MEMLOCK], in bytes. *)
-
 val wait : int -> Unix.process_status
 (** Waits for a child. The end of another one, which Lwt handles, does not end the wait. *)
 

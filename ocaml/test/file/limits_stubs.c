@@ -34,14 +34,14 @@ value ringway_test_refuse(value io_uring, value aio)
 	return Val_unit;
 }
 
-value ringway_test_set_limit(value descriptors, value limit)
+value ringway_test_set_descriptors(value limit)
 {
 	struct rlimit both = {
 		.rlim_cur = (rlim_t)Long_val(limit),
 		.rlim_max = (rlim_t)Long_val(limit),
 	};
 
-	if (setrlimit(Bool_val(descriptors) ? RLIMIT_NOFILE : RLIMIT_MEMLOCK, &both) != 0)
+	if (setrlimit(RLIMIT_NOFILE, &both) != 0)
 		caml_failwith("setrlimit");
 	return Val_unit;
 }

@@ -65,38 +65,6 @@ let started_by_a_later_hook () =
   Lwt_main.Enter_iter_hooks.remove hook;
   Lwt.return_unit
 
-let started_everywhere () =
-  let* _ = nop () in
-  let* _ = Lwt.bind (Lwt.pause ()) nop in
-  let* _ = Lwt.bind (Lwt_unix.sleep 0.001) nop in
-  let promise, resolver = Lwt.wait () in
-  let hook = ref None in
-  hook :=
-    Some
-      (Lwt_main.Leave_iter_hooks.add_first (fun () ->
-           Option.iter Lwt_main.Leave_iter_hooks.remove !hook;
-           hook := None;
-           Lwt.on_success (nop ()) (fun _ -> Lwt.wakeup resolver ())));
-  let* () = promise in
-  (* By a completion: two hundred in sequence, then a hundred sequences side by side. *)
-  let rec sequence n =
-    if n = 0 then Lwt.return_unit else Lwt.bind (nop ()) (fun _ -> sequence (n - 1))
-  in
-  let* () = sequence 200 in
-  Lwt.join (List.init 100 (fun _ -> sequence 10))
-
-(* Started when no loop runs, and left by a loop that ends. *)
-let between_loops () =
-  ignore (Unix.alarm 60);
-  let before = nop () in
-  let left = ref Lwt.return_unit in
-  Lwt_main.run
-    (let* _ = nop () in
-     left := Lwt.map ignore (nop ());
-     Lwt.return_unit);
-  Lwt_main.run (Lwt.join [ Lwt.map ignore before; !left ]);
-  ignore (Unix.alarm 0)
-
 let other_events_go_on () =
   (* Files that are always ready do not keep the loop from timers. *)
   let stop = ref false in
@@ -144,7 +112,6 @@ let exceptions_of_callbacks () =
    from which the others could be called later. *)
 let break_in_a_callback () =
   let check_end f =
-    ignore (Unix.alarm 60);
     let called = ref 0 and caught = ref 0 and count = 10 in
     let hook = !Lwt.async_exception_hook in
     (Lwt.async_exception_hook := fun _ -> incr caught);
@@ -176,8 +143,7 @@ let break_in_a_callback () =
     Alcotest.(check int) "caught" 1 !caught;
     Dispatcher.abandon dispatcher;
     Lwt_main.run (Lwt.pause ());
-    Unix.close fd;
-    ignore (Unix.alarm 0)
+    Unix.close fd
   in
   check_end (fun dispatcher requests -> List.iter (Dispatcher.cancel dispatcher) requests);
   check_end (fun dispatcher _ -> Dispatcher.abandon dispatcher)
@@ -255,44 +221,6 @@ let storm ?faults () =
   Unix.close fd;
   Lwt.return_unit
 
-(* An operation that never ends: cancelling rejects the promise at once, the buffer stays the
-   operation's, and the operation ends. *)
-let endless () =
-  let fd = fifo () in
-  let ended = ref false in
-  let buffer = Buffer.create 1 in
-  let read =
-    Promise.run
-      ~on_end:(fun () -> ended := true)
-      "read" ""
-      (Operation.read fd buffer ~off:0 ~len:1 ~pos:Operation.current_position)
-      Fun.id
-  in
-  let* () = Lwt_unix.sleep 0.01 in
-  Alcotest.(check bool) "pending" true (Lwt.is_sleeping read);
-  Lwt.cancel read;
-  Alcotest.(check bool) "rejected at once" true (Lwt.state read = Lwt.Fail Lwt.Canceled);
-  let rec settle n =
-    if !ended || n = 0 then Lwt.return_unit
-    else Lwt.bind (Lwt_unix.sleep 0.001) (fun () -> settle (n - 1))
-  in
-  let* () = settle 100 in
-  (* A thread inside read(2) cannot be stopped: it takes the next byte. *)
-  let taken = not !ended in
-  if taken then begin
-    write_one fd;
-    let* () = settle 10_000 in
-    Alcotest.(check bool) "ended" true !ended;
-    Lwt.return (Unix.close fd)
-  end
-  else begin
-    let next = read_one fd (Buffer.create 1) in
-    write_one fd;
-    let* n = next in
-    Alcotest.(check int) "the next read gets the byte" 1 n;
-    Lwt.return (Unix.close fd)
-  end
-
 (* Opens that are cancelled and succeed nevertheless leave no descriptor open. *)
 let late_open () =
   let path = file "opened" in
@@ -348,30 +276,6 @@ let backlog () =
       write_one fd;
       let* _ = Lwt.all reads in
       Lwt.return (Unix.close fd))
-
-(* A cancelled request may be started again at once. *)
-let restart () =
-  with_dispatcher ~capacity:1 (fun dispatcher ->
-      let results = ref [] in
-      let restarted = ref false in
-      let request = ref Dispatcher.no_request in
-      request :=
-        Dispatcher.prepare Operation.nop (fun result ->
-            results := result :: !results;
-            if not !restarted then begin
-              restarted := true;
-              Dispatcher.restart dispatcher !request
-            end);
-      let first = nop () in
-      Dispatcher.restart dispatcher !request;
-      Dispatcher.cancel dispatcher !request;
-      let* _ = first in
-      let rec settle () =
-        if List.length !results = 2 then Lwt.return_unit else Lwt.bind (Lwt.pause ()) settle
-      in
-      let* () = settle () in
-      Alcotest.(check (list int)) "results" [ 0; -Operation.ecanceled ] !results;
-      Lwt.return_unit)
 
 (* ---- Queues that go away -------------------------------------------------------------------- *)
 
@@ -454,7 +358,6 @@ let failed_ring () =
 
 (* The parent's operations do not end in the child; the child has a queue of its own. *)
 let forked ~fork () =
-  ignore (Unix.alarm 60);
   let fd = fifo () in
   let path = file "child" in
   let pending = read_one fd (Buffer.create 1) in
@@ -474,13 +377,11 @@ let forked ~fork () =
   Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
   write_one fd;
   Lwt_main.run (Lwt.map ignore pending);
-  ignore (Unix.alarm 0);
   Unix.close fd
 
 (* The child goes on where completions are delivered. That its queue is its parent's is not a
    failure of the queue. *)
 let forked_in_callback () =
-  ignore (Unix.alarm 60);
   let failures () =
     String.split_on_char '\n' (Dispatcher.explain ())
     |> List.filter (fun line -> String.length line > 9 && String.sub line 0 9 = "the queue")
@@ -504,38 +405,20 @@ let forked_in_callback () =
            (* Lwt_unix.waitpid would handle the end of the other tests' children, too. *)
            Lwt.return (Limits.wait pid))
   in
-  ignore (Unix.alarm 0);
   Alcotest.(check bool) "the child has ended well" true (status = Unix.WEXITED 0)
-
-(* A child that does nothing but end, and one that forks again. *)
-let forked_twice () =
-  let fd = fifo () in
-  let pending = read_one fd (Buffer.create 1) in
-  Lwt_main.run (Lwt.map ignore (nop ()));
-  Limits.in_child (fun () -> Lwt_main.run (Lwt.pause ()));
-  Limits.in_child (fun () ->
-      Lwt_main.run (Lwt.map ignore (nop ()));
-      Limits.in_child (fun () -> Lwt_main.run (Lwt.map ignore (nop ()))));
-  write_one fd;
-  Lwt_main.run (Lwt.map ignore pending);
-  Unix.close fd
 
 (* Runs this program again; see [main]. *)
 let again name =
-  ignore (Unix.alarm 60);
   let pid =
     Unix.create_process Sys.executable_name [| Sys.executable_name; name |] Unix.stdin Unix.stdout
       Unix.stderr
   in
-  let status = Limits.wait pid in
-  ignore (Unix.alarm 0);
-  status
+  Limits.wait pid
 
 let check_exit code = function
   | Unix.WEXITED n -> Alcotest.(check int) "exit" code n
   | WSIGNALED n | WSTOPPED n -> Alcotest.failf "signal %d" n
 
-let exit_in_flight () = check_exit 0 (again "exit")
 let exit_by_exception () = check_exit 2 (again "exception")
 
 let prepare_exit () =
@@ -544,28 +427,13 @@ let prepare_exit () =
   Lwt_main.run (Lwt.map ignore (nop ()));
   ignore (pending, nop ())
 
-(* A handler raises while the loop waits: nothing is lost. *)
-let interrupted () =
-  ignore (Unix.alarm 60);
-  let fd = fifo () in
-  let pending = read_one fd (Buffer.create 1) in
-  let previous = Sys.signal Sys.sigvtalrm (Signal_handle (fun _ -> raise Exit)) in
-  (* From another process: a thread of this one might handle it itself. *)
-  let sender =
-    Unix.create_process "sh"
-      [| "sh"; "-c"; Printf.sprintf "sleep 0.1; kill -VTALRM %d" (Unix.getpid ()) |]
-      Unix.stdin Unix.stdout Unix.stderr
-  in
-  (match Lwt_main.run pending with
-  | _ -> Alcotest.fail "not interrupted"
-  | exception Exit -> ());
-  ignore (Limits.wait sender);
-  Sys.set_signal Sys.sigvtalrm previous;
-  Alcotest.(check bool) "pending" true (Lwt.is_sleeping pending);
-  write_one fd;
-  Alcotest.(check int) "not lost" 1 (Lwt_main.run pending);
-  Unix.close fd;
-  ignore (Unix.alarm 0)
+(* Nothing if this OCaml cannot tell of allocations. *)
+let with_memprof f () =
+  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
+  | exception Failure reason -> Way.skip reason
+  | _ ->
+      Gc.Memprof.stop ();
+      f ()
 
 (* Calls [f] until it has not been interrupted: at its first allocation, at its second, and so on.
    [after] is called with the result, if there is one. *)
@@ -595,131 +463,117 @@ let interrupted_at_each_allocation f after =
     after result;
     if !interrupted then go (n + 1) else n
   in
-  ignore (Unix.alarm 60);
   let moments = go 0 in
-  if moments < 2 then failwith "hardly interrupted";
-  ignore (Unix.alarm 0)
+  if moments < 2 then failwith "hardly interrupted"
 
 (* A handler raises while an operation is being started: its buffer does not go to another one while
    the kernel may access it, and others do not wait for its end for ever. *)
 let interrupted_starts () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let path = file "interrupted starts" in
-      let open_file () = File.openfile path [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
-      let t = Lwt_main.run (open_file ()) in
-      let size = 4096 in
-      let write letter pos = File.pwrite_exactly_bytes t (Bytes.make size letter) ~pos 0 size in
-      let intact _ =
-        Lwt_main.run
-          (let letters = [ 'a'; 'b'; 'c'; 'd' ] in
-           let* () = Lwt.join (List.mapi (fun i letter -> write letter (i * size)) letters) in
-           let text = Bytes.create (4 * size) in
-           let* () = File.pread_exactly_bytes t text ~pos:0 0 (4 * size) in
-           Alcotest.(check bool)
-             "own buffers" true
-             (String.concat "" (List.map (fun letter -> String.make size letter) letters)
-             = Bytes.to_string text);
-           (* The position is free. Beyond the four blocks, since a write may still be in flight. *)
-           Lwt.map ignore (File.lseek t (8 * size) SEEK_SET))
-      in
-      let bytes = Bytes.make size 'x' in
-      intact ();
-      interrupted_at_each_allocation
-        (fun () -> File.pwrite_bytes t bytes ~pos:(8 * size) 0 size)
-        intact;
-      interrupted_at_each_allocation (fun () -> File.write_bytes t bytes 0 size) intact;
-      interrupted_at_each_allocation
-        (fun () -> Lwt.join [ Lwt.map ignore (File.write_bytes t bytes 0 size); File.fsync t ])
-        intact;
-      Lwt_main.run (File.close t);
-      let descriptors () = Array.length (Sys.readdir "/proc/self/fd") in
-      let before = descriptors () in
-      interrupted_at_each_allocation open_file (fun opened ->
-          match Option.map outcome opened with
-          | None -> Lwt_main.run (Lwt.map ignore (nop ()))
-          | Some result -> (
-              match (Lwt_main.run result, Option.map Lwt.state opened) with
-              | "ok", Some (Return t) -> Lwt_main.run (File.close t)
-              | _ -> ()));
-      let rec settled n =
-        if descriptors () > before && n > 0 then begin
-          Lwt_main.run (Lwt_unix.sleep 0.01);
-          settled (n - 1)
-        end
-      in
-      settled 500;
-      Alcotest.(check int) "descriptors" before (descriptors ())
+  let path = file "interrupted starts" in
+  let open_file () = File.openfile path [ O_RDWR; O_CREAT; O_CLOEXEC ] 0o600 in
+  let t = Lwt_main.run (open_file ()) in
+  let size = 4096 in
+  let write letter pos = File.pwrite_exactly_bytes t (Bytes.make size letter) ~pos 0 size in
+  let intact _ =
+    Lwt_main.run
+      (let letters = [ 'a'; 'b'; 'c'; 'd' ] in
+       let* () = Lwt.join (List.mapi (fun i letter -> write letter (i * size)) letters) in
+       let text = Bytes.create (4 * size) in
+       let* () = File.pread_exactly_bytes t text ~pos:0 0 (4 * size) in
+       Alcotest.(check bool)
+         "own buffers" true
+         (String.concat "" (List.map (fun letter -> String.make size letter) letters)
+         = Bytes.to_string text);
+       (* The position is free. Beyond the four blocks, since a write may still be in flight. *)
+       Lwt.map ignore (File.lseek t (8 * size) SEEK_SET))
+  in
+  let bytes = Bytes.make size 'x' in
+  intact ();
+  interrupted_at_each_allocation
+    (fun () -> File.pwrite_bytes t bytes ~pos:(8 * size) 0 size)
+    intact;
+  interrupted_at_each_allocation (fun () -> File.write_bytes t bytes 0 size) intact;
+  interrupted_at_each_allocation
+    (fun () -> Lwt.join [ Lwt.map ignore (File.write_bytes t bytes 0 size); File.fsync t ])
+    intact;
+  Lwt_main.run (File.close t);
+  let descriptors () = Array.length (Sys.readdir "/proc/self/fd") in
+  let before = descriptors () in
+  interrupted_at_each_allocation open_file (fun opened ->
+      match Option.map outcome opened with
+      | None -> Lwt_main.run (Lwt.map ignore (nop ()))
+      | Some result -> (
+          match (Lwt_main.run result, Option.map Lwt.state opened) with
+          | "ok", Some (Return t) -> Lwt_main.run (File.close t)
+          | _ -> ()));
+  let rec settled n =
+    if descriptors () > before && n > 0 then begin
+      Lwt_main.run (Lwt_unix.sleep 0.01);
+      settled (n - 1)
+    end
+  in
+  settled 500;
+  Alcotest.(check int) "descriptors" before (descriptors ())
 
 (* What a reader, a writer or a channel has started and not ended is known to be running. *)
 let interrupted_transfers () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let module Transfer = Ringway_lwt__Transfer in
-      let transfer = Transfer.create () and ended = ref 0 in
-      interrupted_at_each_allocation
-        (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
-        (fun _ ->
-          let running = Transfer.is_running transfer in
-          ended := 0;
-          Lwt_main.run (Lwt.map ignore (nop ()));
-          while Transfer.is_running transfer do
-            Lwt_main.run (Lwt.map ignore (nop ()))
-          done;
-          Alcotest.(check int) "ended" (Bool.to_int running) !ended)
+  let module Transfer = Ringway_lwt__Transfer in
+  let transfer = Transfer.create () and ended = ref 0 in
+  interrupted_at_each_allocation
+    (fun () -> Transfer.start transfer Operation.nop (fun _ -> incr ended))
+    (fun _ ->
+      let running = Transfer.is_running transfer in
+      ended := 0;
+      Lwt_main.run (Lwt.map ignore (nop ()));
+      while Transfer.is_running transfer do
+        Lwt_main.run (Lwt.map ignore (nop ()))
+      done;
+      Alcotest.(check int) "ended" (Bool.to_int running) !ended)
 
 (* While another thread waits in the queue, a second operation is cancelled during the allocations
    of the first cancel, as by a finaliser. (ocamlopt reads a field after an allocation in the same
    expression, and bytecode before it.) *)
 let cancelled_during_a_cancel () =
-  match Gc.Memprof.start ~sampling_rate:0. ~callstack_size:0 Gc.Memprof.null_tracker with
-  | exception Failure reason -> Way.skip reason
-  | _ ->
-      Gc.Memprof.stop ();
-      let backend = List.hd (Way.backends ()) in
-      let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
-      let input, output = Unix.pipe ~cloexec:true () in
-      let ended = ref 0 in
-      let start () =
-        Dispatcher.start dispatcher (Operation.poll input Operation.pollin) (fun _ -> incr ended)
-      in
-      let first = start () in
-      let second = start () in
-      let drive () =
-        for _ = 1 to 5 do
-          if !ended < 2 then begin
-            Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:300_000_000;
-            Dispatcher.deliver dispatcher
-          end
-        done
-      in
-      let thread = Thread.create drive () in
-      while not (Dispatcher.is_busy dispatcher) do
-        Thread.delay 0.001
-      done;
-      let once = ref true in
-      let allocated (_ : Gc.Memprof.allocation) =
-        if !once then begin
-          once := false;
-          Dispatcher.cancel dispatcher second
-        end;
-        None
-      in
-      ignore
-        (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
-           { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
-      Dispatcher.cancel dispatcher first;
-      Gc.Memprof.stop ();
-      Thread.join thread;
-      Alcotest.(check bool) "both cancelled" true (not !once);
-      Alcotest.(check int) "ended" 2 !ended;
-      Dispatcher.abandon dispatcher;
-      Unix.close input;
-      Unix.close output
+  let backend = List.hd (Way.backends ()) in
+  let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
+  let input, output = Unix.pipe ~cloexec:true () in
+  let ended = ref 0 in
+  let start () =
+    Dispatcher.start dispatcher (Operation.poll input Operation.pollin) (fun _ -> incr ended)
+  in
+  let first = start () in
+  let second = start () in
+  let drive () =
+    for _ = 1 to 5 do
+      if !ended < 2 then begin
+        Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:300_000_000;
+        Dispatcher.deliver dispatcher
+      end
+    done
+  in
+  let thread = Thread.create drive () in
+  while not (Dispatcher.is_busy dispatcher) do
+    Thread.delay 0.001
+  done;
+  let once = ref true in
+  let allocated (_ : Gc.Memprof.allocation) =
+    if !once then begin
+      once := false;
+      Dispatcher.cancel dispatcher second
+    end;
+    None
+  in
+  ignore
+    (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+       { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+  Dispatcher.cancel dispatcher first;
+  Gc.Memprof.stop ();
+  Thread.join thread;
+  Alcotest.(check bool) "both cancelled" true (not !once);
+  Alcotest.(check int) "ended" 2 !ended;
+  Dispatcher.abandon dispatcher;
+  Unix.close input;
+  Unix.close output
 
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
@@ -777,7 +631,6 @@ let interrupted_everywhere () =
 
 (* The loop runs on another thread, in another domain, and here again. *)
 let moved () =
-  ignore (Unix.alarm 60);
   let fd = fifo () in
   let pending = ref (read_one fd (Buffer.create 1)) in
   Lwt_main.run (Lwt.map ignore (nop ()));
@@ -799,7 +652,6 @@ let moved () =
   Lwt.cancel !pending;
   write_one fd;
   Lwt_main.run (Lwt.map ignore (nop ()));
-  ignore (Unix.alarm 0);
   Unix.close fd
 
 (* ---- Allocation ----------------------------------------------------------------------------- *)
@@ -873,36 +725,6 @@ let refused () =
   in
   in_child ~io_uring:true ~aio:false "kaio";
   in_child ~io_uring:true ~aio:true "threads"
-
-let little_locked_memory () =
-  if Unix.geteuid () <> 0 then Way.skip "only root can become another user"
-  else begin
-    Unix.chmod Way.directory 0o777;
-    Limits.in_child (fun () ->
-        Limits.set_locked_memory 65536;
-        Unix.setuid 65534;
-        use_files ())
-  end
-
-let no_descriptors () =
-  Limits.in_child (fun () ->
-      use_files ();
-      Limits.set_descriptors 40;
-      let opened = ref [] in
-      (match
-         while true do
-           opened := Unix.dup Unix.stderr :: !opened
-         done
-       with
-      | () -> ()
-      | exception Unix.Unix_error (EMFILE, _, _) -> ());
-      let open_file () =
-        Lwt_main.run (outcome (File.openfile "/dev/null" [ O_RDONLY ] 0))
-      in
-      let result = open_file () in
-      if result <> "Unix.Unix_error(Unix.EMFILE, \"open\", \"/dev/null\")" then failwith result;
-      List.iter Unix.close !opened;
-      if open_file () <> "ok" then failwith "does not recover")
 
 (* The queue is there, and its threads cannot have the descriptor that tells of their results. *)
 let no_descriptor_for_threads () =
@@ -988,8 +810,6 @@ let () =
       Way.run "dispatcher"
         [
           ("started by a later hook", Way.lwt started_by_a_later_hook);
-          ("started everywhere", Way.lwt started_everywhere);
-          ("between two loops", between_loops);
           ("other events go on", Way.lwt other_events_go_on);
           ("small reads go on", Way.lwt small_reads_go_on);
           ("exceptions of callbacks", Way.lwt exceptions_of_callbacks);
@@ -997,27 +817,20 @@ let () =
           ("cancel storm", Way.lwt (storm ?faults:None));
           ( "cancel storm with late completions",
             Way.lwt (storm ~faults:"seed=3 delay=500/20 short=200 retryable=100") );
-          ("an endless operation", Way.lwt endless);
           ("a late open", Way.lwt late_open);
           ("backlog", Way.lwt backlog);
-          ("restart", Way.lwt restart);
           ("replaced", Way.lwt replaced);
           ("abandoned", Way.lwt abandoned);
           ("allocation", Way.lwt allocation);
           ("a failed ring", Way.lwt failed_ring);
           ("Lwt_unix.fork", forked ~fork:Lwt_unix.fork);
           ("fork in a callback", forked_in_callback);
-          ("fork twice", forked_twice);
-          ("exit with operations in flight", exit_in_flight);
           ("exit by an exception", exit_by_exception);
-          ("interrupted by a signal", interrupted);
-          ("interrupted starts", interrupted_starts);
-          ("interrupted transfers", interrupted_transfers);
+          ("interrupted starts", with_memprof interrupted_starts);
+          ("interrupted transfers", with_memprof interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
-          ("cancelled during a cancel", cancelled_during_a_cancel);
+          ("cancelled during a cancel", with_memprof cancelled_during_a_cancel);
           ("refused system calls", refused);
-          ("little locked memory", little_locked_memory);
-          ("no descriptors", no_descriptors);
           ("no descriptor for threads", no_descriptor_for_threads);
           ("no descriptors at all", no_descriptors_at_all);
           ("finalisers", Way.lwt finalisers);

@@ -111,19 +111,6 @@ let writing () =
       Alcotest.(check string) "exactly" "a-?DEFFxabcdef--!" (contents ());
       Lwt.return_unit)
 
-let appending () =
-  write_file "appending" "start";
-  File.with_file (path "appending") [ O_WRONLY; O_APPEND ] 0 (fun file ->
-      let* counts =
-        Lwt.all (List.init 20 (fun i -> File.write_string file (Printf.sprintf "%02d" i) 0 2))
-      in
-      Alcotest.(check int) "count" 40 (List.fold_left ( + ) 0 counts);
-      Alcotest.(check string)
-        "in the order of the calls"
-        ("start" ^ String.concat "" (List.init 20 (Printf.sprintf "%02d")))
-        (Way.read_file (path "appending"));
-      Lwt.return_unit)
-
 let bounds () =
   with_text "bounds" "0123456789" (fun file ->
       let buffer = Buffer.create 4 and bytes = Bytes.create 4 in
@@ -313,16 +300,6 @@ let ranges prepare =
       end
       else Lwt.return_unit)
 
-let short_file_of_ranges () =
-  let* file = File.openfile "/" [ O_RDONLY ] 0 in
-  let buffer = Buffer.create 1 in
-  let* results = File.read_ranges file [| { pos = 0; buffer; off = 0; len = 1 } |] in
-  Alcotest.(check string)
-    "a directory"
-    (unix_error EISDIR "pread" "")
-    (match results.(0) with Ok _ -> "ok" | Error exn -> Printexc.to_string exn);
-  File.close file
-
 (* ---- Other operations ----------------------------------------------------------------------- *)
 
 let others () =
@@ -504,87 +481,22 @@ let closed_while_waiting () =
   Unix.close keep;
   Lwt.return_unit
 
-(* A cancelled read of a pipe and the next one. *)
-let fifo () =
-  let name = path "fifo 2" in
-  Unix.mkfifo name 0o600;
-  let* file = File.openfile name [ O_RDWR ] 0 in
-  let bytes = Bytes.create 10 in
-  let* n = File.write_string file "hello" 0 5 in
-  let* m = File.read_bytes file bytes 0 10 in
-  Alcotest.(check (list int)) "counts" [ 5; 5 ] [ n; m ];
-  (* A pending read does not keep a write from its turn. *)
-  let reading = File.read_bytes file bytes 0 10 in
-  let* n = File.write_string file "world" 0 5 in
-  let* m = reading in
-  Alcotest.(check (list int)) "counts" [ 5; 5 ] [ n; m ];
-  Alcotest.(check string) "text" "world" (Bytes.sub_string bytes 0 5);
-  let* () = fails (unix_error ESPIPE "pread" "") (unit (File.pread_bytes file bytes ~pos:0 0 1)) in
-  let* () = fails (unix_error ESPIPE "lseek" "") (unit (File.lseek file 0 SEEK_CUR)) in
-  File.close file
-
-let broken_pipe () =
-  let previous = Sys.signal Sys.sigpipe Signal_ignore in
-  let r, w = Unix.pipe ~cloexec:true () in
-  let file = File.of_unix_file_descr w in
-  Unix.close r;
-  let* () = fails (unix_error EPIPE "write" "") (unit (File.write_string file "x" 0 1)) in
-  let* () = File.close file in
-  Sys.set_signal Sys.sigpipe previous;
-  Lwt.return_unit
-
-let no_space () =
-  let* file = File.openfile "/dev/full" [ O_WRONLY ] 0 in
-  let* () = fails (unix_error ENOSPC "write" "") (unit (File.write_string file "x" 0 1)) in
-  let* () = fails (unix_error ENOSPC "write" "") (File.write_exactly_string file "x" 0 1) in
-  File.close file
-
 (* ---- Path ----------------------------------------------------------------------------------- *)
-
-let paths () =
-  let name = path "paths" in
-  let at n = Filename.concat name n in
-  let* () = Path.mkdir name 0o700 in
-  let* () = Path.symlink "target" (at "link") in
-  let* before = Path.exists (at "link") in
-  let* file = File.openfile (at "target") [ O_WRONLY; O_CREAT ] 0o600 in
-  let* () = File.close file in
-  let* after = Path.exists (at "link") in
-  Alcotest.(check (list bool)) "exists" [ false; true ] [ before; after ];
-  let* () = Path.link (at "target") (at "hard") in
-  let* stat = Path.stat (at "link") in
-  let* lstat = Path.lstat (at "link") in
-  let* large = Path.large_stat (at "hard") in
-  Alcotest.(check bool) "stat" true (stat = Unix.stat (at "target"));
-  Alcotest.(check bool) "lstat" true (lstat = Unix.lstat (at "link"));
-  Alcotest.(check bool) "large" true (large = Unix.LargeFile.stat (at "hard"));
-  let* () = Path.rename (at "hard") (at "renamed") in
-  let* () = Lwt.join (List.map (fun n -> Path.unlink (at n)) [ "renamed"; "link"; "target" ]) in
-  let* () = Path.rmdir name in
-  let* there = Path.exists name in
-  Alcotest.(check bool) "removed" false there;
-  Lwt.return_unit
 
 let () =
   Way.run "file"
     [
       ("reading", Way.lwt (both_ways reading));
       ("writing", Way.lwt writing);
-      ("appending", Way.lwt appending);
       ("bounds", Way.lwt bounds);
       ("concurrent reads at the position", Way.lwt (both_ways concurrent));
       ("short transfers, retries and delays", Way.lwt faults);
       ("half cached", Way.lwt half_cached);
       ("ranges", Way.lwt (both_ways ranges));
-      ("ranges of a directory", Way.lwt short_file_of_ranges);
       ("other operations", Way.lwt others);
       ("opening", Way.lwt opening);
       ("direct I/O", Way.lwt direct);
       ("closed", Way.lwt closed);
       ("closed in flight", Way.lwt closed_in_flight);
       ("closed while waiting", Way.lwt closed_while_waiting);
-      ("a pipe", Way.lwt fifo);
-      ("a broken pipe", Way.lwt broken_pipe);
-      ("no space", Way.lwt no_space);
-      ("paths", Way.lwt paths);
     ]

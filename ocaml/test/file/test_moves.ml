@@ -146,7 +146,6 @@ let descriptors () = Array.length (Sys.readdir "/proc/self/fd")
 
 (* An open that waits for a reader, which comes when the loop runs elsewhere. *)
 let open_in_flight () =
-  ignore (Unix.alarm 60);
   let path = file "fifo" in
   Unix.mkfifo path 0o600;
   Lwt_main.run (Lwt.map ignore (Path.stat path));
@@ -164,12 +163,10 @@ let open_in_flight () =
     Lwt_main.run (!opened >>= File.close);
     Unix.close reader
   done;
-  Alcotest.(check int) "descriptors" !before (descriptors ());
-  ignore (Unix.alarm 0)
+  Alcotest.(check int) "descriptors" !before (descriptors ())
 
 (* A child leaves the writes in flight to its parent, and writes what follows. *)
 let forked () =
-  ignore (Unix.alarm 60);
   for number = 0 to 7 do
     let path = file (Printf.sprintf "forked %d" number) in
     let flags = Unix.[ O_WRONLY; O_CREAT; O_APPEND; O_SYNC; O_CLOEXEC ] in
@@ -201,8 +198,7 @@ let forked () =
         if number land 3 > 0 then
           Alcotest.(check int) (suffix ^ ": the parent's line, in flight") 1 (count "parent"))
       [ ".io"; ".writer" ]
-  done;
-  ignore (Unix.alarm 0)
+  done
 
 let () =
   match Sys.argv with

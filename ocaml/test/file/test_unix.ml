@@ -1,5 +1,5 @@
 (* Ringway_lwt.Unix against Lwt_unix: the same calls, one at a time, give the same results and
-   exceptions. First a table of calls, then random sequences. What the two do differently on purpose
+   exceptions. They are a table of calls. What the two do differently on purpose
    (files_unix.mli) is not here, except paths with a NUL byte, which are compared with Unix. *)
 
 module type UNIX = module type of struct
@@ -237,30 +237,27 @@ let compare_row (name, call) =
 let table rows = Way.lwt (fun () -> Lwt_list.iter_s compare_row rows)
 
 let nul_paths () =
-  let open Lwt.Syntax in
   let path = "a\000b" in
-  let check name call unix =
-    let expected =
-      match unix () with
-      | () -> "()"
-      | exception exn -> "fails with " ^ Printexc.to_string exn
-    in
-    let* got = outcome (fun () -> unit call) in
-    Alcotest.(check string) name expected got;
-    Lwt.return_unit
-  in
-  let* () = check "stat" (Lwt.map ignore (Ours.stat path)) (fun () -> ignore (Unix.stat path)) in
-  let* () = check "lstat" (Lwt.map ignore (Ours.lstat path)) (fun () -> ignore (Unix.lstat path)) in
-  let* () =
-    check "openfile"
-      (Lwt.map ignore (Ours.openfile path [ O_RDONLY ] 0))
-      (fun () -> ignore (Unix.openfile path [ O_RDONLY ] 0))
-  in
-  let* () = check "unlink" (Ours.unlink path) (fun () -> Unix.unlink path) in
-  let* () = check "mkdir" (Ours.mkdir path 0o700) (fun () -> Unix.mkdir path 0o700) in
-  let* () = check "rmdir" (Ours.rmdir path) (fun () -> Unix.rmdir path) in
-  let* () = check "rename" (Ours.rename path "b") (fun () -> Unix.rename path "b") in
-  check "link" (Ours.link path "b") (fun () -> Unix.link path "b")
+  Lwt_list.iter_s
+    (fun (name, ours, unix) ->
+      let expected =
+        match unix path with
+        | () -> "()"
+        | exception exn -> "fails with " ^ Printexc.to_string exn
+      in
+      Lwt.map (Alcotest.(check string) name expected) (outcome (fun () -> unit (ours path))))
+    [
+      ("stat", (fun p -> Lwt.map ignore (Ours.stat p)), fun p -> ignore (Unix.stat p));
+      ("lstat", (fun p -> Lwt.map ignore (Ours.lstat p)), fun p -> ignore (Unix.lstat p));
+      ( "openfile",
+        (fun p -> Lwt.map ignore (Ours.openfile p [ O_RDONLY ] 0)),
+        fun p -> ignore (Unix.openfile p [ O_RDONLY ] 0) );
+      ("unlink", Ours.unlink, Unix.unlink);
+      ("mkdir", (fun p -> Ours.mkdir p 0o700), fun p -> Unix.mkdir p 0o700);
+      ("rmdir", Ours.rmdir, Unix.rmdir);
+      ("rename", (fun p -> Ours.rename p "b"), fun p -> Unix.rename p "b");
+      ("link", (fun p -> Ours.link p "b"), fun p -> Unix.link p "b");
+    ]
 
 let denied () =
   if Unix.geteuid () <> 0 then Way.skip "only root can become another user"
@@ -291,31 +288,6 @@ let denied () =
           failwith (String.concat "\n" (("expected" :: expected) @ ("got" :: got))))
   end
 
-(* Streams go to Lwt_unix: EPIPE, EAGAIN and waiting are its own. *)
-let streams () =
-  let open Lwt.Syntax in
-  let signal = Sys.signal Sys.sigpipe Sys.Signal_ignore in
-  let calls (module U : UNIX) =
-    let r, w = U.pipe ~cloexec:true () in
-    let b = Bytes.create 10 in
-    let reading = U.read r b 0 10 in
-    let* written = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
-    let* read = outcome (fun () -> int reading) in
-    let* seek = outcome (fun () -> int (U.lseek r 0 SEEK_CUR)) in
-    let* pread = outcome (fun () -> int (U.pread r b ~file_offset:0 0 1)) in
-    let* stat = outcome (fun () -> stats (U.fstat w)) in
-    let* () = U.close r in
-    let* broken = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
-    let* () = U.close w in
-    let* after = outcome (fun () -> int (U.write_string w "hello" 0 5)) in
-    Lwt.return [ written; read; Bytes.sub_string b 0 5; seek; pread; stat; broken; after ]
-  in
-  let* expected = calls lwt_unix in
-  let* got = calls ours in
-  Sys.set_signal Sys.sigpipe signal;
-  Alcotest.(check (list string)) "pipe" expected got;
-  Lwt.return_unit
-
 let close_on_exec () =
   let open Lwt.Syntax in
   let path = file "cloexec" in
@@ -341,19 +313,6 @@ let close_on_exec () =
   let* expected = calls lwt_unix in
   let* got = calls ours in
   Alcotest.(check (list string)) "flags" expected got;
-  Lwt.return_unit
-
-let full_device () =
-  let open Lwt.Syntax in
-  let calls (module U : UNIX) =
-    let* fd = U.openfile "/dev/full" [ O_WRONLY ] 0 in
-    let* result = outcome (fun () -> int (U.write_string fd "x" 0 1)) in
-    let* () = U.close fd in
-    Lwt.return result
-  in
-  let* expected = calls lwt_unix in
-  let* got = calls ours in
-  Alcotest.(check string) "ENOSPC" expected got;
   Lwt.return_unit
 
 (* The number of a closed descriptor becomes that of another file: nothing of the first may be
@@ -465,122 +424,6 @@ let moved () =
   Alcotest.(check string) "line" "one" line;
   Lwt.return_unit
 
-(* ---- Random sequences ----------------------------------------------------------------------- *)
-
-type step =
-  | Open of int * int * int (* descriptor, file, flags *)
-  | Read of int * int
-  | Write of int * int
-  | Pread of int * int * int
-  | Pwrite of int * int * int
-  | Seek of int * int * int
-  | Truncate of int * int
-  | Fstat of int
-  | Close of int
-  | Stat of int
-  | Rename of int * int
-  | Unlink of int
-  | Link of int * int
-  | Symlink of int * int
-  | Mkdir of int
-  | Rmdir of int
-
-let flag_sets =
-  [|
-    [ Unix.O_RDONLY ]; [ O_RDWR; O_CREAT ]; [ O_WRONLY; O_CREAT; O_TRUNC ]; [ O_RDWR; O_APPEND ];
-    [ O_RDWR; O_CREAT; O_EXCL ];
-  |]
-
-let random = Random.State.make [| 14 |]
-
-let step () =
-  let below n = Random.State.int random n in
-  let fd () = below 3 and name () = below 4 and n () = below 9000 in
-  match below 32 with
-  | 0 | 1 | 2 | 3 -> Open (fd (), name (), below (Array.length flag_sets))
-  | 4 | 5 | 6 | 7 -> Read (fd (), n ())
-  | 8 | 9 | 10 | 11 -> Write (fd (), n ())
-  | 12 | 13 | 14 -> Pread (fd (), n (), n ())
-  | 15 | 16 | 17 -> Pwrite (fd (), n (), n ())
-  | 18 | 19 | 20 -> Seek (fd (), n () - 1000, below 3)
-  | 21 -> Truncate (fd (), n () - 1000)
-  | 22 -> Fstat (fd ())
-  | 23 | 24 -> Close (fd ())
-  | 25 -> Stat (name ())
-  | 26 -> Rename (name (), name ())
-  | 27 -> Unlink (name ())
-  | 28 -> Link (name (), name ())
-  | 29 -> Symlink (name (), name ())
-  | 30 -> Mkdir (name ())
-  | _ -> Rmdir (name ())
-
-let perform (module U : UNIX) dir steps =
-  let open Lwt.Syntax in
-  let path n = Filename.concat dir (Printf.sprintf "f%d" n) in
-  let fds = Array.make 3 None in
-  let with_fd n f = match fds.(n) with None -> Lwt.return "not open" | Some fd -> f fd in
-  let text n = String.init n (fun i -> Char.chr ((i + n) land 0xff)) in
-  let data b count = Printf.sprintf "%d %s" count (Digest.to_hex (Digest.subbytes b 0 count)) in
-  let whences = [| Unix.SEEK_SET; SEEK_CUR; SEEK_END |] in
-  let one = function
-    | Open (n, f, flags) -> (
-        match fds.(n) with
-        | Some _ -> Lwt.return "open already"
-        | None ->
-            let* fd = U.openfile (path f) flag_sets.(flags) 0o644 in
-            fds.(n) <- Some fd;
-            Lwt.return "open")
-    | Read (n, len) ->
-        with_fd n (fun fd ->
-            let b = Bytes.create len in
-            Lwt.map (data b) (U.read fd b 0 len))
-    | Write (n, len) -> with_fd n (fun fd -> int (U.write_string fd (text len) 0 len))
-    | Pread (n, file_offset, len) ->
-        with_fd n (fun fd ->
-            let b = Bytes.create len in
-            Lwt.map (data b) (U.pread fd b ~file_offset 0 len))
-    | Pwrite (n, file_offset, len) ->
-        with_fd n (fun fd -> int (U.pwrite_string fd (text len) ~file_offset 0 len))
-    | Seek (n, offset, whence) ->
-        with_fd n (fun fd ->
-            (* The end of a directory may be more than an int can tell. *)
-            let directory = (Unix.fstat (U.unix_file_descr fd)).st_kind = S_DIR in
-            int (U.lseek fd offset (if directory then SEEK_SET else whences.(whence))))
-    | Truncate (n, len) -> with_fd n (fun fd -> unit (U.ftruncate fd len))
-    | Fstat n -> with_fd n (fun fd -> stats (U.fstat fd))
-    | Close n ->
-        with_fd n (fun fd ->
-            fds.(n) <- None;
-            unit (U.close fd))
-    | Stat f -> stats (U.stat (path f))
-    | Rename (a, b) -> unit (U.rename (path a) (path b))
-    | Unlink f -> unit (U.unlink (path f))
-    | Link (a, b) -> unit (U.link (path a) (path b))
-    | Symlink (a, b) -> unit (U.symlink (Filename.basename (path a)) (path b))
-    | Mkdir f -> unit (U.mkdir (path f) 0o755)
-    | Rmdir f -> unit (U.rmdir (path f))
-  in
-  let* results = Lwt_list.map_s (fun step -> outcome (fun () -> one step)) steps in
-  let* () =
-    Lwt_list.iter_s
-      (function None -> Lwt.return_unit | Some fd -> U.close fd)
-      (Array.to_list fds)
-  in
-  Lwt.return results
-
-let sequences () =
-  let open Lwt.Syntax in
-  let rec go n =
-    if n = 0 then Lwt.return_unit
-    else
-      let steps = List.init (5 + Random.State.int random 56) (fun _ -> step ()) in
-      let* expected = in_fresh_directory (fun dir -> perform lwt_unix dir steps) in
-      let* got = in_fresh_directory (fun dir -> perform ours dir steps) in
-      Alcotest.(check (list string)) (Printf.sprintf "sequence %d" n) expected got;
-      go (n - 1)
-  in
-  go 150
-
 let () =
   Way.run "unix"
     [
@@ -588,13 +431,10 @@ let () =
       ("calls on paths", table path_rows);
       ("paths with a NUL byte", Way.lwt nul_paths);
       ("permission denied", denied);
-      ("streams", Way.lwt streams);
       ("close-on-exec", Way.lwt close_on_exec);
-      ("a full device", Way.lwt full_device);
       ("a number is used again", Way.lwt reused_numbers);
       ("closed in flight", Way.lwt closed_in_flight);
       ("replaced by dup2", Way.lwt replaced_by_dup2);
       ("a large file", Way.lwt large_file);
       ("a program that moved over", Way.lwt moved);
-      ("random sequences", Way.lwt sequences);
     ]

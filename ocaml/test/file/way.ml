@@ -34,9 +34,11 @@ let () =
   let parent = Unix.getpid () in
   at_exit (fun () -> if Unix.getpid () = parent && Sys.file_exists directory then remove directory)
 
-let lwt f () =
-  ignore (Unix.alarm 60);
-  Lwt_main.run (f ());
+let lwt f () = Lwt_main.run (f ())
+
+let limited f () =
+  ignore (Unix.alarm 180);
+  f ();
   ignore (Unix.alarm 0)
 
 let set_up () =
@@ -54,7 +56,7 @@ let run name cases =
   match set_up () with
   | Ok () ->
       Alcotest.run ~and_exit:false (name ^ ", " ^ way)
-        [ (name, List.map (fun (title, f) -> Alcotest.test_case title `Quick f) cases) ]
+        [ (name, List.map (fun (title, f) -> Alcotest.test_case title `Quick (limited f)) cases) ]
   | Error reason ->
       skip (way ^ ": " ^ reason);
       if Sys.getenv_opt "CI" <> None then exit 1

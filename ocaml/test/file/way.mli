@@ -3,7 +3,8 @@
 
 val run : string -> (string * (unit -> unit)) list -> unit
 (** [run name cases] runs the cases with alcotest. If this machine refuses the way, it prints the
-    reason and runs none; where CI is set, that is a failure. *)
+    reason and runs none; where CI is set, that is a failure. A case that hangs ends the process
+    after three minutes. *)
 
 val set_up : unit -> (unit, string) result
 (** Prepares this process for the way, for a program that runs no cases; or the reason why not. *)
@@ -15,7 +16,7 @@ val skip : string -> unit
 (** Prints that a case is skipped, and why. *)
 
 val lwt : (unit -> unit Lwt.t) -> unit -> unit
-(** A case that runs in the event loop. A case that hangs ends the process after 60 seconds. *)
+(** A case that runs in the event loop. *)
 
 val directory : string
 (** A directory for the files of this process; removed at the end. *)

@@ -84,25 +84,6 @@ let lines () =
           loop [] >|= check (Alcotest.list string) "lines" expected))
     [ 1; 2; 3; 4; 5; 8; 16; 5000; 32768 ]
 
-let chars () =
-  Reader.with_file ~buffer_size:2 (new_file "abc") (fun reader ->
-      let rec loop read =
-        Reader.read_char reader >>= function
-        | `Eof -> Lwt.return read
-        | `Ok char -> loop (read ^ String.make 1 char)
-      in
-      loop "" >|= check string "characters" "abc")
-
-let growing () =
-  let path = new_file "abc" in
-  Reader.with_file path (fun reader ->
-      read_all reader >>= fun first ->
-      check string "before" "abc" first;
-      let channel = open_out_gen [ Open_append ] 0 path in
-      output_string channel "def";
-      close_out channel;
-      read_all reader >|= check string "after" "def")
-
 let open_errors () =
   let missing = in_directory "missing" in
   fails "missing"
@@ -146,15 +127,6 @@ let concurrent () =
   in
   Lwt_list.iter_s case [ 100; 4096; 32768 ]
 
-let many () =
-  let path = new_file (pattern 50_000) in
-  drop_cache path >>= fun () ->
-  Lwt_list.iter_p
-    (fun _ ->
-      Reader.with_file path read_all >|= fun contents ->
-      check bool "contents" true (contents = pattern 50_000))
-    (List.init 1500 Fun.id)
-
 let use_after_close () =
   Reader.open_file (new_file "abc") >>= fun reader ->
   Reader.close reader >>= fun () ->
@@ -170,45 +142,6 @@ let use_after_close () =
   fails "read_char" ebadf (fun () -> Reader.read_char reader) >|= fun () ->
   check int "the other file is open" 5 (Unix.read other bytes 0 10);
   Unix.close other
-
-let fifo () =
-  let path = new_path () in
-  Unix.mkfifo path 0o600;
-  let writer =
-    Lwt_unix.openfile path [ O_RDWR ] 0 >>= fun fd ->
-    Lwt_unix.write_string fd "through a pipe" 0 14 >|= fun _ -> fd
-  in
-  writer >>= fun fd ->
-  Reader.open_file path >>= fun reader ->
-  let bytes = Bytes.create 14 in
-  Reader.read_exactly reader bytes >>= fun _ ->
-  check string "data" "through a pipe" (Bytes.to_string bytes);
-  Reader.close reader >>= fun () -> Lwt_unix.close fd
-
-(* A read that faults answer late, in part and out of order. *)
-let faults () =
-  let module Dispatcher = Ringway_lwt.Dispatcher in
-  if on_our_engine then Lwt.return_unit
-  else
-    let contents = pattern 200_000 in
-    let path = new_file contents in
-    let queue =
-      Ringway.Queue.create ~faults:"seed=5 short=500 retryable=200 delay=300/4 reorder=500" ()
-    in
-    let dispatcher = Dispatcher.create queue in
-    Dispatcher.set_current (Some dispatcher);
-    Dispatcher.attach dispatcher;
-    Lwt.finalize
-      (fun () ->
-        drop_cache path >>= fun () ->
-        Lwt_list.iter_p
-          (fun buffer_size ->
-            Reader.with_file ~buffer_size path (read_all ~chunk:10_000) >|= fun read ->
-            check bool "contents" true (read = contents))
-          [ 1000; 4096; 32768 ])
-      (fun () ->
-        Dispatcher.set_current None;
-        Lwt.return_unit)
 
 (* Connections. *)
 
@@ -346,20 +279,6 @@ let cancel_composed () =
   check bool "the rest of the line" true (line = `Ok "def");
   Reader.close reader >>= fun () -> Lwt_unix.close peer
 
-let cancel_waiting () =
-  let reader, peer = pair () in
-  let a = Bytes.create 1 and b = Bytes.create 1 and c = Bytes.create 1 in
-  let first = Reader.read reader a in
-  let second = Reader.read reader b in
-  let third = Reader.read reader c in
-  Lwt.cancel second;
-  fails "the second" Lwt.Canceled (fun () -> second) >>= fun () ->
-  send peer "xy" >>= fun () ->
-  first >>= fun _ ->
-  third >>= fun _ ->
-  check string "the others" "xy" (Bytes.to_string a ^ Bytes.to_string c);
-  Reader.close reader >>= fun () -> Lwt_unix.close peer
-
 let close_while_reading () =
   let case keep_open =
     let ours, peer = socket_pair () in
@@ -380,48 +299,6 @@ let close_while_reading () =
     Lwt_unix.close peer
   in
   case false >>= fun () -> case true
-
-let close_while_reading_file () =
-  let path = new_file (pattern 3_000_000) in
-  drop_cache path >>= fun () ->
-  Reader.open_file path >>= fun reader ->
-  let read = Reader.read reader (Bytes.create 10) in
-  let closed = Reader.close reader in
-  result (fun () -> read) >>= fun outcome ->
-  check bool "read or closed" true
-    (match outcome with Ok (`Ok 10) -> true | Error exn -> exn = ebadf | Ok _ -> false);
-  closed
-
-(* Timers, other threads and signals go on while reads wait, and reads while timers wait. *)
-let timers () =
-  let far = Lwt_unix.sleep 1000. in
-  let path = new_file (pattern 100_000) in
-  drop_cache path >>= fun () ->
-  Reader.with_file path read_all >>= fun contents ->
-  check bool "a file" true (contents = pattern 100_000);
-  let reader, peer = pair () in
-  let read = Reader.read reader (Bytes.create 10) in
-  Lwt_unix.sleep 0.001 >>= fun () ->
-  check bool "a read waits" true (Lwt.is_sleeping read);
-  send peer "x" >>= fun () ->
-  read >>= fun _ ->
-  Lwt.cancel far;
-  Reader.close reader >>= fun () -> Lwt_unix.close peer
-
-let threads () =
-  let reader, peer = pair () in
-  let read = Reader.read reader (Bytes.create 10) in
-  let job = Lwt_unix.stat "/" in
-  job >>= fun _ ->
-  let signalled, resolver = Lwt.wait () in
-  let handler = Lwt_unix.on_signal Sys.sigusr1 (fun _ -> Lwt.wakeup_later resolver ()) in
-  let thread = Thread.create (fun () -> Unix.kill (Unix.getpid ()) Sys.sigusr1) () in
-  signalled >>= fun () ->
-  Lwt_unix.disable_signal_handler handler;
-  Thread.join thread;
-  check bool "the read waits" true (Lwt.is_sleeping read);
-  Reader.close reader >>= fun () ->
-  fails "the read" ebadf (fun () -> read) >>= fun () -> Lwt_unix.close peer
 
 (* A receive that waits gets its data although the engine goes and comes. *)
 let other_engine () =
@@ -448,66 +325,21 @@ let other_engine () =
     receive "third" ignore >>= fun () ->
     Reader.close reader >>= fun () -> Lwt_unix.close peer
 
-(* The child receives on a ring of its own, also where the parent's receive was in flight. *)
-let fork () =
-  let reader, peer = pair () in
-  let contents = pattern 100_000 in
-  let path = new_file contents in
-  let waiting = Reader.read reader (Bytes.create 1) in
-  pauses 3 >>= fun () ->
-  match Lwt_unix.fork () with
-  | 0 ->
-      let in_child () =
-        Reader.with_file path read_all >>= fun read ->
-        let ours, theirs = socket_pair () in
-        let reader = Reader.of_connection ours in
-        let received = Reader.read_line reader in
-        pauses 3 >>= fun () ->
-        send theirs "child\n" >>= fun () ->
-        received >|= fun line -> if read = contents && line = `Ok "child" then 0 else 1
-      in
-      result in_child >>= fun outcome ->
-      Unix._exit (match outcome with Ok status -> status | Error _ -> 2)
-  | child ->
-      Lwt_unix.waitpid [] child >>= fun (_, status) ->
-      check bool "the child" true (status = WEXITED 0);
-      send peer "x" >>= fun () ->
-      waiting >>= fun result ->
-      check bool "the parent's receive" true (result = `Ok 1);
-      Reader.close reader >>= fun () -> Lwt_unix.close peer
-
-let close_on_exec () =
-  Reader.open_file (new_file "abc") ~flags:[ O_RDONLY ] >>= fun reader ->
-  let listed = Sys.command "ls -l /proc/self/fd | grep -q ringway_io" in
-  check bool "not in a child" true (listed <> 0);
-  Reader.close reader
-
 let tests =
   [
     test_no_leak "all sizes of buffers and reads, cached and cold" sizes;
     test_no_leak "reads into buffers" buffers;
     test_no_leak "exact reads" exactly;
     test_no_leak "lines" lines;
-    test_no_leak "characters" chars;
-    test_no_leak "a file that grows" growing;
     test_no_leak "errors of opening reach the caller" open_errors;
     test_no_leak "invalid arguments" invalid;
     test_no_leak "concurrent reads are served in order" concurrent;
-    test_no_leak "more operations than the queue has room for" many;
     test_no_leak "use after close" use_after_close;
-    test_no_leak "a named pipe" fifo;
-    test "faults" faults;
     test_no_leak "a connection" receive;
     test_no_leak "a descriptor that was closed" closed_descriptor;
     test_no_leak "cancelled receive: the data is kept" cancel_then_read;
     test_no_leak "cancelled receives: every byte arrives once" cancel_storm;
     test_no_leak "cancelled composed reads: the data is kept" cancel_composed;
-    test_no_leak "cancelled turn" cancel_waiting;
     test_no_leak "close while a receive waits" close_while_reading;
-    test_no_leak "close while a file is read" close_while_reading_file;
-    test_no_leak "timers and reads" timers;
-    test_no_leak "threads, signals and reads" threads;
     test "the engine is removed and installed while a receive waits" other_engine;
-    test "fork" fork;
-    test "close on exec" close_on_exec;
   ]

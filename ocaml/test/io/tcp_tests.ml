@@ -55,55 +55,6 @@ let peers () =
       check bool "the address of the peer" true (!seen = [ ours ]);
       Writer.close writer >>= fun () -> Reader.close reader)
 
-let many () =
-  with_server echo (fun server ->
-      Lwt_list.iter_p
-        (fun i ->
-          Tcp.with_connection (Tcp.address server) (fun reader writer ->
-              let rec loop n =
-                if n = 0 then Lwt.return_unit
-                else ask reader writer (Printf.sprintf "%d %d" i n) >>= fun () -> loop (n - 1)
-              in
-              loop 10))
-        (List.init 500 Fun.id))
-
-let large () =
-  let contents = pattern 5_000_000 in
-  let handler _ reader writer =
-    let bytes = Bytes.create 30_000 in
-    let rec loop () =
-      Reader.read reader bytes >>= function
-      | `Eof -> Lwt.return_unit
-      | `Ok n -> Writer.write_bytes writer ~len:n bytes >>= loop
-    in
-    loop ()
-  in
-  with_server handler (fun server ->
-      Tcp.with_connection (Tcp.address server) (fun reader writer ->
-          let received = Bytes.create (String.length contents) in
-          Lwt.both
-            (Writer.write writer contents >>= fun () -> Writer.close writer)
-            (Reader.read_exactly reader received)
-          >>= fun ((), result) ->
-          check bool "complete" true (result = `Ok);
-          check bool "the same" true (Bytes.to_string received = contents);
-          Reader.read reader received >|= fun result -> check bool "end" true (result = `Eof)))
-
-(* The peer reads the end of the data, answers, and the answer is read. *)
-let half_close () =
-  let handler _ reader writer =
-    Reader.read_exactly reader (Bytes.create 10) >>= function
-    | `Ok -> Alcotest.fail "too much data"
-    | `Eof n -> Writer.write writer (Printf.sprintf "%d bytes\n" n)
-  in
-  with_server handler (fun server ->
-      Tcp.connect (Tcp.address server) >>= fun (reader, writer) ->
-      Writer.write writer "abcde" >>= fun () ->
-      Writer.close writer >>= fun () ->
-      Reader.read_line reader >>= fun line ->
-      check bool "answer" true (line = `Ok "5 bytes");
-      Reader.close reader)
-
 let handler_errors () =
   let errors = ref [] in
   let on_handler_error _ exn = errors := exn :: !errors in
@@ -131,28 +82,6 @@ let handler_errors () =
           Writer.close writer >>= fun () ->
           Reader.read_exactly reader (Bytes.create 11) >|= fun result ->
           check bool "the server goes on" true (result = `Ok)))
-
-(* A hook that raises stops nothing either. *)
-let hook_errors () =
-  let hook = !Lwt.async_exception_hook in
-  let raised = ref 0 in
-  (Lwt.async_exception_hook := fun _ -> incr raised);
-  Lwt.finalize
-    (fun () ->
-      with_server
-        ~on_handler_error:(fun _ _ -> failwith "hook")
-        (fun _ _ _ -> raise Exit)
-        (fun server ->
-          let once () =
-            Tcp.with_connection (Tcp.address server) (fun reader _ ->
-                Reader.read reader (Bytes.create 1) >|= fun result ->
-                check bool "closed" true (result = `Eof))
-          in
-          once () >>= fun () ->
-          once () >>= fun () -> until (fun () -> !raised = 2)))
-    (fun () ->
-      Lwt.async_exception_hook := hook;
-      Lwt.return_unit)
 
 let limit () =
   let most = ref 0 in
@@ -257,20 +186,6 @@ let cancelled_connect () =
     pending
   >|= fun () -> Unix.close listening
 
-let reset () =
-  let failed, resolver = Lwt.wait () in
-  let on_handler_error _ exn = Lwt.wakeup_later resolver exn in
-  with_server ~on_handler_error
-    (fun _ reader _ ->
-      Reader.read_exactly reader (Bytes.create 100) >|= fun _ -> ())
-    (fun server ->
-      let fd = Lwt_unix.socket PF_INET SOCK_STREAM 0 in
-      Lwt_unix.connect fd (Tcp.address server) >>= fun () ->
-      Lwt_unix.setsockopt_optint fd SO_LINGER (Some 0);
-      Lwt_unix.close fd >>= fun () ->
-      failed >|= fun exn ->
-      check string "errno" (show_exn (Unix.Unix_error (ECONNRESET, "read", ""))) (show_exn exn))
-
 let with_connection_errors () =
   with_server
     ~on_handler_error:(fun _ _ -> ())
@@ -288,16 +203,11 @@ let tests =
   [
     test_no_leak "a round trip" round_trip;
     test_no_leak "the address of the peer, and a writer" peers;
-    test_no_leak "500 connections" many;
-    test_no_leak "large messages in both directions" large;
-    test_no_leak "half-close" half_close;
     test_no_leak "errors of handlers" handler_errors;
-    test_no_leak "errors of hooks" hook_errors;
     test_no_leak "limit of connections" limit;
     test_no_leak "closing a server" closing;
     test_no_leak "an address in use" address_in_use;
     test_no_leak "descriptors exhausted" descriptors_exhausted;
     test_no_leak "cancelled connect" cancelled_connect;
-    test_no_leak "a connection that is reset" reset;
     test_no_leak "errors of with_connection" with_connection_errors;
   ]

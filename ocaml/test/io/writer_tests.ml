@@ -115,19 +115,6 @@ let errors () =
   fails "with_file" (error EINVAL) (fun () ->
       Writer.with_file ~flags:[ O_WRONLY ] path (fun writer -> Writer.write writer "no number"))
 
-let full_device () =
-  let flags = [ Unix.O_WRONLY ] in
-  Writer.open_file ~flags "/dev/full" >>= fun writer ->
-  Writer.write writer "x" >>= fun () ->
-  fails "flush" (error ENOSPC) (fun () -> Writer.flush writer) >>= fun () ->
-  fails "close" (error ENOSPC) (fun () -> Writer.close writer)
-
-(* The first time, the queue starts threads for the device. *)
-let full_device_twice () =
-  full_device () >>= fun () ->
-  let before = open_descriptors () in
-  full_device () >|= fun () -> check_descriptors before
-
 let use_after_close () =
   Writer.open_file (new_path ()) >>= fun writer ->
   Writer.write writer "abc" >>= fun () ->
@@ -146,12 +133,6 @@ let use_after_close () =
   check int "the other file is open" 1 (Unix.write_substring other "y" 0 1);
   Unix.close other;
   check string "and nobody else wrote to it" "y" (file_contents path)
-
-let abort () =
-  let path = new_path () in
-  Writer.open_file path >>= fun writer ->
-  Writer.write writer "abc" >>= fun () ->
-  Writer.abort writer >|= fun () -> check string "dropped" "" (file_contents path)
 
 (* Connections. *)
 
@@ -247,24 +228,6 @@ let cancelled_rest () =
   check bool "every byte once" true (Bytes.sub_string part 0 n ^ received = contents ^ "the end");
   Lwt_unix.close peer
 
-let cancelled_large_write () =
-  let writer, peer = pair () in
-  let large = Buffer.of_string (pattern 2_000_000) in
-  let write = Writer.write_buffer writer large in
-  pauses 5 >>= fun () ->
-  Lwt.cancel write;
-  fails "write" Lwt.Canceled (fun () -> write) >>= fun () ->
-  let received = receive_all peer in
-  Writer.write writer "the end" >>= fun () ->
-  Writer.close writer >>= fun () ->
-  received >>= fun received ->
-  let length = String.length received - 7 in
-  check bool "a part, then what follows" true
-    (length < 2_000_000
-    && String.sub received 0 length = String.sub (pattern 2_000_000) 0 length
-    && String.sub received length 7 = "the end");
-  Lwt_unix.close peer
-
 (* The operation has ended before the descriptor is closed, whose number may be used again. *)
 let abort_again () =
   let module Dispatcher = Ringway_lwt.Dispatcher in
@@ -300,16 +263,6 @@ let abort_while_writing () =
   fails "flush" ebadf (fun () -> flushed) >>= fun () ->
   fails "write" ebadf (fun () -> waiting) >>= fun () -> Lwt_unix.close peer
 
-let abort_while_closing () =
-  let writer, peer = pair () in
-  fill writer "" >>= fun (flushed, _) ->
-  let closed = Writer.close writer in
-  pauses 3 >>= fun () ->
-  check bool "close waits" true (Lwt.is_sleeping closed);
-  Writer.abort writer >>= fun () ->
-  fails "flush" ebadf (fun () -> flushed) >>= fun () ->
-  fails "close" ebadf (fun () -> closed) >>= fun () -> Lwt_unix.close peer
-
 let close_waits () =
   let writer, peer = pair ~buffer_size:1000 () in
   let contents = pattern 1_000_000 in
@@ -321,12 +274,6 @@ let close_waits () =
   written >>= fun () ->
   closed >>= fun () -> Lwt_unix.close peer
 
-let no_fsync () =
-  let writer, peer = pair () in
-  fails "fsync" (Unix.Unix_error (EINVAL, "fsync", "")) (fun () -> Writer.fsync writer)
-  >>= fun () ->
-  Writer.close writer >>= fun () -> Lwt_unix.close peer
-
 let tests =
   [
     test_no_leak "all sizes of buffers and writes" sizes;
@@ -334,17 +281,12 @@ let tests =
     test_no_leak "opening: flags, permissions, errors" opening;
     test_no_leak "concurrent writes keep their order" ordered;
     test_no_leak "errors keep their errno and are final" errors;
-    test "a full device" full_device_twice;
     test_no_leak "use after close" use_after_close;
-    test_no_leak "abort drops the buffer" abort;
     test_no_leak "short writes are continued" short_writes;
     test_no_leak "a broken pipe" broken_pipe;
     test_no_leak "cancelled flush: every byte is written once" cancelled_flush;
     test_no_leak "the rest of a flush is cancelled" cancelled_rest;
-    test_no_leak "cancelled large write" cancelled_large_write;
     test_no_leak "abort while writes wait" abort_while_writing;
     test_no_leak "abort waits for the operation in flight" abort_again;
-    test_no_leak "abort while close waits" abort_while_closing;
     test_no_leak "close waits for earlier calls" close_waits;
-    test_no_leak "fsync of a connection" no_fsync;
   ]

@@ -162,11 +162,7 @@ type case = {
   backend : Queue.backend;
   waiting : waiting;
   mutable line_number : int;
-  mutable capacity : int;
-  mutable entries : int;
-  mutable completion_entries : int;
-  mutable threads : int;
-  mutable sync_threads : int;
+  mutable options : (string * int) list;
   mutable faults : string;
   mutable queue : Queue.t option;
   completions : Queue.Completions.t;
@@ -176,15 +172,20 @@ type case = {
   mutable delivered : int;
 }
 
+let option_names = [ "in_flight"; "entries"; "completion_entries"; "threads"; "sync_threads" ]
+
 let queue case =
   match case.queue with
   | Some queue -> queue
   | None ->
+      let get name otherwise = Option.value (List.assoc_opt name case.options) ~default:otherwise in
       let queue =
         Backends.retry 2000 (fun () ->
-            Queue.create ~backend:case.backend ~capacity:case.capacity ~entries:case.entries
-              ~completion_entries:case.completion_entries ~threads:case.threads
-              ~sync_threads:case.sync_threads ~faults:case.faults ())
+            Queue.create ~backend:case.backend ~capacity:(get "in_flight" 1024)
+              ~entries:(get "entries" 0)
+              ~completion_entries:(get "completion_entries" 0)
+              ~threads:(get "threads" 0) ~sync_threads:(get "sync_threads" 0)
+              ~faults:case.faults ())
       in
       case.queue <- Some queue;
       queue
@@ -382,6 +383,9 @@ let make case words wanted =
     if !at <> String.length data then failed "data= and lens= have different lengths";
     Array.of_list buffers
   in
+  let flag key = flags (get key "0") in
+  let dir () = directory "dir" in
+  let path_of key = path (need key) in
   let buffers =
     match kind with
     | "read" -> [| fresh (int (need "len")) |]
@@ -408,54 +412,39 @@ let make case words wanted =
         Hashtbl.remove case.descriptors (need "fd");
         operation
     | "sync_range" ->
-        Operation.sync_range (fd ()) ~off:(pos ()) ~len:(int (need "len"))
-          ~flags:(flags (get "flags" "0"))
+        let len = int (need "len") in
+        Operation.sync_range (fd ()) ~off:(pos ()) ~len ~flags:(flag "flags")
     | "open" ->
-        Operation.openat ~dir:(directory "dir")
-          ~resolve:(flags (get "resolve" "0"))
-          (path (need "path"))
-          ~flags:(flags (get "flags" "0"))
-          ~perm:(flags (get "mode" "0"))
+        Operation.openat ~dir:(dir ()) ~resolve:(flag "resolve") (path_of "path")
+          ~flags:(flag "flags") ~perm:(flag "mode")
     | "statx" ->
-        Operation.statx ~dir:(directory "dir") (path (need "path"))
-          ~flags:(flags (get "flags" "0"))
-          ~mask:(flags (get "mask" "STATX_BASIC_STATS"))
-          buffers.(0)
+        let mask = flags (get "mask" "STATX_BASIC_STATS") in
+        Operation.statx ~dir:(dir ()) (path_of "path") ~flags:(flag "flags") ~mask buffers.(0)
     | "fallocate" ->
-        Operation.fallocate (fd ())
-          ~mode:(flags (get "mode" "0"))
-          ~off:(pos ()) ~len:(int (need "len"))
+        let len = int (need "len") in
+        Operation.fallocate (fd ()) ~mode:(flag "mode") ~off:(pos ()) ~len
     | "ftruncate" -> Operation.ftruncate (fd ()) (int (need "len"))
     | "fadvise" ->
-        Operation.fadvise (fd ()) ~off:(pos ()) ~len:(int (need "len"))
-          ~advice:(flags (get "advice" "0"))
+        let len = int (need "len") in
+        Operation.fadvise (fd ()) ~off:(pos ()) ~len ~advice:(flag "advice")
     | "rename" ->
-        Operation.rename ~dir:(directory "dir") ~new_dir:(directory "dir2")
-          ~flags:(flags (get "flags" "0"))
-          (path (need "path"))
-          (path (need "path2"))
+        Operation.rename ~dir:(dir ()) ~new_dir:(directory "dir2") ~flags:(flag "flags")
+          (path_of "path") (path_of "path2")
     | "link" ->
-        let follow =
-          match flags (get "flags" "0") with
-          | 0 -> false
-          | bits when bits = System.constant "AT_SYMLINK_FOLLOW" -> true
-          | _ -> raise (Cannot link_flags)
-        in
-        Operation.link ~dir:(directory "dir") ~new_dir:(directory "dir2") ~follow
-          (path (need "path"))
-          (path (need "path2"))
-    | "unlink" -> (
-        match flags (get "flags" "0") with
-        | 0 -> Operation.unlink ~dir:(directory "dir") (path (need "path"))
-        | bits when bits = System.constant "AT_REMOVEDIR" ->
-            Operation.rmdir ~dir:(directory "dir") (path (need "path"))
-        | _ -> raise (Cannot unlink_flags))
-    | "mkdir" ->
-        Operation.mkdir ~dir:(directory "dir") (path (need "path")) ~perm:(flags (need "mode"))
+        let bits = flag "flags" in
+        let follow = bits = System.constant "AT_SYMLINK_FOLLOW" in
+        if bits <> 0 && not follow then raise (Cannot link_flags);
+        Operation.link ~dir:(dir ()) ~new_dir:(directory "dir2") ~follow (path_of "path")
+          (path_of "path2")
+    | "unlink" ->
+        let bits = flag "flags" in
+        if bits = 0 then Operation.unlink ~dir:(dir ()) (path_of "path")
+        else if bits = System.constant "AT_REMOVEDIR" then
+          Operation.rmdir ~dir:(dir ()) (path_of "path")
+        else raise (Cannot unlink_flags)
+    | "mkdir" -> Operation.mkdir ~dir:(dir ()) (path_of "path") ~perm:(flags (need "mode"))
     | "symlink" ->
-        Operation.symlink ~dir:(directory "dir")
-          ~target:(path (need "target"))
-          (path (need "path"))
+        Operation.symlink ~dir:(dir ()) ~target:(path_of "target") (path_of "path")
     | "poll" -> Operation.poll (fd ()) (flags (need "events"))
     | "timeout" -> Operation.timeout (int (need "ns"))
     | _ -> failed "unknown operation: %s" kind
@@ -475,8 +464,7 @@ let make case words wanted =
         Array.iter (fun buffer -> Bigarray.Array1.fill buffer '\xee') buffers;
         result
     | "write" | "writev" -> System.transfer true (fd ()) buffers (pos ())
-    | "fallocate" ->
-        System.fallocate (fd ()) (flags (get "mode" "0")) (pos ()) (int (need "len"))
+    | "fallocate" -> System.fallocate (fd ()) (flag "mode") (pos ()) (int (need "len"))
     | "ftruncate" -> System.ftruncate (fd ()) (int (need "len"))
     | _ -> failed "no plain system call for %s" kind
   in
@@ -529,51 +517,51 @@ let kind_name : Unix.file_kind -> string = function
   | S_FIFO -> "fifo"
   | S_CHR | S_BLK | S_SOCK -> "other"
 
+(* Whether the field of a file is one of these, and has this value. *)
+let check_field (stat : Unix.LargeFile.stats) field value =
+  let found =
+    match field with
+    | "size" -> Some (Int64.to_string stat.st_size, Int64.to_string (number value))
+    | "mode" -> Some (string_of_int stat.st_perm, string_of_int (int value))
+    | "nlink" -> Some (string_of_int stat.st_nlink, value)
+    | "type" -> Some (kind_name stat.st_kind, value)
+    | _ -> None
+  in
+  Option.iter
+    (fun (found, value) ->
+      if found <> value then failed "%s is %s, expected %s" field found value)
+    found;
+  found <> None
+
 let check_stat it field value =
   let stat = Stat.large it.buffers.(0) in
-  let equal found = if found <> value then failed "%s is %s, expected %s" field found value in
-  match field with
-  | "size" -> if stat.st_size <> number value then failed "size is %Ld" stat.st_size
-  | "mode" -> if stat.st_perm <> int value then failed "mode is %o" stat.st_perm
-  | "nlink" -> equal (string_of_int stat.st_nlink)
-  | "type" -> equal (kind_name stat.st_kind)
-  | "same" ->
-      if stat <> Unix.LargeFile.lstat (path value) then failed "it differs from lstat of %s" value
-  | _ -> failed "unknown field: %s" field
+  if field = "same" then begin
+    if stat <> Unix.LargeFile.lstat (path value) then failed "it differs from lstat of %s" value
+  end
+  else if not (check_field stat field value) then failed "unknown field: %s" field
 
 let check_path what name rest =
   let name = path name in
   match (what, Unix.LargeFile.lstat name, rest) with
   | exception Unix.Unix_error (ENOENT, _, _) when what = "absent" -> ()
   | "absent", _, [] -> failed "%s exists" name
-  | "size", stat, [ n ] -> if stat.st_size <> number n then failed "the size is %Ld" stat.st_size
-  | "type", stat, [ kind ] ->
-      if kind_name stat.st_kind <> kind then failed "%s is a %s" name (kind_name stat.st_kind)
   | "target", _, [ target ] ->
       if Unix.readlink name <> target then failed "the target is %s" (Unix.readlink name)
-  | "mode", stat, [ n ] -> if stat.st_perm <> int n then failed "the mode is %o" stat.st_perm
-  | "nlink", stat, [ n ] -> if stat.st_nlink <> int n then failed "%d links" stat.st_nlink
   | "same", stat, [ other ] ->
       if stat.st_ino <> (Unix.LargeFile.lstat (path other)).st_ino then
         failed "%s and %s are different files" name other
+  | _, stat, [ value ] when check_field stat what value -> ()
   | _ -> failed "unknown step: %s" what
 
 let is_root = Unix.geteuid () = 0
 
 let option case word =
-  match String.index_opt word '=' with
-  | None -> failed "unknown option: %s" word
-  | Some at -> (
-      let value = String.sub word (at + 1) (String.length word - at - 1) in
-      match String.sub word 0 at with
-      | "in_flight" -> case.capacity <- int value
-      | "entries" -> case.entries <- int value
-      | "completion_entries" -> case.completion_entries <- int value
-      | "threads" -> case.threads <- int value
-      | "sync_threads" -> case.sync_threads <- int value
-      | "faults" ->
-          case.faults <- String.map (function ':' -> '=' | ',' -> ' ' | c -> c) value
-      | _ -> failed "unknown option: %s" word)
+  match String.split_on_char '=' word with
+  | [ "faults"; plan ] ->
+      case.faults <- String.map (function ':' -> '=' | ',' -> ' ' | c -> c) plan
+  | [ name; value ] when List.mem name option_names ->
+      case.options <- (name, int value) :: case.options
+  | _ -> failed "unknown option: %s" word
 
 let expect_refusal case wanted result =
   if result = 0 || not (List.mem result (List.map errno_of (String.split_on_char '/' wanted))) then
@@ -590,13 +578,10 @@ let step case words =
   | "queue" :: options -> List.iter (option case) options
   | [ "as"; "ordinary" ] -> if is_root && System.seteuid 65534 <> 0 then failed "seteuid"
   | [ "limit"; "fsize"; n ] -> if System.limit_files (int n) <> 0 then failed "setrlimit"
-  | [ "make"; "file"; name; text ] ->
+  | [ "make"; (("file" | "sparse") as what); name; text ] ->
       let fd = Unix.openfile (path name) [ O_WRONLY; O_CREAT; O_EXCL; O_CLOEXEC ] 0o644 in
-      write_all fd (content text);
-      Unix.close fd
-  | [ "make"; "sparse"; name; n ] ->
-      let fd = Unix.openfile (path name) [ O_WRONLY; O_CREAT; O_EXCL; O_CLOEXEC ] 0o644 in
-      Unix.LargeFile.ftruncate fd (number n);
+      if what = "file" then write_all fd (content text)
+      else Unix.LargeFile.ftruncate fd (number text);
       Unix.close fd
   | [ "make"; "dir"; name ] -> Unix.mkdir (path name) 0o755
   | [ "make"; "fifo"; name ] -> Unix.mkfifo (path name) 0o644
@@ -771,11 +756,7 @@ let run script backend waiting directory =
       backend;
       waiting;
       line_number = 0;
-      capacity = 1024;
-      entries = 0;
-      completion_entries = 0;
-      threads = 0;
-      sync_threads = 0;
+      options = [];
       faults = "";
       queue = None;
       completions = Queue.Completions.create (if waiting = In_the_queue then 3 else 300);

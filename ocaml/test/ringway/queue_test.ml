@@ -338,123 +338,36 @@ let left_over backend () =
   check_bool "cancelled" true (List.mem (false, minus "ECANCELED") !seen);
   check_int "negative min does not wait" 0 (Queue.reap queue small ~min:min_int ~timeout_ns:forever)
 
-let chains backend () =
-  with_queue backend @@ fun queue ->
-  with_file "" @@ fun fd ->
-  let write text =
-    let b = Buffer.of_string text in
-    Operation.write fd b ~off:0 ~len:(Buffer.length b) ~pos:0
-  in
-  let bad = Operation.fsync (Operation.descriptor_of_result 1_000_000) in
-  let back = Buffer.create 3 in
-  let read = Operation.read fd back ~off:0 ~len:3 ~pos:0 in
-  let vectors = Operation.readv fd [| Buffer.sub back 0 1; Buffer.sub back 1 2 |] ~pos:0 in
-  let run operations =
-    let ops = Queue.push_chain queue operations in
-    let results = collect queue in
-    Array.to_list (Array.map (Hashtbl.find results) ops)
-  in
-  let check = Alcotest.(check (list int)) in
-  check "in order" [ 3; 3; 0; 3 ] (run [| write "abc"; write "def"; Operation.fsync fd; read |]);
-  Alcotest.(check string) "the second" "def" (Buffer.to_string back);
-  check "vectors" [ 3; 3; 3 ] (run [| write "ghi"; vectors; vectors |]);
-  Alcotest.(check string) "vectors" "ghi" (Buffer.to_string back);
-  let ebadf = minus "EBADF" and ecanceled = minus "ECANCELED" in
-  check "failed" [ ebadf; ecanceled; ecanceled ] (run [| bad; write "x"; read |]);
-  let short = Operation.read fd (Buffer.create 9) ~off:0 ~len:9 ~pos:0 in
-  check "short" [ 3; ecanceled ] (run [| short; read |]);
-  check "continued" [ ebadf; 3 ] (run [| Operation.continue_on_error bad; read |]);
-  let first = Queue.push queue (write "123") in
-  let second = Queue.push queue (Operation.barrier read) in
-  let results = collect queue in
-  check_int "before the barrier" 3 (Hashtbl.find results first);
-  check_int "barrier" 3 (Hashtbl.find results second);
-  Alcotest.(check string) "after" "123" (Buffer.to_string back)
-
-let timeouts backend () =
-  with_queue backend @@ fun queue ->
-  with_pipe @@ fun r w ->
-  let poll = Operation.poll r Operation.pollin in
-  check_int "expires" (minus "ETIMEDOUT") (result queue (Operation.with_timeout 1_000_000 poll));
-  check_int "timeout" 0 (result queue (Operation.timeout 1));
-  let op = Queue.push queue poll in
-  check_int "reap with a timeout" 0
-    (Queue.reap queue completions ~min:1 ~timeout_ns:1_000_000);
-  check_int "in flight" 1 (Queue.in_flight queue);
-  ignore (Unix.write_substring w "x" 0 1);
-  check_int "poll" Operation.pollin (Hashtbl.find (collect queue) op);
-  let b = Buffer.create 5 in
-  let read = Operation.read r b ~off:0 ~len:5 ~pos:Operation.current_position in
-  check_int "in time" 1 (result queue (Operation.with_timeout 60_000_000_000 read))
-
-(* A thousand polls and reads of pipes, cancelled at random while data arrives: each op has one
-   completion, whose result fits. *)
-let cancel_storm backend () =
-  let random = Random.State.make [| 7 |] in
-  with_queue ~capacity:1000 backend @@ fun queue ->
-  with_pipe @@ fun r w ->
-  with_file (String.make 65536 'a') @@ fun fd ->
-  let buffers = Array.init 1000 (fun _ -> Buffer.create 64) in
-  let ops =
-    Array.init 1000 (fun i ->
-        let operation =
-          match i mod 3 with
-          | 0 -> Operation.poll r Operation.pollin
-          | 1 -> Operation.read fd buffers.(i) ~off:0 ~len:64 ~pos:(i * 64 mod 65536)
-          | _ -> Operation.timeout (60_000_000_000 + i)
-        in
-        (* The first 300 are submitted before any is cancelled. *)
-        if i = 300 then Queue.submit queue;
-        Queue.push queue operation)
-  in
-  let requested = Array.make 1000 false in
-  for _ = 1 to 600 do
-    let i = Random.State.int random 1000 in
-    if Random.State.int random 50 = 0 then Queue.submit queue;
-    if Queue.cancel queue ops.(i) then requested.(i) <- true
-  done;
-  Array.iteri (fun i op -> if i mod 3 = 2 then ignore (Queue.cancel queue op)) ops;
-  ignore (Unix.write_substring w "x" 0 1);
-  let results = collect queue in
-  check_int "completions" 1000 (Hashtbl.length results);
-  Array.iteri
-    (fun i op ->
-      let found = Hashtbl.find results op in
-      let expected =
-        match i mod 3 with 0 -> Operation.pollin | 1 -> 64 | _ -> minus "ECANCELED"
-      in
-      if not (found = expected || (requested.(i) && found = minus "ECANCELED")) then
-        Alcotest.failf "operation %d: %d" i found;
-      if i mod 3 = 1 && found = 64 then
-        check_bool "bytes" true (Buffer.to_string buffers.(i) = String.make 64 'a'))
-    ops
+(* Every function that uses the queue. *)
+let uses queue op =
+  [
+    (fun () -> ignore (Queue.push queue Operation.nop));
+    (fun () -> ignore (Queue.push_chain queue [| Operation.nop |]));
+    (fun () -> Queue.submit queue);
+    (fun () -> ignore (Queue.cancel queue op));
+    (fun () -> ignore (Queue.cancel_all queue));
+    (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0);
+    (fun () -> ignore (Queue.take queue completions));
+    (fun () -> ignore (Queue.descriptor queue));
+    (fun () -> ignore (Queue.stats queue));
+    (fun () -> ignore (Queue.backend queue));
+    (fun () -> ignore (Queue.explain queue));
+    (fun () -> Queue.adopt queue);
+  ]
 
 let after_close backend () =
   let queue = Queue.create ~backend ~capacity:7 () in
   let op = Queue.push queue Operation.nop in
   Queue.close queue;
   Queue.close queue;
-  let b = [| Buffer.create 1 |] in
   List.iteri
     (fun i f -> misuse (string_of_int i) f)
-    [
-      (fun () -> ignore (Queue.push queue Operation.nop));
-      (fun () -> ignore (Queue.push_chain queue [| Operation.nop |]));
-      (fun () -> Queue.submit queue);
-      (fun () -> ignore (Queue.cancel queue op));
-      (fun () -> ignore (Queue.cancel_all queue));
-      (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0);
-      (fun () -> ignore (Queue.take queue completions));
-      (fun () -> ignore (Queue.reap queue completions ~min:0 ~timeout_ns:0));
-      (fun () -> ignore (Queue.descriptor queue));
-      (fun () -> ignore (Queue.stats queue));
-      (fun () -> ignore (Queue.backend queue));
-      (fun () -> ignore (Queue.explain queue));
-      (fun () -> Queue.adopt queue);
-      (fun () -> Queue.register_buffers queue b);
-      (fun () -> Queue.register_file queue Unix.stdin);
-      (fun () -> Queue.unregister_file queue Unix.stdin);
-    ];
+    (uses queue op
+    @ [
+        (fun () -> Queue.register_buffers queue [| Buffer.create 1 |]);
+        (fun () -> Queue.register_file queue Unix.stdin);
+        (fun () -> Queue.unregister_file queue Unix.stdin);
+      ]);
   check_int "in_flight" 0 (Queue.in_flight queue);
   check_int "capacity" 7 (Queue.capacity queue)
 
@@ -476,24 +389,6 @@ let close_drops_opens backend () =
   Unix.close mine;
   (* A thread may close one a little later. *)
   until "descriptors" (fun () -> descriptors_of "/dev/zero" = 0)
-
-let close_in_flight backend () =
-  with_pipe @@ fun r w ->
-  let queue = Queue.create ~backend () in
-  let b = Buffer.create 100 in
-  let pos = Operation.current_position in
-  for _ = 1 to 5 do
-    ignore (Queue.push queue (Operation.read r b ~off:0 ~len:100 ~pos));
-    ignore (Queue.push queue (Operation.readv r [| b |] ~pos));
-    ignore (Queue.push queue (Operation.poll r Operation.pollin));
-    ignore (Queue.push queue (Operation.timeout 60_000_000_000))
-  done;
-  Queue.submit queue;
-  ignore (Queue.push queue (Operation.poll r Operation.pollin));
-  Queue.close queue;
-  ignore (Unix.write_substring w "abc" 0 3);
-  let bytes = Bytes.create 10 in
-  check_int "a closed queue takes nothing" 3 (Unix.read r bytes 0 10)
 
 (* A finaliser, or another thread, pushes while the results are allocated: its operation is in the
    report too. *)
@@ -722,22 +617,6 @@ let sockets backend () =
   check_int "in flight" 0 (Queue.in_flight queue);
   Unix.close one
 
-(* A short write, an error and retries in the kernel: exact forms, and results. *)
-let faults backend () =
-  with_file "" @@ fun fd ->
-  with_queue backend ~faults:"seed=3 short=500 retryable=200 delay=300/4 reorder=500"
-  @@ fun queue ->
-  let b = Buffer.of_string (String.init 50_000 (fun i -> Char.chr (i mod 251))) in
-  for i = 0 to 9 do
-    let write = Operation.write fd b ~off:(i * 5000) ~len:5000 ~pos:(i * 5000) in
-    ignore (Queue.push queue (Operation.exact write))
-  done;
-  Hashtbl.iter (fun _ result -> check_int "exact" 5000 result) (collect queue);
-  let back = Buffer.create 50_000 in
-  check_int "read" 50_000
-    (result queue (Operation.exact (Operation.read fd back ~off:0 ~len:50_000 ~pos:0)));
-  check_bool "bytes" true (Buffer.to_string back = Buffer.to_string b)
-
 (* ---- Registered memory and files ---- *)
 
 let registered backend () =
@@ -905,14 +784,7 @@ let with_waiting_thread backend inside =
 
 let threads backend () =
   with_waiting_thread backend @@ fun queue ->
-  misuse "push" (fun () -> Queue.push queue Operation.nop);
-  misuse "push_chain" (fun () -> Queue.push_chain queue [| Operation.nop |]);
-  misuse "submit" (fun () -> Queue.submit queue);
-  misuse "cancel" (fun () -> Queue.cancel_all queue);
-  misuse "wait" (fun () -> Queue.wait queue ~min:0 ~timeout_ns:0);
-  misuse "take" (fun () -> Queue.take queue completions);
-  misuse "explain" (fun () -> Queue.explain queue);
-  misuse "adopt" (fun () -> Queue.adopt queue);
+  List.iteri (fun i f -> misuse (string_of_int i) f) (uses queue Queue.no_op);
   misuse "close" (fun () -> Queue.close queue)
 
 let in_thread f =
@@ -983,19 +855,7 @@ let in_child f =
       | WSIGNALED n | WSTOPPED n -> Alcotest.failf "the child got signal %d" n)
 
 let expect_forked queue =
-  let echild = Unix.ECHILD in
-  fails "push" echild (fun () -> Queue.push queue Operation.nop);
-  fails "push_chain" echild (fun () -> Queue.push_chain queue [| Operation.nop |]);
-  fails "submit" echild (fun () -> Queue.submit queue);
-  fails "cancel" echild (fun () -> Queue.cancel queue Queue.no_op);
-  fails "cancel_all" echild (fun () -> Queue.cancel_all queue);
-  fails "wait" echild (fun () -> Queue.wait queue ~min:1 ~timeout_ns:forever);
-  fails "take" echild (fun () -> Queue.take queue completions);
-  fails "adopt" echild (fun () -> Queue.adopt queue);
-  fails "descriptor" echild (fun () -> Queue.descriptor queue);
-  fails "stats" echild (fun () -> Queue.stats queue);
-  fails "backend" echild (fun () -> Queue.backend queue);
-  fails "explain" echild (fun () -> Queue.explain queue);
+  List.iteri (fun i f -> fails (string_of_int i) Unix.ECHILD f) (uses queue Queue.no_op);
   Queue.close queue;
   Queue.close queue
 
@@ -1076,118 +936,11 @@ let forks_keep_no_descriptors backend () =
   in
   generation 2
 
-(* A kernel thread that never ends would make each later system call of the process on a descriptor
-   count references. *)
-let creating_starts_no_worker backend () =
-  fork_no_domains @@ fun () ->
-  in_child (fun () ->
-      let name task =
-        match open_in ("/proc/self/task/" ^ task ^ "/comm") with
-        | exception Sys_error _ -> ""
-        | comm -> Fun.protect ~finally:(fun () -> close_in comm) (fun () -> input_line comm)
-      in
-      with_queue backend (fun _ ->
-          Array.iter
-            (fun task ->
-              if String.length (name task) >= 7 then
-                check_bool "is a worker" false (String.sub (name task) 0 7 = "iou-wrk"))
-            (Sys.readdir "/proc/self/task")))
-
 let fork_while_waiting backend () =
   fork_no_domains @@ fun () ->
   with_waiting_thread backend @@ fun queue -> in_child (fun () -> expect_forked queue)
 
 (* ---- Random operations ---- *)
-
-(* Reads, writes of disjoint parts, nops and cancellations in a random order, through completions of
-   a random size: every op has one completion, and the file has what a model has. *)
-let random_operations backend () =
-  let property (seed, capacity, room) =
-    let random = Random.State.make [| seed |] in
-    let draw n = Random.State.int random n in
-    let size = 16384 in
-    let model = Bytes.make size '.' in
-    with_file (Bytes.to_string model) @@ fun fd ->
-    with_queue ~capacity backend @@ fun queue ->
-    let some = Queue.Completions.create room in
-    let live = Hashtbl.create 16 and used = Hashtbl.create 16 in
-    let reap min =
-      for i = 0 to Queue.reap queue some ~min ~timeout_ns:forever - 1 do
-        let op = Queue.Completions.op some i in
-        let check = Hashtbl.find live op in
-        Hashtbl.remove live op;
-        check (Queue.Completions.result some i)
-      done
-    in
-    let push operation check =
-      while Queue.in_flight queue = capacity do reap 1 done;
-      let op = Queue.push queue operation in
-      if Hashtbl.mem used op then failwith "an op is used twice";
-      Hashtbl.add used op ();
-      Hashtbl.add live op check;
-      op
-    in
-    let next = ref 0 in
-    for _ = 1 to 200 do
-      match draw 6 with
-      | 0 when !next < size - 64 ->
-          let n = 1 + draw 63 and at = !next in
-          next := !next + n;
-          let text = String.init n (fun _ -> Char.chr (draw 256)) in
-          let b = Buffer.of_string text in
-          let write = Operation.write fd b ~off:0 ~len:n ~pos:at in
-          ignore
-            (push write (fun result ->
-                 if result <> n then failwith "a short write";
-                 Bytes.blit_string text 0 model at n))
-      | 1 when !next > 0 ->
-          let at = draw size in
-          let n = draw 100 in
-          let b = Buffer.create (n + 8) in
-          Bigarray.Array1.fill b 'g';
-          ignore
-            (push (Operation.read fd b ~off:4 ~len:n ~pos:at) (fun result ->
-                 if result <> min n (size - at) then failwith "a short read";
-                 for i = 0 to 3 do
-                   if b.{i} <> 'g' || b.{n + 4 + i} <> 'g' then failwith "outside of the range"
-                 done))
-      | 2 ->
-          let op =
-            push (Operation.timeout 3_600_000_000_000) (fun result ->
-                if result <> minus "ECANCELED" then failwith "a timeout")
-          in
-          if draw 2 = 0 then Queue.submit queue;
-          if not (Queue.cancel queue op) then failwith "cancel"
-      | 3 -> reap (draw 3)
-      | _ -> ignore (push Operation.nop (fun result -> if result <> 0 then failwith "nop"))
-    done;
-    while Queue.in_flight queue > 0 do reap 1 done;
-    let found = Bytes.create size in
-    ignore (Unix.lseek fd 0 SEEK_SET);
-    if Unix.read fd found 0 size <> size then failwith "size";
-    Hashtbl.length live = 0 && found = model
-  in
-  let argument = QCheck.(triple (int_bound 1_000_000) (int_range 1 40) (int_range 1 20)) in
-  let rand = Random.State.make [| 42 |] in
-  QCheck.Test.check_exn ~rand (QCheck.Test.make ~name:"random" ~count:30 argument property)
-
-let random_blits () =
-  let property (text, off, len) =
-    let n = String.length text in
-    let b = Buffer.of_string text in
-    match Bytes.sub (Bytes.of_string text) off len with
-    | expected ->
-        let got = Bytes.make len '?' in
-        Buffer.blit_to_bytes b off got 0 len;
-        got = expected && Buffer.to_string (Buffer.sub b off len) = Bytes.to_string expected
-    | exception Invalid_argument _ -> (
-        match Buffer.blit_to_bytes b off (Bytes.create (max 0 (min len n))) 0 len with
-        | () -> false
-        | exception Invalid_argument _ -> true)
-  in
-  let argument = QCheck.(triple string (int_range (-5) 30) (int_range (-5) 30)) in
-  let rand = Random.State.make [| 42 |] in
-  QCheck.Test.check_exn ~rand (QCheck.Test.make ~name:"blits" ~count:1000 argument property)
 
 let () =
   (* A test that hangs ends the program. Some tests use SIGALRM. *)
@@ -1213,7 +966,7 @@ let () =
     [
       ( "values",
         [
-          once "buffers" buffers; once "random blits" random_blits; once "arguments" arguments;
+          once "buffers" buffers; once "arguments" arguments;
           once "page cache" page_cache;
         ] );
       ("creating", [ once "errors" create_errors ]);
@@ -1224,18 +977,14 @@ let () =
             ("child", fork);
             ("while a thread waits", fork_while_waiting);
             ("descriptors", forks_keep_no_descriptors);
-            ("creating starts no worker", creating_starts_no_worker);
           ] );
       ( "queue",
         each
           [
             ("basics", basics); ("direct I/O", aligned); ("full", full);
-            ("completions that are left", left_over); ("chains", chains); ("timeouts", timeouts);
-            ("sockets", sockets);
-            ("cancel storm", cancel_storm); ("after close", after_close);
-            ("close drops opens", close_drops_opens); ("close in flight", close_in_flight);
-            ("close reports all", close_reports_all);
-            ("faults", faults); ("registered", registered); ("random", random_operations);
+            ("completions that are left", left_over); ("sockets", sockets);
+            ("after close", after_close); ("close drops opens", close_drops_opens);
+            ("close reports all", close_reports_all); ("registered", registered);
           ]
         @ [ once "a ring that fails" failed_ring ] );
       ( "memory",
