@@ -207,8 +207,8 @@ func content(r pebble.Reader) (string, error) {
 		sum.Sum(nil)), errors.Join(iterator.Error(), iterator.Close())
 }
 
-// A database has what one in memory has after the same operations, and is opened by this file system
-// and by vfs.Default in turn, with its log.
+// A database has what one in memory has after the same operations. This file system and vfs.Default
+// open it in turn, with its log.
 func TestSameDataAsDefault(t *testing.T) {
 	each(t, func(t *testing.T, fs vfs.FS) {
 		dir := filepath.Join(t.TempDir(), "data")

@@ -202,15 +202,6 @@ func content(t *testing.T, f *os.File) string {
 	return string(b)
 }
 
-func size(t *testing.T, f *os.File) int64 {
-	t.Helper()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Size()
-}
-
 func pipe(t *testing.T) (reading, writing int) {
 	t.Helper()
 	var fds [2]int

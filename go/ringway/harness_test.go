@@ -61,27 +61,6 @@ func returns(t testing.TB, what string, do func()) {
 	}
 }
 
-// begin calls do in a goroutine. The function that it returns waits for the result, and fails the
-// test if that is another one.
-func begin(t testing.TB, what string, do func() error) (end func(want error)) {
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	return func(want error) {
-		t.Helper()
-		returns(t, what, func() { wantError(t, what, <-done, want) })
-	}
-}
-
-// eventually waits until a condition holds, and fails the test if it never does.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("this never happens: " + what)
-		}
-	}
-}
-
 // closeAll closes files and an engine, and fails the test on an error.
 func closeAll(t testing.TB, e *Engine, files ...*File) {
 	t.Helper()
@@ -150,9 +129,6 @@ func bytesOf(n int) []byte {
 	}
 	return b
 }
-
-// page returns an aligned page.
-func page() []byte { return alignedSlice(pageSize, pageSize) }
 
 // fileWith makes a file with some content, and returns its name.
 func fileWith(t testing.TB, content []byte) string {

@@ -309,6 +309,10 @@ func TestMatrix(t *testing.T) {
 			t.Run(fmt.Sprint(s.name, ", ", c.backend, ", direct ", c.direct != 0),
 				func(t *testing.T) {
 					for _, call := range apiCalls() {
+						// Close and Fd of an os.File race, and Fd is only that.
+						if s.during != nil && call.name == "File.Fd" {
+							continue
+						}
 						t.Run(call.name, func(t *testing.T) { s.run(t, call, c.backend, c.direct) })
 					}
 				})

@@ -310,6 +310,30 @@ func (q *faultQueue) disturb(r *request) {
 	}
 }
 
+// begin calls do in a goroutine. The function that it returns waits for the result, and fails the
+// test if that is another one.
+func begin(t testing.TB, what string, do func() error) (end func(want error)) {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return func(want error) {
+		t.Helper()
+		returns(t, what, func() { wantError(t, what, <-done, want) })
+	}
+}
+
+// eventually waits until a condition holds, and fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("this never happens: " + what)
+		}
+	}
+}
+
+// page returns an aligned page.
+func page() []byte { return alignedSlice(pageSize, pageSize) }
+
 // setLargestRequest replaces the size of the device's largest request.
 func setLargestRequest(f *File, n int) {
 	f.directLimits()

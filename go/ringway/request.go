@@ -117,6 +117,12 @@ func (r *request) free() {
 	requests.Put(r)
 }
 
+// isTransfer reports whether the operation reads or writes, and does not sync.
+func (op opcode) isTransfer() bool { return op == opRead || op == opWrite || op == opWritev }
+
+// hasOneBuffer reports whether the operation is no part of a commit, and has one buffer.
+func (op opcode) hasOneBuffer() bool { return op == opRead || op == opWrite }
+
 // count returns the number of operations: 2 with a linked one.
 func (r *request) count() int {
 	if r.linked() == nil {
