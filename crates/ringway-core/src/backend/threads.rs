@@ -323,6 +323,7 @@ impl Backend for Threads {
 
     /// Counts the calls of operations, tries and polls that did not wait, `ppoll(2)`, and reads and
     /// writes of eventfds, but not the calls that start threads, put them to sleep and wake them.
+    /// Those of the threads are as of the last `enter`.
     fn system_calls(&self) -> u64 {
         self.calls + self.pool_calls
     }

@@ -437,7 +437,7 @@ impl PoolState {
     pub fn raise(&mut self) {
         if let Some(raise) = self.signal.begin_raise() {
             self.calls += raise.calls();
-            raise.finish();
+            drop(raise);
         }
     }
 
@@ -716,9 +716,7 @@ pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     if std::mem::take(&mut deferred.owner) {
         shared.owner_wakeup.notify_one();
     }
-    if let Some(raise) = deferred.raise.take() {
-        raise.finish();
-    }
+    drop(deferred.raise.take());
     for thread in deferred.idle.drain(..) {
         thread.unpark();
     }

@@ -9,8 +9,9 @@
 use crate::sys::eventfd::{EventFd, LazyEventFd, Numbers};
 use crate::sys::{Number, RawFd};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 /// Not readable.
 const LOW: u8 = 0;
@@ -28,49 +29,55 @@ const AGAIN: u8 = 4;
 #[derive(Default)]
 pub(super) struct PoolSignal {
     fd: LazyEventFd,
-    /// The eventfd of the main backend, if this pool is its fallback and the program polls it.
-    forward_to: Option<Arc<EventFd>>,
-    state: Arc<AtomicU8>,
+    shared: Arc<SharedSignal>,
 }
 
-/// The duty to make the descriptor readable, with no lock held.
-pub(super) struct Raise {
-    fd: Option<Arc<EventFd>>,
-    forward_to: Option<Arc<EventFd>>,
-    state: Arc<AtomicU8>,
+/// What a thread needs that raises the signal without the pool's mutex.
+#[derive(Default)]
+struct SharedSignal {
+    state: AtomicU8,
+    targets: Mutex<Targets>,
 }
+
+/// The eventfds to write to, as far as they exist.
+#[derive(Clone, Default)]
+struct Targets {
+    own: Option<Arc<EventFd>>,
+    /// That of the main backend, if this pool is its fallback and the program polls it.
+    forward_to: Option<Arc<EventFd>>,
+}
+
+/// The duty to make the descriptor readable, which is done when this is dropped.
+pub(super) struct Raise(Arc<SharedSignal>);
 
 impl PoolSignal {
     /// Decides that the descriptor becomes readable. `None` if that has been decided before, or if
     /// there is no descriptor yet.
     #[must_use]
     pub fn begin_raise(&self) -> Option<Raise> {
-        let before =
-            self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| match state {
-                LOW => Some(RAISING),
-                LOWERED => Some(AGAIN),
-                _ => None,
-            });
+        let before = self.shared.change(|state| match state {
+            LOW => Some(RAISING),
+            LOWERED => Some(AGAIN),
+            _ => None,
+        });
         if before != Ok(LOW) {
             return None;
         }
-        if self.fd.get().is_none() && self.forward_to.is_none() {
-            self.state.store(HIGH, Ordering::Release);
+        if self.shared.targets().is_empty() {
+            self.shared.state.store(HIGH, Ordering::Release);
             return None;
         }
-        let (fd, forward_to) = (self.fd.share(), self.forward_to.clone());
-        Some(Raise { fd, forward_to, state: Arc::clone(&self.state) })
+        Some(Raise(Arc::clone(&self.shared)))
     }
 
     /// Makes the descriptor unreadable; a thread that is raising it may make it readable for a
     /// moment. Returns the number of system calls.
     pub fn lower(&self) -> u64 {
-        let before =
-            self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| match state {
-                HIGH => Some(LOW),
-                RAISING | AGAIN => Some(LOWERED),
-                _ => None,
-            });
+        let before = self.shared.change(|state| match state {
+            HIGH => Some(LOW),
+            RAISING | AGAIN | LOWERED => Some(LOWERED),
+            _ => None,
+        });
         match self.fd.get() {
             Some(fd) if before.is_ok() => {
                 fd.drain();
@@ -85,11 +92,12 @@ impl PoolSignal {
     /// Errors: those of `eventfd(2)`.
     pub fn get_or_make(&mut self) -> io::Result<RawFd> {
         let is_new = self.fd.get().is_none();
-        let fd = self.fd.get_or_make()?;
-        if is_new && self.state.load(Ordering::Acquire) != LOW {
-            fd.signal();
+        let number = self.fd.get_or_make()?.number();
+        if is_new {
+            self.shared.targets().own = self.fd.share();
+            self.signal_if_raised(self.fd.get());
         }
-        Ok(fd.number())
+        Ok(number)
     }
 
     pub fn share(&self) -> Option<Arc<EventFd>> {
@@ -98,61 +106,90 @@ impl PoolSignal {
 
     /// Signals this eventfd too. Only its owner drains it.
     pub fn forward_to(&mut self, eventfd: Arc<EventFd>) {
-        if self.state.load(Ordering::Acquire) != LOW {
-            eventfd.signal();
+        self.shared.targets().forward_to = Some(Arc::clone(&eventfd));
+        self.signal_if_raised(Some(&*eventfd));
+    }
+
+    /// A new target is readable if the descriptor would be.
+    fn signal_if_raised(&self, target: Option<&EventFd>) {
+        if matches!(self.shared.state.load(Ordering::Acquire), RAISING | HIGH | AGAIN)
+            && let Some(target) = target
+        {
+            target.signal();
         }
-        self.forward_to = Some(eventfd);
     }
 
     pub fn numbers(&self) -> Numbers {
         self.fd.numbers()
     }
 
+    /// Closes the descriptor, once no thread is about to write to it.
     pub fn close(&mut self) {
+        while !matches!(self.shared.state.load(Ordering::Acquire), LOW | HIGH) {
+            thread::yield_now();
+        }
+        *self.shared.targets() = Targets::default();
         self.fd.close();
-        self.forward_to = None;
     }
 }
 
-impl Raise {
-    /// The number of system calls that [`finish`](Self::finish) makes.
-    pub fn calls(&self) -> u64 {
-        u64::from(self.fd.is_some()) + u64::from(self.forward_to.is_some())
+impl SharedSignal {
+    fn targets(&self) -> MutexGuard<'_, Targets> {
+        // No code panics while it holds the lock.
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the descriptor readable, unless it was lowered meanwhile.
-    pub fn finish(self) {
-        self.write();
-        while !self.is_settled() {
-            self.write();
-        }
+    /// Changes the state. The result is the state before, as an error if it stays.
+    fn change(&self, to: impl Fn(u8) -> Option<u8>) -> Result<u8, u8> {
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, to)
     }
 
     fn write(&self) {
-        for fd in self.fd.iter().chain(&self.forward_to) {
+        // A copy: whoever the first write wakes may need the lock.
+        let targets = self.targets().clone();
+        for fd in targets.own.iter().chain(&targets.forward_to) {
             fd.signal();
         }
     }
 
     /// Records what has become of the descriptor. False if it has to be written to once more.
     fn is_settled(&self) -> bool {
-        let change = |from, to| {
-            self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        };
-        if change(RAISING, HIGH) {
+        if self.change(|state| (state == RAISING).then_some(HIGH)).is_ok() {
             return true;
         }
         // It was lowered after the decision, before the write or after it.
-        if let Some(fd) = &self.fd {
+        let own = self.targets().own.clone();
+        if let Some(fd) = own {
             fd.drain();
         }
-        loop {
-            if change(LOWERED, LOW) {
-                return true;
-            }
-            if change(AGAIN, RAISING) {
-                return false;
-            }
+        let before = self.change(|state| match state {
+            LOWERED => Some(LOW),
+            AGAIN => Some(RAISING),
+            _ => None,
+        });
+        before == Ok(LOWERED)
+    }
+}
+
+impl Targets {
+    fn is_empty(&self) -> bool {
+        self.own.is_none() && self.forward_to.is_none()
+    }
+}
+
+impl Raise {
+    /// The number of system calls that its end makes, unless the descriptor is lowered meanwhile.
+    pub fn calls(&self) -> u64 {
+        let targets = self.0.targets();
+        u64::from(targets.own.is_some()) + u64::from(targets.forward_to.is_some())
+    }
+}
+
+impl Drop for Raise {
+    fn drop(&mut self) {
+        self.0.write();
+        while !self.0.is_settled() {
+            self.0.write();
         }
     }
 }
@@ -161,9 +198,7 @@ impl Raise {
 mod tests {
     use super::*;
     use crate::sys::eventfd::wait_readable;
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
-    use std::thread;
     use std::time::{Duration, Instant};
 
     fn is_readable(signal: &mut PoolSignal) -> bool {
@@ -173,20 +208,20 @@ mod tests {
 
     /// Whether the descriptor is readable in the end, when another thread does this before a raise
     /// writes, and when after it.
-    fn raise_and(meanwhile: impl Fn(&PoolSignal)) -> [bool; 2] {
+    fn raise_and(meanwhile: impl Fn(&mut PoolSignal)) -> [bool; 2] {
         [true, false].map(|before| {
             let mut signal = PoolSignal::default();
             signal.get_or_make().unwrap();
             let raise = signal.begin_raise().expect("it was low");
-            if before {
-                meanwhile(&signal);
-                raise.finish();
+            if !before {
+                raise.0.write();
+            }
+            meanwhile(&mut signal);
+            // The drop of a raise writes first, so this is what is left of it.
+            if before || !raise.0.is_settled() {
+                drop(raise);
             } else {
-                raise.write();
-                meanwhile(&signal);
-                if !raise.is_settled() {
-                    raise.finish();
-                }
+                std::mem::forget(raise);
             }
             is_readable(&mut signal)
         })
@@ -194,8 +229,8 @@ mod tests {
 
     #[test]
     fn the_last_decision_counts() {
-        let lower = |signal: &PoolSignal| assert_eq!(signal.lower(), 1);
-        let again = |signal: &PoolSignal| {
+        let lower = |signal: &mut PoolSignal| assert_eq!(signal.lower(), 1);
+        let again = |signal: &mut PoolSignal| {
             lower(signal);
             assert!(signal.begin_raise().is_none(), "the first thread writes");
         };
@@ -216,6 +251,37 @@ mod tests {
         assert_eq!(signal.lower(), 0, "it is low");
     }
 
+    /// Another eventfd becomes a target while a thread is about to write to the first.
+    #[test]
+    fn a_target_that_comes_late_misses_nothing() {
+        let forward = Arc::new(EventFd::new().unwrap());
+        let is_signalled =
+            || wait_readable([forward.number()], Some(Instant::now())).unwrap() == [true];
+        let mut signal = PoolSignal::default();
+        signal.get_or_make().unwrap();
+        let raise = signal.begin_raise().expect("it was low");
+        signal.forward_to(Arc::clone(&forward));
+        assert!(is_signalled());
+        forward.drain();
+        signal.lower();
+        assert!(signal.begin_raise().is_none(), "the first thread writes");
+        drop(raise);
+        assert!(is_signalled());
+    }
+
+    /// Nobody spins on what a thread has written late.
+    #[test]
+    fn a_late_write_is_drained_by_the_next_that_lowers() {
+        let mut signal = PoolSignal::default();
+        signal.get_or_make().unwrap();
+        let raise = signal.begin_raise().expect("it was low");
+        signal.lower();
+        raise.0.write();
+        assert!(is_readable(&mut signal));
+        signal.lower();
+        assert!(!is_readable(&mut signal));
+    }
+
     /// Threads that raise, and one that lowers and looks for what they have left: it always finds
     /// the descriptor readable when something is left.
     #[test]
@@ -232,9 +298,7 @@ mod tests {
                             state.1 += 1;
                             let raise = state.0.begin_raise();
                             drop(state);
-                            if let Some(raise) = raise {
-                                raise.finish();
-                            }
+                            drop(raise);
                         }
                     })
                 })
