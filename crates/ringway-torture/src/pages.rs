@@ -128,9 +128,9 @@ impl<const COUNT: usize> Page<COUNT> {
 
 crate::custom_buffer!([const COUNT: usize] Page<COUNT>, |this| this.bytes(), true);
 
-/// Implements [`CustomBuffer`](ringway_core::CustomBuffer) for a type of the caller, who has to make
-/// sure that its bytes stay in place while it lives, also when it moves, and that it alone owns
-/// them.
+/// Implements [`CustomBuffer`](ringway_core::CustomBuffer) for a type of the caller, who has to
+/// make sure that its bytes stay in place while it lives, also when it moves, and that it alone
+/// owns them.
 #[macro_export]
 macro_rules! custom_buffer {
     ([$($generics:tt)*] $type:ty, |$this:ident| $bytes:expr, $writable:literal) => {
