@@ -1,5 +1,5 @@
-//! Guarantee 5 through the Rust API: the cases of `conformance/` in one go. On Linux the conformance
-//! suite runs the same cases on every backend, so these run on the best one only.
+//! Guarantee 5 through the Rust API: the cases of `conformance/` in one go. On Linux the
+//! conformance suite runs the same cases on every backend, so these run on the best one only.
 //! `RINGWAY_CASE=part-of-a-name` selects cases.
 
 #[path = "common/cases.rs"]

@@ -13,128 +13,21 @@
 // for the code of the other systems.
 #![cfg(target_os = "linux")]
 
-use ringway_core::{BackendKind, Buffer, CustomBuffer, File, OpenOptions, Options, op};
+use ringway_core::{BackendKind, Buffer, File, OpenOptions, Options, op};
+use ringway_torture::pages::Pages;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 /// Bytes of a read.
-const LEN: usize = 4 * PAGE;
+const LEN: usize = PAGES * PAGE;
+const PAGES: usize = 4;
 /// The content of the file.
 const CONTENT: u8 = 0x5a;
-/// The mark in a freed page.
-const MARK: u8 = 0xc3;
 /// Bytes of the file: far more than the reads in flight.
 const FILE: u64 = 16 << 20;
-
-/// Memory that is never unmapped, so that a write after free is detected instead of crashing.
-#[derive(Clone)]
-struct Pool(Arc<Mutex<Pages>>);
-
-#[derive(Default)]
-struct Pages {
-    /// Free and safe to use again.
-    clean: Vec<usize>,
-    /// Freed and marked, with the time of the free.
-    quarantine: Vec<(usize, Instant)>,
-    handed_out: usize,
-}
-
-/// A buffer of the pool: marked when it is freed.
-struct PooledBuffer {
-    address: usize,
-    pool: Pool,
-}
-
-impl Pool {
-    fn new() -> Self {
-        Self(Arc::default())
-    }
-
-    fn take(&self) -> Buffer {
-        let mut pages = self.0.lock().unwrap();
-        pages.handed_out += 1;
-        let address = match pages.clean.pop() {
-            Some(address) => address,
-            None => map(),
-        };
-        drop(pages);
-        // SAFETY: the mapping has this length and is never unmapped, and only the caller has its
-        // address.
-        unsafe { std::slice::from_raw_parts_mut(address as *mut u8, LEN) }.fill(0);
-        Buffer::custom(Box::new(PooledBuffer { address, pool: self.clone() }))
-    }
-
-    /// Checks the marks of all buffers that were freed at least `age` ago.
-    fn inspect(&self, age: Duration) -> Result<usize, String> {
-        let mut pages = self.0.lock().unwrap();
-        let (old, young) = std::mem::take(&mut pages.quarantine)
-            .into_iter()
-            .partition(|(_, since)| since.elapsed() >= age);
-        pages.quarantine = young;
-        let old: Vec<(usize, Instant)> = old;
-        for (address, _) in &old {
-            check(*address)?;
-            pages.clean.push(*address);
-        }
-        Ok(old.len())
-    }
-}
-
-fn map() -> usize {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-    // SAFETY: a new private mapping at an address of the kernel's choice.
-    let address = unsafe {
-        libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-    };
-    assert_ne!(address, libc::MAP_FAILED);
-    address.addr()
-}
-
-/// Checks that the mark of a freed buffer is intact.
-fn check(address: usize) -> Result<(), String> {
-    // Volatile, because the kernel writes without the compiler's knowledge.
-    let byte = |at: usize| {
-        // SAFETY: within a mapping that is never unmapped.
-        unsafe { ((address + at) as *const u8).read_volatile() }
-    };
-    match (0..LEN).step_by(512).find(|at| byte(*at) != MARK) {
-        Some(at) => {
-            Err(format!("byte {at} of a freed buffer was overwritten with {:#x}", byte(at)))
-        }
-        None => Ok(()),
-    }
-}
-
-impl Drop for PooledBuffer {
-    fn drop(&mut self) {
-        // SAFETY: the mapping has this length and is never unmapped; the value is its only owner.
-        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, LEN) }.fill(MARK);
-        let mut pages = self.pool.0.lock().unwrap();
-        pages.handed_out -= 1;
-        pages.quarantine.push((self.address, Instant::now()));
-    }
-}
-
-// SAFETY: the mapping never moves, was initialised when it was taken from the pool, and belongs to
-// this value alone.
-unsafe impl CustomBuffer for PooledBuffer {
-    fn as_ptr(&self) -> *const u8 {
-        self.address as *const u8
-    }
-    fn len(&self) -> usize {
-        LEN
-    }
-    fn writable(&self) -> bool {
-        true
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
-        self
-    }
-}
 
 /// A file on disk, open for direct I/O, and removed when dropped.
 struct Scratch {
@@ -186,9 +79,8 @@ fn many_rounds(backend: BackendKind) {
         return println!("skipped: {error}");
     }
     let scratch = Scratch::new(backend.name());
-    let pool = Pool::new();
+    let pool = Pages::default();
     let mut in_flight_at_the_end = 0u64;
-    let mut inspected = 0;
     for round in 0..rounds() {
         let reads = 1 + round % 8;
         let wait = if round % 16 < 12 { Duration::ZERO } else { Duration::from_secs(5) };
@@ -205,7 +97,11 @@ fn many_rounds(backend: BackendKind) {
         for number in 0..reads {
             ids.push(
                 queue
-                    .push(op::read(&scratch.file, pool.take(), offset(round * 8 + number)))
+                    .push(op::read(
+                        &scratch.file,
+                        pool.take_many::<PAGES>(),
+                        offset(round * 8 + number),
+                    ))
                     .unwrap(),
             );
         }
@@ -230,12 +126,11 @@ fn many_rounds(backend: BackendKind) {
         }
         in_flight_at_the_end += queue.in_flight() as u64;
         drop(queue);
-        inspected += pool.inspect(READ_LIMIT).unwrap();
+        pool.inspect(READ_LIMIT);
     }
     std::thread::sleep(READ_LIMIT);
-    inspected += pool.inspect(READ_LIMIT).unwrap();
-    let pages = pool.0.lock().unwrap();
-    assert!(pages.quarantine.is_empty());
+    pool.inspect(READ_LIMIT);
+    let (leaked, inspected) = pool.counts();
     assert!(inspected > 0, "nothing was ever freed");
     assert!(
         in_flight_at_the_end > rounds() / 2,
@@ -243,9 +138,8 @@ fn many_rounds(backend: BackendKind) {
     );
     println!(
         "{backend}: {} rounds, {in_flight_at_the_end} reads in flight at the end of their queues, \
-         {inspected} buffers freed, {} leaked",
+         {inspected} buffers freed, {leaked} leaked",
         rounds(),
-        pages.handed_out,
     );
 }
 
@@ -254,7 +148,7 @@ fn many_rounds(backend: BackendKind) {
 #[test]
 fn a_write_after_free_is_detected() {
     let scratch = Scratch::new("bare");
-    let pool = Pool::new();
+    let pool = Pages::default();
     let until = Instant::now() + Duration::from_secs(60);
     for round in 0.. {
         let mut ring = match io_uring::IoUring::new(16) {
@@ -264,7 +158,7 @@ fn a_write_after_free_is_detected() {
                 return println!("skipped: {error}");
             }
         };
-        let buffers: Vec<Buffer> = (0..8).map(|_| pool.take()).collect();
+        let buffers: Vec<Buffer> = (0..8).map(|_| pool.take_many::<PAGES>()).collect();
         for (number, buffer) in (0u64..).zip(&buffers) {
             let address = buffer.as_slice().as_ptr().cast_mut();
             let read = io_uring::opcode::Read::new(
@@ -281,7 +175,7 @@ fn a_write_after_free_is_detected() {
         drop(ring);
         drop(buffers);
         std::thread::sleep(Duration::from_millis(20));
-        if pool.inspect(Duration::ZERO).is_err() {
+        if pool.check(Duration::ZERO).is_err() {
             return;
         }
         assert!(Instant::now() < until, "no write after free was seen in {round} rounds");

@@ -171,36 +171,6 @@ fn rows(batches: &[RecordBatch]) -> Vec<RecordBatch> {
 }
 
 #[tokio::test]
-async fn the_rows_are_those_of_parquets_reader() {
-    let dir = scratch();
-    let path = write(dir.path(), "some.parquet", 3500);
-    let selection = Some(vec![150, 20, 700, 400, 1000, 3]);
-    let scans = [
-        Scan::default(),
-        Scan { columns: Some(vec![0, 2]), ..Scan::default() },
-        Scan { row_groups: Some(vec![3, 1]), page_index: true, ..Scan::default() },
-        Scan { selection: selection.clone(), ..Scan::default() },
-        Scan { selection, page_index: true, columns: Some(vec![1]), ..Scan::default() },
-        Scan { group: Some(4), page_index: true, batch_size: Some(77), ..Scan::default() },
-    ];
-    for engine in engines() {
-        for direct in [false, true] {
-            for scan in &scans {
-                let found = scan.run(open(&engine, &path, direct).await).await.unwrap();
-                assert!(!found.is_empty());
-                let expected = scan.expected(&path);
-                assert_eq!(
-                    rows(&found),
-                    rows(&expected),
-                    "{:?} {direct} {scan:?}",
-                    engine.backend()
-                );
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn bloom_filters_and_dictionaries_are_read() {
     let dir = scratch();
     let path = write(dir.path(), "some.parquet", 1500);
@@ -383,28 +353,6 @@ async fn errors_name_the_file() {
     assert_eq!(error.to_string(), "External: read 0..5: Bad file descriptor (os error 9)");
     let source = std::error::Error::source(io_error(&error).get_ref().unwrap()).unwrap();
     assert_eq!(source.downcast_ref::<std::io::Error>().unwrap().raw_os_error(), Some(9));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clones_read_at_the_same_time() {
-    let dir = scratch();
-    let path = write(dir.path(), "some.parquet", 2200);
-    let scan = Scan { page_index: true, batch_size: Some(300), ..Scan::default() };
-    let expected = Arc::new(rows(&scan.expected(&path)));
-    for engine in engines() {
-        let reader = open(&engine, &path, true).await;
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..32 {
-            let (scan, reader, expected) = (scan.clone(), reader.clone(), expected.clone());
-            tasks.spawn(async move {
-                let found = scan.run(reader).await.unwrap();
-                assert!(rows(&found) == *expected);
-            });
-        }
-        tasks.join_all().await;
-        let stats = engine.stats();
-        assert_eq!((stats.counts.in_flight, stats.pool.in_use), (0, 0));
-    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use ringway_core::c as libc;
 mod content;
 mod exclusive;
 mod order;
+pub mod pages;
 mod run;
 mod script;
 mod shared;

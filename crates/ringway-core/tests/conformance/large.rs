@@ -4,9 +4,7 @@
 use super::errors::small_file_system;
 use super::world::{World, buffer_for, bytes, filled, pattern, skip};
 use ringway_core::op::{self, Vectored};
-use ringway_core::{
-    BackendKind, Buffer, CustomBuffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation,
-};
+use ringway_core::{BackendKind, Buffer, FaultPlan, FaultStep, File, Late, OpenOptions, Operation};
 use ringway_torture::is_long;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -395,21 +393,15 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; shared references only read it.
 unsafe impl Sync for Mapping {}
 
-// SAFETY: the mapping stays where it is, zeroed at first, until the value is dropped.
-unsafe impl CustomBuffer for Mapping {
-    fn as_ptr(&self) -> *const u8 {
-        self.0
-    }
-    fn len(&self) -> usize {
-        self.1
-    }
-    fn writable(&self) -> bool {
-        true
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
-        self
+impl Mapping {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has this length and stays where it is until the value is dropped. It
+        // is zeroed at first.
+        unsafe { std::slice::from_raw_parts(self.0, self.1) }
     }
 }
+
+ringway_torture::custom_buffer!(Mapping, |this| this.bytes(), true);
 
 /// Makes `file` sparse with this length and the pattern at `marks`.
 fn sparse(file: &File, len: u64, marks: &[u64]) {

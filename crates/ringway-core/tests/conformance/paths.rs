@@ -16,7 +16,7 @@ pub fn open(world: &World) {
     let before = descriptors();
     let mut queue = world.queue();
     let idle = descriptors();
-    let opened = queue.one(op::open(&path, &OpenOptions::new().read(true).direct(true)));
+    let opened = queue.one(op::open(&path, OpenOptions::new().read(true).direct(true)));
     let opened = opened.into_file().unwrap();
     assert!(opened.is_direct());
     drop(opened);

@@ -3,7 +3,7 @@
 
 use super::world::{World, buffer_for, bytes, filled, pattern};
 use ringway_core::op::{self, Vectored};
-use ringway_core::{Arena, Buffer, CustomBuffer, FaultPlan};
+use ringway_core::{Arena, Buffer, FaultPlan};
 use std::sync::{Arc, Mutex};
 
 const BLOCK: usize = 4096;
@@ -11,21 +11,8 @@ const BLOCK: usize = 4096;
 /// A buffer that counts its drops.
 struct Frame(Box<[u8]>, Arc<Mutex<u32>>);
 
-// SAFETY: the bytes of a boxed slice do not move with the box, and this value owns them alone.
-unsafe impl CustomBuffer for Frame {
-    fn as_ptr(&self) -> *const u8 {
-        self.0.as_ptr()
-    }
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    fn writable(&self) -> bool {
-        true
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
-        self
-    }
-}
+// (The bytes of a boxed slice do not move with the box.)
+ringway_torture::custom_buffer!(Frame, |this| this.0, true);
 
 impl Drop for Frame {
     fn drop(&mut self) {

@@ -259,35 +259,6 @@ fn metadata_of_any_time() {
     }
 }
 
-#[test]
-fn ranges_at_the_ends() {
-    let stores = Stores::new();
-    let far = u64::MAX;
-    for len in LENGTHS.map(|len| len as u64) {
-        let location = Path::from(len.to_string());
-        let edges = [0, 1, len.saturating_sub(1), len, len + 1, len + 5000, 1 << 62, far - 9, far];
-        for edge in edges {
-            for streams in [false, true] {
-                let get = |range| {
-                    let read = Read::Get(GetOptions::new().with_range(Some(range)), streams);
-                    stores.compare(&read, &location)
-                };
-                get(GetRange::Offset(edge));
-                get(GetRange::Suffix(edge));
-                for end in edges {
-                    get(GetRange::Bounded(edge..end));
-                }
-            }
-            let ends =
-                edges.into_iter().filter(|end| (edge..edge.saturating_add(10_000)).contains(end));
-            for end in ends.chain([edge]) {
-                stores.compare(&Read::Ranges(Vec::from([edge..end])), &location);
-                stores.compare(&Read::Ranges(vec![0..1, edge..end, 0..2]), &location);
-            }
-        }
-    }
-}
-
 /// `LocalFileSystem` panics for these.
 #[test]
 fn impossible_ranges_are_errors() {

@@ -105,3 +105,18 @@ pub async fn until(what: &str, mut ready: impl FnMut() -> bool) {
 pub async fn until_idle(engine: &Engine) {
     until("in_flight to return to 0", || engine.stats().counts.in_flight == 0).await;
 }
+
+/// Mounts a file system in memory that this process alone sees, with these options.
+pub fn mount_tmpfs(dir: &Path, options: Option<&std::ffi::CStr>) -> std::io::Result<()> {
+    let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).unwrap();
+    let (none, root, tmpfs) = (c"none".as_ptr(), c"/".as_ptr(), c"tmpfs".as_ptr());
+    let null = std::ptr::null();
+    let options = options.map_or(std::ptr::null(), |options| options.as_ptr().cast());
+    // SAFETY: the strings live through the calls, and the other pointers may be null.
+    let mounted = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, root, null, libc::MS_REC | libc::MS_PRIVATE, null.cast()) == 0
+            && libc::mount(tmpfs, path.as_ptr(), tmpfs, 0, options) == 0
+    };
+    if mounted { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}

@@ -4,11 +4,10 @@
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, ObjectStoreExt, Result};
 use super::{RELEASE, RingwayFileSystem};
-use crate::common::{build_or_skip, runtime, scratch_on_disk, tree, until_idle};
+use crate::common::{build_or_skip, mount_tmpfs, runtime, scratch_on_disk, tree, until_idle};
 use crate::process::{become_ordinary, in_child};
 use futures::future::BoxFuture;
 use ringway::{BackendKind, Engine};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path as FilePath;
 
@@ -240,7 +239,7 @@ fn a_mount_point() {
             let dir = scratch_on_disk();
             let mounted = dir.path().join("a/mounted");
             std::fs::create_dir_all(&mounted).unwrap();
-            if let Err(error) = mount_tmpfs(&mounted) {
+            if let Err(error) = mount_tmpfs(&mounted, None) {
                 println!("skipped: no mounts: {error}");
                 return;
             }
@@ -258,18 +257,4 @@ fn a_mount_point() {
             }
         },
     );
-}
-
-/// Mounts a file system in memory that this process alone sees.
-fn mount_tmpfs(dir: &FilePath) -> std::io::Result<()> {
-    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).unwrap();
-    let (none, root, tmpfs) = (c"none".as_ptr(), c"/".as_ptr(), c"tmpfs".as_ptr());
-    let null = std::ptr::null();
-    // SAFETY: the strings live through the calls, and the other pointers may be null.
-    let mounted = unsafe {
-        libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(none, root, null, libc::MS_REC | libc::MS_PRIVATE, null.cast()) == 0
-            && libc::mount(tmpfs, path.as_ptr(), tmpfs, 0, null.cast()) == 0
-    };
-    if mounted { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }

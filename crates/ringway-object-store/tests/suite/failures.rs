@@ -8,13 +8,12 @@ use super::object_store::{
 };
 use super::{RELEASE, RingwayFileSystem};
 use crate::common::{
-    BACKENDS, build_or_skip, engines, names, runtime, scratch, until_idle, until_unstaged,
+    BACKENDS, build_or_skip, engines, mount_tmpfs, names, runtime, scratch, until_idle,
+    until_unstaged,
 };
 use crate::process::{become_ordinary, in_child};
 use ringway::{BackendKind, Engine, EngineBuilder};
-use std::ffi::CString;
 use std::fs::Permissions;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -90,28 +89,8 @@ fn a_full_disk() {
         |_| {},
         || {
             let dir = scratch();
-            let path = CString::new(dir.path().as_os_str().as_bytes()).unwrap();
-            // SAFETY: the strings live through the call. The mount is that of this process only.
-            let mounted = unsafe {
-                libc::unshare(libc::CLONE_NEWNS) == 0
-                    && libc::mount(
-                        c"none".as_ptr(),
-                        c"/".as_ptr(),
-                        std::ptr::null(),
-                        libc::MS_REC | libc::MS_PRIVATE,
-                        std::ptr::null(),
-                    ) == 0
-                    && libc::mount(
-                        c"tmpfs".as_ptr(),
-                        path.as_ptr(),
-                        c"tmpfs".as_ptr(),
-                        0,
-                        c"size=4m".as_ptr().cast(),
-                    ) == 0
-            };
-            if !mounted {
-                println!("skipped: no mounts: {}", std::io::Error::last_os_error());
-                return;
+            if let Err(error) = mount_tmpfs(dir.path(), Some(c"size=4m")) {
+                return println!("skipped: no mounts: {error}");
             }
             std::fs::write(dir.path().join("object"), b"old").unwrap();
             for engine in engines() {

@@ -1,13 +1,11 @@
 //! Multipart uploads: parts in any order, parts that are dropped or late, and calls out of turn.
 
 use super::RingwayFileSystem;
-use super::object_store::local::LocalFileSystem;
-use super::object_store::path::Path;
-use super::object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
-use crate::common::{build_or_skip, engines, names, runtime, scratch, tree, until, until_idle};
+use super::object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
+use crate::common::{engines, names, runtime, scratch, until, until_idle};
 use bytes::Bytes;
-use futures::future::{FutureExt, join_all};
-use ringway::{BackendKind, Engine};
+use futures::future::join_all;
+use ringway::Engine;
 
 /// The text of the error of a call out of turn.
 const ABORTED: &str = "Upload aborted";
@@ -173,50 +171,5 @@ fn dropping_an_upload_removes_its_file() {
         let upload = futures::executor::block_on(store.put_multipart(&"a/b".into())).unwrap();
         drop(upload);
         assert_eq!(names(dir.path()), ["a"]);
-    }
-}
-
-/// Runs the same calls on both stores, whose results are the same.
-#[test]
-fn the_rest_is_as_on_local_file_system() {
-    let Some(engine) = build_or_skip(BackendKind::Threads, Engine::builder()) else { return };
-    let [ours, theirs] = [scratch(), scratch()];
-    let store = store(ours.path(), &engine);
-    let local = LocalFileSystem::new_with_prefix(theirs.path()).unwrap();
-    runtime().block_on(async {
-        for store in [&store as &dyn ObjectStore, &local] {
-            // No part at all, and only an empty one.
-            let mut upload = store.put_multipart(&"none".into()).await.unwrap();
-            upload.complete().await.unwrap();
-            let mut upload = store.put_multipart(&"empty".into()).await.unwrap();
-            upload.put_part(PutPayload::new()).await.unwrap();
-            upload.complete().await.unwrap();
-            // The staged file is removed by somebody else.
-            let mut upload = store.put_multipart(&"gone".into()).await.unwrap();
-            upload.put_part("one".into()).await.unwrap();
-            let dir = if store.to_string().starts_with('R') { &ours } else { &theirs };
-            std::fs::remove_file(dir.path().join("gone#1")).unwrap();
-            assert!(upload.complete().await.is_err());
-        }
-        assert_eq!(tree(ours.path()), tree(theirs.path()));
-    });
-}
-
-/// A part belongs to no runtime: an upload that began in one can be completed in another.
-#[test]
-fn runtimes_can_change() {
-    for engine in engines() {
-        let dir = scratch();
-        let store = store(dir.path(), &engine);
-        let location = Path::from("object");
-        let mut upload: Box<dyn MultipartUpload> =
-            runtime().block_on(store.put_multipart(&location)).unwrap();
-        let first = upload.put_part("one ".into());
-        runtime().block_on(first).unwrap();
-        let second = upload.put_part("two".into());
-        futures::executor::block_on(second).unwrap();
-        runtime().block_on(upload.complete()).unwrap();
-        assert_eq!(std::fs::read(dir.path().join("object")).unwrap(), b"one two");
-        assert!(upload.complete().now_or_never().unwrap().is_err());
     }
 }

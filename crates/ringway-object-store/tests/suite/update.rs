@@ -112,29 +112,6 @@ fn counted(dir: &FilePath) -> usize {
 }
 
 #[test]
-fn updates_of_one_process_are_not_lost() {
-    const TASKS: usize = 6;
-    const UPDATES: usize = 20;
-    for engine in engines() {
-        let dir = scratch();
-        let new = || RingwayFileSystem::new_with_prefix(dir.path()).unwrap();
-        std::fs::write(dir.path().join("counter"), "1000").unwrap();
-        runtime().block_on(async {
-            let tasks: Vec<_> = (0..TASKS)
-                // Half of them on another engine.
-                .map(|task| if task % 2 == 0 { new() } else { new().with_engine(&engine) })
-                .map(|store| tokio::spawn(count(store, UPDATES)))
-                .collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-        });
-        assert_eq!(counted(dir.path()), 1000 + TASKS * UPDATES);
-        assert_eq!(names(dir.path()), ["counter"]);
-    }
-}
-
-#[test]
 fn updates_of_two_processes_are_not_lost() {
     const UPDATES: usize = 200;
     let count = |dir: &FilePath| {

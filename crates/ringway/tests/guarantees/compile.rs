@@ -8,8 +8,8 @@
 use bytes::{Bytes, BytesMut};
 use ringway::fs::{self, Advice, File, OpenOptions};
 use ringway::{
-    AlignedBuffer, Block, Buffer, Coalesce, CustomBuffer, Engine, EngineBuilder, Explanation,
-    IoBuffer, LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
+    AlignedBuffer, Block, Buffer, Coalesce, Engine, EngineBuilder, Explanation, IoBuffer,
+    LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ never! {
 fn is_send_and_sync<T: Send + Sync + 'static>() {}
 
 /// The kernel may use a custom buffer, and any thread may drop it.
-fn a_custom_buffer<B: CustomBuffer>() {
+fn a_custom_buffer<B: ringway::CustomBuffer>() {
     is_send_and_sync::<B>();
 }
 
@@ -124,25 +124,11 @@ fn types_are_send_and_sync() {
     is_buffer::<BytesMut>();
     is_buffer::<AlignedBuffer>();
     is_buffer::<Buffer>();
-    is_buffer::<Box<dyn CustomBuffer>>();
+    is_buffer::<Box<dyn ringway::CustomBuffer>>();
     a_custom_buffer::<Nothing>();
 }
 
 /// The smallest custom buffer.
 struct Nothing;
 
-// SAFETY: the buffer has no bytes, so its dangling address is never read or written.
-unsafe impl CustomBuffer for Nothing {
-    fn as_ptr(&self) -> *const u8 {
-        std::ptr::dangling()
-    }
-    fn len(&self) -> usize {
-        0
-    }
-    fn writable(&self) -> bool {
-        false
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
-        self
-    }
-}
+ringway_torture::custom_buffer!(Nothing, |_this| [0; 0], false);

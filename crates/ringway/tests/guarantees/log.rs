@@ -12,7 +12,7 @@ use futures::executor::block_on;
 use futures::future::join_all;
 use proptest::prelude::*;
 use ringway::fs::{File, OpenOptions};
-use ringway::{BackendKind, Buffer, CustomBuffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
+use ringway::{BackendKind, Buffer, EngineBuilder, FaultPlan, LogWriter, Reaping};
 use ringway_core::FaultStep;
 use ringway_core::op::Opcode;
 use std::future::poll_fn;
@@ -261,21 +261,8 @@ impl Drop for UsesLog {
     }
 }
 
-// SAFETY: the bytes are part of the boxed value, so they stay in place, and nothing writes to them.
-unsafe impl CustomBuffer for UsesLog {
-    fn as_ptr(&self) -> *const u8 {
-        self.1.as_ptr()
-    }
-    fn len(&self) -> usize {
-        self.1.len()
-    }
-    fn writable(&self) -> bool {
-        false
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send + Sync> {
-        self
-    }
-}
+// (The bytes are part of the boxed value.)
+ringway_torture::custom_buffer!(UsesLog, |this| this.1, false);
 
 #[test]
 fn a_record_may_use_the_log_when_it_is_dropped() {

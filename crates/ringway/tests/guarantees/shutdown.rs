@@ -1,7 +1,6 @@
 //! Shutdown: engines, files and futures dropped in every order, with and without operations in
 //! flight. Nothing hangs, and descriptors and threads return to their earlier number.
 
-use crate::common::buffers::Pages;
 use crate::common::process::in_child;
 use crate::common::watchdog::Watchdog;
 use crate::common::{
@@ -12,6 +11,7 @@ use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::File;
 use ringway::{BackendKind, Block, Engine, Position, Reaping};
+use ringway_torture::pages::Pages;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Duration;

@@ -11,7 +11,6 @@
 //! `RINGWAY_STORM=60 cargo test -p ringway --test guarantees storm` lasts a minute on each backend.
 //! `RINGWAY_SEED` repeats the decisions of a run, but not its timing.
 
-use crate::common::buffers::Pages;
 use crate::common::watchdog::{self, Watchdog};
 use crate::common::{
     MS, PAGE, available, counts, current_thread, is_available, multi_thread, open, pattern, pipe,
@@ -21,6 +20,7 @@ use fastrand::Rng;
 use futures::future::{Either, poll_immediate, select};
 use ringway::fs::File;
 use ringway::{BackendKind, Engine, Position};
+use ringway_torture::pages::Pages;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -166,49 +166,6 @@ fn is_in_chroot() -> bool {
     std::fs::metadata("/").is_ok_and(|root| root.ino() > LARGEST_ROOT)
 }
 
-/// Each thread begins reads and ends; another one gets the results.
-#[test]
-fn of_threads_that_end() {
-    on_each_backend("threads that end", |kind| {
-        let engine = build(kind);
-        let dir = scratch();
-        let path = dir.path().join("file");
-        std::fs::write(&path, pattern(0, PAGES * PAGE)).unwrap();
-        for direct in [true, false] {
-            let mut options = OpenOptions::new();
-            options.read(true).direct(direct).engine(&engine);
-            let file: File = block_on(options.open(&path)).unwrap();
-            let begin = |page: usize| {
-                let file = file.clone();
-                let at = (page % PAGES * PAGE) as u64;
-                let in_runtime = page.is_multiple_of(3);
-                let begun = std::thread::spawn(move || {
-                    let mut read = Box::pin(async move {
-                        let read = file.read_exact_at(AlignedBuffer::new(PAGE, PAGE), at).await;
-                        (at, read)
-                    });
-                    // The runtime ends with the thread.
-                    let polled = if in_runtime {
-                        current_thread().block_on(async { poll_once(read.as_mut()) })
-                    } else {
-                        poll_once(read.as_mut())
-                    };
-                    (read, polled)
-                });
-                begun.join().unwrap()
-            };
-            for (read, polled) in (0..300).map(begin).collect::<Vec<_>>() {
-                let (at, (read, bytes)) = match polled {
-                    std::task::Poll::Ready(result) => result,
-                    std::task::Poll::Pending => block_on(read),
-                };
-                read.unwrap();
-                assert!(bytes[..] == pattern(at, PAGE));
-            }
-        }
-    });
-}
-
 /// Reads, writes and opens of a file system that answers nothing delay none elsewhere, whatever
 /// polls them, and end when it answers.
 #[test]

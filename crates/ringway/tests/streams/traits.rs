@@ -84,35 +84,3 @@ fn futures_traits() -> io::Result<()> {
     }
     Ok(())
 }
-
-/// Code that writes to a tokio or futures writer can write to an atomic file, and the caller then
-/// commits it.
-#[tokio::test]
-async fn an_atomic_file_implements_the_write_traits() -> io::Result<()> {
-    let content = pattern(0, 300_003);
-    for engine in engines() {
-        let (_dir, path) = sample(b"old");
-        let mut file = engine.fs().create_atomic(&path).await?.chunk(30_000);
-        tokio::io::copy(&mut &content[..], &mut file).await?;
-        assert_eq!(tokio::io::AsyncSeekExt::seek(&mut file, SeekFrom::Start(1)).await?, 1);
-        tokio::io::AsyncWriteExt::write_all(&mut file, b"tokio").await?;
-        tokio::io::AsyncWriteExt::shutdown(&mut file).await?;
-        assert_eq!(std::fs::read(&path)?, b"old");
-        assert_eq!(AsyncSeekExt::seek(&mut file, SeekFrom::End(-7)).await?, 299_996);
-        AsyncWriteExt::write_all(&mut file, b"futures").await?;
-        AsyncWriteExt::close(&mut file).await?;
-        assert_eq!(std::fs::read(&path)?, b"old");
-        file.commit().await?;
-        assert!(
-            std::fs::read(&path)?
-                == [&content[..1], b"tokio", &content[6..299_996], b"futures"].concat()
-        );
-        // Dropping an atomic file discards it.
-        let mut file = engine.fs().create_atomic(&path).await?;
-        tokio::io::copy(&mut &b"new"[..], &mut file).await?;
-        drop(file);
-        assert_eq!(std::fs::read_dir(path.parent().unwrap())?.count(), 1);
-        assert_eq!(std::fs::metadata(&path)?.len(), 300_003);
-    }
-    Ok(())
-}

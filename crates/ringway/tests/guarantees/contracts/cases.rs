@@ -1,6 +1,5 @@
 //! The cases of the contracts. The number in the name of a case is that of its guarantee.
 
-use crate::common::buffers::Pages;
 use crate::common::executor::Executor;
 use crate::common::setup::Setup;
 use crate::common::{
@@ -9,6 +8,7 @@ use crate::common::{
 use futures::future::{join, join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Coalesce, Position};
+use ringway_torture::pages::Pages;
 use std::io::{self, ErrorKind};
 use std::pin::pin;
 
