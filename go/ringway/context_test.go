@@ -109,6 +109,21 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// A context that ends cancels its operation in the kernel, if the kernel can do that.
+func TestContextEndReachesTheKernel(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1})
+	f, _ := blockingPipe(t, e)
+	f.storage = true // So that its reads go to a ring.
+	ctx, cancel := context.WithCancel(t.Context())
+	read := begin(t, "the read", func() error { // do waits for the kernel.
+		return errorOf(e.do(ctx, e.shard(), f.request(opRead, make([]byte, 10), atCurrent)))
+	})
+	submitted(t, e)
+	cancel()
+	read(context.Canceled)
+	begin(t, "File.Close", f.Close)(nil)
+}
+
 // A context that does not end changes no result.
 func TestLiveContextChangesNoResult(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
