@@ -11,6 +11,7 @@ use ringway_torture::is_long;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const LEN: usize = 10_000;
 
@@ -233,4 +234,31 @@ fn each_function_under_each_rule() {
     }
     println!("{count} calls under rules, {} differ", wrong.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The new content is on the disk before the name is: if it cannot be synced, the old file stays.
+#[test]
+fn an_atomic_write_that_cannot_be_synced_keeps_the_old_content() {
+    let hostile = match Hostile::mount(&[]) {
+        Ok(hostile) => hostile,
+        Err(error) => return skip(&error.to_string()),
+    };
+    prepare(&hostile, "* fsync fail 5", false);
+    let names = || {
+        let entries = std::fs::read_dir(hostile.backing()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let before = (behind(&hostile), names());
+    let path = hostile.path().join("file");
+    let error = wait(fs::write_atomic(&path, b"new".to_vec())).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+    // The new file is removed in the background.
+    let until = Instant::now() + Duration::from_secs(20);
+    while names() != before.1 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((behind(&hostile), names()), before, "or a temporary file is left");
+    hostile.set("clear").unwrap();
+    wait(fs::write_atomic(&path, b"new".to_vec())).unwrap();
+    assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())));
 }
