@@ -295,7 +295,8 @@ meanwhile-%:
 	nice $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
 	cat $(TARGET)/$*.log; exit $$status
 
-check: check-crates check-bindings check-targets check-data-engines ## formatting and lints, no tests
+check: check-crates check-bindings check-targets ## formatting, lints and long lines, no tests
+check: check-data-engines
 	$(MAKE) -C go check-all
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.

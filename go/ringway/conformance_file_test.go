@@ -109,7 +109,7 @@ func (d *fileBinding) cannot(c *conformanceCase) (why string) {
 		return why
 	}
 	if _, faults := c.option("faults"); faults && (d.backend == BackendThreads || !d.always) {
-		return "faults are injected between an engine and its rings or KAIO contexts"
+		return "faults are injected between an engine and its rings or Linux AIO contexts"
 	}
 	for _, s := range c.steps {
 		switch s.words[0] {

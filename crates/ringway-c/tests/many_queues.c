@@ -64,8 +64,8 @@ static void one_after_the_other(void *arg)
 
 static void many(unsigned backend)
 {
-	/* Fewer under valgrind, which runs one thread at a time; and on KAIO, where io_destroy(2)
-	   waits for a grace period of the kernel. */
+	/* Fewer under valgrind, which runs one thread at a time; and on Linux AIO, where
+	   io_destroy(2) waits for a grace period of the kernel. */
 	struct work work = {backend,
 	                    getenv("RINGWAY_TEST_BACKENDS") != NULL ? 100
 	                    : backend == RINGWAY_BACKEND_KAIO       ? 200

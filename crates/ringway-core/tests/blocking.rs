@@ -55,7 +55,7 @@ fn blocked_closures_do_not_delay_other_operations() -> Result<(), Box<dyn std::e
         let (go, wait) = mpsc::channel::<()>();
         let wait = Arc::new(std::sync::Mutex::new(wait));
         let called = Arc::new(AtomicUsize::new(0));
-        let stuck: Vec<_> = (0..MANY)
+        let hung: Vec<_> = (0..MANY)
             .map(|_| {
                 let (wait, called) = (Arc::clone(&wait), Arc::clone(&called));
                 queue.push(op::blocking(move || {
@@ -78,7 +78,7 @@ fn blocked_closures_do_not_delay_other_operations() -> Result<(), Box<dyn std::e
         while called.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        for id in stuck {
+        for id in hung {
             queue.cancel(id);
         }
         drop(go);

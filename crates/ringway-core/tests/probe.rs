@@ -68,7 +68,7 @@ fn unrestricted() {
         let machine = machine();
         assert_eq!(machine.threads, Ok(()));
         if let Err(refusal) = &machine.kaio {
-            println!("KAIO not checked: {refusal}");
+            println!("Linux AIO not checked: {refusal}");
         }
         let Some(uring) = uring_of(&machine) else {
             return;

@@ -7,8 +7,8 @@
 //! nearly a whole number of pages) is allocated with its exact size and not kept; neither is one
 //! above 32 MiB. Buffers for direct I/O are always page aligned and at least a page long.
 //!
-//! The pool does not write to buffers of 4 MiB and more: the kernel zeroes their pages when the read
-//! first touches them. Smaller ones are zeroed once, when they are allocated.
+//! The pool does not write to buffers of 4 MiB and more: the kernel zeroes their pages when the
+//! read first touches them. Smaller ones are zeroed once, when they are allocated.
 //!
 //! Buffers are kept in local pools, one for each processor. A thread uses its own local pool, so
 //! threads seldom share a cache line. If that has no suitable buffer, the thread tries the other

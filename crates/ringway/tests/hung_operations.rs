@@ -27,8 +27,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// without any delay.
 #[test]
 fn hung_transfers_do_not_delay_other_operations() {
-    const STUCK: u64 = 300;
-    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+    const HUNG: u64 = 300;
+    let plan = (0..HUNG).fold(FaultPlan::new(0), |plan, number| {
         plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
     });
     for kind in BACKENDS {
@@ -42,19 +42,19 @@ fn hung_transfers_do_not_delay_other_operations() {
             let mut direct = OpenOptions::new();
             direct.read(true).write(true).direct(true).engine(&engine);
             let file = direct.open(&path).await.unwrap();
-            let stuck: Vec<_> = (0..STUCK)
+            let hung: Vec<_> = (0..HUNG)
                 .map(|_| {
                     let file = file.clone();
                     tokio::spawn(async move { file.read(0..4096).await.map(drop) })
                 })
                 .collect();
-            while engine.stats().counts.pushed < STUCK {
+            while engine.stats().counts.pushed < HUNG {
                 tokio::task::yield_now().await;
             }
             for _ in 0..20 {
                 use_another_file(kind, &direct, &path).await;
             }
-            // After a while the engine knows that all of them are stuck, and reads no longer wait
+            // After a while the engine knows that all of them are hung, and reads no longer wait
             // to be submitted as a group.
             let mut at_once = 0;
             let until = Instant::now() + TIME_LIMIT;
@@ -70,17 +70,17 @@ fn hung_transfers_do_not_delay_other_operations() {
                 }
             }
             // Those beyond the device's queue were submitted by threads, which obey no plan.
-            let (done, stuck): (Vec<_>, Vec<_>) =
-                stuck.into_iter().partition(tokio::task::JoinHandle::is_finished);
-            assert_eq!(engine.stats().counts.in_flight, stuck.len() as u64);
-            assert!(stuck.len() > 100, "{kind}: {} are stuck", stuck.len());
+            let (done, hung): (Vec<_>, Vec<_>) =
+                hung.into_iter().partition(tokio::task::JoinHandle::is_finished);
+            assert_eq!(engine.stats().counts.in_flight, hung.len() as u64);
+            assert!(hung.len() > 100, "{kind}: {} are hung", hung.len());
             for read in done {
                 read.await.unwrap().unwrap();
             }
-            for read in &stuck {
+            for read in &hung {
                 read.abort();
             }
-            for read in stuck {
+            for read in hung {
                 assert!(read.await.unwrap_err().is_cancelled());
             }
         });
@@ -90,8 +90,8 @@ fn hung_transfers_do_not_delay_other_operations() {
 /// The same in a program that reaps manually, whenever the engine's descriptor is readable.
 #[test]
 fn hung_transfers_do_not_delay_reads_with_manual_reaping() {
-    const STUCK: u64 = 300;
-    let plan = (0..STUCK).fold(FaultPlan::new(0), |plan, number| {
+    const HUNG: u64 = 300;
+    let plan = (0..HUNG).fold(FaultPlan::new(0), |plan, number| {
         plan.late(FaultStep::Opcode(Opcode::Read, number), Late::Forever)
     });
     let built = Engine::builder()
@@ -108,8 +108,8 @@ fn hung_transfers_do_not_delay_reads_with_manual_reaping() {
         std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
     let file = ringway::fs::File::from_fd(direct.into(), &engine);
     let mut cx = Context::from_waker(Waker::noop());
-    let mut stuck: Vec<_> = (0..STUCK).map(|_| Box::pin(file.read(0..4096))).collect();
-    assert!(stuck.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
+    let mut hung: Vec<_> = (0..HUNG).map(|_| Box::pin(file.read(0..4096))).collect();
+    assert!(hung.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
     let mut read = std::pin::pin!(file.read(0..4096));
     while read.as_mut().poll(&mut cx).is_pending() {
         assert!(

@@ -6,8 +6,8 @@ use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
 use std::path::Path;
 
-/// Below this number of free KAIO requests, a program with a queue for each core may run out of
-/// them.
+/// Below this number of free requests of Linux AIO, a program with a queue for each core may run
+/// out of them.
 const FEW_KAIO_REQUESTS: u64 = 8192;
 
 /// Below this limit of descriptors, a program with many files may run out of them.

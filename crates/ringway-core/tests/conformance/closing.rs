@@ -143,7 +143,7 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
         return println!("left out: io_uring opens a FIFO for reading without waiting");
     }
     let path = world.dir("fifo").join("fifo");
-    super::stuck::fifo(&path);
+    super::hung::fifo(&path);
     let mut queue = world.build(&world.options().close_wait(50 * MS));
     queue.push(op::open(&path, OpenOptions::new().read(true)).user_data(1)).unwrap();
     queue.push(op::nop().user_data(2)).unwrap();
@@ -160,7 +160,7 @@ pub fn a_thousand_queues(world: &World) {
     let files = world.files("thousand", &pattern(0, 8192));
     let (reader, _writer) = pipe();
     let (idle, alone) = (descriptors(), threads());
-    // Destroying a KAIO context takes the kernel tens of milliseconds.
+    // Destroying a Linux AIO context takes the kernel tens of milliseconds.
     let count = if world.kind == BackendKind::Kaio { 100 } else { 1000 };
     for number in 0..count {
         let mut queue =

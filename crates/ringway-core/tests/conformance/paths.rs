@@ -90,7 +90,7 @@ pub fn write_file(world: &World) {
     // Nothing is opened that may keep a thread waiting, whether or not it would: the reader of a
     // FIFO would see its end.
     let fifo = dir.join("fifo");
-    super::stuck::fifo(&fifo);
+    super::hung::fifo(&fifo);
     assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));
     let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
     assert_eq!(write(&mut queue, &fifo, b"x".to_vec()), Err(libc::ESPIPE));

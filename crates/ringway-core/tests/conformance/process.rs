@@ -657,11 +657,11 @@ pub fn signals_without_threads(world: &World) {
     });
 }
 
-/// `fs.aio-max-nr` is used up: KAIO asks for fewer requests, and is refused with the reason when
-/// none are left.
+/// `fs.aio-max-nr` is used up: Linux AIO asks for fewer requests, and is refused with the reason
+/// when none are left.
 pub fn no_kaio_requests_left(world: &World) {
     if world.kind != BackendKind::Kaio {
-        return println!("left out: the other backends need no KAIO requests");
+        return println!("left out: the other backends need no requests of Linux AIO");
     }
     if !is_root() {
         return skip("only root may set a sysctl");

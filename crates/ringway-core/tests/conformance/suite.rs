@@ -10,12 +10,12 @@ mod common;
 mod errors;
 mod fixed;
 mod full;
+mod hung;
 mod large;
 mod options;
 mod paths;
 mod process;
 mod raw;
-mod stuck;
 mod transfers;
 mod waiting;
 mod world;
@@ -136,8 +136,8 @@ const CASES: &[Case] = cases! {
         options::sqpoll_shared,
         closing::a_thousand_queues,
         closing::drop_waits_no_longer_than_close_wait,
-        stuck::idle_pipes,
-        stuck::full_streams,
+        hung::idle_pipes,
+        hung::full_streams,
     }
     ONCE_APART {
         errors::no_space_left,
@@ -151,11 +151,11 @@ const CASES: &[Case] = cases! {
         process::signals_without_threads,
         process::fork_of_the_same_number,
         process::fork_while_threads_start_and_end,
-        stuck::opens_of_fifos,
-        stuck::the_number_of_blocked_opens_is_bounded,
-        stuck::an_open_behind_a_lease,
-        stuck::a_frozen_file_system,
-        stuck::durable_writes,
+        hung::opens_of_fifos,
+        hung::the_number_of_blocked_opens_is_bounded,
+        hung::an_open_behind_a_lease,
+        hung::a_frozen_file_system,
+        hung::durable_writes,
     }
 };
 
@@ -185,7 +185,7 @@ const LINUX_ONLY: &[(&str, &str)] = &[
     ("large::a_late_piece_is_cancelled", "facts about devices"),
     ("large::long_appends", "facts about devices"),
     ("large::a_short_write_changes_nothing_beyond_its_count", "facts about devices"),
-    ("stuck::full_streams", "RWF_NOWAIT"),
+    ("hung::full_streams", "RWF_NOWAIT"),
 ];
 
 fn is_absent(case: &str) -> bool {

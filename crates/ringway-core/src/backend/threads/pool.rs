@@ -1,7 +1,8 @@
 //! The threads of one queue and their shared state: lanes of tasks, events, and wakeups.
 //!
-//! One mutex protects all of it. Waking and starting threads, and signalling eventfds, is recorded in
-//! [`Deferred`] and done after the mutex is released: whoever is woken takes the mutex first thing.
+//! One mutex protects all of it. Waking and starting threads, and signalling eventfds, is recorded
+//! in [`Deferred`] and done after the mutex is released: whoever is woken takes the mutex first
+//! thing.
 
 use super::nowait::{self, TryResult};
 use super::signal::{PoolSignal, Raise};

@@ -1,10 +1,10 @@
 //! The descriptor of a pool that is readable when there may be events.
 //!
 //! A thread of the pool decides under the pool's mutex that the descriptor is to become readable,
-//! and makes it so after it has released the mutex: the thread that waits for the descriptor runs at
-//! once, on another processor, and takes the mutex. Meanwhile the descriptor may be lowered, and
-//! raised again. So one byte says what is to happen next, and whoever is about to write to the
-//! descriptor looks at it afterwards.
+//! and makes it so after it has released the mutex: the thread that waits for the descriptor runs
+//! at once, on another processor, and takes the mutex. Meanwhile the descriptor may be lowered, and
+//! raised again. So one byte says what is to happen next, and whoever has written to the descriptor
+//! looks at it afterwards.
 
 use crate::sys::eventfd::{EventFd, LazyEventFd, Numbers};
 use crate::sys::{Number, RawFd};
