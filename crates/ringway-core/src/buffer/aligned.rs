@@ -26,22 +26,33 @@ use std::sync::Arc;
 pub struct AlignedBuffer {
     first: NonNull<u8>,
     layout: Layout,
-    source: Source,
+    /// What the allocator returned: `first`, or an address before it.
+    allocated: NonNull<u8>,
     /// Counts the memory until it is freed.
     gauge: Option<Arc<MemoryGauge>>,
 }
 
 /// Where the memory of a buffer comes from.
-#[derive(Clone, Copy)]
 enum Source {
     /// There are no bytes.
     None,
-    /// The allocator aligned it.
+    /// The allocator, which aligned it.
     Aligned,
-    /// The allocator returned this address of a longer piece of memory, which has the buffer.
-    Within(NonNull<u8>),
+    /// The allocator: it is within a longer piece of memory.
+    Within,
     /// A mapping of its own.
     Mapped,
+}
+
+impl Source {
+    fn of(layout: Layout) -> Self {
+        match layout.size() {
+            0 => Self::None,
+            LARGE..MAPPED if layout.align() <= MIN_PAGE => Self::Within,
+            MAPPED.. if cfg!(unix) && layout.align() <= MIN_PAGE => Self::Mapped,
+            _ => Self::Aligned,
+        }
+    }
 }
 
 impl AlignedBuffer {
@@ -98,25 +109,22 @@ impl AlignedBuffer {
     }
 
     fn zeroed(layout: Layout) -> Option<Self> {
-        let (first, source) = match layout.size() {
+        let allocated = match Source::of(layout) {
             // Dangling but aligned: zero bytes are never read or written.
-            0 => (std::ptr::without_provenance_mut(layout.align()), Source::None),
-            LARGE..MAPPED if layout.align() <= MIN_PAGE => {
-                let around = around(layout);
-                // SAFETY: the layout's size is not zero.
-                let allocated = NonNull::new(unsafe { alloc_zeroed(around) })?;
-                let skipped = allocated.align_offset(layout.align());
-                assert!(skipped + layout.size() <= around.size());
-                // SAFETY: the assertion says that the result is within the allocation.
-                (unsafe { allocated.as_ptr().add(skipped) }, Source::Within(allocated))
-            }
-            MAPPED.. if cfg!(unix) && layout.align() <= MIN_PAGE => {
-                (map(layout.size())?, Source::Mapped)
-            }
+            Source::None => std::ptr::without_provenance_mut(layout.align()),
             // SAFETY: the layout's size is not zero.
-            _ => (unsafe { alloc_zeroed(layout) }, Source::Aligned),
+            Source::Aligned => unsafe { alloc_zeroed(layout) },
+            // SAFETY: as above.
+            Source::Within => unsafe { alloc_zeroed(around(layout)) },
+            Source::Mapped => map(layout.size())?,
         };
-        Some(Self { first: NonNull::new(first)?, layout, source, gauge: None })
+        let allocated = NonNull::new(allocated)?;
+        let skipped = allocated.align_offset(layout.align());
+        assert!(skipped == 0 || skipped + layout.size() <= around(layout).size());
+        // SAFETY: only memory that is longer than the layout by its alignment can be misaligned.
+        // The assertion says that the result is within it.
+        let first = unsafe { allocated.add(skipped) };
+        Some(Self { first, layout, allocated, gauge: None })
     }
 
     /// Allocates `len` zeroed bytes with the alignment that direct I/O on a file needs.
@@ -149,17 +157,16 @@ impl DerefMut for AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        match self.source {
+        let allocated = self.allocated.as_ptr();
+        match Source::of(self.layout) {
             Source::None => {}
-            // SAFETY: `alloc_zeroed` returned `first` for this layout, and it is freed once.
-            Source::Aligned => unsafe { dealloc(self.first.as_ptr(), self.layout) },
             // SAFETY: `alloc_zeroed` returned the address for this layout, and it is freed once.
-            Source::Within(allocated) => unsafe {
-                dealloc(allocated.as_ptr(), around(self.layout));
-            },
-            // SAFETY: `map` returned `first` for this size, no reference to it is left, and it is
-            // unmapped once.
-            Source::Mapped => unsafe { unmap(self.first.as_ptr(), self.layout.size()) },
+            Source::Aligned => unsafe { dealloc(allocated, self.layout) },
+            // SAFETY: as above.
+            Source::Within => unsafe { dealloc(allocated, around(self.layout)) },
+            // SAFETY: `map` returned the address for this size, no reference to it is left, and it
+            // is unmapped once.
+            Source::Mapped => unsafe { unmap(allocated, self.layout.size()) },
         }
         if let Some(gauge) = &self.gauge {
             gauge.subtract(self.layout.size());
