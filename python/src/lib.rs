@@ -1,0 +1,25 @@
+//! The extension module `ringway._ringway`: ringway's engine for event loops of Python. The public
+//! functions are in Python, in the package's directory `ringway`.
+
+mod answer;
+mod engine;
+mod errors;
+mod file;
+mod paths;
+mod raw;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule]
+mod _ringway {
+    #[pymodule_export]
+    use crate::engine::{Engine, Operation};
+    #[pymodule_export]
+    use crate::file::File;
+    #[pymodule_export]
+    use crate::paths::{
+        access, entries, link, mkdir, open, open_fd, readlink, remove, rename, resolve, sendfile,
+        stat, stat_fd, statvfs, symlink, sync_dir, write_atomic,
+    };
+}
