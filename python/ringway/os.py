@@ -51,7 +51,8 @@ def stat_result(numbers: tuple[int, ...]) -> _os.stat_result:
         "st_rdev": device,
     }
     for name, time in zip(("st_atime", "st_mtime", "st_ctime"), times, strict=True):
-        named[name] = time / 1e9  # type: ignore[assignment]
+        seconds, rest = divmod(time, 10**9)
+        named[name] = seconds + 1e-9 * rest  # type: ignore[assignment]
         named[f"{name}_ns"] = time
     return _os.stat_result((*basic, *(time // 10**9 for time in times)), named)
 

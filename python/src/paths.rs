@@ -390,7 +390,8 @@ pub fn statvfs(
             stat.f_files,
             stat.f_ffree,
             stat.f_favail,
-            stat.f_flag.bits(),
+            // Without ST_VALID, which is between the kernel and the C library.
+            stat.f_flag.bits() & !0x20,
             stat.f_namemax,
             stat.f_fsid,
         ];

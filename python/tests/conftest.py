@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,16 @@ def lines(tmp_path: Path) -> Path:
 def drop_cache(path: Path) -> None:
     """Remove a file from the page cache, so that reads of it wait for the disk."""
     fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
+    try:
+        os.fsync(fd)
+        # The kernel keeps pages that a processor has just used.
+        for _ in range(1000):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            try:
+                os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return
+            time.sleep(0.001)
+        raise AssertionError(f"{path} stays in the page cache")
+    finally:
+        os.close(fd)
