@@ -11,13 +11,30 @@ methods for offsets and many ranges at once; `read_many` works without asyncio; 
 loads tensors. docs/python.md in the source has the whole story.
 """
 
-from . import os, path
+from . import os, path, safetensors
 from ._binary import AsyncFile
+from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
+from ._many import read_many, readinto_many
 from ._open import open
 from ._text import AsyncTextFile
 
-__all__ = ["AsyncFile", "AsyncTextFile", "explain", "open", "os", "path"]
+__all__ = [
+    "AsyncFile",
+    "AsyncTextFile",
+    "LogWriter",
+    "buffer",
+    "explain",
+    "open",
+    "os",
+    "path",
+    "read_file",
+    "read_many",
+    "readinto_many",
+    "safetensors",
+    "sync_dir",
+    "write_atomic",
+]
 
 
 async def explain() -> str:

@@ -9,12 +9,12 @@ import warnings
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from ._engine import run, wait
 from ._ringway import File, Operation
 
-Buffer = Union[bytes, bytearray, memoryview, Any]
+Buffer: TypeAlias = bytes | bytearray | memoryview | Any
 """Any object with a contiguous buffer: bytes, bytearray, memoryview, mmap, a numpy array."""
 
 WRITE_BUFFER = 64 << 10
@@ -517,7 +517,7 @@ class AsyncFile:
         return self._pos
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move the position: from the start, the position (1) or the end (2). Return the new one."""
+        """Move the position: from the start, the position (1) or the end (2). Return it."""
         self._check()
         if not self._seekable:
             raise io.UnsupportedOperation("underlying stream is not seekable")
@@ -728,10 +728,12 @@ def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
         if sizes != lengths:
             raise ValueError(f"out: buffers of {sizes} bytes for ranges of {lengths}")
         return list(out)
-    view = memoryview(out).cast("B")
+    whole: Any = out
+    view = memoryview(whole).cast("B")
     if view.nbytes < sum(lengths):
         raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")
-    parts, at = [], 0
+    parts: list[Buffer] = []
+    at = 0
     for length in lengths:
         parts.append(view[at : at + length])
         at += length

@@ -9,9 +9,7 @@ from typing import Any
 
 from ._ringway import Engine, Operation
 
-_engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = (
-    weakref.WeakKeyDictionary()
-)
+_engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
 
 if hasattr(os, "register_at_fork"):
     # The parent's engines go on without the child, which builds its own.

@@ -16,7 +16,7 @@ from ._text import AsyncTextFile, encoding_of
 
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
-_F = TypeVar("_F", AsyncFile, AsyncTextFile, Union[AsyncFile, AsyncTextFile])
+_F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
 
 _FLAGS = {
     "r": os.O_RDONLY,
@@ -134,9 +134,7 @@ def open(
 
     OSError as of `open`; ValueError and TypeError for arguments that contradict each other.
     """
-    return Opening(
-        _open(file, mode, buffering, encoding, errors, newline, closefd, opener, direct)
-    )
+    return Opening(_open(file, mode, buffering, encoding, errors, newline, closefd, opener, direct))
 
 
 async def _open(

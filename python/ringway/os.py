@@ -201,9 +201,7 @@ async def link(
     names = (_os.fspath(src), _os.fspath(dst))
     follow = follow_symlinks and not (src_dir_fd is None and dst_dir_fd is None)
     await run(
-        _ringway.link(
-            engine(), _fs(names[0]), _fs(names[1]), src_dir_fd, dst_dir_fd, follow, names
-        )
+        _ringway.link(engine(), _fs(names[0]), _fs(names[1]), src_dir_fd, dst_dir_fd, follow, names)
     )
 
 
@@ -249,6 +247,8 @@ class DirEntry(Generic[_S]):
     """An entry of a directory, as `os.DirEntry`."""
 
     __slots__ = ("_dir_fd", "_inode", "_kind", "name", "path")
+    name: _S
+    path: _S
 
     def __init__(
         self, name: _S, path: _S, kind: str | None, inode: int, dir_fd: int | None = None
@@ -298,7 +298,7 @@ class Scan(Iterator[DirEntry[_S]]):
     """The iterator of `scandir`; `with` closes it, which is not necessary."""
 
     def __init__(self, entries: list[DirEntry[_S]]) -> None:
-        self._entries = iter(entries)
+        self._entries: Iterator[DirEntry[_S]] = iter(entries)
 
     def __next__(self) -> DirEntry[_S]:
         return next(self._entries)

@@ -70,11 +70,12 @@ async def islink(path: Path) -> bool:
 async def ismount(path: Path) -> bool:
     """`os.path.ismount`."""
     name = _os.fspath(path)
+    up: str | bytes = b".." if isinstance(name, bytes) else ".."
     try:
         here = await _look(name, False)
         if _stat.S_ISLNK(here.st_mode):
             return False
-        parent = _os.path.join(name, b".." if isinstance(name, bytes) else "..")
+        parent = _os.path.join(name, up)  # type: ignore[arg-type]
         above = await _look(_os.path.realpath(parent), False)
     except (OSError, ValueError):
         return False

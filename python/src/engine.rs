@@ -60,7 +60,8 @@ impl Wake for Task {
         lock(&shared.ready).push_back(self);
         // The loop's own thread looks at the list after every call.
         if thread::current().id() != shared.owner {
-            Python::attach(|py| shared.schedule(py));
+            // At the end of the interpreter nobody waits any more.
+            let _ = Python::try_attach(|py| shared.schedule(py));
         }
     }
 }

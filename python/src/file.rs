@@ -27,6 +27,10 @@ impl File {
         Self { file: Mutex::new(Some(file)), shared }
     }
 
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Errors: ValueError if it is closed.
     pub fn inner(&self) -> PyResult<Inner> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +105,38 @@ pub async fn read_rest(file: &Inner, memory: Memory, offset: u64) -> io::Result<
     behind.truncate(more?);
     let is_over = behind.is_empty();
     Ok(if is_over { Answer::Bytes(memory, read) } else { Answer::More(memory, behind) })
+}
+
+/// Shorter reads are not compared with the size of the file.
+pub const UNCHECKED: usize = 1 << 20;
+
+/// Reads the rest of a file, which is expected to have `len` bytes.
+pub async fn read_all(file: &Inner, offset: u64, len: u64) -> io::Result<Answer> {
+    let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let (memory, behind) = match read_rest(file, new_bytes(len)?, offset).await? {
+        Answer::More(memory, behind) => (memory, behind),
+        whole => return Ok(whole),
+    };
+    // The file has no size (in /proc), or it has grown.
+    let mut all = memory.as_slice().to_vec();
+    all.extend(behind);
+    loop {
+        let (result, more) = file.read_at(vec![0; UNCHECKED], offset + all.len() as u64).await;
+        match result? {
+            0 => break,
+            read => all.extend_from_slice(&more[..read]),
+        }
+    }
+    let mut bytes = new_bytes(all.len())?;
+    bytes.copy_from(&all);
+    let read = all.len();
+    Ok(Answer::Bytes(bytes, read))
+}
+
+/// A `bytes` object, made where the interpreter's lock is not held.
+pub fn new_bytes(len: usize) -> io::Result<Memory> {
+    let made = Python::try_attach(|py| Memory::new_bytes(py, len).ok()).flatten();
+    made.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 /// Fills a buffer of the program. Returns the number of bytes.

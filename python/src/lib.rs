@@ -5,8 +5,11 @@ mod answer;
 mod engine;
 mod errors;
 mod file;
+mod log;
+mod many;
 mod paths;
 mod raw;
+mod tensors;
 
 use pyo3::prelude::*;
 
@@ -18,8 +21,14 @@ mod _ringway {
     #[pymodule_export]
     use crate::file::File;
     #[pymodule_export]
+    use crate::log::Log;
+    #[pymodule_export]
+    use crate::many::Reader;
+    #[pymodule_export]
     use crate::paths::{
-        access, entries, link, mkdir, open, open_fd, readlink, remove, rename, resolve, sendfile,
-        stat, stat_fd, statvfs, symlink, sync_dir, write_atomic,
+        access, entries, link, mkdir, open, open_fd, read_file, readlink, remove, rename, resolve,
+        sendfile, stat, stat_fd, statvfs, symlink, sync_dir, write_atomic,
     };
+    #[pymodule_export]
+    use crate::tensors::tensor_header;
 }

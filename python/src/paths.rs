@@ -3,6 +3,7 @@
 use crate::answer::{Answer, type_of};
 use crate::engine::Engine;
 use crate::errors::os_error;
+use crate::file::read_all;
 use crate::raw::{Memory, duplicate, take};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -452,5 +453,25 @@ pub fn sync_dir(
     engine.shared.start(py, Some(name), async move {
         inner.fs().sync_dir(path).await?;
         Ok(Answer::Nothing)
+    })
+}
+
+/// Opens a file, reads it whole, and closes it.
+#[pyfunction]
+pub fn read_file(
+    py: Python<'_>,
+    engine: &Engine,
+    path: PathBuf,
+    name: Py<PyAny>,
+) -> PyResult<Py<PyAny>> {
+    let (path, inner) = (checked(path)?, engine.shared.engine.clone());
+    engine.shared.start(py, Some(name), async move {
+        let mut options = OpenOptions::new();
+        options.read(true).engine(&inner);
+        let (file, metadata) = options.open_with_metadata(&path).await?;
+        if metadata.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+        }
+        read_all(&file, 0, metadata.len()).await
     })
 }

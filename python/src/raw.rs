@@ -79,9 +79,7 @@ impl Memory {
         if len >= self.len {
             return self.owner;
         }
-        // SAFETY: `owner` keeps these bytes, which nobody changes any more.
-        let content = unsafe { std::slice::from_raw_parts(self.start, len) };
-        PyBytes::new(py, content).into_any().unbind()
+        PyBytes::new(py, &self.as_slice()[..len]).into_any().unbind()
     }
 
     /// Pins the buffer of any object: a `bytearray` cannot be resized meanwhile, a `mmap` not be
@@ -119,6 +117,19 @@ impl Memory {
     /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `owner` keeps the memory, which is initialised, and no operation has it.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Fills `bytes` with a copy of the same length.
+    pub fn copy_from(&mut self, content: &[u8]) {
+        assert!(self.writable && content.len() == self.len);
+        // SAFETY: as above, and nobody else has `bytes` that are being filled.
+        unsafe { self.start.copy_from_nonoverlapping(content.as_ptr(), self.len) };
     }
 
     /// The buffer that an operation owns.

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 import ringway
 
 pytestmark = pytest.mark.usefixtures("descriptors")
