@@ -17,6 +17,7 @@ from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
 from ._many import read_many, readinto_many
 from ._open import open
+from ._sendfile import sendfile
 from ._text import AsyncTextFile
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "read_many",
     "readinto_many",
     "safetensors",
+    "sendfile",
     "sync_dir",
     "write_atomic",
 ]
