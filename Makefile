@@ -1,5 +1,5 @@
 # The commands of a checkout; `make help` lists them. How a part is built is in the Makefiles of
-# crates/ringway-c, rocksdb, go and ocaml.
+# crates/ringway-c, rocksdb, go, ocaml and python.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -18,7 +18,7 @@ STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
 # Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
-# `make ocaml-bench`, `make data-bench` and `make cluster`.
+# `make ocaml-bench`, `make python-bench`, `make data-bench` and `make cluster`.
 ARGS ?=
 # Cargo's profile in `make cluster`: `dev` compiles in a fraction of the time.
 PROFILE ?= release
@@ -36,13 +36,16 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := rust cc
 CHECK_NEEDS := rust rust-current cc fmt clippy c++ cc-arm64 mandoc go python3 git ocaml ocaml-test \
-	services
+	services python3-venv
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)
 needs.c := $(BUILD_NEEDS)
 needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
 needs.ocaml := $(BUILD_NEEDS) ocaml
+needs.python := $(BUILD_NEEDS) python3 python3-venv
+needs.test-python := $(needs.python)
+needs.python-bench := $(needs.python)
 needs.install := $(BUILD_NEEDS)
 needs.install-command := $(BUILD_NEEDS)
 needs.install-c := $(BUILD_NEEDS)
@@ -130,6 +133,10 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 ocaml: ## the OCaml libraries ringway and ringway-lwt, in target/ocaml
 	@$(NEED) $(needs.ocaml)
 	$(MAKE) -C ocaml
+
+python: ## the wheel of the Python package, in target/python/wheels
+	@$(NEED) $(needs.python)
+	$(MAKE) -C python wheel
 
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
@@ -271,6 +278,11 @@ test-bindings:
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
+	$(MAKE) test-python
+
+test-python: ## the tests of the Python package
+	@$(NEED) $(needs.test-python)
+	$(MAKE) -C python test
 
 test-data-engines:
 	$(DATA_ENGINES) test --workspace
@@ -309,6 +321,7 @@ check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
+	$(MAKE) -C python check
 
 check-targets: ## that all compiles for the other processors and systems, and with the oldest Rust
 	@$(NEED) $(needs.check-targets)
@@ -436,6 +449,10 @@ cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 A
 
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	$(MAKE) -C go bench ARGS="$(ARGS)"
+
+python-bench: ## Python: next to aiofiles, aiofile, anyio and threads; ARGS="cached --seconds 1"
+	@$(NEED) $(needs.python-bench)
+	$(MAKE) -C python bench ARGS="$(ARGS)"
 
 ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
 	@$(NEED) $(needs.ocaml-bench)

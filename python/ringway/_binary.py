@@ -386,12 +386,12 @@ class AsyncFile:
         return ahead[:end]
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Read lines until the end, or until they have `hint` bytes."""
+        """Read lines until the end, or until they have more than `hint` bytes."""
         lines, total = [], 0
         while line := await self.readline():
             lines.append(line)
             total += len(line)
-            if hint is not None and 0 < hint <= total:
+            if hint is not None and 0 < hint < total:
                 break
         return lines
 
@@ -419,6 +419,8 @@ class AsyncFile:
             raise TypeError("a bytes-like object is required, not 'str'")
         view = data if type(data) is bytes else memoryview(data).cast("B")
         length = len(view)
+        if not length:
+            return 0
         dirty = self._dirty
         if (
             not self._turn.busy

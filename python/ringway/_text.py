@@ -211,12 +211,12 @@ class AsyncTextFile:
         return end + (2 if chars.startswith("\r\n", end) else 1)
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
-        """Read lines until the end, or until they have `hint` characters."""
+        """Read lines until the end, or until they have more than `hint` characters."""
         lines, total = [], 0
         while line := await self.readline():
             lines.append(line)
             total += len(line)
-            if hint is not None and 0 < hint <= total:
+            if hint is not None and 0 < hint < total:
                 break
         return lines
 
@@ -271,7 +271,7 @@ class AsyncTextFile:
     async def tell(self) -> int:
         """Return the position: an opaque number for `seek`."""
         at = await self.buffer.tell()
-        if self._decoder is None:
+        if not self._marks:
             return at
         if self._used == len(self._chars):
             # Everything decoded was read, but a decoder may hold bytes back.
@@ -324,7 +324,7 @@ class AsyncTextFile:
         self._chars, self._used, self._marks, self._encoder = "", 0, [], None
         if self._decoder is not None or cookie >> 64:
             decoder = self._decoder or self._new_decoder()
-            if cookie:
+            if cookie and whence == os.SEEK_SET:
                 decoder.setstate((b"", flags))
             else:
                 decoder.reset()
