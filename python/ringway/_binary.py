@@ -199,7 +199,7 @@ class AsyncFile:
             async with self._turn:
                 out = await wait(out)
         self._pos += len(out)
-        return out  # type: ignore[no-any-return]
+        return out
 
     async def _read(self, size: int) -> bytes:
         await self._settle()
@@ -219,7 +219,7 @@ class AsyncFile:
         """Read at an offset. No memory is reserved for more than the file has."""
         if size > _UNCHECKED:
             size = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
-        return await run(self._file.read_at(size, at, size))  # type: ignore[no-any-return]
+        return await run(self._file.read_at(size, at, size))
 
     async def _fill_from_pipe(self, size: int) -> None:
         """Have `size` bytes ahead; fewer at the end, or after one read if it is unbuffered."""
@@ -235,7 +235,7 @@ class AsyncFile:
         if self._reading is None:
             out = self._file.read_next(size)
             if type(out) is not Operation:
-                return out  # type: ignore[no-any-return]
+                return out
             self._reading = out
         # What a pipe has given must not be lost with a waiter that is cancelled.
         try:
@@ -563,7 +563,7 @@ class AsyncFile:
         if size > _UNCHECKED:
             return await self._read_there(size, offset)
         out = self._file.read_at(size, offset, size)
-        return await wait(out) if type(out) is Operation else out  # type: ignore[no-any-return]
+        return await wait(out) if type(out) is Operation else out
 
     async def readinto_at(self, buffer: Buffer, offset: int) -> int:
         """Fill a writable buffer from an offset on. Return the bytes: fewer only at the end.
@@ -574,7 +574,7 @@ class AsyncFile:
         """
         self._check_readable()
         out = self._file.readinto_at(buffer, offset)
-        return await wait(out) if type(out) is Operation else out  # type: ignore[no-any-return]
+        return await wait(out) if type(out) is Operation else out
 
     async def write_at(self, data: Buffer, offset: int, *, durable: bool = False) -> int:
         """Write all of the data at an offset; return its length. With `durable` it is on the device
@@ -584,7 +584,7 @@ class AsyncFile:
         after a later write. OSError; with direct I/O EINVAL names the alignment.
         """
         self._check_writable()
-        return await run(self._file.write_at(data, offset, durable))  # type: ignore[no-any-return]
+        return await run(self._file.write_at(data, offset, durable))
 
     async def read_ranges(
         self, ranges: Iterable[tuple[int, int]], out: Buffer | Sequence[Buffer] | None = None
@@ -599,10 +599,10 @@ class AsyncFile:
         self._check_readable()
         pairs = list(ranges)
         if out is None:
-            return await run(self._file.read_ranges(pairs))  # type: ignore[no-any-return]
+            return await run(self._file.read_ranges(pairs))
         buffers = split(out, [length for _, length in pairs])
         offsets = [offset for offset, _ in pairs]
-        return await run(self._file.readinto_ranges(offsets, buffers))  # type: ignore[no-any-return]
+        return await run(self._file.readinto_ranges(offsets, buffers))
 
     async def iter_ranges(
         self, ranges: Iterable[tuple[int, int]], *, depth: int = 32

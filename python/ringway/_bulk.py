@@ -18,7 +18,7 @@ Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 async def read_file(path: Path) -> bytes:
     """Return the content of a file: open, read and close in one step. OSError."""
     name = os.fspath(path)
-    return await run(_ringway.read_file(engine(), os.fsdecode(name), name))  # type: ignore[no-any-return]
+    return await run(_ringway.read_file(engine(), os.fsdecode(name), name))
 
 
 async def write_atomic(path: Path, data: Buffer, *, follow_symlinks: bool = True) -> None:
@@ -96,7 +96,7 @@ class LogWriter:
             raise ValueError("I/O operation on closed log")
         self._file._check()
         data = record if type(record) is bytes else bytes(record)
-        return await run(self._log.append(data))  # type: ignore[no-any-return]
+        return await run(self._log.append(data))
 
     async def close(self) -> None:
         """Close the file. Appends must have ended."""

@@ -38,7 +38,7 @@ class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
     def __await__(self) -> Generator[Any, None, _F]:
         if self._obj is None:
             self._obj = yield from self._coro.__await__()
-        return self._obj  # type: ignore[no-any-return]
+        return self._obj
 
     async def __aenter__(self) -> _F:
         return await self
@@ -176,7 +176,7 @@ async def _open_raw(
     file: Any, flags: int, closefd: bool, opener: Opener | None, direct: bool
 ) -> tuple[_ringway.File, tuple[int, ...]]:
     if isinstance(file, int):
-        return await run(_ringway.open_fd(engine(), file, closefd, file))  # type: ignore[no-any-return]
+        return await run(_ringway.open_fd(engine(), file, closefd, file))
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
@@ -185,10 +185,8 @@ async def _open_raw(
             raise TypeError("expected integer from opener")
         if fd < 0:
             raise ValueError(f"opener returned {fd}")
-        return await run(_ringway.open_fd(engine(), fd, True, file))  # type: ignore[no-any-return]
-    return await run(  # type: ignore[no-any-return]
-        _ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file)
-    )
+        return await run(_ringway.open_fd(engine(), fd, True, file))
+    return await run(_ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file))
 
 
 def _check_mode(

@@ -130,7 +130,7 @@ class _Flow(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._protocol.eof_received()  # type: ignore[no-any-return]
+        return self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True

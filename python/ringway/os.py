@@ -85,7 +85,7 @@ async def access(
     """`os.access`."""
     name = _os.fspath(path)
     flags = (0x200 if effective_ids else 0) | (0 if follow_symlinks else 0x100)
-    return await run(_ringway.access(engine(), _fs(name), mode, dir_fd, flags, name))  # type: ignore[no-any-return]
+    return await run(_ringway.access(engine(), _fs(name), mode, dir_fd, flags, name))
 
 
 async def getcwd() -> str:
@@ -209,14 +209,14 @@ async def readlink(path: _S | _os.PathLike[_S], *, dir_fd: int | None = None) ->
     """`os.readlink`."""
     name = _os.fspath(path)
     target = await run(_ringway.readlink(engine(), _fs(name), dir_fd, name))
-    return _os.fsencode(target) if isinstance(name, bytes) else target  # type: ignore[no-any-return]
+    return _os.fsencode(target) if isinstance(name, bytes) else target
 
 
 async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]:
     if isinstance(path, int):
-        return await run(_ringway.entries(engine(), f"/proc/self/fd/{path}", path))  # type: ignore[no-any-return]
+        return await run(_ringway.entries(engine(), f"/proc/self/fd/{path}", path))
     name = "." if path is None else _os.fspath(path)
-    return await run(_ringway.entries(engine(), _fs(name), name))  # type: ignore[no-any-return]
+    return await run(_ringway.entries(engine(), _fs(name), name))
 
 
 async def listdir(path: Path | int | None = None) -> list[Any]:
@@ -326,4 +326,4 @@ async def statvfs(path: Path | int) -> _os.statvfs_result:
 async def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int) -> int:
     """`os.sendfile`: one call, on a thread of the engine. `ringway.sendfile` sends to a transport,
     all of it."""
-    return await run(_ringway.sendfile(engine(), out_fd, in_fd, offset, count))  # type: ignore[no-any-return]
+    return await run(_ringway.sendfile(engine(), out_fd, in_fd, offset, count))

@@ -182,8 +182,8 @@ impl File {
         })
     }
 
-    /// Reads from an offset to the end of the file, which is expected after `length` bytes: `bytes`,
-    /// or a tuple with more bytes if the file is longer.
+    /// Reads from an offset to the end of the file, which is expected after `length` bytes. The
+    /// result is `bytes`, or a tuple with more bytes if the file is longer.
     fn read_rest(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::new_bytes(py, length)?);
         self.shared.start(py, None, async move { read_rest(&file, memory, offset).await })

@@ -73,8 +73,8 @@ impl Memory {
         Ok(Self { owner: object.unbind(), start, len, writable: true })
     }
 
-    /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes: the
-    /// stable ABI cannot shorten `bytes`, so callers ask for what a file has.
+    /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes:
+    /// the stable ABI cannot shorten `bytes`, so callers ask for what a file has.
     pub fn into_bytes(self, py: Python<'_>, len: usize) -> Py<PyAny> {
         if len >= self.len {
             return self.owner;

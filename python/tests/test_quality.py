@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 @pytest.mark.parametrize(
     "command",
     [
-        ["mypy", "--strict", "-p", "ringway"],
+        ["mypy"],
         ["mypy", "tests/typing_cases.py"],
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
