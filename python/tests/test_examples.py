@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT.parent / "docs" / "python.md"]
 
 
-def run(*command: object) -> str:
-    arguments = [sys.executable, "-W", "error", *map(os.fspath, command)]  # type: ignore[call-overload]
+def run(*command: Path) -> str:
+    arguments = [sys.executable, "-W", "error", *map(os.fspath, command)]
     result = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout

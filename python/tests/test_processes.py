@@ -21,7 +21,10 @@ from conftest import LOOPS
 
 def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program in an interpreter of its own."""
-    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(program), *arguments]
+    # Python warns of a fork beside any thread, such as one that the crate reads the mounts with.
+    ignored = "ignore:This process:DeprecationWarning"
+    command = [sys.executable, "-X", "dev", "-W", ignored, "-c", textwrap.dedent(program)]
+    command += arguments
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
