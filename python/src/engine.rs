@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub struct Shared {
 
 /// One operation in flight.
 pub struct Task {
-    shared: Arc<Shared>,
+    /// Weak, because the engine holds the task's waker as long as the operation is in flight.
+    shared: Weak<Shared>,
     /// `None` once it has ended or was cancelled.
     work: Mutex<Option<Work>>,
     /// It is in the list of those to be polled.
@@ -56,7 +57,7 @@ impl Wake for Task {
         if self.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(&self.shared);
+        let Some(shared) = self.shared.upgrade() else { return };
         lock(&shared.ready).push_back(self);
         // The loop's own thread looks at the list after every call.
         if thread::current().id() != shared.owner {
@@ -113,7 +114,7 @@ impl Shared {
     ) -> PyResult<Py<PyAny>> {
         let mut work: Work = Box::pin(work);
         let task = Arc::new(Task {
-            shared: Arc::clone(self),
+            shared: Arc::downgrade(self),
             work: Mutex::new(None),
             queued: AtomicBool::new(false),
             operation: Mutex::new(None),
@@ -258,7 +259,9 @@ impl Operation {
     /// Cancels it. The kernel may finish what it has begun; what it uses is kept until then.
     fn cancel(&self, py: Python<'_>) {
         self.end();
-        self.task.shared.schedule(py);
+        if let Some(shared) = self.task.shared.upgrade() {
+            shared.schedule(py);
+        }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
