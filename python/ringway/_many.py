@@ -31,7 +31,7 @@ def _name(source: Source) -> Any:
     return source if isinstance(source, int) else os.fsdecode(source)
 
 
-def _check(direct: bool, depth: int) -> None:
+def _check(depth: int) -> None:
     if depth < 1:
         raise ValueError("depth must be at least 1")
 
@@ -47,7 +47,7 @@ def read_many(requests: Iterable[Request], *, direct: bool = False, depth: int =
     It needs no event loop, blocks the calling thread and releases the interpreter's lock; any
     number of threads may call it. OSError of the first that fails, with its filename.
     """
-    _check(direct, depth)
+    _check(depth)
     asked = list(requests)
     files: dict[Any, list[int]] = {}
     ranges: list[tuple[int, int | None]] = []
@@ -78,7 +78,7 @@ def readinto_many(
     overlap. A number is less than its buffer's length only at the end of the file. The rest is as
     for `read_many`. ValueError if there are more requests than buffers or fewer.
     """
-    _check(direct, depth)
+    _check(depth)
     asked = list(requests)
     if len(asked) != len(buffers):
         raise ValueError(f"{len(asked)} requests for {len(buffers)} buffers")

@@ -24,8 +24,6 @@ pub enum Answer {
     /// `bytes` for each range, with the number of bytes read.
     AllBytes(Vec<(Memory, usize)>),
     Counts(Vec<u64>),
-    /// The index of a range, and its bytes.
-    Range(usize, Memory, usize),
     /// An open file, with its metadata.
     File(ringway::fs::File, Metadata, Arc<Shared>),
     Metadata(Metadata),
@@ -50,7 +48,6 @@ impl Answer {
             }
             Self::AllBytes(all) => all.into_iter().map(bytes).collect::<Vec<_>>().into_py_any(py),
             Self::Counts(counts) => counts.into_py_any(py),
-            Self::Range(index, memory, len) => (index, memory.into_bytes(py, len)).into_py_any(py),
             Self::File(file, metadata, shared) => {
                 (File::new(file, shared), stat(py, &metadata)?).into_py_any(py)
             }
