@@ -19,6 +19,7 @@ from ._many import read_many, readinto_many
 from ._open import open
 from ._sendfile import sendfile
 from ._text import AsyncTextFile
+from ._threaded import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
 
 __all__ = [
     "AsyncFile",
@@ -34,6 +35,12 @@ __all__ = [
     "readinto_many",
     "safetensors",
     "sendfile",
+    "stderr",
+    "stderr_bytes",
+    "stdin",
+    "stdin_bytes",
+    "stdout",
+    "stdout_bytes",
     "sync_dir",
     "write_atomic",
 ]
