@@ -1,5 +1,5 @@
 # The commands of a checkout; `make help` lists them. How a part is built is in the Makefiles of
-# crates/ringway-c, rocksdb, go and ocaml.
+# crates/ringway-c, rocksdb, go, ocaml and python.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -18,7 +18,7 @@ STORM ?= 60
 # The Debian release in which `make deb` builds; this machine if it is empty.
 SUITE ?=
 # Further options of the command in `make bench`, `make compare`, `make probe`, `make go-bench`,
-# `make ocaml-bench`, `make data-bench` and `make cluster`.
+# `make ocaml-bench`, `make python-bench`, `make data-bench` and `make cluster`.
 ARGS ?=
 # Cargo's profile in `make cluster`: `dev` compiles in a fraction of the time.
 PROFILE ?= release
@@ -36,13 +36,16 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 BUILD_NEEDS := rust cc
 CHECK_NEEDS := rust rust-current cc fmt clippy c++ cc-arm64 mandoc go python3 git ocaml ocaml-test \
-	services
+	services python3-venv
 needs.bench := $(BUILD_NEEDS)
 needs.probe := $(BUILD_NEEDS)
 needs.build := $(BUILD_NEEDS)
 needs.c := $(BUILD_NEEDS)
 needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
 needs.ocaml := $(BUILD_NEEDS) ocaml
+needs.python := $(BUILD_NEEDS) python3 python3-venv
+needs.test-python := $(needs.python)
+needs.python-bench := $(needs.python)
 needs.install := $(BUILD_NEEDS)
 needs.install-command := $(BUILD_NEEDS)
 needs.install-c := $(BUILD_NEEDS)
@@ -84,7 +87,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 
 .DEFAULT_GOAL := help
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
-.PHONY: test-in-turn test-side-by-side test-alone check-texts compile-crates
+.PHONY: test-in-turn test-and-compile test-side-by-side check-texts compile-crates compile-bindings
 .PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
 
@@ -130,6 +133,10 @@ rocksdb: ## the FileSystem for RocksDB, in target/rocksdb
 ocaml: ## the OCaml libraries ringway and ringway-lwt, in target/ocaml
 	@$(NEED) $(needs.ocaml)
 	$(MAKE) -C ocaml
+
+python: ## the wheel of the Python package, in target/python/wheels
+	@$(NEED) $(needs.python)
+	$(MAKE) -C python wheel
 
 # Packages set DESTDIR and PREFIX, and LIBDIR, INCLUDEDIR and MANDIR for the C library.
 install: install-command install-c ## the command and the C library, to PREFIX (/usr/local)
@@ -192,8 +199,8 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 ##@ Develop
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
-# three chains run side by side, each of which compiles what it then tests. The tests that change
-# limits of the whole system run alone, at the end.
+# what is tested later is compiled meanwhile. The tests of the crates run alone: some change limits
+# of the system.
 test: ## formatting, lints and the tests of every language, in 20 minutes: what CI runs
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
@@ -210,10 +217,11 @@ quick: ## formatting, lints and the quick tests of the crates, in two minutes
 test-in-turn:
 	$(MAKE) check-texts
 	$(MAKE) compile-crates
-	$(MAKE) -j3 test-side-by-side
-	$(MAKE) test-alone
+	$(MAKE) -j2 test-and-compile
+	$(MAKE) -j2 test-side-by-side
 
-test-side-by-side: test-crates meanwhile-test-bindings meanwhile-test-data-engines
+test-and-compile: test-crates meanwhile-compile-bindings
+test-side-by-side: test-bindings meanwhile-test-data-engines
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -231,14 +239,8 @@ compile-crates:
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
 
-# What changes a limit of the system, which would refuse rings and requests to all other tests.
-ALONE_TESTS := io_uring_disabled_by_sysctl no_kaio_requests_left
 test-crates:
-	$(LINTED) test --workspace --all-features --no-fail-fast -- $(ALONE_TESTS:%=--skip %)
-
-test-alone:
-	set -e; for test in $(ALONE_TESTS); do \
-		$(LINTED) test -p ringway-core --all-features --test conformance -- $$test; done
+	$(LINTED) test --workspace --all-features --no-fail-fast
 
 # The doc tests run on each backend: they are the programs a reader tries first.
 test-long: export RINGWAY_LONG = 1
@@ -253,6 +255,7 @@ test-long: ## all of `make test` and what takes longer: more cases, systems and 
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test-long
 	$(MAKE) -C ocaml test-long
+	$(MAKE) -C python test
 	$(DATA_ENGINES) test --workspace
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces.
@@ -277,13 +280,22 @@ test-windows: ## the tests that run on Windows, under Wine
 	@echo "passed on Windows ($$(wine --version)): $(WINDOWS_PACKAGES)"
 
 # Of the other systems, the two that differ most.
-test-bindings:
+compile-bindings: check-bindings
 	$(ALONE) scripts/check-targets.sh aarch64-apple-darwin x86_64-pc-windows-gnu
-	$(MAKE) check-bindings
+	$(MAKE) -C rocksdb
+	$(MAKE) -C go compile-tests
+	$(MAKE) -C python develop
+
+test-bindings:
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test
 	$(MAKE) -C rocksdb test
 	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
+	$(MAKE) test-python
+
+test-python: ## the tests of the Python package
+	@$(NEED) $(needs.test-python)
+	$(MAKE) -C python test
 
 test-data-engines:
 	$(DATA_ENGINES) fmt --all --check
@@ -326,6 +338,7 @@ check-bindings:
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
+	$(MAKE) -C python check
 
 check-targets: ## that all compiles for the other processors and systems, and with the oldest Rust
 	@$(NEED) $(needs.check-targets)
@@ -454,6 +467,10 @@ cluster: ## TPC-H on a scheduler and two executors, with either store; SCALE=1 A
 go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-full for all of it
 	@$(NEED) $(needs.go-bench)
 	$(MAKE) -C go bench ARGS="$(ARGS)" REPORT="$(REPORT)"
+
+python-bench: ## Python: next to aiofiles, aiofile, anyio and threads; ARGS="cached --seconds 1"
+	@$(NEED) $(needs.python-bench)
+	$(MAKE) -C python bench ARGS="$(ARGS)"
 
 ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
 	@$(NEED) $(needs.ocaml-bench)

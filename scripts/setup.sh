@@ -141,6 +141,10 @@ for need in "$@"; do
         c++) has c++ || package "a C++ compiler" g++ ;;
         git) has git || package git git ;;
         python3) has python3 || package python3 python3 ;;
+        # Debian's python3 cannot make environments without it.
+        python3-venv)
+            python3 -c 'import ensurepip' 2>/dev/null || package "Python's venv" python3-venv
+            ;;
         # Only tests that run as root make file systems.
         mkfs) [ "$(id -u)" -ne 0 ] || need_mkfs ;;
         valgrind) has valgrind || package valgrind valgrind ;;

@@ -233,6 +233,13 @@ run ocaml ocaml-test
 status_is 0
 prints_nothing "$work/err"
 
+start "a Python without venv"
+machine
+fake python3 'exit 1'
+run python3 python3-venv
+status_is 1
+prints "$work/err" "ringway: missing: Python's venv"
+
 start "without /etc/services, netbase is missing"
 machine
 fake getent 'exit 2'

@@ -50,14 +50,14 @@ pub fn deadlines_of_reap(world: &World) {
     assert_eq!(queue.reap_until(1, begin + 20 * MS).unwrap().count(), 0);
     assert!(begin.elapsed() >= 20 * MS && begin.elapsed() < Duration::from_secs(5));
     // A deadline in the past still delivers what is ready, and so does one that expires while
-    // something is ready.
+    // something is ready. (On kaio a thread makes it, which takes its time on a busy machine.)
     assert_eq!(queue.reap_until(1, begin).unwrap().count(), 0);
     queue.push(op::nop().user_data(2)).unwrap();
-    let begin = Instant::now();
+    let (begin, limit) = (Instant::now(), 400 * MS);
     let done: Vec<u64> =
-        queue.reap_until(2, begin + 20 * MS).unwrap().map(|done| done.user_data).collect();
+        queue.reap_until(2, begin + limit).unwrap().map(|done| done.user_data).collect();
     assert_eq!(done, [2]);
-    assert!(begin.elapsed() >= 20 * MS);
+    assert!(begin.elapsed() >= limit);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(10 * MS);

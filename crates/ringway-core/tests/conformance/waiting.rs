@@ -3,7 +3,7 @@
 
 use super::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
 use ringway_core::op::{self, Position, Readiness};
-use ringway_core::{Completion, File, Operation, Options};
+use ringway_core::{BackendKind, Completion, File, Operation, Options};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -321,10 +321,12 @@ pub fn signals_end_an_interruptible_wait(world: &World) {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
         });
-        // A completion hides the signal, too.
+        // A completion hides the signal, too. (On kaio a thread makes it, perhaps after that.)
         with_one_signal(|| {
             queue.push(op::nop()).unwrap();
-            assert_eq!(queue.reap(3).unwrap().count(), 1);
+            if queue.reap(3).unwrap().count() == 0 {
+                assert_eq!((world.kind, queue.reap(1).unwrap().count()), (BackendKind::Kaio, 1));
+            }
         });
         // On kaio, the fallback pool reads pipes.
         with_one_signal(|| {

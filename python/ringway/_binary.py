@@ -1,0 +1,742 @@
+"""Binary files: buffering, positions, and reads and writes at offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import warnings
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from ._engine import run, wait
+from ._ringway import File, Operation
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | Any
+"""Any object with a contiguous buffer: bytes, bytearray, memoryview, mmap, a numpy array."""
+
+WRITE_BUFFER = 64 << 10
+"""Bytes that are collected before they are written, unless `buffering` says otherwise."""
+_FIRST_CHUNK = 8 << 10
+_LARGEST_CHUNK = 128 << 10
+# Longer reads ask for no more than the file has.
+_UNCHECKED = 1 << 20
+
+
+class Turn:
+    """The lock of a file's position: operations on it follow each other, in order."""
+
+    __slots__ = ("_lock", "busy")
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.busy = 0
+        """The number of operations that have or want the lock."""
+
+    async def __aenter__(self) -> None:
+        self.busy += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self.busy -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self.busy -= 1
+
+
+class AsyncFile:
+    """A binary file with the methods of aiofiles' binary files, and those for offsets.
+
+    `ringway.open` makes it. It belongs to the event loop that opened it; in another loop its
+    methods raise RuntimeError. Methods that read or write at the position take turns; those at
+    offsets (`read_at`, `write_at`, ...) run at once, any number of them, and do not see what
+    `write` has buffered before `flush`.
+
+    The position moves when a result is delivered. A cancelled read leaves it where it was. A
+    write that has begun is not cancelled: the waiting ends, and the next operation waits for it.
+    """
+
+    def __init__(self, file: File, name: Any, mode: str, buffering: int, size: int) -> None:
+        self._file = file
+        self._loop = get_running_loop()
+        self._name = name
+        self._mode = mode
+        self._limit = WRITE_BUFFER if buffering < 0 or buffering == 1 else buffering
+        self._buffering = buffering
+        self._readable = "r" in mode or "+" in mode
+        self._appends = "a" in mode
+        self._writable = self._appends or "w" in mode or "x" in mode or "+" in mode
+        self._detached = False
+        self._turn = Turn()
+        # A hint, for reads of the rest.
+        self._size = size
+        self._pos = 0
+        try:
+            self._pos = os.lseek(file.fileno(), 0, os.SEEK_END if self._appends else os.SEEK_CUR)
+            self._seekable = True
+        except OSError:
+            self._seekable = False
+        # Bytes that were read ahead, of the offset `_ahead_at`.
+        self._ahead = b""
+        self._ahead_at = 0
+        self._chunk = _FIRST_CHUNK
+        # Bytes that are not written yet, for the offset `_dirty_at`.
+        self._dirty = bytearray()
+        self._dirty_at = 0
+        # A write whose waiter was cancelled, and a read of a pipe whose waiter was.
+        self._writing: Operation | None = None
+        self._reading: Operation | None = None
+
+    # ---- What it is ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> Any:
+        """The path or descriptor it was opened with."""
+        return self._name
+
+    @property
+    def mode(self) -> str:
+        """The mode it was opened with."""
+        return self._mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._file.closed
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads and writes bypass the page cache."""
+        return self._file.direct
+
+    def alignment(self) -> tuple[int, int]:
+        """Return the bytes that offsets and lengths, and addresses, of direct writes must be
+        multiples of. Direct reads need no alignment, but copy without it."""
+        return self._file.alignment()
+
+    def fileno(self) -> int:
+        """Return the descriptor. Its own position is not that of this file."""
+        self._check()
+        return self._file.fileno()
+
+    def readable(self) -> bool:
+        """Return whether it was opened for reading."""
+        self._check()
+        return self._readable
+
+    async def writable(self) -> bool:
+        """Return whether it was opened for writing."""
+        self._check()
+        return self._writable
+
+    async def seekable(self) -> bool:
+        """Return whether it has positions: a pipe or terminal has none."""
+        self._check()
+        return self._seekable
+
+    async def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        self._check()
+        return os.isatty(self._file.fileno())
+
+    async def stat(self) -> os.stat_result:
+        """Return what `os.fstat` returns. What `write` has buffered does not count."""
+        from .os import stat_result
+
+        self._check()
+        return stat_result(await run(self._file.stat()))
+
+    def __repr__(self) -> str:
+        return f"<ringway.{type(self).__name__} name={self._name!r} mode={self._mode!r}>"
+
+    def _check(self) -> None:
+        if self._loop is not get_running_loop():
+            raise RuntimeError(
+                f"{self._name!r} was opened in another event loop: open it in this one"
+            )
+        if self._detached:
+            raise ValueError("raw stream has been detached")
+        if self._file.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def _check_readable(self) -> None:
+        self._check()
+        if not self._readable:
+            raise io.UnsupportedOperation("not readable")
+
+    def _check_writable(self) -> None:
+        self._check()
+        if not self._writable:
+            raise io.UnsupportedOperation("not writable")
+
+    # ---- Reading at the position -----------------------------------------------------------------
+
+    async def read(self, size: int | None = -1, /) -> bytes:
+        """Read `size` bytes, fewer only at the end of the file; without `size` all that is left.
+
+        It asks the kernel for what is wanted, and nothing more. ValueError if it is closed;
+        OSError.
+        """
+        self._check_readable()
+        if size is None or size < 0:
+            return await self._read_rest()
+        if (
+            self._turn.busy
+            or self._ahead
+            or self._dirty
+            or self._writing
+            or not self._seekable
+            or size > _UNCHECKED
+        ):
+            async with self._turn:
+                return await self._read(size)
+        out = self._file.read_at(size, self._pos, size)
+        if type(out) is Operation:
+            async with self._turn:
+                out = await wait(out)
+        self._pos += len(out)
+        return out
+
+    async def _read(self, size: int) -> bytes:
+        await self._settle()
+        ahead = self._take_ahead(size)
+        if self._seekable and len(ahead) < size:
+            at = self._pos + len(ahead)
+            out = await self._read_there(size - len(ahead), at)
+            self._pos = at + len(out)
+            return ahead + out if ahead else out
+        if not self._seekable:
+            await self._fill_from_pipe(size)
+            ahead = self._take_ahead(size)
+        self._pos += len(ahead)
+        return ahead
+
+    async def _read_there(self, size: int, at: int) -> bytes:
+        """Read at an offset. No memory is reserved for more than the file has."""
+        if size > _UNCHECKED:
+            size = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
+        return await run(self._file.read_at(size, at, size))
+
+    async def _fill_from_pipe(self, size: int) -> None:
+        """Have `size` bytes ahead; fewer at the end, or after one read if it is unbuffered."""
+        count = len(self._take_ahead(size))
+        while count < size and not (count and self._buffering == 0):
+            filled = len(await self._fill(size - count))
+            if filled == count:
+                break
+            count = filled
+
+    async def _read_next(self, size: int) -> bytes:
+        """Read from a pipe: what an earlier, cancelled call asked for, which may be more."""
+        if self._reading is None:
+            out = self._file.read_next(size)
+            if type(out) is not Operation:
+                return out
+            self._reading = out
+        # What a pipe has given must not be lost with a waiter that is cancelled.
+        try:
+            data: bytes = await asyncio.shield(self._reading.future)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._reading = None
+            raise
+        self._reading = None
+        return data
+
+    def _take_ahead(self, size: int) -> bytes:
+        """The next bytes of those that were read ahead, without moving the position."""
+        skip = self._pos - self._ahead_at
+        if not 0 <= skip < len(self._ahead):
+            self._ahead = b""
+            return b""
+        return self._ahead[skip : skip + size]
+
+    async def _read_rest(self) -> bytes:
+        async with self._turn:
+            data = await self._rest()
+            self._pos += len(data)
+            return data
+
+    async def _rest(self) -> bytes:
+        """All that is left, without moving the position."""
+        await self._settle()
+        if not self._seekable:
+            count = len(self._take_ahead(len(self._ahead)))
+            while (filled := len(await self._fill(_LARGEST_CHUNK))) > count:
+                count = filled
+            return self._take_ahead(count)
+        ahead = self._take_ahead(len(self._ahead))
+        at = self._pos + len(ahead)
+        out: bytes | tuple[bytes, bytes] = await run(
+            self._file.read_rest(max(self._size - at, 0), at)
+        )
+        if isinstance(out, bytes):
+            return ahead + out if ahead else out
+        # The file is longer than it was.
+        parts = [ahead, *out]
+        at += len(out[0]) + len(out[1])
+        while more := await run(self._file.read_at(_UNCHECKED, at, _UNCHECKED)):
+            parts.append(more)
+            at += len(more)
+        self._size = at
+        return b"".join(parts)
+
+    async def readall(self) -> bytes:
+        """Read all that is left."""
+        return await self.read()
+
+    async def read1(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes with at most one read: what was read ahead, or what there is."""
+        self._check_readable()
+        async with self._turn:
+            await self._settle()
+            size = _FIRST_CHUNK if size < 0 else size
+            if size and not self._take_ahead(1):
+                await self._fill(size)
+            data = self._take_ahead(size)
+            self._pos += len(data)
+            return data
+
+    async def readinto(self, buffer: Buffer, /) -> int:
+        """Fill a writable buffer, less only at the end of the file. Return the number of bytes.
+
+        If it is cancelled, the buffer may still be written to, and is kept until that is over.
+        """
+        self._check_readable()
+        async with self._turn:
+            await self._settle()
+            view = memoryview(buffer).cast("B")
+            if view.readonly:
+                raise TypeError("readinto: the buffer must be writable, such as a bytearray")
+            if not self._seekable:
+                await self._fill_from_pipe(len(view))
+            ahead = self._take_ahead(len(view))
+            count = len(ahead)
+            view[:count] = ahead
+            if self._seekable and count < len(view):
+                at = self._pos + count
+                count += await run(self._file.readinto_at(view[count:], at))
+            self._pos += count
+            return count
+
+    async def peek(self, size: int = 0, /) -> bytes:
+        """Return the next bytes without moving the position: one read at most."""
+        self._check_readable()
+        async with self._turn:
+            await self._settle()
+            return self._take_ahead(len(self._ahead)) or await self._fill()
+
+    async def _fill(self, size: int = 0) -> bytes:
+        """Read `size` bytes, or a chunk, ahead, behind what is there. Return all that is ahead."""
+        ahead = self._take_ahead(len(self._ahead))
+        if not size:
+            # Long lines are read in ever larger pieces.
+            size = max(self._chunk, len(ahead))
+            self._chunk = min(2 * self._chunk, _LARGEST_CHUNK)
+        if self._seekable:
+            more = await run(self._file.read_at(size, self._pos + len(ahead), 1))
+        else:
+            more = await self._read_next(size)
+        self._ahead, self._ahead_at = ahead + more, self._pos
+        return self._ahead
+
+    async def readline(self, size: int | None = -1, /) -> bytes:
+        """Read a line with its end, at most `size` bytes; b"" at the end of the file."""
+        self._check_readable()
+        limit = -1 if size is None or size < 0 else size
+        if not self._turn.busy and limit < 0 and not self._dirty and not self._writing:
+            line = self._line_ahead()
+            if line:
+                return line
+        async with self._turn:
+            await self._settle()
+            return await self._readline(limit)
+
+    def _line_ahead(self) -> bytes:
+        """A whole line of what was read ahead."""
+        skip = self._pos - self._ahead_at
+        if 0 <= skip < len(self._ahead):
+            end = self._ahead.find(b"\n", skip) + 1
+            if end:
+                self._pos += end - skip
+                return self._ahead[skip:end]
+        return b""
+
+    async def _readline(self, limit: int) -> bytes:
+        ahead = self._take_ahead(len(self._ahead))
+        searched = 0
+        while True:
+            end = ahead.find(b"\n", searched) + 1
+            if not end and 0 <= limit <= len(ahead):
+                end = limit
+            if end:
+                break
+            searched = len(ahead)
+            ahead = await self._fill()
+            if len(ahead) == searched:
+                end = searched
+                break
+        end = end if limit < 0 else min(end, limit)
+        self._pos += end
+        return ahead[:end]
+
+    async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Read lines until the end, or until they have more than `hint` bytes."""
+        lines, total = [], 0
+        while line := await self.readline():
+            lines.append(line)
+            total += len(line)
+            if hint is not None and 0 < hint < total:
+                break
+        return lines
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate over the lines from the position on."""
+        self._check_readable()
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await self.readline()
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+    # ---- Writing at the position -----------------------------------------------------------------
+
+    async def write(self, data: Buffer, /) -> int:
+        """Write all of the data; return its length in bytes.
+
+        It is collected and written in larger pieces, on `flush` and `close` at the latest, unless
+        the file was opened with `buffering=0`. OSError, also for data that was buffered before.
+        """
+        self._check_writable()
+        if type(data) is str:
+            raise TypeError("a bytes-like object is required, not 'str'")
+        view = data if type(data) is bytes else memoryview(data).cast("B")
+        length = len(view)
+        if not length:
+            return 0
+        dirty = self._dirty
+        if (
+            not self._turn.busy
+            and self._writing is None
+            and (not dirty or self._dirty_at + len(dirty) == self._pos)
+            and len(dirty) + length < self._limit
+        ):
+            self._collect(view)
+            return length
+        async with self._turn:
+            await self._settle_write()
+            waiting = len(self._dirty)
+            is_next = self._dirty_at + waiting == self._pos
+            if waiting and (not is_next or waiting + length >= self._limit):
+                await self._flush()
+            if length < self._limit:
+                self._collect(view)
+                return length
+            self._drop_ahead()
+            at = self._pos
+            # A cancelled write goes on.
+            self._pos += length
+            # The program may change a buffer of its own after that.
+            await self._put(view if type(view) is bytes else bytes(view), at)
+            return length
+
+    def _collect(self, view: bytes | memoryview) -> None:
+        self._drop_ahead()
+        if not self._dirty:
+            self._dirty_at = self._pos
+        self._dirty += view
+        self._pos += len(view)
+
+    def _drop_ahead(self) -> None:
+        if self._ahead and self._seekable:
+            self._ahead = b""
+
+    async def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """Write each of the lines; nothing is put between them."""
+        for line in lines:
+            await self.write(line)
+
+    async def flush(self) -> None:
+        """Write what was collected. Other programs then see it; `sync` makes it durable."""
+        self._check()
+        if self._dirty or self._writing is not None or self._turn.busy:
+            async with self._turn:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        await self._settle_write()
+        if self._dirty:
+            data, self._dirty = self._dirty, bytearray()
+            await self._put(data, self._dirty_at)
+
+    async def _put(self, data: bytes | bytearray, at: int) -> None:
+        """Write, and go on writing if the waiter is cancelled."""
+        offset = None if self._appends or not self._seekable else at
+        out = self._file.write_at(data, offset, False)
+        if type(out) is Operation:
+            self._writing = out
+            await self._settle_write()
+        else:
+            self._wrote()
+
+    def _wrote(self) -> None:
+        if self._appends and self._seekable:
+            self._pos = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
+
+    async def _settle_write(self) -> None:
+        """Wait for a write that goes on."""
+        if self._writing is not None:
+            try:
+                await asyncio.shield(self._writing.future)
+            except asyncio.CancelledError:
+                _go_on(self._writing)
+                raise
+            except BaseException:
+                self._writing = None
+                raise
+            self._writing = None
+            self._wrote()
+
+    async def _settle(self) -> None:
+        """Write what was collected, before a read."""
+        if self._dirty or self._writing is not None:
+            await self._flush()
+
+    # ---- The position ----------------------------------------------------------------------------
+
+    async def tell(self) -> int:
+        """Return the position in bytes."""
+        self._check()
+        if not self._seekable:
+            raise io.UnsupportedOperation("underlying stream is not seekable")
+        return self._pos
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move the position: from the start, the position (1) or the end (2). Return it."""
+        self._check()
+        if not self._seekable:
+            raise io.UnsupportedOperation("underlying stream is not seekable")
+        async with self._turn:
+            await self._settle()
+            if whence == os.SEEK_SET:
+                new = offset
+            elif whence == os.SEEK_CUR:
+                new = self._pos + offset
+            elif whence == os.SEEK_END:
+                new = (await self.stat()).st_size + offset
+            else:
+                new = os.lseek(self._file.fileno(), offset, whence)
+            if new < 0:
+                raise OSError(22, "Invalid argument: a position before the start", self._name)
+            self._pos = new
+            self._chunk = _FIRST_CHUNK
+            return new
+
+    async def truncate(self, size: int | None = None, /) -> int:
+        """Cut or extend the file to `size` bytes, by default to the position, which stays."""
+        self._check_writable()
+        async with self._turn:
+            await self._flush()
+            size = self._pos if size is None else size
+            if size < 0:
+                raise OSError(22, "Invalid argument: a negative size", self._name)
+            await run(self._file.truncate(size))
+            self._drop_ahead()
+            self._size = size
+            return size
+
+    # ---- At offsets ------------------------------------------------------------------------------
+
+    async def read_at(self, size: int, offset: int) -> bytes:
+        """Read `size` bytes at an offset, fewer only at the end of the file.
+
+        The position is neither used nor moved. OSError; OverflowError for negative numbers.
+        """
+        self._check_readable()
+        if size > _UNCHECKED:
+            return await self._read_there(size, offset)
+        out = self._file.read_at(size, offset, size)
+        return await wait(out) if type(out) is Operation else out
+
+    async def readinto_at(self, buffer: Buffer, offset: int) -> int:
+        """Fill a writable buffer from an offset on. Return the bytes: fewer only at the end.
+
+        The buffer is pinned until the kernel no longer writes to it, also if the task is cancelled;
+        a bytearray cannot be resized meanwhile. BufferError or TypeError for a buffer that is
+        read-only or not contiguous; OSError.
+        """
+        self._check_readable()
+        out = self._file.readinto_at(buffer, offset)
+        return await wait(out) if type(out) is Operation else out
+
+    async def write_at(self, data: Buffer, offset: int, *, durable: bool = False) -> int:
+        """Write all of the data at an offset; return its length. With `durable` it is on the device
+        afterwards.
+
+        If the task is cancelled, the data may be written in full, in part or not at all, and even
+        after a later write. OSError; with direct I/O EINVAL names the alignment.
+        """
+        self._check_writable()
+        return await run(self._file.write_at(data, offset, durable))
+
+    async def read_ranges(
+        self, ranges: Iterable[tuple[int, int]], out: Buffer | Sequence[Buffer] | None = None
+    ) -> list[bytes] | list[int]:
+        """Read many ranges, each (offset, length), at once.
+
+        Return bytes for each, in their order; they are shorter only at the end of the file. With
+        `out`, a buffer that has room for all of them one after the other, or a buffer for each,
+        return the number of bytes of each instead. ValueError if `out` does not fit; the first
+        OSError.
+        """
+        self._check_readable()
+        pairs = list(ranges)
+        if out is None:
+            return await run(self._file.read_ranges(pairs))
+        buffers = split(out, [length for _, length in pairs])
+        offsets = [offset for offset, _ in pairs]
+        return await run(self._file.readinto_ranges(offsets, buffers))
+
+    async def iter_ranges(
+        self, ranges: Iterable[tuple[int, int]], *, depth: int = 32
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield (index, bytes) of ranges as their reads complete, `depth` of them at a time.
+
+        What is in flight when the iteration ends is cancelled. OSError of the first that fails.
+        """
+        self._check_readable()
+        if depth < 1:
+            raise ValueError("depth must be at least 1")
+        pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
+        try:
+            for index, (offset, length) in enumerate(ranges):
+                started = self._file.read_at(length, offset, length)
+                if type(started) is not Operation:
+                    yield index, started
+                    continue
+                pending[started.future] = (index, started)
+                if len(pending) == depth:
+                    for pair in await _completed(pending):
+                        yield pair
+            while pending:
+                for pair in await _completed(pending):
+                    yield pair
+        finally:
+            for _, operation in pending.values():
+                operation.cancel()
+
+    async def sync(self, *, data_only: bool = False) -> None:
+        """Write what was collected, and all that was written so far, to the device: `fsync(2)`, or
+        `fdatasync(2)` with `data_only`.
+
+        OSError: writes since the last sync may be lost then, although reads return them. It is
+        not to be repeated; write the data again.
+        """
+        self._check()
+        await self.flush()
+        await run(self._file.sync(data_only))
+
+    # ---- The end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what was collected, and close the file. It does not sync. Closing again does
+        nothing. OSError of either step; the file is closed nevertheless."""
+        if self._detached:
+            raise ValueError("raw stream has been detached")
+        if self._file.closed:
+            return
+        self._check()
+        async with self._turn:
+            if self._file.closed:
+                return
+            try:
+                await self._flush()
+            finally:
+                if self._reading is not None:
+                    self._reading.cancel()
+                # A write that goes on closes it at its end.
+                await run(self._file.close())
+
+    def detach(self) -> io.FileIO:
+        """Return a synchronous file with the descriptor and the position; this one ends.
+
+        ValueError if something is buffered or in flight: `flush` first.
+        """
+        self._check()
+        if self._dirty or self._writing is not None or self._turn.busy:
+            raise ValueError("detach: something is not written yet: await flush() first")
+        made = io.FileIO(self._file.duplicate(), self._mode.replace("b", ""))
+        if self._seekable:
+            made.seek(self._pos)
+        self._detached = True
+        self._file.close()
+        return made
+
+    async def __aenter__(self) -> AsyncFile:
+        self._check()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is None or file.closed or self._detached:
+            return
+        warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
+        if self._dirty:
+            # As files of the standard library do.
+            fd = file.fileno()
+            if self._appends or not self._seekable:
+                os.write(fd, self._dirty)
+            else:
+                os.pwrite(fd, self._dirty, self._dirty_at)
+
+
+_going_on: set[Operation] = set()
+
+
+def _go_on(operation: Operation) -> None:
+    """Keep a write until it has ended, whoever forgets its file."""
+    if operation not in _going_on:
+        _going_on.add(operation)
+        operation.future.add_done_callback(lambda _: _going_on.discard(operation))
+
+
+async def _completed(
+    pending: dict[asyncio.Future[Any], tuple[int, Operation]],
+) -> list[tuple[int, bytes]]:
+    """Wait until one is done; remove those that are, and return their results."""
+    done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    return [(pending.pop(future)[0], future.result()) for future in done]
+
+
+def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
+    """Return a buffer for each length: the given ones, or parts of one."""
+    if isinstance(out, (list, tuple)):
+        sizes = [memoryview(one).nbytes for one in out]
+        if sizes != lengths:
+            raise ValueError(f"out: buffers of {sizes} bytes for ranges of {lengths}")
+        return list(out)
+    whole: Any = out
+    view = memoryview(whole).cast("B")
+    if view.nbytes < sum(lengths):
+        raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")
+    parts: list[Buffer] = []
+    at = 0
+    for length in lengths:
+        parts.append(view[at : at + length])
+        at += length
+    return parts

@@ -1,0 +1,60 @@
+"""The engine of each event loop, and how its operations are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from typing import Any
+
+from ._ringway import Engine, Operation
+
+_engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
+
+if hasattr(os, "register_at_fork"):
+    # The parent's engines go on without the child, which builds its own.
+    os.register_at_fork(after_in_child=_engines.clear)
+
+
+def engine() -> Engine:
+    """Return the engine of the running loop, and build it on first use.
+
+    RuntimeError without a running loop; OSError if the system refuses every backend.
+    """
+    loop = asyncio.get_running_loop()
+    found = _engines.get(loop)
+    return found if found is not None else _build(loop)
+
+
+def _build(loop: asyncio.AbstractEventLoop) -> Engine:
+    built: weakref.ref[Engine] | None = None
+
+    def process() -> None:
+        # A weak reference, because the engine holds this function.
+        found = built() if built is not None else None
+        if found is not None:
+            found.process()
+
+    try:
+        made = Engine(loop, process, True)
+        loop.add_reader(made.fileno(), made.reap)
+    except NotImplementedError:
+        # A loop that cannot wait for descriptors: a thread of the engine wakes it.
+        made = Engine(loop, process, False)
+    built = weakref.ref(made)
+    _engines[loop] = made
+    return made
+
+
+async def wait(operation: Operation) -> Any:
+    """Await an operation, and cancel it if the awaiting task is cancelled."""
+    try:
+        return await operation.future
+    except BaseException:
+        operation.cancel()
+        raise
+
+
+async def run(started: Any) -> Any:
+    """Return the result of a call of the extension module, which may be an operation."""
+    return await wait(started) if type(started) is Operation else started

@@ -1,0 +1,218 @@
+"""`open`: like aiofiles.open, and the built-in open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar, Union, overload
+
+from . import _ringway
+from ._binary import AsyncFile
+from ._engine import engine, run
+from ._text import AsyncTextFile, encoding_of
+
+FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
+Opener = Callable[[Any, int], int]
+_F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
+
+_FLAGS = {
+    "r": os.O_RDONLY,
+    "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+}
+
+
+class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
+    """What `open` returns: await it, or use it with `async with`."""
+
+    __slots__ = ("_coro", "_obj")
+
+    def __init__(self, coro: Any) -> None:
+        self._coro = coro
+        self._obj: Any = None
+
+    def __await__(self) -> Generator[Any, None, _F]:
+        if self._obj is None:
+            self._obj = yield from self._coro.__await__()
+        return self._obj
+
+    async def __aenter__(self) -> _F:
+        return await self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._obj.close()
+        finally:
+            self._obj = None
+
+
+BinaryMode = Literal[
+    "rb", "br", "rb+", "r+b", "wb", "bw", "wb+", "w+b", "ab", "ab+", "a+b", "xb", "xb+", "x+b"
+]
+TextMode = Literal["r", "rt", "r+", "r+t", "w", "wt", "w+", "a", "at", "a+", "x", "xt", "x+"]
+
+
+@overload
+def open(
+    file: FileOrPath,
+    mode: TextMode = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    loop: object = None,
+    executor: object = None,
+    direct: bool = False,
+) -> Opening[AsyncTextFile]: ...
+
+
+@overload
+def open(
+    file: FileOrPath,
+    mode: BinaryMode,
+    buffering: int = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    loop: object = None,
+    executor: object = None,
+    direct: bool = False,
+) -> Opening[AsyncFile]: ...
+
+
+@overload
+def open(
+    file: FileOrPath,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    loop: object = None,
+    executor: object = None,
+    direct: bool = False,
+) -> Opening[AsyncFile | AsyncTextFile]: ...
+
+
+def open(
+    file: FileOrPath,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    loop: object = None,
+    executor: object = None,
+    direct: bool = False,
+) -> Any:
+    """Open a file: `async with ringway.open(path) as f`, or `f = await ringway.open(path)`.
+
+    The parameters are those of the built-in `open`. `loop` and `executor` are accepted for
+    programs that were written for aiofiles, and ignored. With `direct=True` (binary modes only)
+    reads and writes bypass the page cache; OSError EINVAL if the file system cannot do that.
+
+    OSError as of `open`; ValueError and TypeError for arguments that contradict each other.
+    """
+    return Opening(_open(file, mode, buffering, encoding, errors, newline, closefd, opener, direct))
+
+
+async def _open(
+    file: FileOrPath,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+    closefd: bool,
+    opener: Opener | None,
+    direct: bool,
+) -> AsyncFile | AsyncTextFile:
+    if not isinstance(file, int):
+        file = os.fspath(file)
+    if not isinstance(mode, str):
+        raise TypeError(f"invalid mode: {mode!r}")
+    if not isinstance(buffering, int):
+        raise TypeError(f"invalid buffering: {buffering!r}")
+    text = _check_mode(mode, buffering, encoding, errors, newline, direct)
+    kind = next(letter for letter in "rwxa" if letter in mode)
+    flags = _FLAGS[kind]
+    if "+" in mode:
+        flags = flags & ~os.O_WRONLY | os.O_RDWR
+    raw, stat = await _open_raw(file, flags, closefd, opener, direct)
+    binary = AsyncFile(raw, file, mode, buffering, stat[6])
+    if not text:
+        return binary
+    try:
+        return AsyncTextFile(
+            binary, encoding_of(encoding), errors or "strict", newline, buffering == 1
+        )
+    except BaseException:
+        await binary.close()
+        raise
+
+
+async def _open_raw(
+    file: Any, flags: int, closefd: bool, opener: Opener | None, direct: bool
+) -> tuple[_ringway.File, tuple[int, ...]]:
+    if isinstance(file, int):
+        return await run(_ringway.open_fd(engine(), file, closefd, file))
+    if not closefd:
+        raise ValueError("Cannot use closefd=False with file name")
+    if opener is not None:
+        fd = await asyncio.to_thread(opener, file, flags | os.O_CLOEXEC)
+        if not isinstance(fd, int):
+            raise TypeError("expected integer from opener")
+        if fd < 0:
+            raise ValueError(f"opener returned {fd}")
+        return await run(_ringway.open_fd(engine(), fd, True, file))
+    return await run(_ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file))
+
+
+def _check_mode(
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+    direct: bool,
+) -> bool:
+    """Return whether the mode is one of text. The errors are those of the built-in open."""
+    letters = set(mode)
+    if letters - set("rwxabt+") or len(mode) > len(letters):
+        raise ValueError(f"invalid mode: {mode!r}")
+    if "t" in letters and "b" in letters:
+        raise ValueError("can't have text and binary mode at once")
+    if len(letters & set("rwxa")) != 1:
+        raise ValueError("must have exactly one of create/read/write/append mode")
+    text = "b" not in letters
+    if not text:
+        for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+            if value is not None:
+                article = "a" if name == "newline" else "an"
+                raise ValueError(f"binary mode doesn't take {article} {name} argument")
+    if text and buffering == 0:
+        raise ValueError("can't have unbuffered text I/O")
+    if text and direct:
+        raise ValueError("direct=True needs a binary mode, such as 'rb'")
+    return text

@@ -1,0 +1,154 @@
+"""Sending files to sockets, transports and streams, without stopping the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any
+
+from ._binary import AsyncFile
+from ._engine import run
+from ._ringway import Operation
+
+_CHUNK = 256 << 10
+_AHEAD = 4
+
+
+async def sendfile(
+    target: asyncio.WriteTransport | asyncio.StreamWriter | socket.socket,
+    file: AsyncFile,
+    offset: int = 0,
+    count: int | None = None,
+) -> int:
+    """Send `count` bytes of a file from an offset on, or all up to its end. Return the number sent:
+    fewer only if the file ends.
+
+    The target is a transport (plain or TLS, of asyncio or uvloop), an `asyncio.StreamWriter`, or a
+    non-blocking socket that no transport uses. Up to 1 MiB is read ahead while earlier pieces are
+    being sent; the loop never waits for the disk. A transport's own protocol receives nothing
+    meanwhile, as with `loop.sendfile`. The position of the file is neither used nor moved.
+
+    If it is cancelled, what was sent is unknown. ConnectionError if the connection is lost;
+    OSError; ValueError for a blocking socket or a closed file; TypeError for other targets.
+    """
+    if not isinstance(file, AsyncFile):
+        raise TypeError(f"sendfile: a file opened in a binary mode is needed, not {file!r}")
+    if offset < 0 or (count is not None and count < 0):
+        raise ValueError("sendfile: offset and count must not be negative")
+    file._check_readable()
+    if isinstance(target, socket.socket):
+        if target.gettimeout() != 0:
+            raise ValueError("sendfile: the socket must be non-blocking: setblocking(False)")
+        loop = asyncio.get_running_loop()
+        return await _send(file, offset, count, lambda data: loop.sock_sendall(target, data))
+    if isinstance(target, asyncio.StreamWriter):
+        writer = target
+
+        async def write(data: bytes) -> None:
+            writer.write(data)
+            await writer.drain()
+
+        return await _send(file, offset, count, write)
+    if not hasattr(target, "set_protocol") or not hasattr(target, "write"):
+        raise TypeError(f"sendfile: a transport, StreamWriter or socket is needed, not {target!r}")
+    if target.is_closing():
+        raise ConnectionError("sendfile: the transport is closing")
+    flow = _Flow(target)
+    try:
+        return await _send(file, offset, count, flow.write)
+    finally:
+        flow.restore()
+
+
+async def _send(file: AsyncFile, offset: int, count: int | None, write: Any) -> int:
+    """Read ahead, and write each piece."""
+    sent, at = 0, offset
+    end = None if count is None else offset + count
+    reads: deque[tuple[int, Any]] = deque()
+    try:
+        while True:
+            while len(reads) < _AHEAD and (end is None or at < end):
+                size = _CHUNK if end is None else min(_CHUNK, end - at)
+                reads.append((size, file._file.read_at(size, at, size)))
+                at += size
+            if not reads:
+                return sent
+            size, started = reads[0]
+            data = await run(started)
+            reads.popleft()
+            if data:
+                await write(data)
+            sent += len(data)
+            if len(data) < size:
+                return sent
+    finally:
+        for _, started in reads:
+            if type(started) is Operation:
+                started.cancel()
+
+
+class _Flow(asyncio.Protocol):
+    """The protocol of a transport meanwhile: it waits when the transport's buffer is full."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._protocol = transport.get_protocol()
+        self._reads = transport.is_reading()
+        self._lost = False
+        self._resumed: asyncio.Future[None] | None = None
+        # Its protocol may wait for the buffer already.
+        _, high = transport.get_write_buffer_limits()
+        self._was_full = transport.get_write_buffer_size() > high
+        if self._was_full:
+            self.pause_writing()
+        if self._reads:
+            transport.pause_reading()
+        transport.set_protocol(self)
+
+    async def write(self, data: bytes) -> None:
+        await self._drained()
+        if self._lost or self._transport.is_closing():
+            raise ConnectionError("sendfile: the connection was lost")
+        self._transport.write(data)
+        await self._drained()
+
+    async def _drained(self) -> None:
+        if self._resumed is not None:
+            await self._resumed
+
+    def pause_writing(self) -> None:
+        if self._resumed is None:
+            self._resumed = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_exception(exc or ConnectionError("sendfile: the connection was lost"))
+        self._protocol.connection_lost(exc)
+
+    def restore(self) -> None:
+        """Give the transport its protocol back."""
+        if self._lost:
+            return
+        self._transport.set_protocol(self._protocol)
+        if self._reads and not self._transport.is_closing():
+            self._transport.resume_reading()
+        # The protocol must know whether it may write.
+        is_full = self._resumed is not None
+        if self._was_full and not is_full:
+            self._protocol.resume_writing()
+        elif is_full and not self._was_full:
+            self._protocol.pause_writing()

@@ -1,0 +1,376 @@
+"""Text files: decoding and encoding, lines, and positions in text."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import locale
+import os
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Any
+
+from ._binary import AsyncFile
+
+
+def encoding_of(encoding: str | None) -> str:
+    """Return the encoding that `open` would use."""
+    encoding = io.text_encoding(encoding, 3)
+    return locale.getpreferredencoding(False) if encoding == "locale" else encoding
+
+
+class AsyncTextFile:
+    """A text file with the methods of aiofiles' text files. `ringway.open` makes it.
+
+    `buffer` is the binary file below it. What that class says about event loops, turns and
+    cancelled calls holds here too.
+    """
+
+    def __init__(
+        self,
+        buffer: AsyncFile,
+        encoding: str,
+        errors: str,
+        newline: str | None,
+        line_buffering: bool,
+    ) -> None:
+        if newline not in (None, "", "\n", "\r", "\r\n"):
+            raise ValueError(f"illegal newline value: {newline!r}")
+        self.buffer = buffer
+        self.encoding = encoding
+        self.errors = errors
+        self.line_buffering = line_buffering
+        self._newline = newline
+        self._write_newline = {None: os.linesep, "": "\n"}.get(newline, newline) or "\n"
+        self._codec = codecs.lookup(encoding)
+        self._decoder: Any = None
+        self._encoder: Any = None
+        # Decoded text, of which `_used` characters were read.
+        self._chars = ""
+        self._used = 0
+        # Of each piece that was decoded: its index in the text, its offset in the file, the
+        # decoder's state before it, and its bytes.
+        self._marks: list[tuple[int, int, tuple[bytes, int], bytes]] = []
+        codecs.lookup_error(errors)
+
+    # ---- What it is ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> Any:
+        """The path or descriptor it was opened with."""
+        return self.buffer.name
+
+    @property
+    def mode(self) -> str:
+        """The mode it was opened with."""
+        return self.buffer.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self.buffer.closed
+
+    @property
+    def newlines(self) -> str | tuple[str, ...] | None:
+        """The ends of lines met so far, with `newline=None` or `newline=""`."""
+        return getattr(self._decoder, "newlines", None)
+
+    @property
+    def _file(self) -> Any:
+        return self.buffer._file
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self.buffer.fileno()
+
+    def readable(self) -> bool:
+        """Return whether it was opened for reading."""
+        return self.buffer.readable()
+
+    async def writable(self) -> bool:
+        """Return whether it was opened for writing."""
+        return await self.buffer.writable()
+
+    async def seekable(self) -> bool:
+        """Return whether it has positions."""
+        return await self.buffer.seekable()
+
+    async def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return await self.buffer.isatty()
+
+    def __repr__(self) -> str:
+        return (
+            f"<ringway.AsyncTextFile name={self.name!r} mode={self.mode!r} "
+            f"encoding={self.encoding!r}>"
+        )
+
+    # ---- Reading ---------------------------------------------------------------------------------
+
+    def _new_decoder(self) -> Any:
+        decoder: Any = self._codec.incrementaldecoder(self.errors)
+        if self._newline in (None, ""):
+            decoder = io.IncrementalNewlineDecoder(decoder, translate=self._newline is None)
+        self._decoder = decoder
+        return decoder
+
+    async def _more(self) -> bool:
+        """Decode a chunk. Return False at the end of the file."""
+        binary = self.buffer
+        await binary._settle()
+        decoder = self._decoder or self._new_decoder()
+        data = binary._take_ahead(len(binary._ahead)) or await binary._fill()
+        # From here on nothing waits, so that a cancelled read changes nothing.
+        at, state = binary._pos, decoder.getstate()
+        chars = decoder.decode(data, final=not data)
+        self._forget()
+        self._marks.append((len(self._chars), at, state, data))
+        self._chars += chars
+        binary._pos += len(data)
+        return bool(data)
+
+    def _forget(self) -> None:
+        """Forget the pieces of text that were read whole."""
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= self._used:
+            del marks[0]
+        if self._used == len(self._chars):
+            marks.clear()
+        cut = marks[0][0] if marks else len(self._chars)
+        if cut:
+            self._marks = [(index - cut, *rest) for index, *rest in marks]  # type: ignore[misc]
+            self._chars, self._used = self._chars[cut:], self._used - cut
+
+    async def read(self, size: int | None = -1, /) -> str:
+        """Read `size` characters, fewer only at the end; without `size` all that is left.
+
+        UnicodeDecodeError; ValueError if it is closed; OSError.
+        """
+        self.buffer._check_readable()
+        async with self.buffer._turn:
+            if size is None or size < 0:
+                return await self._read_rest()
+            while len(self._chars) - self._used < size and await self._more():
+                pass
+            return self._take(size)
+
+    async def _read_rest(self) -> str:
+        binary = self.buffer
+        data = await binary._rest()
+        decoder = self._decoder or self._new_decoder()
+        state = decoder.getstate()
+        try:
+            text: str = self._chars[self._used :] + decoder.decode(data, final=True)
+        except BaseException:
+            decoder.setstate(state)
+            raise
+        binary._pos += len(data)
+        self._chars, self._used, self._marks = "", 0, []
+        return text
+
+    def _take(self, size: int) -> str:
+        text = self._chars[self._used : self._used + size]
+        self._used += len(text)
+        return text
+
+    async def readline(self, size: int | None = -1, /) -> str:
+        """Read a line with its end, at most `size` characters; "" at the end of the file."""
+        self.buffer._check_readable()
+        limit = -1 if size is None or size < 0 else size
+        if limit < 0 and not self.buffer._turn.busy:
+            end = self._line_end(self._used)
+            if end:
+                return self._take(end - self._used)
+        async with self.buffer._turn:
+            searched = 0
+            while True:
+                end = self._line_end(self._used + searched)
+                left = len(self._chars) - self._used
+                if end or 0 <= limit <= left:
+                    break
+                # A line may end with two characters.
+                searched = max(left - 1, 0)
+                if not await self._more():
+                    end = len(self._chars)
+                    break
+            length = end - self._used if end else limit
+            return self._take(length if limit < 0 else min(length, limit))
+
+    def _line_end(self, start: int) -> int:
+        """The end of the line that goes on there, or 0 if the text so far does not have it."""
+        chars, newline = self._chars, self._newline
+        if newline != "":
+            newline = newline or "\n"
+            end = chars.find(newline, start)
+            return end + len(newline) if end >= 0 else 0
+        # Any end of a line, not translated. The decoder never separates \r from \n.
+        ends = [at for at in (chars.find("\n", start), chars.find("\r", start)) if at >= 0]
+        if not ends:
+            return 0
+        end = min(ends)
+        return end + (2 if chars.startswith("\r\n", end) else 1)
+
+    async def readlines(self, hint: int | None = -1, /) -> list[str]:
+        """Read lines until the end, or until they have more than `hint` characters."""
+        lines, total = [], 0
+        while line := await self.readline():
+            lines.append(line)
+            total += len(line)
+            if hint is not None and 0 < hint < total:
+                break
+        return lines
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        """Iterate over the lines from the position on."""
+        self.buffer._check_readable()
+        return self
+
+    async def __anext__(self) -> str:
+        line = await self.readline()
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+    # ---- Writing ---------------------------------------------------------------------------------
+
+    async def write(self, text: str, /) -> int:
+        """Write the text; return its length in characters. As `AsyncFile.write`, it collects."""
+        binary = self.buffer
+        binary._check_writable()
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        has_end = "\n" in text
+        data = text
+        if has_end and self._write_newline != "\n":
+            data = text.replace("\n", self._write_newline)
+        if self._chars:
+            # The position is that of the text that was read, not of what was decoded.
+            await self.seek(await self.tell())
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = self._codec.incrementalencoder(self.errors)
+            if binary._pos:
+                # Only a file's beginning has a byte order mark.
+                encoder.setstate(0)
+        await binary.write(encoder.encode(data))
+        if self.line_buffering and (has_end or "\r" in text):
+            await binary.flush()
+        return len(text)
+
+    async def writelines(self, lines: Iterable[str], /) -> None:
+        """Write each of the lines; nothing is put between them."""
+        for line in lines:
+            await self.write(line)
+
+    async def flush(self) -> None:
+        """Write what was collected."""
+        await self.buffer.flush()
+
+    # ---- Positions -------------------------------------------------------------------------------
+
+    async def tell(self) -> int:
+        """Return the position: an opaque number for `seek`."""
+        at = await self.buffer.tell()
+        if not self._marks:
+            return at
+        if self._used == len(self._chars):
+            # Everything decoded was read, but a decoder may hold bytes back.
+            held, flags = self._decoder.getstate()
+            return _cookie(at - len(held), flags, 0)
+        index, start, state, data = next(
+            mark for mark in reversed(self._marks) if mark[0] <= self._used
+        )
+        return self._locate(self._used - index, start, state, data)
+
+    def _locate(self, used: int, start: int, state: tuple[bytes, int], data: bytes) -> int:
+        """The position of a character, found by decoding the bytes before it again."""
+        decoder, saved = self._decoder, self._decoder.getstate()
+        try:
+            decoder.setstate(state)
+            held, flags = state
+            # The last offset where the decoder holds nothing back, and the characters before it.
+            offset, count, last = start - len(held), 0, 0
+            for index in range(len(data)):
+                count += len(decoder.decode(data[index : index + 1]))
+                held, now = decoder.getstate()
+                if count > used:
+                    break
+                if not held:
+                    offset, flags, last = start + index + 1, now, count
+                if count == used and not held:
+                    break
+            return _cookie(offset, flags, used - last)
+        finally:
+            decoder.setstate(saved)
+
+    async def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a position of `tell`, to the start (0) or to the end (`seek(0, 2)`)."""
+        binary = self.buffer
+        if whence == os.SEEK_CUR:
+            if cookie != 0:
+                raise io.UnsupportedOperation("can't do nonzero cur-relative seeks")
+            cookie, whence = await self.tell(), os.SEEK_SET
+        if whence == os.SEEK_END:
+            if cookie != 0:
+                raise io.UnsupportedOperation("can't do nonzero end-relative seeks")
+            cookie, flags, skip = await binary.seek(0, whence), 0, 0
+        elif whence != os.SEEK_SET:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        else:
+            if cookie < 0:
+                raise ValueError(f"negative seek position {cookie!r}")
+            position, flags, skip = _parts(cookie)
+            await binary.seek(position)
+        self._chars, self._used, self._marks, self._encoder = "", 0, [], None
+        if self._decoder is not None or cookie >> 64:
+            decoder = self._decoder or self._new_decoder()
+            if cookie and whence == os.SEEK_SET:
+                decoder.setstate((b"", flags))
+            else:
+                decoder.reset()
+        if skip:
+            async with binary._turn:
+                while len(self._chars) < skip and await self._more():
+                    pass
+                if len(self._chars) < skip:
+                    raise OSError("can't restore logical file position")
+                self._used = skip
+        return cookie
+
+    async def truncate(self, size: int | None = None, /) -> int:
+        """Cut or extend the file to `size` bytes, by default to the position."""
+        if size is None and self._chars:
+            size = await self.tell()
+        return await self.buffer.truncate(size)
+
+    # ---- The end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what was collected, and close the file; as `AsyncFile.close`."""
+        await self.buffer.close()
+
+    def detach(self) -> io.FileIO:
+        """Return a synchronous binary file; as `AsyncFile.detach`."""
+        return self.buffer.detach()
+
+    async def __aenter__(self) -> AsyncTextFile:
+        self.buffer._check()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _cookie(position: int, flags: int, skip: int) -> int:
+    """One number for a position: the offset, and what a decoder needs beside it."""
+    return position | flags << 64 | skip << 128
+
+
+def _parts(cookie: int) -> tuple[int, int, int]:
+    mask = (1 << 64) - 1
+    return cookie & mask, cookie >> 64 & mask, cookie >> 128

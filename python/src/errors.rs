@@ -1,0 +1,56 @@
+//! Errors of the crate as Python's OSError, with errno, a text and the file's name.
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use std::io;
+
+/// OSError (or the subclass for its errno) for an error of an operation on `path`.
+pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> PyErr {
+    let errno = error.raw_os_error().unwrap_or_else(|| errno_of(error.kind()));
+    let text = match (error.get_ref(), errno) {
+        // Text of ringway's own, which says what to do.
+        (Some(own), _) => own.to_string(),
+        (None, libc::ECHILD) => "The engine belongs to the parent process of this fork. Open the \
+                                 file again in this process, in its own event loop"
+            .to_owned(),
+        (None, _) => match strerror(py, errno) {
+            Ok(text) => text,
+            Err(_) => error.to_string(),
+        },
+    };
+    let Some(path) = path.map(|path| path.bind(py)) else {
+        return PyOSError::new_err((errno, text));
+    };
+    // Functions on two paths name both.
+    match path.extract::<(Py<PyAny>, Py<PyAny>)>() {
+        Ok((from, to)) => PyOSError::new_err((errno, text, from, py.None(), to)),
+        Err(_) => PyOSError::new_err((errno, text, path.clone().unbind())),
+    }
+}
+
+/// The error of every call on a closed file, as files of the standard library have it.
+pub fn closed() -> PyErr {
+    PyValueError::new_err("I/O operation on closed file")
+}
+
+fn strerror(py: Python<'_>, errno: i32) -> PyResult<String> {
+    py.import("os")?.call_method1("strerror", (errno,))?.extract()
+}
+
+/// The errno of an error that the crate made itself.
+fn errno_of(kind: io::ErrorKind) -> i32 {
+    use io::ErrorKind as K;
+    match kind {
+        K::InvalidInput => libc::EINVAL,
+        K::NotFound => libc::ENOENT,
+        K::AlreadyExists => libc::EEXIST,
+        K::PermissionDenied => libc::EACCES,
+        K::IsADirectory => libc::EISDIR,
+        K::NotADirectory => libc::ENOTDIR,
+        K::WouldBlock => libc::EAGAIN,
+        K::OutOfMemory => libc::ENOMEM,
+        K::Unsupported => libc::EOPNOTSUPP,
+        K::WriteZero | K::StorageFull => libc::ENOSPC,
+        _ => libc::EIO,
+    }
+}

@@ -1,0 +1,34 @@
+//! The extension module `ringway._ringway`: ringway's engine for event loops of Python. The public
+//! functions are in Python, in the package's directory `ringway`.
+
+mod answer;
+mod engine;
+mod errors;
+mod file;
+mod log;
+mod many;
+mod paths;
+mod raw;
+mod tensors;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule]
+mod _ringway {
+    #[pymodule_export]
+    use crate::engine::{Engine, Operation};
+    #[pymodule_export]
+    use crate::file::File;
+    #[pymodule_export]
+    use crate::log::Log;
+    #[pymodule_export]
+    use crate::many::Reader;
+    #[pymodule_export]
+    use crate::paths::{
+        access, entries, link, mkdir, open, open_fd, read_file, readlink, remove, rename, resolve,
+        sendfile, stat, stat_fd, statvfs, symlink, sync_dir, write_atomic,
+    };
+    #[pymodule_export]
+    use crate::tensors::tensor_header;
+}

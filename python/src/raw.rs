@@ -1,0 +1,183 @@
+//! Memory of Python objects that the kernel reads and writes: `bytes` that are being filled, and
+//! buffers that are pinned until an operation has ended. And descriptors that the program passes as
+//! numbers. All `unsafe` code is here.
+
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use ringway::{Buffer, CustomBuffer};
+use std::any::Any;
+use std::ffi::{c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// `Py_buffer`, which is in the stable ABI since 3.11; 3.10 has the same fields.
+#[repr(C)]
+struct PyBuffer {
+    buf: *mut c_void,
+    obj: *mut ffi::PyObject,
+    len: ffi::Py_ssize_t,
+    itemsize: ffi::Py_ssize_t,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut ffi::Py_ssize_t,
+    strides: *mut ffi::Py_ssize_t,
+    suboffsets: *mut ffi::Py_ssize_t,
+    internal: *mut c_void,
+}
+
+const SIMPLE: c_int = 0;
+const WRITABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut PyBuffer, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut PyBuffer);
+}
+
+/// Memory of a Python object, as long as this lives. It may be dropped on any thread: without the
+/// interpreter's lock, PyO3 drops the object when somebody next holds that.
+pub struct Memory {
+    /// `bytes`, or a `memoryview` that pins another object's buffer.
+    owner: Py<PyAny>,
+    start: *mut u8,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the memory belongs to no thread, and `Py` is `Send` and `Sync`.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// A new `bytes` object, which nobody else sees before [`into_bytes`](Self::into_bytes).
+    ///
+    /// Errors: MemoryError.
+    pub fn new_bytes(py: Python<'_>, len: usize) -> PyResult<Self> {
+        let size = ffi::Py_ssize_t::try_from(len)
+            .map_err(|_| PyMemoryError::new_err("a read of more than sys.maxsize bytes"))?;
+        // SAFETY: the interpreter's lock is held, and a null pointer asks for uninitialised bytes.
+        let object = unsafe {
+            let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+            Bound::from_owned_ptr_or_err(py, object)?
+        };
+        // SAFETY: the object is `bytes` of this length. Nobody else has it, unless it is empty,
+        // and then no byte is written.
+        let start = unsafe {
+            let start = ffi::PyBytes_AsString(object.as_ptr()).cast::<u8>();
+            start.write_bytes(0, len);
+            start
+        };
+        Ok(Self { owner: object.unbind(), start, len, writable: true })
+    }
+
+    /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes:
+    /// the stable ABI cannot shorten `bytes`, so callers ask for what a file has.
+    pub fn into_bytes(self, py: Python<'_>, len: usize) -> Py<PyAny> {
+        if len >= self.len {
+            return self.owner;
+        }
+        PyBytes::new(py, &self.as_slice()[..len]).into_any().unbind()
+    }
+
+    /// Pins the buffer of any object: a `bytearray` cannot be resized meanwhile, a `mmap` not be
+    /// closed.
+    ///
+    /// Errors: TypeError for an object without a buffer; BufferError for one that is not
+    /// contiguous, or that is read-only if it must be writable.
+    pub fn pin(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Self> {
+        if !writable && let Ok(bytes) = object.cast_exact::<PyBytes>() {
+            let content = bytes.as_bytes();
+            let start = content.as_ptr().cast_mut();
+            let len = content.len();
+            return Ok(Self { owner: object.clone().unbind(), start, len, writable });
+        }
+        let py = object.py();
+        // SAFETY: the interpreter's lock is held; the view is filled by the first call, if that
+        // succeeds, and released then. The memory view keeps the memory where it is.
+        unsafe {
+            let owner = ffi::PyMemoryView_FromObject(object.as_ptr());
+            let owner = Bound::from_owned_ptr_or_err(py, owner)?;
+            let mut view = std::mem::zeroed::<PyBuffer>();
+            let flags = if writable { SIMPLE | WRITABLE } else { SIMPLE };
+            if PyObject_GetBuffer(owner.as_ptr(), &raw mut view, flags) != 0 {
+                return Err(PyErr::fetch(py));
+            }
+            let (start, len) = (view.buf.cast::<u8>(), view.len as usize);
+            PyBuffer_Release(&raw mut view);
+            // An empty buffer may have no address.
+            let start =
+                if start.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { start };
+            Ok(Self { owner: owner.unbind(), start, len, writable })
+        }
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `owner` keeps the memory, which is initialised, and no operation has it.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Fills `bytes` with a copy of the same length.
+    pub fn copy_from(&mut self, content: &[u8]) {
+        assert!(self.writable && content.len() == self.len);
+        // SAFETY: as above, and nobody else has `bytes` that are being filled.
+        unsafe { self.start.copy_from_nonoverlapping(content.as_ptr(), self.len) };
+    }
+
+    /// The buffer that an operation owns.
+    pub fn into_buffer(self) -> Buffer {
+        Buffer::custom(Box::new(self))
+    }
+
+    /// The memory again, after the operation. `None` in a forked child, whose parent has it.
+    pub fn from_buffer(buffer: Buffer) -> Option<Self> {
+        let custom = Box::<dyn CustomBuffer>::try_from(buffer).ok()?;
+        custom.into_any().downcast::<Self>().ok().map(|memory| *memory)
+    }
+}
+
+// SAFETY: address and length never change, and the owner keeps the memory valid and in place; it is
+// initialised, because `new_bytes` fills it and other objects have done so. Nobody else has the
+// bytes that are being filled. A program that accesses a buffer of its own while a read into it is
+// in flight sees old and new bytes; ringway forms references to it only while this thread holds the
+// interpreter's lock, or before and after the operation.
+unsafe impl CustomBuffer for Memory {
+    fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn writable(&self) -> bool {
+        self.writable
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// A duplicate of a descriptor that the program keeps. Errors: EBADF, EMFILE.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: it is only duplicated, which fails if it is no descriptor.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
+}
+
+/// A descriptor that the program gives away, which `duplicate` has shown to be open.
+pub fn take(fd: RawFd) -> OwnedFd {
+    // SAFETY: the program says that it is its own, and that nobody else closes it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

@@ -1,0 +1,93 @@
+"""Runs tests that are coroutines, each on asyncio's loop and on uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+TIME_LIMIT = 60
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if inspect.iscoroutinefunction(metafunc.function):
+        metafunc.fixturenames.append("loop_name")
+        metafunc.parametrize("loop_name", list(LOOPS))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def limited() -> None:
+        await asyncio.wait_for(pyfuncitem.obj(**arguments), TIME_LIMIT)
+
+    loop = LOOPS[pyfuncitem.callspec.params["loop_name"]]()
+    try:
+        loop.run_until_complete(limited())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    return True
+
+
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    """Fails a test that leaves descriptors of files open."""
+
+    def files() -> list[str]:
+        names = []
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                names.append(os.readlink(f"/proc/self/fd/{fd}"))
+            except FileNotFoundError:
+                pass
+        return [name for name in names if name.startswith("/") and "/dev/" not in name]
+
+    before = files()
+    yield
+    left = list(files())
+    for name in before:
+        if name in left:
+            left.remove(name)
+    assert not [name for name in left if not name.startswith(("/proc/", "/sys/"))]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A file of 5,000 lines."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(5000)))
+    return path
+
+
+def drop_cache(path: Path) -> None:
+    """Remove a file from the page cache, so that reads of it wait for the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        # The kernel keeps pages that a processor has just used.
+        for _ in range(1000):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            try:
+                os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
+            except BlockingIOError:
+                return
+            time.sleep(0.001)
+        raise AssertionError(f"{path} stays in the page cache")
+    finally:
+        os.close(fd)

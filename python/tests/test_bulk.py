@@ -1,0 +1,272 @@
+"""Reads and writes at offsets, many ranges, direct I/O, replaced files and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import mmap
+import os
+import stat
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ringway
+from conftest import drop_cache
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+
+async def test_reads_at_offsets_leave_the_position(lines: Path) -> None:
+    expected = lines.read_bytes()
+    async with ringway.open(lines, "rb") as file:
+        await file.seek(7)
+        for offset, size in ((0, 10), (5000, 100), (len(expected) - 5, 10), (1 << 40, 3), (3, 0)):
+            assert await file.read_at(size, offset) == expected[offset : offset + size]
+        assert await file.read_at(1 << 40, 0) == expected
+        assert await file.tell() == 7
+
+
+@pytest.mark.parametrize("kind", ["bytearray", "memoryview", "mmap", "numpy", "page"])
+@pytest.mark.parametrize("cached", [True, False])
+async def test_reads_into_buffers(lines: Path, kind: str, cached: bool) -> None:
+    expected = lines.read_bytes()
+    made: dict[str, Any] = {
+        "bytearray": bytearray(5000),
+        "memoryview": memoryview(bytearray(6000))[500:5500],
+        "mmap": mmap.mmap(-1, 5000),
+        "numpy": np.zeros((50, 25), dtype=np.int32),
+        "page": ringway.buffer(5000),
+    }
+    if not cached:
+        drop_cache(lines)
+    async with ringway.open(lines, "rb") as file:
+        assert await file.readinto_at(made[kind], 300) == 5000
+        assert bytes(memoryview(made[kind])) == expected[300:5300]
+        assert await file.readinto_at(made[kind], len(expected) - 3) == 3
+        assert await file.readinto_at(bytearray(), 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("buffer", "error"),
+    [(b"read-only", BufferError), (np.zeros((4, 4))[:, 1], ValueError), ("text", TypeError)],
+)
+async def test_buffers_that_cannot_be_filled(
+    lines: Path, buffer: Any, error: type[Exception]
+) -> None:
+    async with ringway.open(lines, "rb") as file:
+        with pytest.raises((error, BufferError)):
+            await file.readinto_at(buffer, 0)
+
+
+async def test_bad_numbers(lines: Path) -> None:
+    async with ringway.open(lines, "rb+") as file:
+        for call in (
+            file.read_at(1, -1),
+            file.read_at(-1, 0),
+            file.write_at(b"x", -1),
+            file.readinto_at(bytearray(1), -1),
+            file.read_ranges([(0, -1)]),
+        ):
+            with pytest.raises(OverflowError):
+                await call
+        with pytest.raises(OSError) as raised:
+            await file.read_at(1, (1 << 63) + 1)
+        assert raised.value.errno == errno.EINVAL
+
+
+async def test_writes_at_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    async with ringway.open(path, "wb+") as file:
+        array = np.arange(100, dtype=np.uint8)
+        assert await file.write_at(array, 50) == 100
+        assert await file.write_at(b"durable", 0, durable=True) == 7
+        assert await file.write_at(bytearray(b"x"), 20) == 1
+        assert await file.tell() == 0
+        await file.sync()
+        await file.sync(data_only=True)
+    content = path.read_bytes()
+    assert content[:7] == b"durable" and content[20:21] == b"x" and content[50:] == bytes(array)
+
+
+RANGES = [(0, 10), (40_000, 4096), (4096, 100), (48_880, 1000), (1 << 30, 5), (7, 0)]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_many_ranges_at_once(lines: Path, cached: bool) -> None:
+    expected = [lines.read_bytes()[offset : offset + size] for offset, size in RANGES]
+    if not cached:
+        drop_cache(lines)
+    async with ringway.open(lines, "rb") as file:
+        assert await file.read_ranges(RANGES) == expected
+        assert await file.read_ranges([]) == []
+        whole = np.zeros(sum(size for _, size in RANGES), dtype=np.uint8)
+        counts = await file.read_ranges(RANGES, out=whole)
+        assert counts == [len(part) for part in expected]
+        assert bytes(whole[:4206]) == b"".join(expected[:3])
+        buffers = [bytearray(size) for _, size in RANGES]
+        assert await file.read_ranges(RANGES, out=buffers) == counts
+        assert [bytes(one[:n]) for one, n in zip(buffers, counts, strict=True)] == expected
+        for out in (bytearray(10), [bytearray(1)]):
+            with pytest.raises(ValueError, match="out: "):
+                await file.read_ranges(RANGES, out=out)
+        found = [pair async for pair in file.iter_ranges(RANGES, depth=2)]
+        assert sorted(found) == list(enumerate(expected))
+
+
+async def test_an_iteration_that_stops_cancels_the_rest(lines: Path) -> None:
+    drop_cache(lines)
+    async with ringway.open(lines, "rb") as file:
+        ranges = file.iter_ranges(((at * 1000, 100) for at in range(50)), depth=10)
+        async for _, data in ranges:
+            assert len(data) == 100
+            break
+        await ranges.aclose()  # type: ignore[attr-defined]
+        with pytest.raises(ValueError):
+            async for _ in file.iter_ranges([], depth=0):
+                pass
+
+
+async def test_a_whole_read_needs_the_memory_of_its_result(tmp_path: Path) -> None:
+    """aiofile's peak is 2.4 times that."""
+    path, size = tmp_path / "large", 32 << 20
+    path.write_bytes(os.urandom(1 << 20) * 32)
+    async with ringway.open(path, "rb") as file:
+        tracemalloc.start()
+        try:
+            data = await file.read()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert len(data) == size and peak < 1.05 * size
+
+
+async def test_nothing_leaks(lines: Path) -> None:
+    async def work() -> None:
+        async with ringway.open(lines, "rb") as file:
+            for _ in range(50):
+                await file.read_at(5000, 10)
+                await file.readinto_at(bytearray(100), 5)
+                await file.read_ranges([(0, 10)] * 5)
+            drop_cache(lines)
+            await asyncio.gather(*(file.read_at(100, 1000 * at) for at in range(50)))
+            async for _ in file:
+                pass
+
+    await work()
+    tracemalloc.start()
+    try:
+        await work()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(5):
+            await work()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50_000
+
+
+async def test_direct(tmp_path: Path) -> None:
+    path = tmp_path / "direct"
+    content = os.urandom(10_000)
+    path.write_bytes(content)
+    async with ringway.open(path, "rb+", direct=True) as file:
+        assert file.direct
+        step, memory = file.alignment()
+        assert step >= 512 and memory >= 1
+        # Reads need no alignment, and the tail none either.
+        assert await file.read() == content
+        for offset, size in ((0, 4096), (1, 100), (9_000, 4096), (9_999, 1), (10_000, 1)):
+            assert await file.read_at(size, offset) == content[offset : offset + size]
+        page = ringway.buffer(8192)
+        assert await file.readinto_at(page, 4096) == 10_000 - 4096
+        assert bytes(page[: 10_000 - 4096]) == content[4096:]
+        page[:4096] = bytes(range(256)) * 16
+        assert await file.write_at(page[:4096], 0) == 4096
+        with pytest.raises(OSError) as raised:
+            await file.write_at(page[:100], 0)
+        assert raised.value.errno == errno.EINVAL and "512" in str(raised.value)
+    assert path.read_bytes()[:4096] == bytes(range(256)) * 16
+    async with ringway.open(path, "rb") as file:
+        assert not file.direct
+    with pytest.raises(ValueError, match="binary"):
+        await ringway.open(path, direct=True)
+
+
+async def test_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"", b"x", os.urandom(100_000)):
+        path.write_bytes(content)
+        assert await ringway.read_file(path) == content
+        drop_cache(path) if content else None
+        assert await ringway.read_file(str(path)) == content
+    assert len(await ringway.read_file("/proc/self/maps")) > 4096
+    with pytest.raises(FileNotFoundError) as raised:
+        await ringway.read_file(tmp_path / "none")
+    assert raised.value.filename == str(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        await ringway.read_file(tmp_path)
+
+
+async def test_replaced_files_keep_mode_and_link(tmp_path: Path) -> None:
+    """safetensors and others leave mode 0600, and replace the link."""
+    path, link = tmp_path / "file", tmp_path / "link"
+    old = os.umask(0o027)
+    try:
+        await ringway.write_atomic(path, b"one")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.chmod(0o604)
+    link.symlink_to("file")
+    await ringway.write_atomic(link, bytearray(b"two"))
+    assert link.is_symlink() and path.read_bytes() == b"two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+    await ringway.write_atomic(link, np.frombuffer(b"three", dtype=np.uint8), follow_symlinks=False)
+    assert not link.is_symlink() and link.read_bytes() == b"three" and path.read_bytes() == b"two"
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to("sub")
+    await ringway.write_atomic(dangling, b"made")
+    assert (tmp_path / "sub").read_bytes() == b"made" and dangling.is_symlink()
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(OSError) as raised:
+        await ringway.write_atomic(loop, b"")
+    assert (raised.value.errno, raised.value.filename) == (errno.ELOOP, str(loop))
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "file", "link", "loop", "sub"]
+
+
+async def test_a_log_of_many_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    records = [b"%d;" % number * 10 for number in range(200)]
+    async with await ringway.LogWriter.open(path) as log:
+        offsets = await asyncio.gather(*(log.append(record) for record in records))
+    content = path.read_bytes()
+    assert len(content) == sum(map(len, records))
+    for offset, record in zip(offsets, records, strict=True):
+        assert content[offset : offset + len(record)] == record
+    async with await ringway.LogWriter.open(path) as log:
+        assert await log.append(bytearray(b"last")) == len(content)
+    with pytest.raises(ValueError, match="closed"):
+        await log.append(b"")
+    async with ringway.open(path, "ab") as file:
+        with pytest.raises(OSError, match="O_APPEND"):
+            ringway.LogWriter(file, 0)
+
+
+async def test_errors_name_the_file(tmp_path: Path) -> None:
+    async with ringway.open("/dev/full", "wb", 0) as full:
+        with pytest.raises(OSError) as raised:
+            await full.write(b"x")
+        assert raised.value.errno == errno.ENOSPC
+    async with ringway.open("/dev/full", "wb") as full:
+        await full.write(b"buffered")
+        with pytest.raises(OSError):
+            await full.flush()
+    with pytest.raises(OSError):
+        async with ringway.open("/dev/full", "wb") as full:
+            await full.write(b"buffered")
+    assert full.closed

@@ -1,0 +1,233 @@
+"""Cancelled operations: positions, buffers, descriptors, and what asyncio promises of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringway
+from conftest import drop_cache
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+
+async def cancelled(task: asyncio.Task[object]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_cancelled_read_does_not_move_the_position(lines: Path) -> None:
+    """aiofiles' goes on in its thread, and the next read skips a block."""
+    expected = lines.read_bytes()
+    async with ringway.open(lines, "rb") as file:
+        ended = 0
+        for round in range(100):
+            await file.seek(0)
+            drop_cache(lines)
+            first = file.readinto(bytearray(4096)) if round % 2 else file.read(4096)
+            tasks = [asyncio.ensure_future(first), asyncio.ensure_future(file.read(4096))]
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            delivered = [one for one in results if not isinstance(one, asyncio.CancelledError)]
+            ended += len(results) - len(delivered)
+            at = 4096 * len(delivered)
+            assert await file.tell() == at
+            assert await file.read(100) == expected[at : at + 100]
+        assert ended > 0
+
+
+async def test_a_time_limit_ends_the_wait() -> None:
+    """Those of anyio and trio wait for the read in the thread."""
+    reader_fd, writer_fd = os.pipe()
+    async with ringway.open(reader_fd, "rb", 0) as reader:
+        for _ in range(3):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(reader.read(10), 0.01)
+        os.write(writer_fd, b"late")
+        assert await asyncio.wait_for(reader.read(10), 10) == b"late"
+        os.close(writer_fd)
+
+
+async def test_nothing_of_a_pipe_is_lost_with_a_cancelled_read() -> None:
+    reader_fd, writer_fd = os.pipe()
+    sent, received = bytes(range(256)) * 40, b""
+    async with ringway.open(reader_fd, "rb") as reader:
+
+        async def write() -> None:
+            for at in range(0, len(sent), 64):
+                os.write(writer_fd, sent[at : at + 64])
+                await asyncio.sleep(0.0005)
+            os.close(writer_fd)
+
+        writer = asyncio.ensure_future(write())
+        while True:
+            try:
+                data = await asyncio.wait_for(reader.read(100), random.uniform(0, 0.002))
+            except asyncio.TimeoutError:
+                continue
+            if not data:
+                break
+            received += data
+        await writer
+    assert received == sent
+
+
+async def test_closing_a_pipe_ends_a_cancelled_read_of_it() -> None:
+    reader_fd, writer_fd = os.pipe()
+    reader = await ringway.open(reader_fd, "rb")
+    task = asyncio.ensure_future(reader.read(10))
+    await asyncio.sleep(0.01)
+    await cancelled(task)
+    await reader.close()
+    for _ in range(200):
+        try:
+            os.write(writer_fd, b"x")
+        except BrokenPipeError:
+            break
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("the reading end is still open")
+    os.close(writer_fd)
+
+
+async def test_a_cancelled_readinto_keeps_its_buffer(lines: Path) -> None:
+    expected = lines.read_bytes()[:4096]
+    for _ in range(50):
+        drop_cache(lines)
+        async with ringway.open(lines, "rb") as file:
+            buffer = bytearray(4096)
+            task = asyncio.ensure_future(file.readinto_at(buffer, 0))
+            await asyncio.sleep(0)
+            if not task.done():
+                with pytest.raises(BufferError):
+                    buffer.extend(b"x")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        # It can be resized once the kernel has released it, and has all bytes or none.
+        for _ in range(500):
+            try:
+                buffer.extend(b"x")
+                break
+            except BufferError:
+                await asyncio.sleep(0.01)
+        assert len(buffer) == 4097 and bytes(buffer[:4096]) in (expected, bytes(4096))
+
+
+async def test_a_cancelled_write_goes_on_and_keeps_its_order(tmp_path: Path) -> None:
+    path, expected = tmp_path / "out", b""
+    async with ringway.open(path, "wb", buffering=0) as file:
+        for index in range(50):
+            data = bytes([index]) * 5000
+            task = asyncio.ensure_future(file.write(data))
+            await asyncio.sleep(0)
+            if task.done() or random.random() < 0.5:
+                await task
+            else:
+                await cancelled(task)
+            # One that had not begun has not moved the position either.
+            if await file.tell() != len(expected):
+                expected += data
+    assert path.read_bytes() == expected
+
+
+async def test_a_cancelled_open_leaves_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    task = asyncio.ensure_future(ringway.open(path, "wb").__aenter__())
+    await asyncio.sleep(0.01)
+    await cancelled(task)
+    # The open in flight ends with the next reader.
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    await asyncio.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in 3.11")
+async def test_timeout_and_task_groups(lines: Path) -> None:
+    reader_fd, writer_fd = os.pipe()
+    async with ringway.open(reader_fd, "rb") as pipe, ringway.open(lines, "rb") as file:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await pipe.read(1)
+        with pytest.raises(BaseExceptionGroup) as raised:  # noqa: F821
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pipe.read(1))
+                group.create_task(file.read_at(1, -1))
+        assert isinstance(raised.value.exceptions[0], OverflowError)
+        assert len(raised.value.exceptions) == 1
+    os.close(writer_fd)
+
+
+async def test_the_storm(lines: Path, tmp_path: Path) -> None:
+    """Tasks that are cancelled at random moments: what is delivered is right; nothing is left."""
+    expected, rng = lines.read_bytes(), random.Random(5)
+    engine = ringway._engine()
+    async with ringway.open(lines, "rb") as file, ringway.open(tmp_path / "w", "wb+") as out:
+
+        async def one(index: int) -> None:
+            at, size = rng.randrange(len(expected)), rng.randrange(1, 9000)
+            kind = index % 4
+            if kind == 0:
+                assert await file.read_at(size, at) == expected[at : at + size]
+            elif kind == 1:
+                buffer = bytearray(size)
+                count = await file.readinto_at(buffer, at)
+                assert buffer[:count] == expected[at : at + size]
+            elif kind == 2:
+                assert await out.write_at(expected[at : at + size], at) == len(
+                    expected[at : at + size]
+                )
+            else:
+                parts = await file.read_ranges([(at, size), (0, 10)])
+                assert parts == [expected[at : at + size], expected[:10]]
+
+        for _ in range(40):
+            drop_cache(lines)
+            tasks = [asyncio.ensure_future(one(index)) for index in range(32)]
+            await asyncio.sleep(rng.choice([0, 0, 0.0002]))
+            for task in rng.sample(tasks, 16):
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                assert result is None or isinstance(result, asyncio.CancelledError), result
+    for _ in range(500):
+        if engine.in_flight() == 0:
+            break
+        await asyncio.sleep(0.01)
+    assert engine.in_flight() == 0
+
+
+def test_a_forgotten_loop_frees_its_engine(lines: Path) -> None:
+    """Also with operations in flight, whose tasks nobody ends."""
+    reader_fd, writer_fd = os.pipe()
+
+    def run() -> None:
+        loop = asyncio.new_event_loop()
+
+        async def main() -> None:
+            file = await ringway.open(reader_fd, "rb", closefd=False)
+            loop.create_task(file.read(1)).set_name("left")
+            await asyncio.sleep(0.01)
+
+        loop.run_until_complete(main())
+        loop.close()
+
+    before = len(os.listdir("/proc/self/fd"))
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            run()
+            gc.collect()
+        gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    os.close(reader_fd)
+    os.close(writer_fd)

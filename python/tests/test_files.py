@@ -1,0 +1,351 @@
+"""Binary files: what aiofiles documents, compared with the built-in open."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringway
+from conftest import drop_cache
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+MODES = ["rb", "rb+", "ab+"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("buffering", [-1, 0, 100])
+async def test_reads_are_those_of_open(lines: Path, mode: str, buffering: int) -> None:
+    async with ringway.open(lines, mode, buffering) as ours:
+        with open(lines, "rb") as theirs:
+            assert await ours.seek(0) == 0
+            for size in (0, 1, 7, 4096, 20_000):
+                assert await ours.read(size) == theirs.read(size)
+                assert await ours.tell() == theirs.tell()
+            assert await ours.readline() == theirs.readline()
+            assert await ours.readline(3) == theirs.readline(3)
+            assert await ours.tell() == theirs.tell()
+            assert await ours.readlines(50) == theirs.readlines(50)
+            ours_into, theirs_into = bytearray(5000), bytearray(5000)
+            assert await ours.readinto(ours_into) == theirs.readinto(theirs_into)
+            assert ours_into == theirs_into
+            assert (await ours.peek())[:1] == theirs.peek()[:1]
+            assert len(await ours.read1(10)) == 10 == len(theirs.read1(10))
+            assert await ours.read() == theirs.read()
+            assert await ours.read() == b"" == await ours.read(10) == await ours.readline()
+            assert await ours.seek(-8, os.SEEK_END) == theirs.seek(-8, os.SEEK_END)
+            assert await ours.seek(-8, os.SEEK_CUR) == theirs.seek(-8, os.SEEK_CUR)
+            assert [line async for line in ours] == list(theirs)
+    assert ours.closed
+
+
+async def test_iteration_goes_on_after_readline(lines: Path) -> None:
+    """As with aiofiles; aiofile begins at the start of the file again."""
+    async with ringway.open(lines, "rb") as file:
+        assert await file.readline() == b"line 0\n"
+        async for line in file:
+            assert line == b"line 1\n"
+            break
+        assert await file.read(7) == b"line 2\n"
+
+
+@pytest.mark.parametrize("buffering", [-1, 0])
+async def test_what_is_written_is_visible_after_flush(tmp_path: Path, buffering: int) -> None:
+    path = tmp_path / "new"
+    async with ringway.open(path, "wb", buffering) as file:
+        assert await file.write(b"0") == 1
+        assert path.read_bytes() == (b"" if buffering else b"0")
+        await file.flush()
+        assert path.read_bytes() == b"0"
+        await file.writelines([b"1", bytearray(b"2"), memoryview(b"3")])
+        assert await file.tell() == 4
+    assert path.read_bytes() == b"0123"
+
+
+async def test_large_writes_and_small_ones_keep_their_order(tmp_path: Path) -> None:
+    path, expected = tmp_path / "new", b""
+    async with ringway.open(path, "wb") as file:
+        for size in (10, 100_000, 5, 65_536, 1, 65_535, 3, 200_000):
+            data = bytes([size % 251]) * size
+            expected += data
+            assert await file.write(data) == size
+    assert path.read_bytes() == expected
+
+
+async def test_reading_and_writing_share_the_position(tmp_path: Path) -> None:
+    path = tmp_path / "both"
+    path.write_bytes(b"0123456789")
+    async with ringway.open(path, "rb+") as file:
+        assert await file.read(2) == b"01"
+        await file.write(b"xx")
+        assert await file.read(2) == b"45"
+        assert await file.readline() == b"6789"
+        await file.seek(1)
+        await file.write(b"y")
+        assert await file.tell() == 2
+        await file.seek(0)
+        assert await file.read() == b"0yxx456789"
+        await file.truncate(4)
+        assert await file.tell() == 10
+    assert path.read_bytes() == b"0yxx"
+
+
+async def test_appends_go_to_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    async with ringway.open(path, "ab+") as file:
+        assert await file.tell() == 3
+        await file.seek(0)
+        await file.write(b"d")
+        await file.flush()
+        assert await file.tell() == 4
+        with open(path, "ab") as other:
+            other.write(b"e")
+        await file.write(b"f")
+        await file.seek(0)
+        assert await file.read() == b"abcdef"
+
+
+async def test_truncate_is_at_the_position(tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    path.write_bytes(b"0123456789")
+    async with ringway.open(path, "rb+") as file:
+        await file.read(3)
+        assert await file.truncate() == 3
+        assert await file.truncate(5) == 5
+    assert path.read_bytes() == b"012\0\0"
+
+
+async def test_exclusive_creation(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    async with ringway.open(path, "xb") as file:
+        await file.write(b"x")
+    with pytest.raises(FileExistsError) as raised:
+        await ringway.open(path, "xb")
+    assert raised.value.filename == str(path)
+
+
+@pytest.mark.parametrize("path", ["missing", b"missing", Path("missing")])
+async def test_errors_are_those_of_open(path: Any) -> None:
+    with pytest.raises(FileNotFoundError) as expected:
+        open(path)
+    with pytest.raises(FileNotFoundError) as actual:
+        await ringway.open(path)
+    assert str(actual.value) == str(expected.value)
+    assert actual.value.filename == os.fspath(path)
+
+
+async def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        await ringway.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"mode": "rw"}, ValueError),
+        ({"mode": "z"}, ValueError),
+        ({"mode": "rbt"}, ValueError),
+        ({"mode": "rr"}, ValueError),
+        ({"mode": ""}, ValueError),
+        ({"mode": 3}, TypeError),
+        ({"mode": "rb", "encoding": "utf-8"}, ValueError),
+        ({"mode": "rb", "errors": "ignore"}, ValueError),
+        ({"mode": "rb", "newline": "\n"}, ValueError),
+        ({"mode": "r", "buffering": 0}, ValueError),
+        ({"mode": "r", "newline": "x"}, ValueError),
+        ({"mode": "r", "encoding": "no-such-encoding"}, LookupError),
+        ({"mode": "r", "closefd": False}, ValueError),
+    ],
+)
+async def test_bad_arguments_are_refused_as_by_open(
+    lines: Path, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        open(lines, **arguments)
+    with pytest.raises(error):
+        await ringway.open(lines, **arguments)
+
+
+async def test_a_null_byte_in_a_path_is_refused() -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        await ringway.open("a\0b")
+
+
+async def test_what_a_mode_does_not_allow(lines: Path) -> None:
+    async with ringway.open(lines, "rb") as file:
+        assert file.readable() and not await file.writable() and await file.seekable()
+        assert not await file.isatty() and file.name == lines.__fspath__() and file.mode == "rb"
+        for call in (file.write(b""), file.truncate(), file.write_at(b"", 0)):
+            with pytest.raises(io.UnsupportedOperation):
+                await call
+        with pytest.raises(OSError):
+            await file.seek(-1)
+    async with ringway.open(lines, "wb") as file:
+        for call in (file.read(), file.readline(), file.read_at(1, 0), file.readinto(bytearray(1))):
+            with pytest.raises(io.UnsupportedOperation):
+                await call
+        with pytest.raises(TypeError):
+            await file.write("text")
+
+
+async def test_a_closed_file_raises_value_error(lines: Path) -> None:
+    file = await ringway.open(lines, "rb+")
+    await file.write(b"L")
+    await file.close()
+    await file.close()
+    assert file.closed
+    calls = [file.read(), file.read(1), file.readline(), file.write(b""), file.seek(0), file.tell()]
+    calls += [file.flush(), file.truncate(), file.read_at(1, 0), file.write_at(b"", 0)]
+    calls += [file.readinto(bytearray(1)), file.sync(), file.stat(), file.seekable()]
+    for call in calls:
+        with pytest.raises(ValueError):
+            await call
+    with pytest.raises(ValueError):
+        file.fileno()
+
+
+async def test_leaving_the_block_after_close_does_nothing(lines: Path) -> None:
+    async with ringway.open(lines, "rb") as file:
+        await file.close()
+    assert file.closed
+
+
+async def test_close_does_not_wait_for_the_loops_executor(lines: Path) -> None:
+    """aiofiles closes in the default executor, behind whatever fills that."""
+    loop = asyncio.get_running_loop()
+    import threading
+
+    gate = threading.Event()
+    jobs = [loop.run_in_executor(None, gate.wait) for _ in range(64)]
+    async with ringway.open(lines, "rb+") as file:
+        await file.write(b"L")
+    assert file.closed and lines.read_bytes()[:1] == b"L"
+    gate.set()
+    await asyncio.gather(*jobs)
+
+
+async def test_detach(lines: Path) -> None:
+    file = await ringway.open(lines, "rb")
+    await file.read(5)
+    raw = file.detach()
+    with pytest.raises(ValueError):
+        await file.read()
+    with pytest.raises(ValueError):
+        await file.close()
+    assert raw.read(3) == b"0\nl"
+    raw.close()
+
+
+@pytest.mark.parametrize("closefd", [True, False])
+async def test_descriptors(lines: Path, closefd: bool) -> None:
+    fd = os.open(lines, os.O_RDONLY)
+    os.lseek(fd, 5, os.SEEK_SET)
+    async with ringway.open(fd, "rb", closefd=closefd) as file:
+        assert file.name == fd and await file.read(2) == b"0\n"
+    if closefd:
+        with pytest.raises(OSError):
+            os.fstat(fd)
+    else:
+        os.close(fd)
+    with pytest.raises(OSError) as raised:
+        await ringway.open(12345, "rb")
+    assert raised.value.errno == 9
+
+
+async def test_openers(lines: Path) -> None:
+    seen = []
+
+    def opener(path: str, flags: int) -> int:
+        seen.append(flags & os.O_ACCMODE)
+        return os.open(path, flags)
+
+    async with ringway.open(lines, "rb", opener=opener) as file:
+        assert await file.read(4) == b"line"
+    assert seen == [os.O_RDONLY]
+
+
+async def test_a_file_of_proc_has_no_size_and_is_read_whole() -> None:
+    """aiofile reads 0 bytes of it."""
+    async with ringway.open("/proc/self/maps", "rb") as file:
+        content = await file.read()
+    assert len(content) > 4096 and content.endswith(b"\n")
+    async with ringway.open("/proc/self/status") as text:
+        assert "Pid:" in await text.read()
+
+
+async def test_a_file_that_grows_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "grows"
+    path.write_bytes(b"a" * 10)
+    async with ringway.open(path, "rb") as file:
+        with open(path, "ab") as other:
+            other.write(b"b" * 3_000_000)
+        assert await file.read() == b"a" * 10 + b"b" * 3_000_000
+        assert await file.read() == b""
+
+
+async def test_a_sparse_file_of_3_gib_is_read_whole(tmp_path: Path) -> None:
+    """aiofile makes one request, which the kernel ends at 2,147,479,552 bytes."""
+    path, size = tmp_path / "sparse", (3 << 30) + 5
+    with open(path, "wb") as file:
+        file.truncate(size)
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if available < size + (1 << 30):
+        pytest.skip(f"needs 4 GiB of free memory, has {available >> 20} MiB")
+    async with ringway.open(path, "rb") as ours:
+        assert len(await ours.read()) == size
+
+
+async def test_reads_that_wait_for_the_disk(lines: Path) -> None:
+    expected = lines.read_bytes()
+    drop_cache(lines)
+    async with ringway.open(lines, "rb") as file:
+        parts = await asyncio.gather(*(file.read(1000) for _ in range(60)))
+        assert b"".join(parts) == expected
+        drop_cache(lines)
+        blocks = await asyncio.gather(*(file.read_at(1000, 1000 * at) for at in range(60)))
+    assert b"".join(blocks) == expected
+
+
+async def test_concurrent_writes_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    async with ringway.open(path, "wb", buffering=64) as file:
+        records = [bytes([65 + index]) * (20 * index) for index in range(20)]
+        await asyncio.gather(*(file.write(record) for record in records))
+    assert path.read_bytes() == b"".join(records)
+
+
+async def test_an_unclosed_file_is_flushed_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "forgotten"
+    file = await ringway.open(path, "wb")
+    await file.write(b"kept")
+    with pytest.warns(ResourceWarning, match="forgotten"):
+        del file
+    assert path.read_bytes() == b"kept"
+
+
+async def test_pipes(tmp_path: Path) -> None:
+    reader_fd, writer_fd = os.pipe()
+    async with ringway.open(reader_fd, "rb") as reader, ringway.open(writer_fd, "wb", 0) as writer:
+        assert not await reader.seekable()
+        with pytest.raises(io.UnsupportedOperation):
+            await reader.seek(0)
+        await writer.write(b"one\ntwo\nthree")
+        assert await reader.readline() == b"one\n"
+        waiting = asyncio.ensure_future(reader.read(11))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await writer.write(b"!x")
+        assert await waiting == b"two\nthree!x"
+        await writer.write(b" end")
+        await writer.close()
+        assert await reader.read() == b" end"
+        assert await reader.read(1) == b""
+
+
+async def test_explain_names_the_backend() -> None:
+    assert (await ringway.explain()).startswith("backend ")

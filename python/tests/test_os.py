@@ -1,0 +1,252 @@
+"""The functions on paths, compared with those of os and os.path."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringway
+import ringway.os as ros
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+
+async def outcome(call: Awaitable[Any]) -> Any:
+    """The result, or the error as text."""
+    try:
+        return await call
+    except OSError as error:
+        return (type(error), str(error), error.filename, error.filename2)
+
+
+def theirs(function: Any, *arguments: Any, **named: Any) -> Any:
+    try:
+        return function(*arguments, **named)
+    except OSError as error:
+        return (type(error), str(error), error.filename, error.filename2)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path
+
+
+NAMES: list[Any] = ["file", b"file", Path("file"), "dir", "link", "dangling", "fifo", "none", ""]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("follow", [True, False])
+async def test_stat(tree: Path, name: Any, follow: bool) -> None:
+    ours = await outcome(ros.stat(name, follow_symlinks=follow))
+    expected = theirs(os.stat, name, follow_symlinks=follow)
+    assert ours == expected
+    if isinstance(expected, os.stat_result):
+        fields = [field for field in dir(expected) if field.startswith("st_")]
+        assert {field: getattr(ours, field) for field in fields} == {
+            field: getattr(expected, field) for field in fields
+        }
+    directory = os.open(tree, os.O_RDONLY)
+    assert await outcome(ros.stat(name, dir_fd=directory, follow_symlinks=follow)) == expected
+    os.close(directory)
+
+
+async def test_stat_of_descriptors(tree: Path) -> None:
+    with open(tree / "file") as file:
+        assert await ros.stat(file.fileno()) == os.stat(file.fileno())
+        assert await ros.path.sameopenfile(file.fileno(), file.fileno())
+        assert await ros.statvfs(file.fileno()) is not None
+    with pytest.raises(OSError) as raised:
+        await ros.stat(12345)
+    assert (raised.value.errno, raised.value.filename) == (9, 12345)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_questions(tree: Path, name: Any) -> None:
+    for question in ("exists", "isfile", "isdir", "islink", "ismount", "abspath"):
+        expected = getattr(os.path, question)(name)
+        assert await getattr(ringway.path, question)(name) == expected, question
+    for question in ("getsize", "getatime", "getmtime", "getctime"):
+        expected = theirs(getattr(os.path, question), name)
+        assert await outcome(getattr(ringway.path, question)(name)) == expected, question
+    assert await outcome(ringway.path.samefile(name, "file")) == theirs(
+        os.path.samefile, name, "file"
+    )
+    for mode in (os.F_OK, os.R_OK, os.W_OK, os.X_OK):
+        assert await ros.access(name, mode) == os.access(name, mode)
+        assert await ros.access(name, mode, effective_ids=True) == os.access(
+            name, mode, effective_ids=True
+        )
+    assert await outcome(ros.readlink(name)) == theirs(os.readlink, name)
+
+
+async def test_mount_points() -> None:
+    for name in ("/", "/proc", "/etc"):
+        assert await ringway.path.ismount(name) == os.path.ismount(name)
+
+
+async def test_listing(tree: Path) -> None:
+    for name in (".", str(tree), os.fsencode(tree), tree, None):
+        assert sorted(await ros.listdir(name)) == sorted(os.listdir(name))
+        ours = {entry.name: entry for entry in await ros.scandir(name)}
+        with os.scandir(name) as entries:
+            expected = {entry.name: entry for entry in entries}
+        assert ours.keys() == expected.keys()
+        for key, entry in expected.items():
+            mine = ours[key]
+            assert (mine.path, mine.inode(), mine.is_symlink()) == (
+                entry.path,
+                entry.inode(),
+                entry.is_symlink(),
+            )
+            for follow in (True, False):
+                assert mine.is_dir(follow_symlinks=follow) == entry.is_dir(follow_symlinks=follow)
+                assert mine.is_file(follow_symlinks=follow) == entry.is_file(follow_symlinks=follow)
+            assert os.fspath(mine) == os.fspath(entry)
+            assert mine.stat(follow_symlinks=False) == entry.stat(follow_symlinks=False)
+    directory = os.open(tree, os.O_RDONLY)
+    assert sorted(await ros.listdir(directory)) == sorted(os.listdir(directory))
+    os.close(directory)
+    with await ros.scandir(tree) as scan:
+        assert next(scan).name
+    assert list(scan) == []
+    for call, name in ((ros.listdir, os.listdir), (ros.scandir, os.scandir)):
+        for path in ("none", "file"):
+            assert await outcome(call(path)) == theirs(name, path)
+
+
+CHANGES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("rename", ("file", "new"), {}),
+    ("rename", ("none", "new"), {}),
+    ("rename", ("file", "dir"), {}),
+    ("rename", (b"file", b"new"), {}),
+    ("replace", ("file", "link"), {}),
+    ("renames", ("file", "a/b/new"), {}),
+    ("renames", ("none", "a/new"), {}),
+    ("remove", ("file",), {}),
+    ("remove", ("dir",), {}),
+    ("unlink", ("none",), {}),
+    ("mkdir", ("new",), {}),
+    ("mkdir", ("new",), {"mode": 0o700}),
+    ("mkdir", ("dir",), {}),
+    ("makedirs", ("a/b/c",), {}),
+    ("makedirs", ("a/b/c/",), {"mode": 0o700}),
+    ("makedirs", ("dir",), {}),
+    ("makedirs", ("dir",), {"exist_ok": True}),
+    ("makedirs", ("file",), {"exist_ok": True}),
+    ("makedirs", ("file/x",), {"exist_ok": True}),
+    ("rmdir", ("dir",), {}),
+    ("rmdir", ("file",), {}),
+    ("removedirs", ("dir",), {}),
+    ("removedirs", ("none",), {}),
+    ("symlink", ("file", "new"), {}),
+    ("symlink", ("file", "link"), {}),
+    ("link", ("file", "new"), {}),
+    ("link", ("link", "new"), {}),
+    ("link", ("none", "new"), {}),
+]
+
+
+def shape(root: Path) -> dict[str, tuple[int, int, int]]:
+    """What is in a directory."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        info = path.lstat()
+        found[str(path.relative_to(root))] = (info.st_mode, info.st_nlink, info.st_size)
+    return found
+
+
+def make(root: Path) -> None:
+    root.mkdir()
+    (root / "file").write_bytes(b"12345")
+    (root / "dir").mkdir()
+    (root / "link").symlink_to("file")
+    # So that removedirs does not remove the root.
+    (root / "other").write_bytes(b"")
+
+
+@pytest.mark.parametrize(("name", "arguments", "named"), CHANGES)
+async def test_changes_are_those_of_os(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    results = []
+    for root in (tmp_path / "ours", tmp_path / "theirs"):
+        make(root)
+        monkeypatch.chdir(root)
+        if root.name == "ours":
+            results.append(await outcome(getattr(ros, name)(*arguments, **named)))
+        else:
+            results.append(theirs(getattr(os, name), *arguments, **named))
+    assert results[0] == results[1]
+    assert shape(tmp_path / "ours") == shape(tmp_path / "theirs")
+
+
+async def test_directories_by_descriptor(tmp_path: Path) -> None:
+    one = os.open(tmp_path, os.O_RDONLY)
+    await ros.mkdir("sub", dir_fd=one)
+    two = os.open(tmp_path / "sub", os.O_RDONLY)
+    (tmp_path / "file").write_bytes(b"1")
+    await ros.rename("file", "moved", src_dir_fd=one, dst_dir_fd=two)
+    assert (tmp_path / "sub" / "moved").exists()
+    await ros.replace("moved", "again", src_dir_fd=two, dst_dir_fd=two)
+    await ros.link("again", "hard", src_dir_fd=two, dst_dir_fd=one)
+    await ros.symlink("hard", "soft", dir_fd=one)
+    assert await ros.readlink("soft", dir_fd=one) == "hard"
+    assert await ros.access("hard", os.R_OK, dir_fd=one)
+    await ros.unlink("again", dir_fd=two)
+    await ros.remove("soft", dir_fd=one)
+    await ros.rmdir("sub", dir_fd=one)
+    assert [path.name for path in tmp_path.iterdir()] == ["hard"]
+    os.close(one)
+    os.close(two)
+    with pytest.raises(OSError) as raised:
+        await ros.mkdir("sub", dir_fd=one)
+    assert (raised.value.errno, raised.value.filename) == (9, "sub")
+
+
+async def test_mode_of_a_directory(tmp_path: Path) -> None:
+    await ros.mkdir(tmp_path / "private", 0o700)
+    assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700
+
+
+async def test_statvfs_and_getcwd(tmp_path: Path) -> None:
+    ours, expected = await ros.statvfs(tmp_path), os.statvfs(tmp_path)
+    for field in ("f_bsize", "f_frsize", "f_blocks", "f_files", "f_namemax", "f_flag"):
+        assert getattr(ours, field) == getattr(expected, field)
+    assert await ros.getcwd() == os.getcwd()
+    with pytest.raises(FileNotFoundError):
+        await ros.statvfs("/none")
+
+
+async def test_sendfile_of_one_call(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    one, two = socket.socketpair()
+    with one, two, open(path, "rb") as file:
+        assert await ros.sendfile(one.fileno(), file.fileno(), 3, 4) == 4
+        assert two.recv(10) == b"3456"
+        assert await ros.sendfile(one.fileno(), file.fileno(), None, 100) == 10
+        with pytest.raises(OSError):
+            await ros.sendfile(12345, file.fileno(), 0, 1)
+
+
+async def test_null_bytes_in_paths() -> None:
+    for call in (ros.stat("a\0"), ros.remove("a\0"), ros.rename("a", "b\0"), ros.listdir("\0")):
+        with pytest.raises(ValueError, match="null byte"):
+            await call
+    assert not await ringway.path.exists("a\0")

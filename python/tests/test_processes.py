@@ -1,0 +1,218 @@
+"""Forks, threads with loops of their own, several loops, sub-interpreters, and the end of the
+interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringway
+from conftest import LOOPS
+
+
+def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter of its own."""
+    # Python warns of a fork beside any thread, such as one that the crate reads the mounts with.
+    ignored = "ignore:This process:DeprecationWarning"
+    command = [sys.executable, "-X", "dev", "-W", ignored, "-c", textwrap.dedent(program)]
+    command += arguments
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def read(path: Path) -> bytes:
+    async def main() -> bytes:
+        async with ringway.open(path, "rb") as file:
+            parts = await asyncio.gather(*(file.read(1000) for _ in range(60)))
+        return b"".join(parts)
+
+    return asyncio.run(main())
+
+
+def child(path: Path, queue: Any) -> None:
+    queue.put((read(path), ringway.read_many([path])[0]))
+
+
+async def test_children_of_a_running_loop(lines: Path) -> None:
+    """As multiprocessing and gunicorn fork: the parent's operations go on meanwhile."""
+    expected = lines.read_bytes()
+    reader_fd, writer_fd = os.pipe()
+    ringway.read_many([lines])
+    async with ringway.open(lines, "rb") as file, ringway.open(reader_fd, "rb", 0) as pipe:
+        waiting = asyncio.ensure_future(pipe.read(5))
+        await file.read(10)
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        children = [context.Process(target=child, args=(lines, queue)) for _ in range(3)]
+        for process in children:
+            process.start()
+        for _ in children:
+            assert await asyncio.to_thread(queue.get, timeout=30) == (expected, expected)
+        for process in children:
+            await asyncio.to_thread(process.join, 30)
+            assert process.exitcode == 0
+        os.write(writer_fd, b"still")
+        assert await waiting == b"still"
+        assert await file.read() == expected[10:]
+    os.close(writer_fd)
+
+
+def test_a_file_of_the_parent_says_what_to_do_in_the_child(lines: Path) -> None:
+    result = python(
+        """
+        import asyncio, os, sys, ringway
+
+        async def parent():
+            return await ringway.open(sys.argv[1], "rb")
+
+        async def child(file):
+            try:
+                await file.read(1)
+            except RuntimeError as error:
+                print(error)
+            # What the crate says, below that.
+            out = file._file.sync(False)
+            try:
+                await out.future if hasattr(out, "future") else out
+            except OSError as error:
+                print(error)
+
+        loop = asyncio.new_event_loop()
+        file = loop.run_until_complete(parent())
+        if os.fork() == 0:
+            try:
+                asyncio.run(child(file))
+            except OSError as error:
+                print(error)
+            sys.stdout.flush()
+            os._exit(0)
+        os.wait()
+        loop.run_until_complete(file.close())
+        loop.close()
+        """,
+        str(lines),
+    )
+    assert result.returncode == 0 and result.stderr == ""
+    assert "open it in this one" in result.stdout
+    assert "belongs to the parent process" in result.stdout
+
+
+@pytest.mark.parametrize("name", list(LOOPS))
+def test_threads_with_loops_of_their_own(lines: Path, name: str) -> None:
+    expected, results = lines.read_bytes(), []
+
+    def work() -> None:
+        async def main() -> bytes:
+            async with ringway.open(lines, "rb") as file:
+                return b"".join(await asyncio.gather(*(file.read(1000) for _ in range(60))))
+
+        loop = LOOPS[name]()
+        for _ in range(3):
+            results.append(loop.run_until_complete(main()))
+        loop.close()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [expected] * 18
+
+
+def test_loops_one_after_the_other(lines: Path) -> None:
+    for _ in range(20):
+        assert read(lines) == lines.read_bytes()
+
+
+def test_another_loop_is_refused(lines: Path) -> None:
+    async def make() -> ringway.AsyncFile:
+        return await ringway.open(lines, "rb")
+
+    async def use(file: ringway.AsyncFile) -> None:
+        for call in (file.read(1), file.read_at(1, 0), file.close()):
+            with pytest.raises(RuntimeError, match="open it in this one"):
+                await call
+
+    loop = asyncio.new_event_loop()
+    file = loop.run_until_complete(make())
+    asyncio.run(use(file))
+    loop.run_until_complete(file.close())
+    loop.close()
+
+
+def test_a_loop_without_descriptors_is_woken_by_a_thread(lines: Path) -> None:
+    """As the loops of Windows are."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        def add_reader(self, *_: object) -> None:  # type: ignore[override]
+            raise NotImplementedError
+
+        def _add_reader(self, *arguments: Any) -> Any:
+            return super()._add_reader(*arguments)  # type: ignore[misc]
+
+    async def main() -> bytes:
+        reader_fd, writer_fd = os.pipe()
+        async with ringway.open(lines, "rb") as file, ringway.open(reader_fd, "rb", 0) as pipe:
+            waiting = asyncio.ensure_future(pipe.read(5))
+            await asyncio.sleep(0.01)
+            os.write(writer_fd, b"woken")
+            os.close(writer_fd)
+            assert await asyncio.wait_for(waiting, 10) == b"woken"
+            return b"".join(await asyncio.gather(*(file.read(1000) for _ in range(60))))
+
+    loop = Loop()
+    assert loop.run_until_complete(main()) == lines.read_bytes()
+    loop.close()
+
+
+@pytest.mark.parametrize("end", ["return", "sys.exit(3)", "raise SystemExit(3)", "1 / 0"])
+def test_the_interpreter_ends_with_operations_in_flight(end: str) -> None:
+    result = python(
+        f"""
+        import asyncio, os, sys, threading, ringway
+
+        async def main():
+            reader, writer = os.pipe()
+            file = await ringway.open(reader, "rb")
+            tasks = [asyncio.ensure_future(file.read(1))]
+            tasks += [asyncio.ensure_future(file.readinto_at(bytearray(10), 0))]
+            await asyncio.sleep(0.01)
+            threading.Thread(target=ringway.readinto_many, daemon=True,
+                             args=([(reader, 0)], [bytearray(1)])).start()
+            {end}
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        """
+    )
+    assert result.returncode == {"return": 0, "1 / 0": 1}.get(end, 3), result.stderr
+    assert "Fatal" not in result.stderr and "panicked" not in result.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs _xxsubinterpreters of 3.12")
+def test_sub_interpreters_are_refused() -> None:
+    result = python(
+        """
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        import ringway
+        made = interpreters.create()
+        print(interpreters.run_string(made, "import ringway"))
+        """
+    )
+    assert "ImportError" in result.stdout + result.stderr
+
+
+def test_without_a_loop() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        ringway.open("/etc/passwd").__await__().send(None)

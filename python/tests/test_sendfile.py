@@ -1,0 +1,192 @@
+"""Sending files: sockets, transports and streams, plain and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringway
+from conftest import drop_cache
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(1 << 20) * 5 + b"end")
+    return path
+
+
+RANGES = [(0, None), (0, 10), (3, 1 << 20), (5 << 20, None), (1 << 30, 5), (10, 1 << 30), (7, 0)]
+
+
+async def exchange(send: Any, secure: Path | None = None) -> bytes:
+    """What a client receives of a server that sends."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await send(writer)
+        finally:
+            writer.close()
+
+    context = checked = None
+    if secure is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(secure / "cert", secure / "key")
+        checked = ssl.create_default_context(cafile=secure / "cert")
+        checked.check_hostname = False
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=checked)
+    received = await reader.read()
+    writer.close()
+    server.close()
+    await server.wait_closed()
+    return received
+
+
+@pytest.mark.parametrize(("offset", "count"), RANGES)
+@pytest.mark.parametrize("target", ["transport", "writer"])
+async def test_ranges(large: Path, offset: int, count: int | None, target: str) -> None:
+    expected = large.read_bytes()[offset : None if count is None else offset + count]
+    sent = []
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"before ")
+        async with ringway.open(large, "rb") as file:
+            to = writer if target == "writer" else writer.transport
+            sent.append(await ringway.sendfile(to, file, offset, count))
+            assert await file.tell() == 0
+        writer.write(b" after")
+        await writer.drain()
+
+    assert await exchange(send) == b"before " + expected + b" after"
+    assert sent == [len(expected)]
+
+
+async def test_sockets(large: Path) -> None:
+    one, two = socket.socketpair()
+    one.setblocking(False)
+    two.setblocking(False)
+    loop = asyncio.get_running_loop()
+    with one, two:
+        async with ringway.open(large, "rb") as file:
+            sending = asyncio.ensure_future(ringway.sendfile(one, file, 5))
+            received = b""
+            while len(received) < large.stat().st_size - 5:
+                received += await loop.sock_recv(two, 1 << 20)
+            assert await sending == len(received)
+            assert received == large.read_bytes()[5:]
+            one.setblocking(True)
+            with pytest.raises(ValueError, match="non-blocking"):
+                await ringway.sendfile(one, file)
+
+
+async def test_tls(large: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key "
+        "-out cert".split(),
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        async with ringway.open(large, "rb") as file:
+            await ringway.sendfile(writer.transport, file)
+
+    assert await exchange(send, tmp_path) == large.read_bytes()
+
+
+async def test_the_loop_goes_on(large: Path) -> None:
+    """`loop.sendfile` of asyncio stops it while the file is read."""
+    gaps, done = [], False
+
+    async def tick() -> None:
+        last = time.monotonic()
+        while not done:
+            await asyncio.sleep(0.001)
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        drop_cache(large)
+        async with ringway.open(large, "rb") as file:
+            await ringway.sendfile(writer.transport, file)
+
+    ticking = asyncio.ensure_future(tick())
+    assert await exchange(send) == large.read_bytes()
+    done = True
+    await ticking
+    assert gaps
+
+
+async def test_a_client_that_leaves(large: Path) -> None:
+    result: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with ringway.open(large, "rb") as file:
+            try:
+                for _ in range(100):
+                    await ringway.sendfile(writer.transport, file)
+            except OSError as error:
+                result.set_result(error)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    await reader.readexactly(10)
+    writer.transport.abort()
+    assert isinstance(await asyncio.wait_for(result, 20), OSError)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_cancelled_transfer_gives_the_protocol_back(large: Path) -> None:
+    started = asyncio.Event()
+    released: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol = writer.transport.get_protocol()
+        async with ringway.open(large, "rb") as file:
+            task = asyncio.ensure_future(
+                asyncio.gather(ringway.sendfile(writer.transport, file, 0, 5 << 20))
+            )
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        released.set_result(writer.transport.get_protocol() is protocol)
+        writer.transport.abort()
+        started.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    assert await asyncio.wait_for(released, 20)
+    await started.wait()
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_bad_arguments(large: Path) -> None:
+    async with ringway.open(large, "rb") as file, ringway.open(large) as text:
+        one, two = socket.socketpair()
+        one.setblocking(False)
+        with one, two:
+            for arguments, error in (
+                ((one, file, -1), ValueError),
+                ((one, file, 0, -1), ValueError),
+                ((one, text), TypeError),
+                ((7, file), TypeError),
+            ):
+                with pytest.raises(error, match="sendfile: "):
+                    await ringway.sendfile(*arguments)  # type: ignore[arg-type]

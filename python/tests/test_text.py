@@ -1,0 +1,184 @@
+"""Text files, compared with the built-in open."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+import ringway
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+TEXTS = {
+    "ascii": "".join(f"line {number}\n" for number in range(4000)),
+    "ends": "one\r\ntwo\rthree\n\r\r\nfour" * 1500,
+    "wide": "größe π ☃ 𝄞\n" * 3000,
+    "no end": "x" * 20_000,
+    "empty": "",
+}
+ENCODINGS = ["utf-8", "utf-16", "utf-8-sig", "utf-32-le"]
+
+
+@pytest.fixture(params=list(TEXTS))
+def text(request: pytest.FixtureRequest) -> str:
+    return TEXTS[request.param]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+async def test_lines_and_pieces_are_those_of_open(
+    tmp_path: Path, text: str, encoding: str, newline: str | None
+) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(text.encode(encoding))
+    async with ringway.open(path, encoding=encoding, newline=newline) as ours:
+        with open(path, encoding=encoding, newline=newline) as theirs:
+            for size in (0, 1, 5, 3000):
+                assert await ours.read(size) == theirs.read(size)
+            assert await ours.readline() == theirs.readline()
+            assert await ours.readline(2) == theirs.readline(2)
+            assert await ours.readlines(30) == theirs.readlines(30)
+            here = await ours.tell()
+            rest = theirs.read()
+            assert await ours.read() == rest
+            assert await ours.seek(here) == here
+            assert "".join([line async for line in ours]) == rest
+            assert await ours.read() == "" == await ours.readline()
+            await ours.seek(0)
+            theirs.seek(0)
+            assert [line async for line in ours] == list(theirs)
+            assert ours.newlines == theirs.newlines
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "shift_jis", "utf-7", "gb18030"])
+async def test_positions_lead_back(tmp_path: Path, encoding: str) -> None:
+    text = "ab\r\ncd\nとても長い\r行\n" * 700
+    path = tmp_path / "text"
+    path.write_bytes(text.encode(encoding))
+    async with ringway.open(path, encoding=encoding, newline="") as file:
+        places, read = [], 0
+        for size in (1, 2, 3, 1, 8, 4000, 1, 1, 1, 2999):
+            places.append((await file.tell(), read))
+            read += len(await file.read(size))
+        await file.readline()
+        for place, characters in reversed(places):
+            assert await file.seek(place) == place
+            assert await file.read(100) == text[characters : characters + 100]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("newline", [None, "", "\r\n", "\r"])
+@pytest.mark.parametrize("mode", ["w", "a", "x", "w+"])
+async def test_what_is_written_is_what_open_writes(
+    tmp_path: Path, text: str, encoding: str, newline: str | None, mode: str
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    pieces = [text[at : at + 700] for at in range(0, len(text), 700)]
+    async with ringway.open(ours, mode, encoding=encoding, newline=newline) as file:
+        for piece in pieces:
+            assert await file.write(piece) == len(piece)
+        await file.writelines(["a", "b\n"])
+    with open(theirs, mode, encoding=encoding, newline=newline) as other:
+        other.writelines([*pieces, "a", "b\n"])
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+async def test_appending_writes_no_second_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for part in ("one\n", "two\n"):
+        async with ringway.open(ours, "a", encoding=encoding) as file:
+            await file.write(part)
+        with open(theirs, "a", encoding=encoding) as other:
+            other.write(part)
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+async def test_writing_where_reading_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "both"
+    path.write_text("0123456789\n" * 2000)
+    async with ringway.open(path, "r+") as file:
+        assert await file.read(3) == "012"
+        await file.write("xy")
+        assert await file.read(3) == "567"
+        assert await file.tell() == 8
+        await file.seek(0)
+        assert await file.readline() == "012xy56789\n"
+        await file.truncate()
+    assert path.read_text() == "012xy56789\n"
+
+
+async def test_seeking_as_text_files_do(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("0123456789")
+    async with ringway.open(path) as file:
+        assert await file.seek(0, os.SEEK_END) == 10
+        assert await file.read() == ""
+        await file.seek(4)
+        assert await file.seek(0, os.SEEK_CUR) == 4
+        assert await file.read(1) == "4"
+        for offset, whence in ((1, os.SEEK_CUR), (1, os.SEEK_END)):
+            with pytest.raises(io.UnsupportedOperation):
+                await file.seek(offset, whence)
+        for offset, whence in ((-1, os.SEEK_SET), (0, 9)):
+            with pytest.raises(ValueError):
+                await file.seek(offset, whence)
+
+
+async def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "latin"
+    path.write_bytes(b"gr\xf6\xdfe")
+    async with ringway.open(path, encoding="utf-8") as file:
+        with pytest.raises(UnicodeDecodeError):
+            await file.read()
+    async with ringway.open(path, encoding="utf-8", errors="replace") as file:
+        assert await file.read() == "gr\ufffd\ufffde"
+    async with ringway.open(path, "w", encoding="ascii") as file:
+        with pytest.raises(UnicodeEncodeError):
+            await file.write("größe")
+        with pytest.raises(TypeError):
+            await file.write(b"bytes")  # type: ignore[arg-type]
+
+
+async def test_line_buffering_writes_each_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with ringway.open(path, "w", buffering=1) as file:
+        assert file.line_buffering
+        await file.write("half")
+        assert path.read_text() == ""
+        await file.write(" whole\n")
+        assert path.read_text() == "half whole\n"
+
+
+async def test_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    async with ringway.open(path, "w", encoding="latin-1", errors="ignore") as file:
+        assert (file.encoding, file.errors, file.mode) == ("latin-1", "ignore", "w")
+        assert file.name == str(path) and file.buffer.name == str(path)
+        assert not file.readable() and await file.writable() and await file.seekable()
+        assert not await file.isatty() and file.fileno() == file.buffer.fileno()
+        with pytest.raises(io.UnsupportedOperation):
+            await file.read()
+    assert file.closed and file.buffer.closed
+
+
+async def test_detach(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("0123456789")
+    file = await ringway.open(path)
+    with file.detach() as raw:
+        assert raw.read(10) == b"0123456789"
+    with pytest.raises(ValueError):
+        await file.read()
+
+
+async def test_reads_of_several_tasks_take_turns(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("".join(f"{number:07}\n" for number in range(3000)))
+    async with ringway.open(path) as file:
+        lines = await asyncio.gather(*(file.readline() for _ in range(3000)))
+    assert lines == [f"{number:07}\n" for number in range(3000)]
