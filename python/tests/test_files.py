@@ -222,10 +222,12 @@ async def test_close_does_not_wait_for_the_loops_executor(lines: Path) -> None:
 
     gate = threading.Event()
     jobs = [loop.run_in_executor(None, gate.wait) for _ in range(64)]
-    async with ringway.open(lines, "rb+") as file:
-        await file.write(b"L")
-    assert file.closed and lines.read_bytes()[:1] == b"L"
-    gate.set()
+    try:
+        async with ringway.open(lines, "rb+") as file:
+            await file.write(b"L")
+        assert file.closed and lines.read_bytes()[:1] == b"L"
+    finally:
+        gate.set()
     await asyncio.gather(*jobs)
 
 

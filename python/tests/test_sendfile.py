@@ -127,7 +127,8 @@ async def test_the_loop_goes_on(large: Path) -> None:
     assert await exchange(send) == large.read_bytes()
     done = True
     await ticking
-    assert gaps
+    # Blocked for the whole transfer, the loop would have run this once or twice.
+    assert len(gaps) > 2
 
 
 async def test_a_client_that_leaves(large: Path) -> None:

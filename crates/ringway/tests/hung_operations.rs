@@ -111,14 +111,18 @@ fn hung_transfers_do_not_delay_reads_with_manual_reaping() {
     let mut hung: Vec<_> = (0..HUNG).map(|_| Box::pin(file.read(0..4096))).collect();
     assert!(hung.iter_mut().all(|read| read.as_mut().poll(&mut cx).is_pending()));
     let mut read = std::pin::pin!(file.read(0..4096));
-    while read.as_mut().poll(&mut cx).is_pending() {
+    let block = loop {
+        if let Poll::Ready(block) = read.as_mut().poll(&mut cx) {
+            break block;
+        }
         assert!(
             wait_readable(engine.readable().unwrap(), TIME_LIMIT),
             "a read is delayed: {:?}",
             engine.stats()
         );
         engine.reap();
-    }
+    };
+    assert_eq!(block.unwrap()[..], [7; 4096]);
 }
 
 /// An open, writes, reads and a sync of another file.

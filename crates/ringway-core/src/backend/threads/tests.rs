@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read as _, Seek as _, Write as _};
 use std::num::NonZeroU32;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 const SECOND: Duration = Duration::from_secs(1);
 
