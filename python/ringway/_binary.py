@@ -216,10 +216,17 @@ class AsyncFile:
         return ahead
 
     async def _read_there(self, size: int, at: int) -> bytes:
-        """Read at an offset. No memory is reserved for more than the file has."""
+        """Read at an offset. No memory is reserved for more than the file has.
+
+        A device has more than its size says: what fills all that was asked for first goes on.
+        """
+        first = size
         if size > _UNCHECKED:
-            size = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
-        return await run(self._file.read_at(size, at, size))
+            first = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
+        out: bytes = await run(self._file.read_at(first, at, first))
+        if len(out) == first < size:
+            out = await run(self._file.read_at(size, at, size))
+        return out
 
     async def _fill_from_pipe(self, size: int) -> None:
         """Have `size` bytes ahead; fewer at the end, or after one read if it is unbuffered."""
@@ -368,6 +375,8 @@ class AsyncFile:
         return b""
 
     async def _readline(self, limit: int) -> bytes:
+        if limit == 0:
+            return b""
         ahead = self._take_ahead(len(self._ahead))
         searched = 0
         while True:
@@ -731,6 +740,8 @@ def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
             raise ValueError(f"out: buffers of {sizes} bytes for ranges of {lengths}")
         return list(out)
     whole: Any = out
+    if any(length < 0 for length in lengths):
+        raise ValueError("out: a range has a negative length")
     view = memoryview(whole).cast("B")
     if view.nbytes < sum(lengths):
         raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")

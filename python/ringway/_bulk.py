@@ -52,7 +52,8 @@ def buffer(size: int) -> memoryview:
     """
     if size < 1:
         raise ValueError(f"a buffer of {size} bytes")
-    return memoryview(mmap.mmap(-1, size))
+    # Private: a forked process has memory of its own.
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 class LogWriter:
@@ -95,7 +96,7 @@ class LogWriter:
         if self._log is None:
             raise ValueError("I/O operation on closed log")
         self._file._check()
-        data = record if type(record) is bytes else bytes(record)
+        data = record if type(record) is bytes else bytes(memoryview(record))
         return await run(self._log.append(data))
 
     async def close(self) -> None:

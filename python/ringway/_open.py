@@ -175,6 +175,8 @@ async def _open(
 async def _open_raw(
     file: Any, flags: int, closefd: bool, opener: Opener | None, direct: bool
 ) -> tuple[_ringway.File, tuple[int, ...]]:
+    if direct and (isinstance(file, int) or opener is not None):
+        raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
         return await run(_ringway.open_fd(engine(), file, closefd, file))
     if not closefd:

@@ -37,6 +37,8 @@ async def sendfile(
     if offset < 0 or (count is not None and count < 0):
         raise ValueError("sendfile: offset and count must not be negative")
     file._check_readable()
+    if not file._seekable:
+        raise ValueError("sendfile: the file has no offsets (it is a pipe or a terminal)")
     if isinstance(target, socket.socket):
         if target.gettimeout() != 0:
             raise ValueError("sendfile: the socket must be non-blocking: setblocking(False)")

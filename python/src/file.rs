@@ -62,8 +62,7 @@ async fn fill(
         let (result, back) = file.read_at(buffer, offset.saturating_add(filled as u64)).await;
         let read = match result {
             Ok(read) => read,
-            // What was read before is a result; the error comes again with the next read.
-            Err(_) if filled > 0 => 0,
+            // Also after a part: fewer bytes would look like the end of the file.
             Err(error) => return (Err(error), Memory::from_buffer(back)),
         };
         filled += read;

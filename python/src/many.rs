@@ -106,9 +106,14 @@ impl Job {
             match (memory, length) {
                 (Some(memory), _) => Ok(Answer::Count(read_into(file, memory, offset).await?)),
                 (None, Some(length)) => {
-                    // No memory is reserved for more than the file has.
+                    // No memory is reserved for more than the file has, unless it has more than
+                    // its size says, as a device has.
                     let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-                    let length = length.min(left.max(UNCHECKED));
+                    let first = length.min(left.max(UNCHECKED));
+                    let (memory, read) = read_bytes(file, new_bytes(first)?, offset, first).await?;
+                    if read < first || first == length {
+                        return Ok(Answer::Bytes(memory, read));
+                    }
                     let (memory, read) =
                         read_bytes(file, new_bytes(length)?, offset, length).await?;
                     Ok(Answer::Bytes(memory, read))

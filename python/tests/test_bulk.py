@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import mmap
 import os
@@ -270,3 +271,55 @@ async def test_errors_name_the_file(tmp_path: Path) -> None:
         async with ringway.open("/dev/full", "wb") as full:
             await full.write(b"buffered")
     assert full.closed
+
+
+async def test_an_error_behind_a_part_is_no_end(tmp_path: Path) -> None:
+    """Memory of a file that has become shorter: the kernel reads a part of it, then fails."""
+    page = mmap.PAGESIZE
+    path = tmp_path / "mapped"
+    path.write_bytes(b"x" * 2 * page)
+    with path.open("rb+") as mapped, mmap.mmap(mapped.fileno(), 2 * page) as memory:
+        first = ctypes.c_char.from_buffer(memory)
+        address = ctypes.addressof(first)
+        mapped.truncate(page)
+        async with ringway.open("/proc/self/mem", "rb") as file:
+            assert await file.read_at(page, address) == b"x" * page
+            into = bytearray(2 * page)
+            for read in (
+                lambda: file.read_at(2 * page, address),
+                lambda: file.readinto_at(into, address),
+                lambda: file.read_ranges([(address, 2 * page)]),
+            ):
+                with pytest.raises(OSError) as caught:
+                    await read()
+                assert caught.value.errno == errno.EIO
+        with pytest.raises(OSError):
+            ringway.read_many([("/proc/self/mem", address, 2 * page)])
+        del first
+
+
+async def test_a_device_has_more_than_its_size() -> None:
+    size = 4 << 20
+    async with ringway.open("/dev/zero", "rb") as file:
+        assert len(await file.read(size)) == size
+        assert len(await file.read_at(size, 5)) == size
+    assert [len(one) for one in ringway.read_many([("/dev/zero", 0, size)])] == [size]
+
+
+async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"line\n")
+    with path.open("rb") as plain, pytest.raises(ValueError, match="direct"):
+        await ringway.open(plain.fileno(), "rb", closefd=False, direct=True)
+    async with ringway.open(path, "rb") as file:
+        with pytest.raises(ValueError, match="negative"):
+            await file.read_ranges([(0, -5)], out=bytearray(10))
+        assert await file.readline(0) == b"" and await file.readline() == b"line\n"
+    async with await ringway.LogWriter.open(tmp_path / "log") as log:
+        with pytest.raises(TypeError):
+            await log.append(5)  # type: ignore[arg-type]
+    reader, writer = os.pipe()
+    os.close(writer)
+    async with ringway.open(reader, "rb") as pipe:
+        with pytest.raises(ValueError, match="pipe"):
+            await ringway.sendfile(None, pipe)  # type: ignore[arg-type]
