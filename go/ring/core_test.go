@@ -18,8 +18,8 @@ func TestConstantsAreThoseOfTheCore(t *testing.T) {
 		value      int64
 		file, name string
 	}{
-		{int64(memoryWait), memory, "LONGEST"},
-		{int64(memoryStep), memory, "STEP"},
+		{int64(memoryWait), memory, "LONGEST_WAIT"},
+		{int64(memoryStep), memory, "WAIT_STEP"},
 		{int64(memoryHopeless), memory, "WITHOUT_HOPE"},
 		{int64(soon), exiting, "SOON"},
 		{int64(workerExit), exiting, "EXITED"},
