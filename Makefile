@@ -201,7 +201,7 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
 # what is tested later is compiled meanwhile. The tests of the crates run alone: some change limits
 # of the system.
-test: ## formatting, lints and the tests of every language, in 20 minutes: what CI runs
+test: ## formatting, lints and the tests of every language, in half an hour: CI
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
 
