@@ -224,8 +224,12 @@ class AsyncFile:
         if size > _UNCHECKED:
             first = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
         out: bytes = await run(self._file.read_at(first, at, first))
-        if len(out) == first < size:
-            out = await run(self._file.read_at(size, at, size))
+        read = len(out)
+        while read == first and len(out) < size:
+            first = min(size - len(out), max(len(out), _UNCHECKED))
+            more: bytes = await run(self._file.read_at(first, at + len(out), first))
+            read = len(more)
+            out = out + more if more else out
         return out
 
     async def _fill_from_pipe(self, size: int) -> None:

@@ -109,8 +109,12 @@ pub async fn read_rest(file: &Inner, memory: Memory, offset: u64) -> io::Result<
 /// Shorter reads are not compared with the size of the file.
 pub const UNCHECKED: usize = 1 << 20;
 
-/// Reads the rest of a file, which is expected to have `len` bytes.
-pub async fn read_all(file: &Inner, offset: u64, len: u64) -> io::Result<Answer> {
+/// Reads at most `most` bytes of a file, which is expected to have `len`.
+pub async fn read_most(file: &Inner, offset: u64, len: u64, most: usize) -> io::Result<Answer> {
+    if len >= most as u64 {
+        let (memory, read) = read_bytes(file, new_bytes(most)?, offset, most).await?;
+        return Ok(Answer::Bytes(memory, read));
+    }
     let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let (memory, behind) = match read_rest(file, new_bytes(len)?, offset).await? {
         Answer::More(memory, behind) => (memory, behind),
@@ -119,17 +123,23 @@ pub async fn read_all(file: &Inner, offset: u64, len: u64) -> io::Result<Answer>
     // The file has no size (in /proc), or it has grown.
     let mut all = memory.as_slice().to_vec();
     all.extend(behind);
-    loop {
+    while all.len() < most {
         let (result, more) = file.read_at(vec![0; UNCHECKED], offset + all.len() as u64).await;
         match result? {
             0 => break,
             read => all.extend_from_slice(&more[..read]),
         }
     }
+    all.truncate(most);
     let mut bytes = new_bytes(all.len())?;
     bytes.copy_from(&all);
     let read = all.len();
     Ok(Answer::Bytes(bytes, read))
+}
+
+/// Reads the rest of a file, which is expected to have `len` bytes.
+pub async fn read_all(file: &Inner, offset: u64, len: u64) -> io::Result<Answer> {
+    read_most(file, offset, len, usize::MAX).await
 }
 
 /// A `bytes` object, made where the interpreter's lock is not held.

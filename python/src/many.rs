@@ -3,7 +3,7 @@
 
 use crate::answer::Answer;
 use crate::errors::os_error;
-use crate::file::{UNCHECKED, new_bytes, read_all, read_bytes, read_into};
+use crate::file::{UNCHECKED, read_all, read_into, read_most};
 use crate::raw::{Memory, duplicate};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
@@ -106,17 +106,9 @@ impl Job {
             match (memory, length) {
                 (Some(memory), _) => Ok(Answer::Count(read_into(file, memory, offset).await?)),
                 (None, Some(length)) => {
-                    // No memory is reserved for more than the file has, unless it has more than
-                    // its size says, as a device has.
-                    let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-                    let first = length.min(left.max(UNCHECKED));
-                    let (memory, read) = read_bytes(file, new_bytes(first)?, offset, first).await?;
-                    if read < first || first == length {
-                        return Ok(Answer::Bytes(memory, read));
-                    }
-                    let (memory, read) =
-                        read_bytes(file, new_bytes(length)?, offset, length).await?;
-                    Ok(Answer::Bytes(memory, read))
+                    // No memory is reserved for more than the file has.
+                    let left = size.saturating_sub(offset).max(UNCHECKED as u64);
+                    read_most(file, offset, left, length).await
                 }
                 (None, None) => read_all(file, offset, size.saturating_sub(offset)).await,
             }

@@ -298,6 +298,17 @@ async def test_an_error_behind_a_part_is_no_end(tmp_path: Path) -> None:
         del first
 
 
+async def test_more_than_a_large_file_has(tmp_path: Path) -> None:
+    """No memory is reserved for it: a terabyte would not be there."""
+    path, expected = tmp_path / "large", os.urandom(3 << 20)
+    path.write_bytes(expected)
+    for more in (len(expected) + 1, 1 << 40):
+        async with ringway.open(path, "rb") as file:
+            assert await file.read(more) == expected
+            assert await file.read_at(more, 5) == expected[5:]
+        assert ringway.read_many([(path, 0, more), (path, 9, more)]) == [expected, expected[9:]]
+
+
 async def test_a_device_has_more_than_its_size() -> None:
     size = 4 << 20
     async with ringway.open("/dev/zero", "rb") as file:
