@@ -329,12 +329,12 @@ check-crates: check-texts
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) clippy -p ringway -p ringway-core --no-default-features -- -D warnings
 	$(CARGO) clippy -p ringway-c -- -D warnings
-	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(CARGO) check -p ringway --lib --profile test
-	$(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) --all-targets \
-		-- -D warnings
 
 check-bindings:
+	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(ALONE) $(CARGO) check -p ringway --lib --profile test
+	$(ALONE) $(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) \
+		--all-targets -- -D warnings
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
