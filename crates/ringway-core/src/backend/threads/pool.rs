@@ -356,6 +356,11 @@ impl Shared {
         while state.watch.polling {
             state = self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        while state.signal.is_being_raised() {
+            drop(state);
+            thread::yield_now();
+            state = self.lock();
+        }
         state.signal.close();
         state.watch.close_wake();
     }
@@ -1014,5 +1019,30 @@ mod tests {
             (calls.tick(LANE_CHECK_INTERVAL), calls.tick(LANE_CHECK_INTERVAL)),
             (MAX_HUNG_THREADS, 0)
         );
+    }
+
+    /// As the watcher does, which tries transfers before it wakes the owner.
+    #[test]
+    fn a_close_waits_for_a_thread_that_needs_the_lock_before_it_wakes_the_owner() {
+        let shared = Arc::new(Shared::new(1, 1, Duration::ZERO));
+        let raise = {
+            let mut state = shared.lock();
+            state.signal_fd().unwrap();
+            state.closed = true;
+            state.signal.begin_raise().expect("nothing has raised it")
+        };
+        let (own, (done, is_done)) = (Arc::clone(&shared), std::sync::mpsc::channel());
+        thread::spawn(move || {
+            own.close_descriptors();
+            done.send(()).unwrap();
+        });
+        assert!(is_done.recv_timeout(Duration::from_millis(50)).is_err(), "it is not waited for");
+        let locked = (0..1000).find_map(|_| {
+            thread::sleep(Duration::from_millis(1));
+            shared.state.try_lock().ok().map(drop)
+        });
+        assert!(locked.is_some(), "the lock is held meanwhile");
+        drop(raise);
+        is_done.recv_timeout(Duration::from_secs(20)).expect("the close ends");
     }
 }

@@ -11,7 +11,6 @@ use crate::sys::{Number, RawFd};
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 /// Not readable.
 const LOW: u8 = 0;
@@ -123,11 +122,13 @@ impl PoolSignal {
         self.fd.numbers()
     }
 
-    /// Closes the descriptor, once no thread is about to write to it.
+    /// Whether a thread is about to write to the descriptor. It may need the pool's mutex first.
+    pub fn is_being_raised(&self) -> bool {
+        !matches!(self.shared.state.load(Ordering::Acquire), LOW | HIGH)
+    }
+
+    /// Closes the descriptor.
     pub fn close(&mut self) {
-        while !matches!(self.shared.state.load(Ordering::Acquire), LOW | HIGH) {
-            thread::yield_now();
-        }
         *self.shared.targets() = Targets::default();
         self.fd.close();
     }
@@ -199,6 +200,7 @@ mod tests {
     use super::*;
     use crate::sys::eventfd::wait_readable;
     use std::sync::atomic::AtomicBool;
+    use std::thread;
     use std::time::{Duration, Instant};
 
     fn is_readable(signal: &mut PoolSignal) -> bool {
