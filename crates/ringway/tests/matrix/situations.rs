@@ -173,8 +173,10 @@ fn has_direct_io(dir: &Path) -> bool {
     }
 }
 
-/// Makes the engines open the descriptors that they open on first use.
+/// Makes the engines open the descriptors that they open on first use. (A pipe may be ready at once
+/// and a short timer over; this one is not.)
 fn warm_up(engine: &Engine, kind: BackendKind, parent: &Path) {
+    block_on(engine.sleep(Duration::from_millis(20))).unwrap();
     for row in rows::files()
         .iter()
         .filter(|row| row.name.ends_with("pipe") || row.name == "File::set_permissions")
