@@ -63,7 +63,7 @@ needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
 needs.quick := $(needs.check)
 needs.storm := $(BUILD_NEEDS)
-needs.test-file-systems := $(BUILD_NEEDS)
+needs.test-file-systems := $(BUILD_NEEDS) mkfs
 needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
@@ -374,8 +374,9 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test guarantees storm -- \
 		--nocapture --test-threads=3
 
-test-file-systems: ## the tests of results on every FUSE set-up and overlayfs, some minutes; as root
+test-file-systems: ## what file systems do, and results on every FUSE set-up and overlayfs; as root
 	@$(NEED) $(needs.test-file-systems)
+	$(CARGO) test -p ringway-survey
 	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway-core --test other_file_systems -- \
 		--nocapture
 	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway --test std_parity --test matrix \

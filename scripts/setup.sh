@@ -111,6 +111,8 @@ need_mkfs() {
     has_mkfs ext4 || package mkfs.ext4 e2fsprogs mount
     has_mkfs xfs || package mkfs.xfs xfsprogs
     has_mkfs btrfs || package mkfs.btrfs btrfs-progs
+    has_mkfs erofs || package mkfs.erofs erofs-utils
+    has mksquashfs || package mksquashfs squashfs-tools
 }
 
 checked=" "

@@ -1,6 +1,7 @@
 //! `ringway probe`: what this machine supports and refuses, why, and how to fix it.
 
 mod advice;
+mod file_system;
 mod json;
 #[cfg(test)]
 mod samples;

@@ -4,6 +4,7 @@
 
 use super::Probe;
 use super::advice::advice;
+use super::file_system::observed;
 use ringway_core::device::{DeviceFacts, DirectIo};
 use ringway_core::probe::{Capability, Limit, Limits, Machine, PathProbe};
 use ringway_core::refusal::{Feature, Refusal, errno_name};
@@ -15,7 +16,9 @@ pub fn render_json(probe: &Probe) -> String {
     let report = json!({
         "machine": about(&probe.machine),
         "backends": backends(&probe.machine),
-        "path": probe.path.as_ref().map(|(path, probed)| about_path(path, probed)),
+        "path": probe.path.as_ref().map(|(path, probed)| {
+            about_path(path, probed, &probe.machine.kernel)
+        }),
         "advice": advice(probe),
     });
     format!("{report:#}\n")
@@ -124,7 +127,7 @@ fn names(names: &[(&'static str, bool)]) -> Value {
         .into()
 }
 
-fn about_path(path: &Path, probed: &PathProbe) -> Value {
+fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {
     let DirectIo { supported, memory_align, offset_align, source } = probed.facts.direct;
     json!({
         "path": path.to_string_lossy(),
@@ -141,6 +144,7 @@ fn about_path(path: &Path, probed: &PathProbe) -> Value {
         "passthrough_read": probed.passthrough.as_ref().map(result),
         "in_use": probed.in_use,
         "device": probed.facts.device.as_ref().map(about_device),
+        "observed": observed(&probed.facts.file_system, kernel),
     })
 }
 

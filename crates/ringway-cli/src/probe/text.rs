@@ -2,6 +2,7 @@
 
 use super::Probe;
 use super::advice::advice;
+use super::file_system::observed;
 use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
 };
@@ -22,6 +23,7 @@ pub fn render_text(probe: &Probe) -> String {
     }
     if let Some((path, probed)) = &probe.path {
         sections.push(about_path(path, probed));
+        sections.extend(about_file_system(&probed.facts.file_system, &machine.kernel));
     }
     let mut text = String::new();
     for section in &sections {
@@ -318,6 +320,17 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         ),
     );
     section
+}
+
+/// What docs/file-systems.md says of its type. A device has none.
+fn about_file_system(name: &str, kernel: &str) -> Option<Section> {
+    let observed = observed(name, kernel)?;
+    let title = format!("{name}: who serves a request, as observed on Linux {}", observed.kernel);
+    let mut section = Section::new(title);
+    for (question, answer) in observed.answers() {
+        section.row(question, answer);
+    }
+    Some(section)
 }
 
 fn flag(flag: Option<bool>) -> String {
