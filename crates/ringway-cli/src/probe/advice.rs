@@ -1,7 +1,7 @@
 //! What a probe means for programs on this machine: short sentences, the most important first.
 
 use super::Probe;
-use ringway_core::device::{PathFacts, StorageKind};
+use ringway_core::device::{DeviceFacts, PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
 use std::path::Path;
@@ -136,8 +136,27 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
                 "Leave IOPOLL off on {name}: its queue does not support polling (io_poll is 0)."
             ));
         }
+        advice.extend(durable_writes(device));
     }
     advice
+}
+
+/// What makes a write durable on the device.
+fn durable_writes(device: &DeviceFacts) -> Option<String> {
+    let name = &device.name;
+    Some(match (device.write_back?, device.fua) {
+        (false, _) => {
+            format!("A durable write costs no flush on {name}: it has no volatile cache.")
+        }
+        (true, Some(true)) => format!(
+            "Make single direct writes durable one by one on {name}: it writes them past its cache \
+             (FUA)."
+        ),
+        (true, _) => format!(
+            "Write much and sync once on {name} (a group commit, as of LogWriter): each durable \
+             write flushes its whole cache, because it has no FUA."
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -180,6 +199,24 @@ mod tests {
         assert!(has(&advice, "at most 256 requests in flight on vda"), "{advice:?}");
         assert!(has(&advice, "Split requests larger than 4 MiB"), "{advice:?}");
         assert!(has(&advice, "IOPOLL off on vda"), "{advice:?}");
+    }
+
+    #[test]
+    fn durable_writes_depend_on_the_cache_of_the_device() {
+        let mut probe = samples::available();
+        for (write_back, fua, part) in [
+            (Some(true), Some(false), "sync once on vda"),
+            (Some(true), None, "sync once on vda"),
+            (Some(true), Some(true), "past its cache (FUA)"),
+            (Some(false), Some(false), "no flush on vda"),
+        ] {
+            let device = probe.path.as_mut().unwrap().1.facts.device.as_mut().unwrap();
+            (device.write_back, device.fua) = (write_back, fua);
+            assert!(has(&advice(&probe), part), "{write_back:?}, {fua:?}");
+        }
+        let device = probe.path.as_mut().unwrap().1.facts.device.as_mut().unwrap();
+        device.write_back = None;
+        assert!(!has(&advice(&probe), "durable"));
     }
 
     #[test]

@@ -158,6 +158,8 @@ fn about_device(device: &DeviceFacts) -> Value {
         "io_poll": device.io_poll,
         "max_sectors_kb": device.max_sectors_kb,
         "rotational": device.rotational,
+        "write_back": device.write_back,
+        "fua": device.fua,
         "logical_block_size": device.logical_block_size,
         "physical_block_size": device.physical_block_size,
     })

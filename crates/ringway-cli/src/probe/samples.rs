@@ -78,6 +78,8 @@ pub(super) fn available() -> Probe {
                 io_poll: Some(false),
                 max_sectors_kb: Some(4096),
                 rotational: Some(false),
+                write_back: Some(true),
+                fua: Some(false),
                 logical_block_size: Some(512),
                 physical_block_size: Some(4096),
             }),

@@ -311,6 +311,12 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
     section.row("max_sectors_kb", number(device.max_sectors_kb));
     section.row("io_poll", flag(device.io_poll));
     section.row("rotational", flag(device.rotational));
+    let write_cache = match device.write_back {
+        Some(true) => format!("write back, FUA: {}", flag(device.fua)),
+        Some(false) => "none, or write through".to_owned(),
+        None => "unknown".to_owned(),
+    };
+    section.row("write cache", write_cache);
     section.row(
         "block size",
         format!(

@@ -32,6 +32,10 @@ pub struct DeviceFacts {
     pub max_sectors_kb: Option<u32>,
     /// Whether it is a spinning disk.
     pub rotational: Option<bool>,
+    /// Whether it has a cache that loses its content with the power: a durable write flushes it.
+    pub write_back: Option<bool>,
+    /// Whether one write can go past that cache (FUA), instead of a flush.
+    pub fua: Option<bool>,
     /// Bytes of the smallest addressable unit.
     pub logical_block_size: Option<u32>,
     /// Bytes of the smallest unit that is written without a read first.
@@ -59,6 +63,10 @@ impl DeviceFacts {
             io_poll: flag("io_poll"),
             max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
             rotational: flag("rotational"),
+            write_back: fs::read_to_string(queue.join("write_cache"))
+                .ok()
+                .map(|text| text.trim() == "write back"),
+            fua: flag("fua"),
             logical_block_size: read_number(&queue.join("logical_block_size")),
             physical_block_size: read_number(&queue.join("physical_block_size")),
         })
@@ -289,6 +297,8 @@ mod tests {
         file("sda/queue/max_sectors_kb", "1280\n");
         file("sda/queue/io_poll", "0\n");
         file("sda/queue/rotational", "1\n");
+        file("sda/queue/write_cache", "write back\n");
+        file("sda/queue/fua", "0\n");
         file("sda/queue/logical_block_size", "512\n");
         file("sda/queue/physical_block_size", "4096\n");
         file("sda/sda1/uevent", "DEVNAME=sda1\n");
@@ -298,6 +308,7 @@ mod tests {
         file("dm-0/uevent", "DEVNAME=dm-0\n");
         file("dm-0/queue/scheduler", "none\n");
         file("dm-0/queue/max_sectors_kb", "512\n");
+        file("dm-0/queue/write_cache", "write through\n");
         fs::create_dir(root.path().join("block")).unwrap();
         for (number, target) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0")] {
             symlink(Path::new("..").join(target), root.path().join("block").join(number)).unwrap();
@@ -322,6 +333,8 @@ mod tests {
                 io_poll: Some(false),
                 max_sectors_kb: Some(1280),
                 rotational: Some(true),
+                write_back: Some(true),
+                fua: Some(false),
                 logical_block_size: Some(512),
                 physical_block_size: Some(4096),
             }
@@ -335,7 +348,8 @@ mod tests {
         let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
         assert_eq!(stacked.scheduler.as_deref(), Some("none"));
-        assert_eq!(stacked.nr_requests, None);
+        assert_eq!((stacked.nr_requests, stacked.fua), (None, None));
+        assert_eq!(stacked.write_back, Some(false));
         assert_eq!(stacked.to_string(), "dm-0, scheduler none");
     }
 
