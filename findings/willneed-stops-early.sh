@@ -39,7 +39,7 @@ time.sleep(2)
 WARM
 head -c $((128 << 20)) /dev/urandom >file
 sync file
-echo "Linux $(uname -r), $(findmnt -no FSTYPE -T .): MiB cached of 128 after asking for all of them:"
+echo "Linux $(uname -r), $(findmnt -no FSTYPE -T .): MiB cached after advice for all 128:"
 failed=0
 for how in fadvise readahead madvise loop populate; do
     python3 warm.py "$how"
