@@ -8,10 +8,10 @@
 # error is no OSError, so `except OSError` misses it. With the same sizes, os.preadv into mmap'ed
 # memory works.
 #
-# Why: reads go into memory of PyMem_Calloc or of a new bytes object, which are 16 bytes aligned, and
-# the caller cannot pass any other. (Source: caio/linux_aio.c, linux_uring.c and thread_aio.c.)
+# Why: reads go into memory of PyMem_Calloc or of a new bytes object, aligned to 16 bytes, and the
+# caller cannot pass any other. (Source: caio/linux_aio.c, linux_uring.c and thread_aio.c.)
 #
-# Needs Python 3 with venv. Set TMPDIR to a directory on ext4, XFS or btrfs.
+# Needs Python 3 with venv. Set TMPDIR to a directory on ext4 or XFS.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

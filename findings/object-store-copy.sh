@@ -4,9 +4,9 @@
 #
 # Found (obstore 0.12.1, Python's binding of the Rust crate object_store): on a local directory the
 # copy is a hard link. A program that appends to the file of the copy changes the original. If the
-# target exists, the link is made under a hidden name and renamed onto the target. When these two are
-# one file already, rename(2) does nothing, by its definition, and the hidden name stays: 20 more
-# copies of `a` to `b` leave 20 more files, which `list` does not show and nothing removes.
+# target exists, the link is made under a hidden name and renamed onto the target. When these two
+# are one file already, rename(2) does nothing, by its definition, and the hidden name stays: 20
+# more copies of `a` to `b` leave 20 more files, which `list` does not show and nothing removes.
 #
 # Source: object_store's src/local.rs, copy_opts, whose documentation mentions the link but not what
 # it leaves; rename(2) on two names of one file.
