@@ -4,7 +4,7 @@
 # server that does not implement it, it fails.
 #
 # Found (Linux 6.18.44, a server of the crate fuser 0.18.0 that implements no fsync, backing file on
-# ext4): fsync returns 0 after a write of 1 MiB, and the device is given nothing: no write, no flush.
+# ext4): fsync returns 0 after a write of 1 MiB; the device is given nothing, no write, no flush.
 # pwritev2 with RWF_DSYNC on the same descriptor writes and flushes. sync_file_range writes nothing,
 # cachestat counts 0 pages, posix_fadvise(DONTNEED) leaves the backing file's pages in the cache.
 #

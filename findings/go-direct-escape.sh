@@ -3,9 +3,9 @@
 # make([]byte, 4096) fails with EINVAL, or works by luck of the heap, as with malloc.
 #
 # Found (Go 1.26.8, golang.org/x/sys 0.30.0, Linux 6.18.44, ext4): neither; escape analysis decides.
-# If the slice escapes to the heap, every read works, for all powers of two from 512 bytes to 64 KiB.
-# If it does not escape, it is on the stack and the same read fails. unix.Pread and File.ReadAt do
-# not make a slice escape. So a program works until someone removes a line that kept the slice, or
+# If the slice escapes to the heap, every read works, for powers of two from 512 bytes to 64 KiB. If
+# it does not escape, it is on the stack and the same read fails. unix.Pread and File.ReadAt do not
+# make a slice escape. So a program works until someone removes a line that kept the slice, or
 # the compiler gets better at keeping slices on the stack, as that of Go 1.25 and 1.26 did.
 #
 # Why: heap objects of one size lie side by side from the start of a page of 8 KiB, so those of a
@@ -73,7 +73,7 @@ func main() {
 		}
 	}
 	pread, readAt := onStack(file), onStackReadAt(file)
-	fmt.Printf("  kept in a variable: %d of %d reads of 512 bytes to 64 KiB work\n", works, tried)
+	fmt.Printf("  kept, 512 bytes to 64 KiB: %d of %d reads work\n", works, tried)
 	fmt.Printf("  not kept, 4096 bytes: Pread: %v; ReadAt: %v\n", pread, readAt)
 	runtime.KeepAlive(file)
 	if works != tried || pread == nil || readAt == nil {

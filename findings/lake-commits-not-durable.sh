@@ -11,8 +11,8 @@
 #
 # Why: all three write by the crate object_store or in its manner: a temporary file, then rename or
 # link, without a sync. (object_store 0.14 has an option for it, LocalFileSystem::with_fsync; see
-# its src/local.rs.) ext4 and XFS write names with the next commit of the journal, data some 30 s later;
-# ext4 alone writes the data at a rename onto an existing name.
+# its src/local.rs.) ext4 and XFS write names with the next commit of the journal, data some 30 s
+# later; ext4 alone writes the data at a rename onto an existing name.
 #
 # The power failure is a copy of the disk's image, which holds what the device was given so far. A
 # later `sync` would have saved all. Needs root, to mount; e2fsprogs, xfsprogs, Python 3 with venv.
