@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Expected: one byte stored through a shared mapping makes one page dirty, and msync writes that page
-# and some metadata: as much as pwrite of one byte and fsync. LMDB with MDB_WRITEMAP, which stores
-# through its mapping, writes about as much as without.
+# Expected: one byte stored through a shared mapping makes one page dirty, and msync writes that
+# page and some metadata: as much as pwrite of one byte and fsync. LMDB with MDB_WRITEMAP, which
+# stores through its mapping, writes about as much as without.
 #
 # Found (Linux 6.18.44): on ext4 and XFS the byte makes 1 or 2 MiB go to the device, if the file was
 # read or written sequentially; pwrite and fsync of a byte write 4 KiB and the journal. On btrfs,
 # whose folios are single pages on this kernel, both write the same. In LMDB (Python's lmdb 3.0.0)
-# 100 commits of one value each write 2 MB, with writemap too, but 158 MB with writemap
-# after another program, such as a backup, has read the file of the database from start to end.
+# 100 commits of one value each write 2 MB, with writemap too. With writemap they write 158 MB, once
+# another program, such as a backup, has read the file of the database from start to end.
 #
 # Why: the first store into a page calls the file system's page_mkwrite, which marks the whole folio
 # dirty with all of its blocks; a folio has up to 2 MiB. write(2) marks only the blocks that it
