@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Expected: a flush of a loop device costs what a flush of the disk below costs: the image's data are
-# written and the disk is flushed once, as by fdatasync of a file whose blocks exist. So a test on a
-# loop device writes and flushes what the same test on a disk would.
+# Expected: a flush of a loop device costs what a flush of the disk below costs: the image's data
+# are written and the disk is flushed once, as by fdatasync of a file whose blocks exist. So a test
+# on a loop device writes and flushes what the same test on a disk would.
 #
 # Found (Linux 6.18.44, image on ext4, all of its blocks written before): 100 direct overwrites of
 # 4 KiB, each with fdatasync, in a file system on the loop device write 400 KiB to it with 100
