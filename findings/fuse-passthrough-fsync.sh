@@ -99,7 +99,7 @@ fn main() {
     fuser::mount(files, &args[2], &Config::default()).unwrap();
 }
 SERVER
-cargo build --quiet
+CARGO_TARGET_DIR=target cargo build --quiet
 truncate -s 256M image
 mkfs.ext4 -q image
 mount -o loop image ext4

@@ -65,6 +65,6 @@ async fn main() -> Result<()> {
     Ok(())
 }
 WRITERS
-cargo build --quiet
+CARGO_TARGET_DIR=target cargo build --quiet
 echo "opendal 0.59.5, two writers with if_not_exists:"
 target/debug/writers || { echo "not as found" >&2; exit 1; }
