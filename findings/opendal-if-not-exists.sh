@@ -11,7 +11,7 @@
 # when the writer is made; the rename at the end replaces whatever is there by then. (Source: the
 # crate opendal-service-fs 0.59.5.)
 #
-# Needs Rust. Building takes a minute or two.
+# Needs Rust. Building takes one to three minutes.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
