@@ -540,7 +540,8 @@ mod tests {
         let read = || op::read(&file, vec![0; 1], 0);
         let sync = || op::fsync(&file);
         let close = || op::close(file.clone());
-        let makes: [(&str, &dyn Fn() -> Operation, i32, bool, u8); 9] = [
+        type Make<'a> = &'a dyn Fn() -> Operation;
+        let cases: [(&str, Make<'_>, i32, bool, u8); 9] = [
             ("open", &open, libc::EAGAIN, false, MAX_RETRIES),
             ("sync", &sync, libc::EAGAIN, false, MAX_RETRIES),
             ("sync by a thread", &sync, libc::EAGAIN, true, MAX_RETRIES),
@@ -551,12 +552,12 @@ mod tests {
             ("sync", &sync, libc::ECANCELED, false, MAX_CANCELED),
             ("read by a thread", &read, libc::ECANCELED, true, MAX_CANCELED),
         ];
-        for (what, make, errno, by_thread, most) in makes {
-            let mut flight = InFlight::<()>::default();
-            flight.operation = ManuallyDrop::new(make());
+        for (what, make, errno, by_thread, most) in cases {
+            let operation = ManuallyDrop::new(make());
+            let mut flight =
+                InFlight::<()> { operation, may_close_again: true, ..Default::default() };
             // Then its file system counts as a well-known one.
             flight.operation.file = None;
-            flight.may_close_again = true;
             for (retries, again) in [(0, true), (most, true), (most + 1, false)] {
                 flight.retries = retries;
                 let retried = flight.should_retry(errno, by_thread);
