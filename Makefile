@@ -61,7 +61,7 @@ needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services gu
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
-needs.quick := $(needs.check)
+needs.quick := $(BUILD_NEEDS) fmt clippy python3 git
 needs.storm := $(BUILD_NEEDS)
 needs.test-file-systems := $(BUILD_NEEDS) mkfs
 needs.loom := $(BUILD_NEEDS)
@@ -250,6 +250,7 @@ test-long: ## all of `make test` and what takes longer: more cases, systems and 
 	$(ALONE) $(CARGO) test --workspace --all-features --no-fail-fast
 	RINGWAY_BACKEND=kaio $(ALONE) $(CARGO) test --workspace --all-features --doc
 	RINGWAY_BACKEND=threads $(ALONE) $(CARGO) test --workspace --all-features --doc
+	$(ALONE) $(CARGO) test --manifest-path compare/Cargo.toml --target-dir $(PEERS)
 	$(MAKE) test-portable loom
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test-long
 	$(MAKE) -C rocksdb test
@@ -320,6 +321,7 @@ check-texts:
 		{ echo "the feature \"testing\" is enabled by default in a library" >&2; exit 1; }
 	scripts/tests/repeat_failures.sh
 	scripts/tests/map.sh
+	scripts/tests/versions.sh
 	scripts/tests/setup.sh
 	scripts/tests/columns.sh
 	scripts/tests/install.sh

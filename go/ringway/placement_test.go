@@ -93,3 +93,17 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 		}
 	}
 }
+
+// A file's reads are split by what its device takes at once.
+func TestLargestRequestIsThatOfTheDevice(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, nil, os.O_RDWR|direct)
+		facts, want := f.lookUp(), maxTransfer
+		if direct != 0 && facts.exact {
+			want = wholeBlocks(largestRequest(f.fd), facts.offset)
+		}
+		if facts.largest != want {
+			t.Errorf("%d, not %d: %+v", facts.largest, want, facts)
+		}
+	})
+}

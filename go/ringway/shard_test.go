@@ -241,3 +241,19 @@ func TestLateReaper(t *testing.T) {
 	}
 	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }
+
+// A request that the kernel never does is made by a plain call after some tries. A signal is no
+// such try, and an error is none at all.
+func TestRetriesAreBounded(t *testing.T) {
+	for errno, want := range map[syscall.Errno]int{syscall.EAGAIN: maxRetries,
+		syscall.ECANCELED: maxRetries, syscall.EFAULT: maxRetries, syscall.EINTR: 100,
+		syscall.EIO: 0} {
+		r, tries := new(request), 0
+		for r.result = -int32(errno); tries < 100 && r.retry(); r.result = -int32(errno) {
+			tries++
+		}
+		if tries != want || tries == maxRetries && r.result != unsupported {
+			t.Errorf("%v: %d tries, not %d; %d", errno, tries, want, r.result)
+		}
+	}
+}

@@ -289,7 +289,7 @@ pub enum Bound {
 }
 
 /// A figure of a contestant in a row, and its bound.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Target {
     /// The row's title.
     pub row: String,

@@ -516,6 +516,8 @@ mod tests {
     fn buffers_beyond_the_bound_are_exact_and_not_kept() {
         let pool = Pool::with_locals(4 * PAGE, 1);
         let get = |len, direct| pool.block(pool.get(len, direct).unwrap(), len);
+        let stats = pool.stats();
+        assert_eq!((stats.max_free, stats.max_pooled), (4 * PAGE as u64, 16 * PAGE as u64));
         let mut pooled: Vec<_> = (0..4 * POOLED).map(|_| get(PAGE, false)).collect();
         assert_eq!(pool.stats().beyond_count, 0);
         let beyond = [get(PAGE, true), get(9 * PAGE - 100, false), get(9 * PAGE - 100, true)];

@@ -42,6 +42,17 @@ async fn direct_reads_work_at_any_offset() -> io::Result<()> {
     Ok(())
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn debug_shows_what_a_file_is() -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    let file = File::open("/dev/null").await?;
+    let (fd, backend) = (file.as_raw_fd(), file.engine().backend());
+    let expected = format!("File {{ fd: {fd}, direct: false, backend: {backend:?}, .. }}");
+    assert_eq!(format!("{file:?}"), expected);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_file_system_without_direct_io_is_named_as_the_reason() {
     let path = "/proc/self/status";

@@ -274,11 +274,12 @@ let threads () =
 
 (* ---- Running them --------------------------------------------------------------------------- *)
 
+(* With the exit code of each. *)
 let programs =
   let lwt program () = Lwt_main.run (program ()) in
   [
-    ("forwarder", lwt forwarder); ("closing", lwt closing); ("processes", lwt processes);
-    ("signals", signals); ("threads", threads);
+    ("forwarder", (lwt forwarder, 0)); ("closing", (lwt closing, 0));
+    ("processes", (lwt processes, 0)); ("signals", (signals, 2)); ("threads", (threads, 0));
   ]
 
 let install = function
@@ -300,11 +301,11 @@ let outcome engine name =
      done
    with End_of_file -> ());
   let ended = Unix.close_process_in ic in
-  Buffer.contents output ^ status ended ^ "\n"
+  (Buffer.contents output ^ status ended ^ "\n", ended)
 
-let compare_engines name =
-  let expected = outcome "libev" name and got = outcome "ringway" name in
-  let same = expected = got in
+let compare_engines name code =
+  let expected, ended = outcome "libev" name and got, _ = outcome "ringway" name in
+  let same = expected = got && ended = Unix.WEXITED code in
   if same then Printf.printf "%-12s same\n%!" name
   else Printf.printf "%-12s DIFFERS\non libev:\n%son ringway:\n%s%!" name expected got;
   same
@@ -314,7 +315,7 @@ let () =
   | [| _; engine; name |] ->
       Sys.set_signal Sys.sigpipe Signal_ignore;
       install engine;
-      (List.assoc name programs) ()
+      fst (List.assoc name programs) ()
   | _ -> (
       match Ringway_lwt.Engine.install () with
       | Error reason ->
@@ -322,5 +323,5 @@ let () =
           if Sys.getenv_opt "CI" <> None then exit 1
       | Ok () ->
           Ringway_lwt.Engine.remove ();
-          let same = List.map (fun (name, _) -> compare_engines name) programs in
+          let same = List.map (fun (name, (_, code)) -> compare_engines name code) programs in
           if List.mem false same then exit 1)

@@ -46,7 +46,10 @@ let disturb () =
 
 type expected = { buffers : (Buffer.t * int * int) list; (* with offset and length *) at : int }
 
+(* All was read, as the file is long enough, and nothing else was written. *)
 let check expected result =
+  let length = List.fold_left (fun sum (_, _, len) -> sum + len) 0 expected.buffers in
+  if result <> length then failwith (Printf.sprintf "a read of %d bytes: %d" length result);
   let left = ref result and position = ref expected.at in
   List.iter
     (fun ((b : Buffer.t), off, len) ->
@@ -84,10 +87,10 @@ let random_read files =
   end
 
 (* What the program remembers of an operation: nothing, in the half that it forgets. *)
-type pending = Forgotten | Kept of expected | Opened | Other
+type pending = Forgotten | Kept of expected | Opened
 
 let reads queue files rounds =
-  let pending = Array.make (Queue.capacity queue) Other in
+  let pending = Array.make (Queue.capacity queue) Forgotten in
   let push operation what =
     disturb ();
     let op = Queue.push queue operation in
@@ -101,10 +104,11 @@ let reads queue files rounds =
       let slot = Queue.slot (Queue.Completions.op some i) in
       let result = Queue.Completions.result some i in
       (match pending.(slot) with
-      | Kept expected when result >= 0 -> check expected result
+      | Kept expected -> check expected result
       | Opened when result >= 0 -> Unix.close (Operation.descriptor_of_result result)
-      | Forgotten | Kept _ | Opened | Other -> ());
-      pending.(slot) <- Other
+      | Opened -> failwith (Printf.sprintf "open: %d" result)
+      | Forgotten -> ());
+      pending.(slot) <- Forgotten
     done
   in
   for _ = 1 to rounds do
@@ -122,7 +126,7 @@ let reads queue files rounds =
         let ops = Queue.push_chain queue [| operation; second; Operation.nop |] in
         pending.(Queue.slot ops.(0)) <- Kept expected;
         pending.(Queue.slot ops.(1)) <- Forgotten;
-        pending.(Queue.slot ops.(2)) <- Other
+        pending.(Queue.slot ops.(2)) <- Forgotten
     | 2 | 3 ->
         let operation, _ = random_read files in
         push operation Forgotten;

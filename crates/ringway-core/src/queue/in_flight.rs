@@ -419,8 +419,13 @@ fn piece_limit(file: Option<&File>) -> u64 {
     let is_split = |file: &&File| file.is_direct() && file.placement().has(Placement::RING);
     let Some(file) = file.filter(is_split) else { return MAX_PIECE };
     let align = u64::from(file.direct_io().offset_align.max(1));
-    let largest = u64::from(file.largest_request().unwrap_or(0));
-    match largest - largest % align {
+    longest_aligned(file.largest_request().unwrap_or(0).into(), align)
+}
+
+/// The longest piece that a device takes in one request, in whole blocks. A request that is shorter
+/// than a block is no limit, and neither is 0: it is unknown.
+fn longest_aligned(largest_request: u64, align: u64) -> u64 {
+    match largest_request - largest_request % align {
         0 => MAX_PIECE,
         limit => limit.min(MAX_PIECE),
     }
@@ -479,6 +484,84 @@ mod tests {
                     progress.complete(number, piece.len as i64).is_some(),
                     number + 1 == pieces
                 );
+            }
+        }
+    }
+
+    /// The kernel would split a longer piece once more, and one that ends within a block would not
+    /// be aligned.
+    #[test]
+    fn pieces_are_whole_blocks_that_the_device_takes_at_once() {
+        for (largest, align, limit) in [
+            (1280 << 10, 4096, 1280 << 10),
+            ((128 << 10) + 512, 4096, 128 << 10),
+            ((128 << 10) + 512, 512, (128 << 10) + 512),
+            (1000, 1, 1000),
+            (4095, 4096, MAX_PIECE),
+            (0, 512, MAX_PIECE),
+            (u32::MAX.into(), 512, MAX_PIECE),
+        ] {
+            assert_eq!(longest_aligned(largest, align), limit, "{largest} of {align}");
+        }
+        assert_eq!((MAX_PIECE % (1 << 20), MAX_PIECE < 0x7fff_f000), (0, true));
+    }
+
+    /// The limit that a read is split by is that of its device.
+    #[cfg(ringway_linux)]
+    #[test]
+    fn a_direct_read_is_split_by_its_device() {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open =
+            std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(file.path());
+        let Ok(open) = open else { return println!("skipped: no direct I/O on this file system") };
+        let file = File::from(open);
+        let expected = if file.placement().has(Placement::RING) {
+            longest_aligned(
+                file.largest_request().unwrap_or(0).into(),
+                u64::from(file.direct_io().offset_align.max(1)),
+            )
+        } else {
+            MAX_PIECE
+        };
+        let len = MAX_PIECE as usize;
+        let raw = op::Read { fd: file.number(), buf: std::ptr::null_mut(), len, offset: 0 };
+        // SAFETY: the operation is not pushed, so the address is never used.
+        let read = unsafe { Operation::from_raw(raw.into(), Some(file), None) };
+        assert_eq!(split(&read).limit(), expected);
+    }
+
+    /// An errno that may never end is the answer after as many retries as its bound allows.
+    #[test]
+    fn retries_are_bounded() {
+        let file = File::from(std::fs::File::open(std::env::current_exe().unwrap()).unwrap());
+        let options = op::OpenOptions::new();
+        let open = || op::open("x", &options);
+        let read = || op::read(&file, vec![0; 1], 0);
+        let sync = || op::fsync(&file);
+        let close = || op::close(file.clone());
+        type Make<'a> = &'a dyn Fn() -> Operation;
+        let cases: [(&str, Make<'_>, i32, bool, u8); 9] = [
+            ("open", &open, libc::EAGAIN, false, MAX_RETRIES),
+            ("sync", &sync, libc::EAGAIN, false, MAX_RETRIES),
+            ("sync by a thread", &sync, libc::EAGAIN, true, MAX_RETRIES),
+            ("read by a thread", &read, libc::EAGAIN, true, MAX_RETRIES),
+            ("read", &read, libc::EFAULT, false, MAX_RETRIES),
+            ("close", &close, libc::EFAULT, false, MAX_RETRIES),
+            ("close", &close, libc::ECANCELED, false, MAX_RETRIES),
+            ("sync", &sync, libc::ECANCELED, false, MAX_CANCELED),
+            ("read by a thread", &read, libc::ECANCELED, true, MAX_CANCELED),
+        ];
+        for (what, make, errno, by_thread, most) in cases {
+            let operation = ManuallyDrop::new(make());
+            let mut flight =
+                InFlight::<()> { operation, may_close_again: true, ..Default::default() };
+            // Then its file system counts as a well-known one.
+            flight.operation.file = None;
+            for (retries, again) in [(0, true), (most, true), (most + 1, false)] {
+                flight.retries = retries;
+                let retried = flight.should_retry(errno, by_thread);
+                assert_eq!(retried, again, "{what}, errno {errno}, after {retries} retries");
             }
         }
     }

@@ -24,7 +24,8 @@ pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnc
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(CHILD, "1");
+    // Otherwise the harness might start another thread after `body` has limited them.
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1");
     prepare(&mut command);
     let output = command.output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);

@@ -405,7 +405,8 @@ impl Run<'_> {
     fn apart(&self, name: &str) -> bool {
         let _watched = Watchdog::new(name);
         let mut command = Command::new("/proc/self/exe");
-        command.args([self.test, "--exact", "--nocapture"]).env(ALONE, name);
+        // Otherwise the harness might start another thread after the case has limited them.
+        command.args([self.test, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, name);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         text.lines()

@@ -75,3 +75,63 @@ impl Shard {
         }
     }
 }
+
+#[cfg(all(test, not(ringway_loom)))]
+mod tests {
+    use super::*;
+    use crate::engine::notifier::Notifier;
+    use crate::engine::submission::{Lane, Schedule};
+    use ringway_core::{BackendKind, Options, op};
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    /// More than any bound lets one thread wake.
+    const ENDLESS: usize = 1000;
+
+    /// A future that pushes more operations as soon as it is woken, as those of other threads do
+    /// while one thread combines.
+    struct PushesAgain {
+        shard: Shard,
+        operations: usize,
+        woken: AtomicUsize,
+    }
+
+    impl PushesAgain {
+        fn push(self: &Arc<Self>) {
+            let schedule = Schedule::Immediate(Lane::Call);
+            let operations = (0..self.operations).map(|_| op::nop());
+            let waker = Waker::from(self.clone());
+            self.shard.push(schedule, Executor::Manual, &waker, operations, &mut None);
+        }
+    }
+
+    impl Wake for PushesAgain {
+        fn wake(self: Arc<Self>) {
+            if self.woken.fetch_add(1, Ordering::Relaxed) < ENDLESS {
+                self.push();
+            }
+        }
+    }
+
+    /// However much others push, the thread that combines goes on with its own work after its
+    /// bound, and leaves the next round to the engine's thread.
+    #[test]
+    fn combining_for_others_is_bounded() -> io::Result<()> {
+        for (operations, most) in [(1, MAX_ROUNDS), (100, MAX_OPERATIONS.div_ceil(100))] {
+            let options = Options::new().backend(BackendKind::Null);
+            let shard = Shard::new(&options, 1, 8, 8, Notifier::new(false)?)?;
+            let future = Arc::new(PushesAgain { shard, operations, woken: AtomicUsize::new(0) });
+            let shard = &future.shard;
+            let guard = shard.combiner.try_lock().expect("nobody combines");
+            future.push();
+            assert_eq!(shard.combine(guard, None, Executor::Manual, None, false), most);
+            assert_eq!(future.woken.load(Ordering::Relaxed), most);
+            shard.run_delegated();
+            assert!(future.woken.load(Ordering::Relaxed) > most, "the next round was lost");
+            shard.close(std::time::Duration::ZERO);
+        }
+        Ok(())
+    }
+}

@@ -12,6 +12,7 @@ use ringway_core::RawFd;
 use ringway_core::device::DirectIo;
 use ringway_core::op::{self, Advice, Metadata};
 use ringway_core::{BorrowedFd, CacheHint, File as CoreFile, Operation, OwnedFd, errno};
+use std::fmt;
 use std::fs::Permissions;
 use std::io;
 use std::path::Path;
@@ -36,12 +37,11 @@ use std::time::{Duration, SystemTime};
 /// assert!(!line.is_empty());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct File {
     inner: Arc<SharedFile>,
 }
 
-#[derive(Debug)]
 struct SharedFile {
     core: CoreFile,
     cache: CacheHint,
@@ -438,6 +438,20 @@ impl File {
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Wait for writeback in progress, start writeback, and wait for it.
 const SYNC_RANGE_ALL: u32 = 7;
+
+/// What the file is to ringway, without its path, which nobody keeps.
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SharedFile { core, engine, .. } = &*self.inner;
+        let mut fields = f.debug_struct("File");
+        #[cfg(unix)]
+        fields.field("fd", &std::os::fd::AsRawFd::as_raw_fd(core));
+        #[cfg(windows)]
+        fields.field("handle", &std::os::windows::io::AsHandle::as_handle(core));
+        fields.field("direct", &core.is_direct()).field("backend", &engine.backend());
+        fields.finish_non_exhaustive()
+    }
+}
 
 /// Times of a file, for [`File::set_times`]. As [`std::fs::FileTimes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

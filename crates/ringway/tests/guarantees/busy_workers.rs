@@ -6,13 +6,16 @@
 
 use crate::common::watchdog::Watchdog;
 use crate::common::{
-    MS, available, current_thread, direct, multi_thread, pipe, put, read_page, scratch,
+    MS, available, current_thread, direct, multi_thread, pipe, put, read_page, scratch, wait_for,
 };
 use futures::future::poll_immediate;
 use ringway::fs::File;
 use ringway::{BackendKind, Engine, Position, Reaping};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -77,7 +80,34 @@ fn a_read_in_block_on() {
     });
 }
 
+/// Notes that a task was woken, and wakes it.
+struct NotingWaker {
+    woken: Arc<AtomicBool>,
+    task: Waker,
+}
+
+impl Wake for NotingWaker {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.task.wake_by_ref();
+    }
+}
+
+/// Polls a future with [`NotingWaker`]s.
+async fn noting<F: Future + Unpin>(mut future: F, woken: Arc<AtomicBool>) -> F::Output {
+    poll_fn(|cx| {
+        let task = cx.waker().clone();
+        let waker = Waker::from(Arc::new(NotingWaker { woken: woken.clone(), task }));
+        Pin::new(&mut future).poll(&mut Context::from_waker(&waker))
+    })
+    .await
+}
+
 /// A task waits for a read while a worker computes, perhaps the one that has tokio's driver.
+///
+/// The task is woken. That the other worker then runs it is tokio's part, which it may miss: a
+/// worker that was about to search while the computing one did so parks without having looked for
+/// tasks (tokio's issue 6847). So further tasks make it look.
 #[test]
 fn a_read_in_a_task() {
     on_each_file("a_read_in_a_task", |kind, file, runtime| {
@@ -85,11 +115,13 @@ fn a_read_in_a_task() {
             let (end, writer) = pipe(file.engine());
             let (submitted, is_submitted) = std::sync::mpsc::channel();
             let (computes, is_computing) = std::sync::mpsc::channel();
-            let done = Arc::new(AtomicBool::new(false));
+            let (woken, done) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let reader = {
-                let done = done.clone();
+                let (woken, done) = (woken.clone(), done.clone());
                 runtime.spawn(async move {
-                    let mut read = Box::pin(end.read_at(vec![0; 1], Position::Current));
+                    let read = Box::pin(end.read_at(vec![0; 1], Position::Current));
+                    let mut read = Box::pin(noting(read, woken));
                     assert!(poll_immediate(&mut read).await.is_none());
                     submitted.send(()).unwrap();
                     assert_eq!(read.await.0.unwrap(), 1);
@@ -106,6 +138,11 @@ fn a_read_in_a_task() {
             };
             is_computing.recv().unwrap();
             put(&writer, b"x");
+            wait_for("the task to be woken", || woken.load(Ordering::Acquire));
+            while !computing.is_finished() {
+                runtime.spawn(async {});
+                std::thread::sleep(MS);
+            }
             assert!(
                 runtime.block_on(computing).unwrap(),
                 "{kind}: a worker saw no result in round {number}"

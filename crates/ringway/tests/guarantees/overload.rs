@@ -3,20 +3,18 @@
 
 use crate::common::executor::Executor;
 use crate::common::setup::Setup;
-use crate::common::watchdog::Watchdog;
 use crate::common::{
     MS, PAGE, direct, drop_cached_pages, fifo, has_reader, on_each_backend, pattern, put,
-    reap_until_idle, until, wait_for, wait_readable,
+    reap_until_idle, until, wait_for,
 };
 use futures::future::{join_all, maybe_done, poll_immediate};
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, Engine, EngineBuilder, FaultPlan, Position, Reaping};
+use ringway::{AlignedBuffer, EngineBuilder, FaultPlan, Position};
 use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 fn page_buffer() -> AlignedBuffer {
     AlignedBuffer::new(PAGE, PAGE)
@@ -286,83 +284,4 @@ fn more_ranges_than_fit_in_flight() {
             });
         },
     );
-}
-
-thread_local! {
-    /// Futures of other threads that this thread has woken during its current poll.
-    static WOKEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// A waker for threads that wait by polling a flag, so that other threads submit while one is
-/// combining.
-struct PolledFlag(AtomicBool);
-
-impl Wake for PolledFlag {
-    fn wake(self: Arc<Self>) {
-        WOKEN.set(WOKEN.get() + 1);
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Several threads submit one operation after the other. The thread that submits and wakes for the
-/// others does so for a bounded number of rounds: in each round it can wake each of them once.
-#[test]
-fn combining_for_others_is_bounded() {
-    const THREADS: usize = 4;
-    /// Operations per thread.
-    const EACH: usize = 30_000;
-    const MOST_ROUNDS: usize = 16;
-    for reaping in [Reaping::Thread, Reaping::Manual] {
-        let _watch = Watchdog::new("combining_for_others_is_bounded");
-        let engine = Engine::builder()
-            .backend(BackendKind::Null)
-            .shards(1)
-            .reaping(reaping)
-            .build()
-            .unwrap();
-        let file = File::from_fd(tempfile::tempfile().unwrap().into(), &engine);
-        let left = AtomicUsize::new(THREADS);
-        let submitter = || {
-            let mut most = 0;
-            for _ in 0..EACH {
-                let flag = Arc::new(PolledFlag(AtomicBool::new(true)));
-                let waker = Waker::from(flag.clone());
-                let mut sync = pin!(file.sync_data());
-                loop {
-                    while !flag.0.swap(false, Ordering::AcqRel) {
-                        std::thread::yield_now();
-                    }
-                    WOKEN.set(0);
-                    let result = sync.as_mut().poll(&mut Context::from_waker(&waker));
-                    most = most.max(WOKEN.get());
-                    if let Poll::Ready(result) = result {
-                        result.unwrap();
-                        break;
-                    }
-                }
-            }
-            left.fetch_sub(1, Ordering::Release);
-            most
-        };
-        let most = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(submitter)).collect();
-            // Completions that remain go to the thread that reaps.
-            if reaping == Reaping::Manual {
-                scope.spawn(|| {
-                    while left.load(Ordering::Acquire) > 0 {
-                        if wait_readable(engine.readable().unwrap(), 20 * MS) {
-                            engine.reap();
-                        }
-                    }
-                });
-            }
-            threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
-        });
-        println!("{reaping:?}: at most {most} futures of other threads woken in one poll");
-        assert!(
-            most <= MOST_ROUNDS * (THREADS - 1),
-            "{most} futures of other threads woken in one poll"
-        );
-        reap_until_idle(&engine);
-    }
 }

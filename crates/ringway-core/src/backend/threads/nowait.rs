@@ -85,3 +85,35 @@ impl CachedReads {
         None
     }
 }
+
+#[cfg(all(test, ringway_linux))]
+mod tests {
+    use super::*;
+    use crate::op::Read;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::FileExt as _;
+
+    /// The owner would copy any number of cached reads itself, one after the other.
+    #[test]
+    fn one_enter_copies_a_bounded_number_of_bytes() {
+        let file = tempfile::tempfile().unwrap();
+        let mut bytes = vec![7; 1 << 18];
+        file.write_all_at(&bytes, 0).unwrap();
+        let read = Raw::from(Read {
+            fd: file.as_raw_fd(),
+            buf: bytes.as_mut_ptr(),
+            len: bytes.len(),
+            offset: 0,
+        });
+        let (mut reads, mut calls) = (CachedReads::default(), 0);
+        for round in 0..2 {
+            reads.begin();
+            let done = (0..20).filter(|_| reads.try_nowait(&read, &mut calls).is_some()).count();
+            if calls == 1 && done == 0 {
+                return println!("skipped: this file system does not report what is cached");
+            }
+            assert_eq!(done as u64 * bytes.len() as u64, BUDGET, "round {round}");
+        }
+        assert_eq!((BUDGET, calls), (1 << 20, 8));
+    }
+}

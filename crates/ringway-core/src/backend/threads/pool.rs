@@ -912,14 +912,22 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
 /// Makes a call that ends by itself. What it answers is the answer, also if a file system answers
 /// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
-    let mut pause = FIRST_RETRY_PAUSE;
-    let mut retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
-    loop {
+    let retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
+    // An interrupted close has closed the descriptor.
+    let after_signals = !matches!(raw, Raw::Close(_));
+    retry_call(retries, after_signals, || {
         *calls += 1;
-        let result = raw.call();
+        raw.call()
+    })
+}
+
+/// Calls again after so many EAGAIN, with longer and longer pauses, and after signals.
+fn retry_call(mut retries: u32, after_signals: bool, mut call: impl FnMut() -> i64) -> i64 {
+    let mut pause = FIRST_RETRY_PAUSE;
+    loop {
+        let result = call();
         match i32::try_from(-result) {
-            // An interrupted close has closed the descriptor.
-            Ok(libc::EINTR) if !matches!(raw, Raw::Close(_)) => {}
+            Ok(libc::EINTR) if after_signals => {}
             Ok(libc::EAGAIN) if retries > 0 => {
                 retries -= 1;
                 thread::sleep(pause);
@@ -952,6 +960,31 @@ fn is_storage(fd: RawFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A path to a namespace may never come back.
+    #[test]
+    fn a_call_is_retried_a_bounded_number_of_times() {
+        for (retries, after_signals, errno, expected) in [
+            (0, true, libc::EAGAIN, 1),
+            (3, true, libc::EAGAIN, 4),
+            (3, true, libc::EIO, 1),
+            (3, false, libc::EINTR, 1),
+        ] {
+            let mut calls = 0;
+            let result = retry_call(retries, after_signals, || {
+                calls += 1;
+                assert!(calls <= retries + 1, "errno {errno} is retried without a bound");
+                -i64::from(errno)
+            });
+            assert_eq!((result, calls), (-i64::from(errno), expected));
+        }
+        let mut left = 20;
+        let after_signals = || {
+            left -= 1;
+            if left > 0 { -i64::from(libc::EINTR) } else { 7 }
+        };
+        assert_eq!(retry_call(0, true, after_signals), 7);
+    }
 
     #[test]
     #[should_panic = "1 jobs are pending"]
