@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import errno
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
+from stat import S_ISDIR
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Union, overload
 
@@ -178,17 +181,50 @@ async def _open_raw(
     if direct and (isinstance(file, int) or opener is not None):
         raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
-        return await run(_ringway.open_fd(engine(), file, closefd, file))
+        stat = await _stat(file, file)
+        return _ringway.open_fd(engine(), file, closefd, file), stat
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
-        fd = await asyncio.to_thread(opener, file, flags | os.O_CLOEXEC)
-        if not isinstance(fd, int):
-            raise TypeError("expected integer from opener")
-        if fd < 0:
-            raise ValueError(f"opener returned {fd}")
-        return await run(_ringway.open_fd(engine(), fd, True, file))
+        fd = await _call(opener, file, flags | os.O_CLOEXEC)
+        try:
+            stat = await _stat(fd, file)
+            return _ringway.open_fd(engine(), fd, True, file), stat
+        except BaseException:
+            os.close(fd)
+            raise
     return await run(_ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file))
+
+
+async def _stat(fd: int, name: Any) -> tuple[int, ...]:
+    """The numbers of `fstat`. The descriptor stays that of the caller, whatever happens."""
+    numbers: tuple[int, ...] = await run(_ringway.stat_fd(engine(), fd, name))
+    if S_ISDIR(numbers[0]):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    return numbers
+
+
+async def _call(opener: Opener, file: Any, flags: int) -> int:
+    """Call an opener in a thread. If the waiter is cancelled, its descriptor is closed."""
+    context = contextvars.copy_context()
+    called = asyncio.get_running_loop().run_in_executor(None, context.run, opener, file, flags)
+    try:
+        fd = await asyncio.shield(called)
+    except asyncio.CancelledError:
+        called.add_done_callback(_close_opened)
+        raise
+    if not isinstance(fd, int):
+        raise TypeError("expected integer from opener")
+    if fd < 0:
+        raise ValueError(f"opener returned {fd}")
+    return fd
+
+
+def _close_opened(called: asyncio.Future[Any]) -> None:
+    if not called.cancelled() and called.exception() is None:
+        fd = called.result()
+        if isinstance(fd, int) and fd >= 0:
+            os.close(fd)
 
 
 def _check_mode(

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
 use crate::raw::{Memory, duplicate};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::{self, StreamExt};
 use pyo3::prelude::*;
 use ringway::Reaping;
 use ringway::fs::{File, OpenOptions};
@@ -13,6 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -61,8 +62,8 @@ impl Reader {
     }
 
     /// Reads ranges of files: `depth` files at a time, and `depth` ranges of each. Returns bytes
-    /// for each range of each file, or the number of bytes if there are buffers. The error of the
-    /// first that fails.
+    /// for each range of each file, or the number of bytes if there are buffers. After an error
+    /// nothing more is begun. All reads have ended before it returns, except after a second signal.
     fn read(
         &self,
         py: Python<'_>,
@@ -70,22 +71,26 @@ impl Reader {
         direct: bool,
         depth: usize,
     ) -> PyResult<Vec<Vec<Py<PyAny>>>> {
-        let mut jobs = Vec::with_capacity(files.len());
+        let (mut jobs, pins) = (Vec::with_capacity(files.len()), Arc::new(()));
         for (source, ranges, buffers) in &files {
             let reads = match buffers {
                 Some(buffers) => std::iter::zip(ranges, buffers)
-                    .map(|(range, buffer)| Ok((*range, Some(Memory::pin(buffer, true)?))))
+                    .map(|(range, buffer)| Ok((*range, Some(Memory::pin(buffer, true)?.with(&pins)))))
                     .collect::<PyResult<Vec<_>>>()?,
                 None => ranges.iter().map(|range| (*range, None)).collect(),
             };
             jobs.push(Job { source: source.extract()?, reads, direct, depth });
         }
-        let engine = &self.engine;
+        let (engine, failed) = (&self.engine, &AtomicBool::new(false));
         let results = py.detach(|| {
             let jobs = jobs.into_iter().enumerate().map(|(index, job)| async move {
-                job.run(engine).await.map_err(|error| (index, error))
+                job.run(engine, failed).await.map_err(|error| (index, error))
             });
-            block_on(stream::iter(jobs).buffered(depth).try_collect::<Vec<_>>())
+            let results = block_on(all(jobs, depth, failed));
+            if results.is_err() {
+                wait_for(&pins);
+            }
+            results
         })?;
         let names = |index: usize| files[index].0.clone().unbind();
         let results =
@@ -99,7 +104,11 @@ impl Reader {
 
 impl Job {
     /// Opens the file, reads, and closes it.
-    async fn run(self, engine: &ringway::Engine) -> io::Result<Vec<Answer>> {
+    async fn run(
+        self,
+        engine: &ringway::Engine,
+        failed: &AtomicBool,
+    ) -> io::Result<Vec<Answer>> {
         let (file, size) = self.open(engine).await?;
         let file = &file;
         let reads = self.reads.into_iter().map(|((offset, length), memory)| async move {
@@ -113,7 +122,7 @@ impl Job {
                 (None, None) => read_all(file, offset, size.saturating_sub(offset)).await,
             }
         });
-        stream::iter(reads).buffered(self.depth).try_collect().await
+        all(reads, self.depth, failed).await
     }
 
     async fn open(&self, engine: &ringway::Engine) -> io::Result<(File, u64)> {
@@ -131,6 +140,41 @@ impl Job {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
         Ok((file, metadata.len()))
+    }
+}
+
+/// Runs `depth` futures at a time. Once one has failed, here or elsewhere, no other is begun; those
+/// that were are waited for, because they may write to memory of the program. Errors: the first in
+/// the order of the futures.
+async fn all<T, E>(
+    futures: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
+    depth: usize,
+    failed: &AtomicBool,
+) -> Result<Vec<T>, E> {
+    let futures = futures.take_while(|_| !failed.load(Ordering::Relaxed)).map(|future| async {
+        future.await.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+    });
+    let mut running = stream::iter(futures).buffered(depth);
+    let (mut values, mut first) = (Vec::new(), None);
+    while let Some(result) = running.next().await {
+        match result {
+            Ok(value) => values.push(value),
+            Err(error) => _ = first.get_or_insert(error),
+        }
+    }
+    first.map_or(Ok(values), Err)
+}
+
+/// Waits until operations that were cancelled have released all memory that is pinned, or a signal
+/// comes. They wake nobody when they end, so this looks.
+fn wait_for(pins: &Arc<()>) {
+    let mut pause = Duration::from_micros(50);
+    while Arc::strong_count(pins) > 1 {
+        thread::sleep(pause);
+        pause = (2 * pause).min(SIGNALS);
+        if !matches!(Python::try_attach(|py| py.check_signals()), Some(Ok(()))) {
+            return;
+        }
     }
 }
 

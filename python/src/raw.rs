@@ -11,6 +11,7 @@ use std::any::Any;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// `Py_buffer`, which is in the stable ABI since 3.11; 3.10 has the same fields.
 #[repr(C)]
@@ -44,6 +45,8 @@ pub struct Memory {
     start: *mut u8,
     len: usize,
     writable: bool,
+    /// Counts what is pinned for somebody who waits until nothing is.
+    _pins: Option<Arc<()>>,
 }
 
 // SAFETY: the memory belongs to no thread, and `Py` is `Send` and `Sync`.
@@ -70,7 +73,7 @@ impl Memory {
             start.write_bytes(0, len);
             start
         };
-        Ok(Self { owner: object.unbind(), start, len, writable: true })
+        Ok(Self { owner: object.unbind(), start, len, writable: true, _pins: None })
     }
 
     /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes:
@@ -92,7 +95,8 @@ impl Memory {
             let content = bytes.as_bytes();
             let start = content.as_ptr().cast_mut();
             let len = content.len();
-            return Ok(Self { owner: object.clone().unbind(), start, len, writable });
+            let owner = object.clone().unbind();
+            return Ok(Self { owner, start, len, writable, _pins: None });
         }
         let py = object.py();
         // SAFETY: the interpreter's lock is held; the view is filled by the first call, if that
@@ -110,8 +114,13 @@ impl Memory {
             // An empty buffer may have no address.
             let start =
                 if start.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { start };
-            Ok(Self { owner: owner.unbind(), start, len, writable })
+            Ok(Self { owner: owner.unbind(), start, len, writable, _pins: None })
         }
+    }
+
+    /// Holds a clone of `pins` as long as the memory is pinned.
+    pub fn with(self, pins: &Arc<()>) -> Self {
+        Self { _pins: Some(Arc::clone(pins)), ..self }
     }
 
     /// The number of bytes.
