@@ -195,6 +195,16 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The work holds the engine, which holds the task's waker.
+        let going_on = std::mem::take(&mut *lock(&self.going_on));
+        for task in going_on {
+            task.end();
+        }
+    }
+}
+
 /// The result of an operation in Python.
 fn convert(
     py: Python<'_>,

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
 use crate::raw::{Memory, duplicate};
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use ringway::Reaping;
 use ringway::fs::{File, OpenOptions};
@@ -13,7 +13,6 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -62,8 +61,8 @@ impl Reader {
     }
 
     /// Reads ranges of files: `depth` files at a time, and `depth` ranges of each. Returns bytes
-    /// for each range of each file, or the number of bytes if there are buffers. After an error
-    /// nothing more is begun. All reads have ended before it returns, except after a second signal.
+    /// for each range of each file, or the number of bytes if there are buffers. The error of the
+    /// first that fails. Then no read writes to a buffer any more, except after a second signal.
     fn read(
         &self,
         py: Python<'_>,
@@ -81,13 +80,13 @@ impl Reader {
             };
             jobs.push(Job { source: source.extract()?, reads, direct, depth });
         }
-        let (engine, failed) = (&self.engine, &AtomicBool::new(false));
+        let engine = &self.engine;
         let results = py.detach(|| {
             let jobs = jobs.into_iter().enumerate().map(|(index, job)| async move {
-                job.run(engine, failed).await.map_err(|error| (index, error))
+                job.run(engine).await.map_err(|error| (index, error))
             });
-            let results = block_on(all(jobs, depth, failed));
-            if results.is_err() {
+            let results = block_on(all(jobs, depth));
+            if !matches!(results, Ok(Ok(_))) {
                 wait_for(&pins);
             }
             results
@@ -104,11 +103,7 @@ impl Reader {
 
 impl Job {
     /// Opens the file, reads, and closes it.
-    async fn run(
-        self,
-        engine: &ringway::Engine,
-        failed: &AtomicBool,
-    ) -> io::Result<Vec<Answer>> {
+    async fn run(self, engine: &ringway::Engine) -> io::Result<Vec<Answer>> {
         let (file, size) = self.open(engine).await?;
         let file = &file;
         let reads = self.reads.into_iter().map(|((offset, length), memory)| async move {
@@ -122,7 +117,7 @@ impl Job {
                 (None, None) => read_all(file, offset, size.saturating_sub(offset)).await,
             }
         });
-        all(reads, self.depth, failed).await
+        all(reads, self.depth).await
     }
 
     async fn open(&self, engine: &ringway::Engine) -> io::Result<(File, u64)> {
@@ -143,26 +138,18 @@ impl Job {
     }
 }
 
-/// Runs `depth` futures at a time. Once one has failed, here or elsewhere, no other is begun; those
-/// that were are waited for, because they may write to memory of the program. Errors: the first in
-/// the order of the futures.
+/// Runs `depth` futures at a time, and returns their values in order. Errors: that of the first
+/// that fails; the others are then cancelled.
 async fn all<T, E>(
     futures: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
     depth: usize,
-    failed: &AtomicBool,
 ) -> Result<Vec<T>, E> {
-    let futures = futures.take_while(|_| !failed.load(Ordering::Relaxed)).map(|future| async {
-        future.await.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+    let numbered = futures.enumerate().map(|(index, future)| async move {
+        future.await.map(|value| (index, value))
     });
-    let mut running = stream::iter(futures).buffered(depth);
-    let (mut values, mut first) = (Vec::new(), None);
-    while let Some(result) = running.next().await {
-        match result {
-            Ok(value) => values.push(value),
-            Err(error) => _ = first.get_or_insert(error),
-        }
-    }
-    first.map_or(Ok(values), Err)
+    let mut values: Vec<_> = stream::iter(numbered).buffer_unordered(depth).try_collect().await?;
+    values.sort_unstable_by_key(|(index, _)| *index);
+    Ok(values.into_iter().map(|(_, value)| value).collect())
 }
 
 /// Waits until operations that were cancelled have released all memory that is pinned, or a signal
