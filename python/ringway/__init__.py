@@ -11,7 +11,7 @@ methods for offsets and many ranges at once; `read_many` works without asyncio; 
 loads tensors. docs/python.md in the source has the whole story.
 """
 
-from . import os, path, safetensors
+from . import os, path, safetensors, tempfile
 from ._binary import AsyncFile
 from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
@@ -42,6 +42,7 @@ __all__ = [
     "stdout",
     "stdout_bytes",
     "sync_dir",
+    "tempfile",
     "write_atomic",
 ]
 

@@ -19,6 +19,7 @@ from ._text import AsyncTextFile, encoding_of
 
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
+_T = TypeVar("_T")
 _F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
 
 _FLAGS = {
@@ -53,7 +54,7 @@ class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._obj.close()
+            await self._obj.__aexit__(kind, error, traceback)
         finally:
             self._obj = None
 
@@ -157,13 +158,28 @@ async def _open(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
-    text = _check_mode(mode, buffering, encoding, errors, newline, direct)
+    text = check_mode(mode, buffering, encoding, errors, newline, direct)
     kind = next(letter for letter in "rwxa" if letter in mode)
     flags = _FLAGS[kind]
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
     raw, stat = await _open_raw(file, flags, closefd, opener, direct)
-    binary = AsyncFile(raw, file, mode, buffering, stat[6])
+    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline)
+
+
+async def wrap(
+    raw: _ringway.File,
+    size: int,
+    file: Any,
+    mode: str,
+    buffering: int,
+    text: bool,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> AsyncFile | AsyncTextFile:
+    """Return the file for one that is open, and of which `size` bytes are expected."""
+    binary = AsyncFile(raw, file, mode, buffering, size)
     if not text:
         return binary
     try:
@@ -186,7 +202,7 @@ async def _open_raw(
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
-        fd = await _call(opener, file, flags | os.O_CLOEXEC)
+        fd = await in_thread(lambda: _opened(opener, file, flags | os.O_CLOEXEC), os.close)
         try:
             stat = await _stat(fd, file)
             return _ringway.open_fd(engine(), fd, True, file), stat
@@ -204,15 +220,8 @@ async def _stat(fd: int, name: Any) -> tuple[int, ...]:
     return numbers
 
 
-async def _call(opener: Opener, file: Any, flags: int) -> int:
-    """Call an opener in a thread. If the waiter is cancelled, its descriptor is closed."""
-    context = contextvars.copy_context()
-    called = asyncio.get_running_loop().run_in_executor(None, context.run, opener, file, flags)
-    try:
-        fd = await asyncio.shield(called)
-    except asyncio.CancelledError:
-        called.add_done_callback(_close_opened)
-        raise
+def _opened(opener: Opener, file: Any, flags: int) -> int:
+    fd = opener(file, flags)
     if not isinstance(fd, int):
         raise TypeError("expected integer from opener")
     if fd < 0:
@@ -220,14 +229,25 @@ async def _call(opener: Opener, file: Any, flags: int) -> int:
     return fd
 
 
-def _close_opened(called: asyncio.Future[Any]) -> None:
-    if not called.cancelled() and called.exception() is None:
-        fd = called.result()
-        if isinstance(fd, int) and fd >= 0:
-            os.close(fd)
+async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
+    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+    # No task, which the end of `asyncio.run` would cancel.
+    context = contextvars.copy_context()
+    called: asyncio.Future[_T]
+    called = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call))
+
+    def forget(called: asyncio.Future[_T]) -> None:
+        if not called.cancelled() and called.exception() is None:
+            undo(called.result())
+
+    try:
+        return await asyncio.shield(called)
+    except asyncio.CancelledError:
+        called.add_done_callback(forget)
+        raise
 
 
-def _check_mode(
+def check_mode(
     mode: str,
     buffering: int,
     encoding: str | None,
