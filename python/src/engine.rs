@@ -3,6 +3,7 @@
 
 use crate::answer::Answer;
 use crate::errors::os_error;
+use crate::raw::drop_released;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
@@ -165,6 +166,7 @@ impl Shared {
                 outcome = outcome.and(operation.get().finish(py, result));
             }
         }
+        drop_released(py);
         outcome.and(self.schedule(py))
     }
 
@@ -180,8 +182,11 @@ impl Shared {
         let task = Task::new(self);
         let waker = Waker::from(Arc::clone(&task));
         if let Poll::Ready(result) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            drop(work);
+            let result = convert(py, result, path);
+            drop_released(py);
             self.schedule(py)?;
-            return convert(py, result, path);
+            return result;
         }
         // If anything here fails, the work is dropped, which cancels it.
         let future = create_future(py)?;
@@ -333,6 +338,7 @@ impl Operation {
     /// Cancels it. The kernel may finish what it has begun; what it uses is kept until then.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.task.end();
+        drop_released(py);
         self.task.shared.upgrade().map_or(Ok(()), |shared| shared.schedule(py))
     }
 

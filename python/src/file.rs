@@ -230,9 +230,7 @@ impl File {
         offset: u64,
     ) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::pin(buffer, true)?);
-        self.start(py, async move {
-            Ok(Answer::Count(read_into(&file, memory, offset).await?))
-        })
+        self.start(py, async move { Ok(Answer::Count(read_into(&file, memory, offset).await?)) })
     }
 
     /// Writes all of the data; without an offset at the file's own position. With `durable` it is

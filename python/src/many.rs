@@ -4,7 +4,7 @@
 use crate::answer::Answer;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
-use crate::raw::{Memory, duplicate};
+use crate::raw::{Memory, drop_released, duplicate};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use ringway::Reaping;
@@ -74,7 +74,9 @@ impl Reader {
         for (source, ranges, buffers) in &files {
             let reads = match buffers {
                 Some(buffers) => std::iter::zip(ranges, buffers)
-                    .map(|(range, buffer)| Ok((*range, Some(Memory::pin(buffer, true)?.with(&pins)))))
+                    .map(|(range, buffer)| {
+                        Ok((*range, Some(Memory::pin(buffer, true)?.with(&pins))))
+                    })
                     .collect::<PyResult<Vec<_>>>()?,
                 None => ranges.iter().map(|range| (*range, None)).collect(),
             };
@@ -90,7 +92,9 @@ impl Reader {
                 wait_for(&pins);
             }
             results
-        })?;
+        });
+        drop_released(py);
+        let results = results?;
         let names = |index: usize| files[index].0.clone().unbind();
         let results =
             results.map_err(|(index, error)| os_error(py, &error, Some(&names(index))))?;
@@ -144,9 +148,9 @@ async fn all<T, E>(
     futures: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
     depth: usize,
 ) -> Result<Vec<T>, E> {
-    let numbered = futures.enumerate().map(|(index, future)| async move {
-        future.await.map(|value| (index, value))
-    });
+    let numbered = futures
+        .enumerate()
+        .map(|(index, future)| async move { future.await.map(|value| (index, value)) });
     let mut values: Vec<_> = stream::iter(numbered).buffer_unordered(depth).try_collect().await?;
     values.sort_unstable_by_key(|(index, _)| *index);
     Ok(values.into_iter().map(|(_, value)| value).collect())
