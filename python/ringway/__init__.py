@@ -6,8 +6,8 @@
         header = await f.read(64)
         block = await f.read_at(4096, 1 << 20)
 
-`open`, `os` and `path` have the functions of aiofiles with the same parameters. Files have
-methods for offsets and many ranges at once; `read_many` works without asyncio; `safetensors`
+`open`, `os`, `path` and `tempfile` have the functions of aiofiles with the same parameters. Files
+have methods for offsets and many ranges at once; `read_many` works without asyncio; `safetensors`
 loads tensors. docs/python.md in the source has the whole story.
 """
 
