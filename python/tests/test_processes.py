@@ -105,6 +105,34 @@ def test_a_file_of_the_parent_says_what_to_do_in_the_child(lines: Path) -> None:
     assert "belongs to the parent process" in result.stdout
 
 
+def test_what_a_buffer_runs_at_its_end_may_cancel(lines: Path) -> None:
+    """Objects are released outside of all locks of the extension module."""
+    result = python(
+        """
+        import asyncio, os, ringway
+
+        operations, ended = [], []
+
+        class Buffer(bytearray):
+            def __del__(self):
+                operations[0].cancel()
+                ended.append(self)
+
+        async def main():
+            reader, writer = os.pipe()
+            async with ringway.open(reader, "rb") as pipe:
+                operations.append(pipe._file.readinto_at(Buffer(4), 0))
+                os.write(writer, b"1234")
+                print(await operations[0].future)
+                print(ended)
+            os.close(writer)
+
+        asyncio.run(main())
+        """
+    )
+    assert (result.stdout, result.stderr) == ("4\n[Buffer(b'1234')]\n", "")
+
+
 def test_forks_while_threads_release_memory(lines: Path) -> None:
     """Memory is released without the interpreter's lock; no child waits for a lock of that."""
     result = python(
