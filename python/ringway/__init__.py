@@ -6,12 +6,12 @@
         header = await f.read(64)
         block = await f.read_at(4096, 1 << 20)
 
-`open`, `os` and `path` have the functions of aiofiles with the same parameters. Files have
-methods for offsets and many ranges at once; `read_many` works without asyncio; `safetensors`
+`open`, `os`, `path` and `tempfile` have the functions of aiofiles with the same parameters. Files
+have methods for offsets and many ranges at once; `read_many` works without asyncio; `safetensors`
 loads tensors. docs/python.md in the source has the whole story.
 """
 
-from . import os, path, safetensors
+from . import os, path, safetensors, tempfile
 from ._binary import AsyncFile
 from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
@@ -42,6 +42,7 @@ __all__ = [
     "stdout",
     "stdout_bytes",
     "sync_dir",
+    "tempfile",
     "write_atomic",
 ]
 

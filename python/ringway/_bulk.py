@@ -74,14 +74,16 @@ class LogWriter:
 
     @classmethod
     async def open(cls, path: Path) -> LogWriter:
-        """Open a log, or create it and make its name durable, and append at its end. OSError."""
+        """Open a log, or create it, and append at its end. Its name and what it has are durable
+        when this returns, whoever has created and written it. OSError."""
         name = os.fspath(path)
         try:
             file = await open(name, "xb+")
-            await sync_dir(os.path.dirname(os.path.abspath(name)))
         except FileExistsError:
             file = await open(name, "rb+")
         try:
+            await sync_dir(os.path.dirname(os.path.abspath(name)))
+            await file.sync()
             return cls(file, (await file.stat()).st_size)
         except BaseException:
             await file.close()

@@ -27,21 +27,12 @@ def engine() -> Engine:
 
 
 def _build(loop: asyncio.AbstractEventLoop) -> Engine:
-    built: weakref.ref[Engine] | None = None
-
-    def process() -> None:
-        # A weak reference, because the engine holds this function.
-        found = built() if built is not None else None
-        if found is not None:
-            found.process()
-
     try:
-        made = Engine(loop, process, True)
+        made = Engine(loop, True)
         loop.add_reader(made.fileno(), made.reap)
     except NotImplementedError:
         # A loop that cannot wait for descriptors: a thread of the engine wakes it.
-        made = Engine(loop, process, False)
-    built = weakref.ref(made)
+        made = Engine(loop, False)
     _engines[loop] = made
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Union
 
@@ -15,15 +16,26 @@ Request = Union[Source, "tuple[Source, int, int]"]
 """A whole file, or a range: (file, offset, length)."""
 
 _readers: list[Reader] = []
+_building = threading.Lock()
+
+
+def _after_fork() -> None:
+    """The reader is the parent's, and so may be the thread that holds the lock."""
+    global _building
+    _readers.clear()
+    _building = threading.Lock()
+
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_readers.clear)
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def reader() -> Reader:
     """Return the process's engine for threads, built on first use."""
     if not _readers:
-        _readers.append(Reader())
+        with _building:
+            if not _readers:
+                _readers.append(Reader())
     return _readers[0]
 
 

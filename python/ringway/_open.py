@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import errno
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
+from stat import S_ISDIR
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Union, overload
 
@@ -16,6 +19,7 @@ from ._text import AsyncTextFile, encoding_of
 
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
+_T = TypeVar("_T")
 _F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
 
 _FLAGS = {
@@ -50,7 +54,7 @@ class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._obj.close()
+            await self._obj.__aexit__(kind, error, traceback)
         finally:
             self._obj = None
 
@@ -154,13 +158,28 @@ async def _open(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
-    text = _check_mode(mode, buffering, encoding, errors, newline, direct)
+    text = check_mode(mode, buffering, encoding, errors, newline, direct)
     kind = next(letter for letter in "rwxa" if letter in mode)
     flags = _FLAGS[kind]
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
     raw, stat = await _open_raw(file, flags, closefd, opener, direct)
-    binary = AsyncFile(raw, file, mode, buffering, stat[6])
+    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline)
+
+
+async def wrap(
+    raw: _ringway.File,
+    size: int,
+    file: Any,
+    mode: str,
+    buffering: int,
+    text: bool,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+) -> AsyncFile | AsyncTextFile:
+    """Return the file for one that is open, and of which `size` bytes are expected."""
+    binary = AsyncFile(raw, file, mode, buffering, size)
     if not text:
         return binary
     try:
@@ -178,20 +197,57 @@ async def _open_raw(
     if direct and (isinstance(file, int) or opener is not None):
         raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
-        return await run(_ringway.open_fd(engine(), file, closefd, file))
+        stat = await _stat(file, file)
+        return _ringway.open_fd(engine(), file, closefd, file), stat
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
-        fd = await asyncio.to_thread(opener, file, flags | os.O_CLOEXEC)
-        if not isinstance(fd, int):
-            raise TypeError("expected integer from opener")
-        if fd < 0:
-            raise ValueError(f"opener returned {fd}")
-        return await run(_ringway.open_fd(engine(), fd, True, file))
+        fd = await in_thread(lambda: _opened(opener, file, flags | os.O_CLOEXEC), os.close)
+        try:
+            stat = await _stat(fd, file)
+            return _ringway.open_fd(engine(), fd, True, file), stat
+        except BaseException:
+            os.close(fd)
+            raise
     return await run(_ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file))
 
 
-def _check_mode(
+async def _stat(fd: int, name: Any) -> tuple[int, ...]:
+    """The numbers of `fstat`. The descriptor stays that of the caller, whatever happens."""
+    numbers: tuple[int, ...] = await run(_ringway.stat_fd(engine(), fd, name))
+    if S_ISDIR(numbers[0]):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    return numbers
+
+
+def _opened(opener: Opener, file: Any, flags: int) -> int:
+    fd = opener(file, flags)
+    if not isinstance(fd, int):
+        raise TypeError("expected integer from opener")
+    if fd < 0:
+        raise ValueError(f"opener returned {fd}")
+    return fd
+
+
+async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
+    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+    # No task, which the end of `asyncio.run` would cancel.
+    context = contextvars.copy_context()
+    called: asyncio.Future[_T]
+    called = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call))
+
+    def forget(called: asyncio.Future[_T]) -> None:
+        if not called.cancelled() and called.exception() is None:
+            undo(called.result())
+
+    try:
+        return await asyncio.shield(called)
+    except asyncio.CancelledError:
+        called.add_done_callback(forget)
+        raise
+
+
+def check_mode(
     mode: str,
     buffering: int,
     encoding: str | None,

@@ -99,14 +99,17 @@ class _Flow(asyncio.Protocol):
         self._reads = transport.is_reading()
         self._lost = False
         self._resumed: asyncio.Future[None] | None = None
-        # Its protocol may wait for the buffer already.
-        _, high = transport.get_write_buffer_limits()
-        self._was_full = transport.get_write_buffer_size() > high
-        if self._was_full:
+        # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
+        # almost empty. With a limit of 0 it is paused if there is anything, and told if it was not.
+        low, high = transport.get_write_buffer_limits()
+        transport.set_write_buffer_limits(high=0)
+        self._was_paused = transport.get_write_buffer_size() > 0
+        if self._was_paused:
             self.pause_writing()
         if self._reads:
             transport.pause_reading()
         transport.set_protocol(self)
+        transport.set_write_buffer_limits(high=high, low=low)
 
     async def write(self, data: bytes) -> None:
         await self._drained()
@@ -149,8 +152,8 @@ class _Flow(asyncio.Protocol):
         if self._reads and not self._transport.is_closing():
             self._transport.resume_reading()
         # The protocol must know whether it may write.
-        is_full = self._resumed is not None
-        if self._was_full and not is_full:
+        is_paused = self._resumed is not None
+        if self._was_paused and not is_paused:
             self._protocol.resume_writing()
-        elif is_full and not self._was_full:
+        elif is_paused and not self._was_paused:
             self._protocol.pause_writing()

@@ -246,16 +246,48 @@ class AsyncTextFile:
         if self._chars:
             # The position is that of the text that was read, not of what was decoded.
             await self.seek(await self.tell())
-        encoder = self._encoder
-        if encoder is None:
-            encoder = self._encoder = self._codec.incrementalencoder(self.errors)
-            if binary._pos:
-                # Only a file's beginning has a byte order mark.
-                encoder.setstate(0)
-        await binary.write(encoder.encode(data))
+        if not self._collect(data):
+            async with binary._turn:
+                await self._write(data)
         if self.line_buffering and (has_end or "\r" in text):
             await binary.flush()
         return len(text)
+
+    def _collect(self, data: str) -> bool:
+        """Collect the text, if nothing must be waited for."""
+        binary = self.buffer
+        if binary._turn.busy or binary._writing is not None:
+            return False
+        encoder = self._encoder or self._new_encoder()
+        state = encoder.getstate()
+        encoded = encoder.encode(data)
+        if not binary._has_room(len(encoded)):
+            encoder.setstate(state)
+            return False
+        if encoded:
+            binary._collect(encoded)
+        return True
+
+    async def _write(self, data: str) -> None:
+        """Write in turn. Only data that was taken has changed the encoder, and has the byte order
+        mark."""
+        encoder = self._encoder or self._new_encoder()
+        state = encoder.getstate()
+        encoded = encoder.encode(data)
+        try:
+            await self.buffer._make_room(len(encoded))
+        except BaseException:
+            encoder.setstate(state)
+            raise
+        if encoded:
+            await self.buffer._take(encoded)
+
+    def _new_encoder(self) -> Any:
+        encoder = self._encoder = self._codec.incrementalencoder(self.errors)
+        if self.buffer._pos:
+            # Only a file's beginning has a byte order mark.
+            encoder.setstate(0)
+        return encoder
 
     async def writelines(self, lines: Iterable[str], /) -> None:
         """Write each of the lines; nothing is put between them."""
@@ -270,7 +302,10 @@ class AsyncTextFile:
 
     async def tell(self) -> int:
         """Return the position: an opaque number for `seek`."""
-        at = await self.buffer.tell()
+        return self._tell(await self.buffer.tell())
+
+    def _tell(self, at: int) -> int:
+        """The position, if the binary file is at `at`."""
         if not self._marks:
             return at
         if self._used == len(self._chars):
@@ -350,8 +385,21 @@ class AsyncTextFile:
         await self.buffer.close()
 
     def detach(self) -> io.FileIO:
-        """Return a synchronous binary file; as `AsyncFile.detach`."""
-        return self.buffer.detach()
+        """Return a synchronous binary file, at the position in the text; as `AsyncFile.detach`.
+
+        ValueError also for a position inside of a sequence of bytes that only its decoder knows.
+        """
+        binary = self.buffer
+        binary._check()
+        position, _, skip = _parts(self._tell(binary._pos))
+        if skip or (position != binary._pos and not binary._seekable):
+            raise ValueError("detach: something was decoded ahead: await read() it first")
+        end, binary._pos = binary._pos, position
+        try:
+            return binary.detach()
+        except BaseException:
+            binary._pos = end
+            raise
 
     async def __aenter__(self) -> AsyncTextFile:
         self.buffer._check()

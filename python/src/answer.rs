@@ -21,11 +21,16 @@ pub enum Answer {
     Bytes(Memory, usize),
     /// `bytes` that were filled, and those behind them: the file is longer than expected.
     More(Memory, Vec<u8>),
-    /// `bytes` for each range, with the number of bytes read.
-    AllBytes(Vec<(Memory, usize)>),
+    /// Those of each range.
+    All(Vec<Answer>),
     Counts(Vec<u64>),
-    /// An open file, with its metadata.
-    File(ringway::fs::File, Metadata, Arc<Shared>),
+    /// An open file, with its metadata and the path in its errors.
+    File {
+        file: ringway::fs::File,
+        metadata: Metadata,
+        shared: Arc<Shared>,
+        name: Option<Py<PyAny>>,
+    },
     Metadata(Metadata),
     Path(PathBuf),
     /// Names in a directory, with their types and inode numbers.
@@ -36,7 +41,6 @@ pub enum Answer {
 impl Answer {
     /// Errors: MemoryError.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let bytes = |(memory, len): (Memory, usize)| memory.into_bytes(py, len);
         match self {
             Self::Nothing => Ok(py.None()),
             Self::Yes(yes) => yes.into_py_any(py),
@@ -46,10 +50,13 @@ impl Answer {
                 let len = memory.len();
                 (memory.into_bytes(py, len), PyBytes::new(py, &more)).into_py_any(py)
             }
-            Self::AllBytes(all) => all.into_iter().map(bytes).collect::<Vec<_>>().into_py_any(py),
+            Self::All(answers) => {
+                let objects = answers.into_iter().map(|answer| answer.into_object(py));
+                objects.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+            }
             Self::Counts(counts) => counts.into_py_any(py),
-            Self::File(file, metadata, shared) => {
-                (File::new(file, shared), stat(py, &metadata)?).into_py_any(py)
+            Self::File { file, metadata, shared, name } => {
+                (File::new(file, shared, name), stat(py, &metadata)?).into_py_any(py)
             }
             Self::Metadata(metadata) => stat(py, &metadata)?.into_py_any(py),
             Self::Path(path) => path.into_os_string().into_py_any(py),

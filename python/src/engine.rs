@@ -3,6 +3,7 @@
 
 use crate::answer::Answer;
 use crate::errors::os_error;
+use crate::raw::drop_released;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
@@ -30,9 +31,10 @@ pub struct Shared {
     ready: Mutex<VecDeque<Arc<Task>>>,
     /// The loop is going to call `process`.
     scheduled: AtomicBool,
+    /// Operations that nobody waits for, and that go on until they have ended.
+    going_on: Mutex<Vec<Arc<Task>>>,
     /// A weak reference to the event loop.
     event_loop: Py<PyWeakrefReference>,
-    process: Py<PyAny>,
     owner: ThreadId,
 }
 
@@ -40,12 +42,20 @@ pub struct Shared {
 pub struct Task {
     /// Weak, because the engine holds the task's waker as long as the operation is in flight.
     shared: Weak<Shared>,
-    /// `None` once it has ended or was cancelled.
-    work: Mutex<Option<Work>>,
+    state: Mutex<State>,
     /// It is in the list of those to be polled.
     queued: AtomicBool,
     /// A weak reference to the operation, so that nothing here keeps Python's objects alive.
     operation: Mutex<Option<Py<PyWeakrefReference>>>,
+}
+
+/// Where the work of an operation is. It is polled and dropped without the lock: both may drop
+/// objects of the program, whose code may cancel the same operation or let other threads run.
+enum State {
+    Waiting(Work),
+    Polled,
+    /// It has ended or was cancelled.
+    Ended,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,47 +71,103 @@ impl Wake for Task {
         lock(&shared.ready).push_back(self);
         // The loop's own thread looks at the list after every call.
         if thread::current().id() != shared.owner {
-            // At the end of the interpreter nobody waits any more.
+            // It fails if the loop is closed; at the end of the interpreter it does nothing. Nobody
+            // waits then.
             let _ = Python::try_attach(|py| shared.schedule(py));
         }
     }
 }
 
-impl Shared {
-    /// Lets the loop call `process` soon, if operations are to be polled.
-    fn schedule(&self, py: Python<'_>) {
-        if lock(&self.ready).is_empty() || self.scheduled.swap(true, Ordering::AcqRel) {
-            return;
+impl Task {
+    fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self {
+            shared: Arc::downgrade(shared),
+            state: Mutex::new(State::Ended),
+            queued: AtomicBool::new(false),
+            operation: Mutex::new(None),
+        })
+    }
+
+    /// Polls the work. Returns its result if it has ended.
+    fn poll(self: &Arc<Self>) -> Option<io::Result<Answer>> {
+        self.queued.store(false, Ordering::Release);
+        let mut work = {
+            let mut state = lock(&self.state);
+            match std::mem::replace(&mut *state, State::Polled) {
+                State::Waiting(work) => work,
+                other => {
+                    *state = other;
+                    return None;
+                }
+            }
+        };
+        let waker = Waker::from(Arc::clone(self));
+        let poll = work.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut state = lock(&self.state);
+        match poll {
+            Poll::Ready(result) => {
+                *state = State::Ended;
+                Some(result)
+            }
+            Poll::Pending => {
+                // Otherwise it was cancelled meanwhile.
+                if matches!(*state, State::Polled) {
+                    *state = State::Waiting(work);
+                }
+                None
+            }
         }
-        let Some(event_loop) = self.event_loop.bind(py).upgrade() else { return };
+    }
+
+    /// Drops the work, which cancels it.
+    fn end(&self) {
+        let state = std::mem::replace(&mut *lock(&self.state), State::Ended);
+        drop(state);
+    }
+}
+
+impl Shared {
+    /// Lets the loop call `process` soon, if operations are to be polled. Errors: what the loop
+    /// raises; the next call tries again.
+    fn schedule(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        if lock(&self.ready).is_empty() || self.scheduled.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let scheduled = self.call_soon(py);
+        if scheduled.is_err() {
+            self.scheduled.store(false, Ordering::Release);
+        }
+        scheduled
+    }
+
+    fn call_soon(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        // Without a loop nobody waits.
+        let Some(event_loop) = self.event_loop.bind(py).upgrade() else { return Ok(()) };
         let here = thread::current().id() == self.owner;
         let method = if here { "call_soon" } else { "call_soon_threadsafe" };
-        // It fails if the loop is closed; then nobody waits.
-        let _ = event_loop.call_method1(method, (&self.process,));
+        let process = Bound::new(py, Process { shared: Arc::downgrade(self) })?;
+        event_loop.call_method1(method, (process,)).map(drop)
     }
 
     /// Polls the operations that are ready, and sets the results of those that have ended.
-    fn process(&self, py: Python<'_>) {
+    ///
+    /// Errors: the first that a method of the loop or of a future has raised, such as the
+    /// KeyboardInterrupt of a signal; all operations were processed nevertheless.
+    fn process(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
         self.scheduled.store(false, Ordering::Release);
         let ready = std::mem::take(&mut *lock(&self.ready));
+        let mut outcome = Ok(());
         for task in ready {
-            task.queued.store(false, Ordering::Release);
-            let result = {
-                let mut work = lock(&task.work);
-                let Some(future) = work.as_mut() else { continue };
-                let waker = Waker::from(Arc::clone(&task));
-                match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Pending => continue,
-                    Poll::Ready(result) => (work.take(), result).1,
-                }
-            };
+            let Some(result) = task.poll() else { continue };
+            lock(&self.going_on).retain(|other| !Arc::ptr_eq(other, &task));
             let operation = lock(&task.operation).take();
             let operation = operation.and_then(|operation| operation.bind(py).upgrade());
             if let Some(operation) = operation.and_then(|any| any.cast_into::<Operation>().ok()) {
-                operation.get().finish(py, result);
+                outcome = outcome.and(operation.get().finish(py, result));
             }
         }
-        self.schedule(py);
+        drop_released(py);
+        outcome.and(self.schedule(py))
     }
 
     /// Starts an operation: returns its result if it has completed in place, otherwise an
@@ -109,28 +175,38 @@ impl Shared {
     pub fn start(
         self: &Arc<Self>,
         py: Python<'_>,
-        path: Option<Py<PyAny>>,
+        path: Option<&Py<PyAny>>,
         work: impl Future<Output = io::Result<Answer>> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
         let mut work: Work = Box::pin(work);
-        let task = Arc::new(Task {
-            shared: Arc::downgrade(self),
-            work: Mutex::new(None),
-            queued: AtomicBool::new(false),
-            operation: Mutex::new(None),
-        });
+        let task = Task::new(self);
         let waker = Waker::from(Arc::clone(&task));
         if let Poll::Ready(result) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            self.schedule(py);
-            return convert(py, result, path.as_ref());
+            drop(work);
+            let result = convert(py, result, path);
+            drop_released(py);
+            self.schedule(py)?;
+            return result;
         }
         // If anything here fails, the work is dropped, which cancels it.
         let future = create_future(py)?;
-        let operation = Bound::new(py, Operation { task: Arc::clone(&task), future, path })?;
+        let path = path.map(|path| path.clone_ref(py));
+        let operation = Operation { task: Arc::clone(&task), future, path, goes_on: false.into() };
+        let operation = Bound::new(py, operation)?;
         *lock(&task.operation) = Some(PyWeakrefReference::new(&operation)?.unbind());
-        *lock(&task.work) = Some(work);
-        self.schedule(py);
+        *lock(&task.state) = State::Waiting(work);
+        self.schedule(py)?;
         Ok(operation.into_any().unbind())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The work holds the engine, which holds the task's waker.
+        let going_on = std::mem::take(&mut *lock(&self.going_on));
+        for task in going_on {
+            task.end();
+        }
     }
 }
 
@@ -162,15 +238,9 @@ pub struct Engine {
 #[pymethods]
 impl Engine {
     /// Builds an engine. With `manual` its descriptor shows when `reap` has something to do;
-    /// otherwise a thread of the engine wakes the loop. `process` is the loop's callback for the
-    /// latter.
+    /// otherwise a thread of the engine wakes the loop.
     #[new]
-    fn new(
-        py: Python<'_>,
-        event_loop: &Bound<'_, PyAny>,
-        process: Py<PyAny>,
-        manual: bool,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, event_loop: &Bound<'_, PyAny>, manual: bool) -> PyResult<Self> {
         let reaping = if manual { Reaping::Manual } else { Reaping::Thread };
         let builder = ringway::Engine::builder().reaping(reaping).shards(1).close_wait(CLOSE_WAIT);
         let engine = builder.build().map_err(|error| os_error(py, &error, None))?;
@@ -178,8 +248,8 @@ impl Engine {
             engine,
             ready: Mutex::default(),
             scheduled: AtomicBool::new(false),
+            going_on: Mutex::default(),
             event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
-            process,
             owner: thread::current().id(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -196,14 +266,9 @@ impl Engine {
     }
 
     /// Picks up completions, and sets their results.
-    fn reap(&self, py: Python<'_>) {
+    fn reap(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.shared.engine.reap());
-        self.shared.process(py);
-    }
-
-    /// Polls the operations that are ready.
-    fn process(&self, py: Python<'_>) {
-        self.shared.process(py);
+        self.shared.process(py)
     }
 
     /// The backend: `io_uring`, `kaio` or `threads`.
@@ -223,6 +288,19 @@ impl Engine {
     }
 }
 
+/// The loop's callback that polls what is ready. It keeps no engine alive.
+#[pyclass(frozen, module = "ringway._ringway")]
+struct Process {
+    shared: Weak<Shared>,
+}
+
+#[pymethods]
+impl Process {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.upgrade().map_or(Ok(()), |shared| shared.process(py))
+    }
+}
+
 /// An operation in flight, and the future of the event loop that gets its result.
 #[pyclass(frozen, weakref, module = "ringway._ringway")]
 pub struct Operation {
@@ -230,37 +308,48 @@ pub struct Operation {
     #[pyo3(get)]
     future: Py<PyAny>,
     path: Option<Py<PyAny>>,
+    /// It goes on when this is dropped.
+    goes_on: AtomicBool,
 }
 
 impl Operation {
-    fn finish(&self, py: Python<'_>, result: io::Result<Answer>) {
+    /// Errors: what the future's methods raise. It has its result nevertheless, if it takes it at a
+    /// second attempt.
+    fn finish(&self, py: Python<'_>, result: io::Result<Answer>) -> PyResult<()> {
         let future = self.future.bind(py);
-        if future.call_method0("done").and_then(|done| done.is_truthy()).unwrap_or(true) {
-            return; // Cancelled.
+        let is_done = || future.call_method0("done").and_then(|done| done.is_truthy());
+        if is_done().unwrap_or(false) {
+            return Ok(()); // Cancelled.
         }
-        let set = match convert(py, result, self.path.as_ref()) {
-            Ok(value) => future.call_method1("set_result", (value,)),
-            Err(error) => future.call_method1("set_exception", (error.into_value(py),)),
+        let (method, value) = match convert(py, result, self.path.as_ref()) {
+            Ok(value) => ("set_result", value),
+            Err(error) => ("set_exception", error.into_value(py).into_any()),
         };
-        if let Err(error) = set {
-            error.write_unraisable(py, Some(future));
+        let set = future.call_method1(method, (&value,));
+        if set.is_err() && !is_done().unwrap_or(false) {
+            let _ = future.call_method1(method, (&value,));
         }
-    }
-
-    /// Drops the work, which cancels it.
-    fn end(&self) {
-        let work = lock(&self.task.work).take();
-        drop(work);
+        set.map(drop)
     }
 }
 
 #[pymethods]
 impl Operation {
     /// Cancels it. The kernel may finish what it has begun; what it uses is kept until then.
-    fn cancel(&self, py: Python<'_>) {
-        self.end();
-        if let Some(shared) = self.task.shared.upgrade() {
-            shared.schedule(py);
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.task.end();
+        drop_released(py);
+        self.task.shared.upgrade().map_or(Ok(()), |shared| shared.schedule(py))
+    }
+
+    /// Lets it go on when this object is dropped. The engine then keeps it, and not its future: an
+    /// engine must not keep the loop that keeps the engine.
+    fn go_on(&self) {
+        if !self.goes_on.swap(true, Ordering::AcqRel)
+            && let Some(shared) = self.task.shared.upgrade()
+            && !matches!(*lock(&self.task.state), State::Ended)
+        {
+            lock(&shared.going_on).push(Arc::clone(&self.task));
         }
     }
 
@@ -271,6 +360,8 @@ impl Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        self.end();
+        if !*self.goes_on.get_mut() {
+            self.task.end();
+        }
     }
 }

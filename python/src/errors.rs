@@ -1,13 +1,22 @@
 //! Errors of the crate as Python's OSError, with errno, a text and the file's name.
 
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+use ringway::BuildError;
 use std::io;
 
-/// OSError (or the subclass for its errno) for an error of an operation on `path`.
+/// OSError (or the subclass for its errno) for an error of an operation on `path`. MemoryError if
+/// there is no memory for a result.
 pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> PyErr {
-    let errno = error.raw_os_error().unwrap_or_else(|| errno_of(error.kind()));
-    let text = match (error.get_ref(), errno) {
+    let own = error.get_ref();
+    let errno = match own.and_then(|own| own.downcast_ref::<BuildError>()) {
+        Some(refused) => refused.errno(),
+        None => error.raw_os_error().unwrap_or_else(|| errno_of(error.kind())),
+    };
+    if own.is_none() && error.raw_os_error().is_none() && errno == libc::ENOMEM {
+        return PyMemoryError::new_err(());
+    }
+    let text = match (own, errno) {
         // Text of ringway's own, which says what to do.
         (Some(own), _) => own.to_string(),
         (None, libc::ECHILD) => "The engine belongs to the parent process of this fork. Open the \

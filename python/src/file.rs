@@ -1,5 +1,5 @@
 //! An open file: transfers at offsets and at the position, syncs, closing. Buffering, text and
-//! positions are in Python (`ringway/_file.py`).
+//! positions are in Python (`ringway/_binary.py`).
 
 use crate::answer::Answer;
 use crate::engine::Shared;
@@ -20,11 +20,17 @@ pub struct File {
     /// `None` once it is closed.
     file: Mutex<Option<Inner>>,
     shared: Arc<Shared>,
+    /// The path in errors.
+    name: Option<Py<PyAny>>,
 }
 
 impl File {
-    pub fn new(file: Inner, shared: Arc<Shared>) -> Self {
-        Self { file: Mutex::new(Some(file)), shared }
+    pub fn new(file: Inner, shared: Arc<Shared>, name: Option<Py<PyAny>>) -> Self {
+        Self { file: Mutex::new(Some(file)), shared, name }
+    }
+
+    pub fn name(&self) -> Option<&Py<PyAny>> {
+        self.name.as_ref()
     }
 
     pub fn shared(&self) -> &Arc<Shared> {
@@ -39,6 +45,14 @@ impl File {
 
     fn take(&self) -> Option<Inner> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn start(
+        &self,
+        py: Python<'_>,
+        work: impl Future<Output = io::Result<Answer>> + Send + 'static,
+    ) -> PyResult<Py<PyAny>> {
+        self.shared.start(py, self.name(), work)
     }
 }
 
@@ -185,7 +199,7 @@ impl File {
         enough: usize,
     ) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::new_bytes(py, length)?);
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             let (memory, read) = read_bytes(&file, memory, offset, enough).await?;
             Ok(Answer::Bytes(memory, read))
         })
@@ -195,13 +209,13 @@ impl File {
     /// result is `bytes`, or a tuple with more bytes if the file is longer.
     fn read_rest(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::new_bytes(py, length)?);
-        self.shared.start(py, None, async move { read_rest(&file, memory, offset).await })
+        self.start(py, async move { read_rest(&file, memory, offset).await })
     }
 
     /// Makes one read at the file's own position: of a pipe or a terminal.
     fn read_next(&self, py: Python<'_>, length: usize) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::new_bytes(py, length)?);
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             let (result, buffer) = file.read_at(memory.into_buffer(), Position::Current).await;
             let read = result?;
             Ok(Answer::Bytes(Memory::from_buffer(buffer).ok_or_else(not_returned)?, read))
@@ -216,9 +230,7 @@ impl File {
         offset: u64,
     ) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::pin(buffer, true)?);
-        self.shared.start(py, None, async move {
-            Ok(Answer::Count(read_into(&file, memory, offset).await?))
-        })
+        self.start(py, async move { Ok(Answer::Count(read_into(&file, memory, offset).await?)) })
     }
 
     /// Writes all of the data; without an offset at the file's own position. With `durable` it is
@@ -231,7 +243,7 @@ impl File {
         durable: bool,
     ) -> PyResult<Py<PyAny>> {
         let (file, memory) = (self.inner()?, Memory::pin(data, false)?);
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             let len = memory.len() as u64;
             let (buffer, at) = (memory.into_buffer(), position(offset));
             if durable {
@@ -243,20 +255,25 @@ impl File {
         })
     }
 
-    /// Reads ranges (offset and length) at once, each into `bytes` of its own.
-    fn read_ranges(&self, py: Python<'_>, ranges: Vec<(u64, usize)>) -> PyResult<Py<PyAny>> {
+    /// Reads ranges (offset and length) at once, each into `bytes` of its own. The file is expected
+    /// to have `size` bytes, or an unknown number if that is 0.
+    fn read_ranges(
+        &self,
+        py: Python<'_>,
+        ranges: Vec<(u64, usize)>,
+        size: u64,
+    ) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
-        let memory = |&(_, length): &(u64, usize)| Memory::new_bytes(py, length);
-        let memories = ranges.iter().map(memory).collect::<PyResult<Vec<_>>>()?;
-        self.shared.start(py, None, async move {
-            let reads: FuturesUnordered<_> = std::iter::zip(ranges, memories)
-                .enumerate()
-                .map(|(index, ((offset, _), memory))| {
-                    let (file, enough) = (&file, memory.len());
-                    async move { (index, read_bytes(file, memory, offset, enough).await) }
-                })
-                .collect();
-            Ok(Answer::AllBytes(in_order(reads).await?))
+        self.start(py, async move {
+            let reads = ranges.into_iter().enumerate().map(|(index, (offset, length))| {
+                // No memory is reserved for more than the file has.
+                let unknown = if size == 0 { UNCHECKED as u64 } else { 0 };
+                let left = size.saturating_sub(offset).max(unknown);
+                let file = &file;
+                async move { (index, read_most(file, offset, left, length).await) }
+            });
+            let answers = in_order(reads.collect()).await?;
+            Ok(Answer::All(answers))
         })
     }
 
@@ -270,7 +287,7 @@ impl File {
         let file = self.inner()?;
         let pin = |buffer| Memory::pin(buffer, true);
         let memories = buffers.iter().map(pin).collect::<PyResult<Vec<_>>>()?;
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             let reads: FuturesUnordered<_> = std::iter::zip(offsets, memories)
                 .enumerate()
                 .map(|(index, (offset, memory))| {
@@ -285,7 +302,7 @@ impl File {
     /// `fsync(2)`, or `fdatasync(2)` with `data_only`.
     fn sync(&self, py: Python<'_>, data_only: bool) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             if data_only {
                 file.sync_data().await?;
             } else {
@@ -297,7 +314,7 @@ impl File {
 
     fn truncate(&self, py: Python<'_>, length: u64) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             file.set_len(length).await?;
             Ok(Answer::Nothing)
         })
@@ -305,14 +322,14 @@ impl File {
 
     fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
-        self.shared.start(py, None, async move { Ok(Answer::Metadata(file.metadata().await?)) })
+        self.start(py, async move { Ok(Answer::Metadata(file.metadata().await?)) })
     }
 
     /// Closes the file once its operations have ended, and reports the errors of that. Closing it
     /// again has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let Some(file) = self.take() else { return Ok(py.None()) };
-        self.shared.start(py, None, async move {
+        self.start(py, async move {
             match file.close().await {
                 // Operations that were cancelled still hold it; the last of them closes it.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Answer::Nothing),
@@ -325,18 +342,23 @@ impl File {
     fn duplicate(&self, py: Python<'_>) -> PyResult<RawFd> {
         use std::os::fd::IntoRawFd;
         let fd = self.inner()?.as_fd().try_clone_to_owned();
-        Ok(fd.map_err(|error| os_error(py, &error, None))?.into_raw_fd())
+        Ok(fd.map_err(|error| os_error(py, &error, self.name()))?.into_raw_fd())
     }
 }
 
-/// The results of all reads, in their order; the error of the first that fails.
+/// The results of all reads, in their order. All have ended before it returns, because some of them
+/// may write to memory of the program. Errors: that of the read that failed first.
 async fn in_order<T>(
     mut reads: FuturesUnordered<impl Future<Output = (usize, io::Result<T>)>>,
 ) -> io::Result<Vec<T>> {
     let mut results: Vec<Option<T>> = Vec::new();
     results.resize_with(reads.len(), || None);
+    let mut failed = None;
     while let Some((index, result)) = reads.next().await {
-        results[index] = Some(result?);
+        match result {
+            Ok(result) => results[index] = Some(result),
+            Err(error) => _ = failed.get_or_insert(error),
+        }
     }
-    Ok(results.into_iter().flatten().collect())
+    failed.map_or_else(|| Ok(results.into_iter().flatten().collect()), Err)
 }

@@ -13,8 +13,9 @@ mod tensors;
 
 use pyo3::prelude::*;
 
-/// The extension module.
-#[pymodule]
+/// The extension module. Without the interpreter's lock, programs could change the memory that a
+/// call looks at, and nobody has tested that: a free-threaded interpreter turns its lock on.
+#[pymodule(gil_used = true)]
 mod _ringway {
     #[pymodule_export]
     use crate::engine::{Engine, Operation};

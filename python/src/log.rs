@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub struct Log {
     log: ringway::LogWriter,
     shared: Arc<Shared>,
+    name: Option<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -21,14 +22,15 @@ impl Log {
     #[new]
     fn new(py: Python<'_>, file: &File, end: u64) -> PyResult<Self> {
         let log = ringway::LogWriter::new(file.inner()?, end);
-        let log = log.map_err(|error| os_error(py, &error, None))?;
-        Ok(Self { log, shared: Arc::clone(file.shared()) })
+        let log = log.map_err(|error| os_error(py, &error, file.name()))?;
+        let name = file.name().map(|name| name.clone_ref(py));
+        Ok(Self { log, shared: Arc::clone(file.shared()), name })
     }
 
     /// Appends a record. The result is its offset, when it is durable.
     fn append(&self, py: Python<'_>, record: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let (log, memory) = (self.log.clone(), Memory::pin(record, false)?);
-        self.shared.start(py, None, async move {
+        self.shared.start(py, self.name.as_ref(), async move {
             Ok(Answer::Count(log.append(memory.into_buffer()).await?))
         })
     }

@@ -4,7 +4,7 @@
 use crate::answer::Answer;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
-use crate::raw::{Memory, duplicate};
+use crate::raw::{Memory, drop_released, duplicate};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use ringway::Reaping;
@@ -62,7 +62,7 @@ impl Reader {
 
     /// Reads ranges of files: `depth` files at a time, and `depth` ranges of each. Returns bytes
     /// for each range of each file, or the number of bytes if there are buffers. The error of the
-    /// first that fails.
+    /// first that fails. Then no read writes to a buffer any more, except after a second signal.
     fn read(
         &self,
         py: Python<'_>,
@@ -70,11 +70,13 @@ impl Reader {
         direct: bool,
         depth: usize,
     ) -> PyResult<Vec<Vec<Py<PyAny>>>> {
-        let mut jobs = Vec::with_capacity(files.len());
+        let (mut jobs, pins) = (Vec::with_capacity(files.len()), Arc::new(()));
         for (source, ranges, buffers) in &files {
             let reads = match buffers {
                 Some(buffers) => std::iter::zip(ranges, buffers)
-                    .map(|(range, buffer)| Ok((*range, Some(Memory::pin(buffer, true)?))))
+                    .map(|(range, buffer)| {
+                        Ok((*range, Some(Memory::pin(buffer, true)?.with(&pins))))
+                    })
                     .collect::<PyResult<Vec<_>>>()?,
                 None => ranges.iter().map(|range| (*range, None)).collect(),
             };
@@ -85,8 +87,14 @@ impl Reader {
             let jobs = jobs.into_iter().enumerate().map(|(index, job)| async move {
                 job.run(engine).await.map_err(|error| (index, error))
             });
-            block_on(stream::iter(jobs).buffered(depth).try_collect::<Vec<_>>())
-        })?;
+            let results = block_on(all(jobs, depth));
+            if !matches!(results, Ok(Ok(_))) {
+                wait_for(&pins);
+            }
+            results
+        });
+        drop_released(py);
+        let results = results?;
         let names = |index: usize| files[index].0.clone().unbind();
         let results =
             results.map_err(|(index, error)| os_error(py, &error, Some(&names(index))))?;
@@ -113,7 +121,7 @@ impl Job {
                 (None, None) => read_all(file, offset, size.saturating_sub(offset)).await,
             }
         });
-        stream::iter(reads).buffered(self.depth).try_collect().await
+        all(reads, self.depth).await
     }
 
     async fn open(&self, engine: &ringway::Engine) -> io::Result<(File, u64)> {
@@ -131,6 +139,33 @@ impl Job {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
         Ok((file, metadata.len()))
+    }
+}
+
+/// Runs `depth` futures at a time, and returns their values in order. Errors: that of the first
+/// that fails; the others are then cancelled.
+async fn all<T, E>(
+    futures: impl Iterator<Item = impl Future<Output = Result<T, E>>>,
+    depth: usize,
+) -> Result<Vec<T>, E> {
+    let numbered = futures
+        .enumerate()
+        .map(|(index, future)| async move { future.await.map(|value| (index, value)) });
+    let mut values: Vec<_> = stream::iter(numbered).buffer_unordered(depth).try_collect().await?;
+    values.sort_unstable_by_key(|(index, _)| *index);
+    Ok(values.into_iter().map(|(_, value)| value).collect())
+}
+
+/// Waits until operations that were cancelled have released all memory that is pinned, or a signal
+/// comes. They wake nobody when they end, so this looks.
+fn wait_for(pins: &Arc<()>) {
+    let mut pause = Duration::from_micros(50);
+    while Arc::strong_count(pins) > 1 {
+        thread::sleep(pause);
+        pause = (2 * pause).min(SIGNALS);
+        if !matches!(Python::try_attach(|py| py.check_signals()), Some(Ok(()))) {
+            return;
+        }
     }
 }
 

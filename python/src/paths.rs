@@ -3,16 +3,18 @@
 use crate::answer::{Answer, type_of};
 use crate::engine::Engine;
 use crate::errors::os_error;
-use crate::file::read_all;
+use crate::file::{File as PyFile, read_all};
 use crate::raw::{Memory, duplicate, take};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 use ringway::fs::{File, OpenOptions};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The options of `open(2)` that these flags stand for.
 fn options(flags: i32, mode: u32, direct: bool) -> OpenOptions {
@@ -56,7 +58,7 @@ fn call(
     work: impl FnOnce() -> io::Result<Answer> + Send + 'static,
 ) -> PyResult<Py<PyAny>> {
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(path), async move { inner.call(work).await })
+    engine.shared.start(py, Some(&path), async move { inner.call(work).await })
 }
 
 /// Opens a file: `(File, stat)`. The flags are those of `open(2)`.
@@ -75,18 +77,23 @@ pub fn open(
     let (path, shared) = (checked(path)?, engine.shared.clone());
     let mut options = options(flags, mode, direct);
     options.engine(&shared.engine);
-    engine.shared.start(py, Some(name), async move {
+    let file_name = name_of(py, &name);
+    engine.shared.start(py, Some(&name), async move {
         let (file, metadata) = options.open_with_metadata(&path).await?;
         if metadata.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        Ok(Answer::File(file, metadata, shared))
+        Ok(Answer::File { file, metadata, shared, name: file_name })
     })
 }
 
-/// Uses a descriptor: itself, or a duplicate.
-///
-/// Errors: EBADF; IsADirectoryError.
+/// The name that errors of a file's operations have: its path. A descriptor is no name.
+fn name_of(py: Python<'_>, name: &Py<PyAny>) -> Option<Py<PyAny>> {
+    let name = name.bind(py);
+    (!name.is_instance_of::<PyInt>()).then(|| name.clone().unbind())
+}
+
+/// Uses a descriptor: itself, or a duplicate. Errors: EBADF, EMFILE.
 #[pyfunction]
 pub fn open_fd(
     py: Python<'_>,
@@ -94,19 +101,11 @@ pub fn open_fd(
     fd: RawFd,
     own: bool,
     name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let failed = |error: io::Error| os_error(py, &error, Some(&name));
-    let copy = duplicate(fd).map_err(failed)?;
-    let fd = if own { take(fd) } else { copy };
-    let shared = engine.shared.clone();
-    let file = File::from_fd(fd, &shared.engine);
-    engine.shared.start(py, Some(name), async move {
-        let metadata = file.metadata().await?;
-        if metadata.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EISDIR));
-        }
-        Ok(Answer::File(file, metadata, shared))
-    })
+) -> PyResult<PyFile> {
+    let copy = duplicate(fd).map_err(|error| os_error(py, &error, Some(&name)))?;
+    let shared = Arc::clone(&engine.shared);
+    let file = File::from_fd(if own { take(fd) } else { copy }, &shared.engine);
+    Ok(PyFile::new(file, shared, name_of(py, &name)))
 }
 
 /// `stat(2)`, `lstat(2)`, or `fstatat(2)` in a directory.
@@ -121,7 +120,7 @@ pub fn stat(
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         let metadata = match (dir_fd, follow) {
             (None, true) => inner.fs().metadata(path).await?,
             (None, false) => inner.fs().symlink_metadata(path).await?,
@@ -141,7 +140,7 @@ pub fn stat(
 #[pyfunction]
 pub fn stat_fd(py: Python<'_>, engine: &Engine, fd: RawFd, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         let file = File::from_fd(duplicate(fd)?, &inner);
         Ok(Answer::Metadata(file.metadata().await?))
     })
@@ -168,7 +167,7 @@ pub fn rename(
         });
     }
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(names), async move {
+    engine.shared.start(py, Some(&names), async move {
         inner.fs().rename(from, to).await?;
         Ok(Answer::Nothing)
     })
@@ -195,7 +194,7 @@ pub fn remove(
         });
     }
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         if is_dir {
             inner.fs().remove_dir(path).await?;
         } else {
@@ -224,7 +223,7 @@ pub fn mkdir(
         });
     }
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         ringway::fs::DirBuilder::new().mode(mode).engine(&inner).create(path).await?;
         Ok(Answer::Nothing)
     })
@@ -249,7 +248,7 @@ pub fn symlink(
         });
     }
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(names), async move {
+    engine.shared.start(py, Some(&names), async move {
         inner.fs().symlink(target, path).await?;
         Ok(Answer::Nothing)
     })
@@ -279,7 +278,7 @@ pub fn link(
         });
     }
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(names), async move {
+    engine.shared.start(py, Some(&names), async move {
         inner.fs().hard_link(from, to).await?;
         Ok(Answer::Nothing)
     })
@@ -354,7 +353,7 @@ pub fn entries(
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         let mut found = Vec::new();
         let mut listing = inner.fs().read_dir(path).await?;
         while let Some(entry) = listing.next_entry().await? {
@@ -435,7 +434,7 @@ pub fn write_atomic(
 ) -> PyResult<Py<PyAny>> {
     let (path, memory) = (checked(path)?, Memory::pin(data, false)?);
     let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         inner.fs().write_atomic(path, memory.into_buffer()).await?;
         Ok(Answer::Nothing)
     })
@@ -450,7 +449,7 @@ pub fn sync_dir(
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         inner.fs().sync_dir(path).await?;
         Ok(Answer::Nothing)
     })
@@ -465,7 +464,7 @@ pub fn read_file(
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(name), async move {
+    engine.shared.start(py, Some(&name), async move {
         let mut options = OpenOptions::new();
         options.read(true).engine(&inner);
         let (file, metadata) = options.open_with_metadata(&path).await?;

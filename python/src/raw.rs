@@ -11,6 +11,9 @@ use std::any::Any;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// `Py_buffer`, which is in the stable ABI since 3.11; 3.10 has the same fields.
 #[repr(C)]
@@ -36,20 +39,59 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut PyBuffer);
 }
 
-/// Memory of a Python object, as long as this lives. It may be dropped on any thread: without the
-/// interpreter's lock, PyO3 drops the object when somebody next holds that.
+/// Memory of a Python object, as long as this lives. It may be dropped on any thread.
 pub struct Memory {
-    /// `bytes`, or a `memoryview` that pins another object's buffer.
-    owner: Py<PyAny>,
+    /// `bytes`, or a `memoryview` that pins another object's buffer. `None` once it is taken.
+    owner: Option<Py<PyAny>>,
     start: *mut u8,
     len: usize,
     writable: bool,
+    /// Counts what is pinned for somebody who waits until nothing is.
+    _pins: Option<Arc<()>>,
 }
 
 // SAFETY: the memory belongs to no thread, and `Py` is `Send` and `Sync`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
+
+/// Objects of memory that was dropped, perhaps without the interpreter's lock: a list without a
+/// lock. That of PyO3's list may stay locked for ever in a forked child, if a thread of the parent
+/// had it at that moment.
+static RELEASED: AtomicPtr<Released> = AtomicPtr::new(ptr::null_mut());
+
+struct Released {
+    object: Py<PyAny>,
+    next: *mut Self,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Some(object) = self.owner.take() else { return };
+        let mut next = RELEASED.load(Ordering::Relaxed);
+        let first = Box::into_raw(Box::new(Released { object, next }));
+        loop {
+            // SAFETY: nobody else has it before the exchange.
+            unsafe { (*first).next = next };
+            match RELEASED.compare_exchange_weak(next, first, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(other) => next = other,
+            }
+        }
+    }
+}
+
+/// Drops the objects of memory that was dropped. What that runs may call any function here.
+pub fn drop_released(_: Python<'_>) {
+    let mut next = RELEASED.swap(ptr::null_mut(), Ordering::Acquire);
+    while !next.is_null() {
+        // SAFETY: the whole list was taken, so that nobody else has its elements.
+        let released = unsafe { Box::from_raw(next) };
+        next = released.next;
+        drop(released.object);
+    }
+}
 
 impl Memory {
     /// A new `bytes` object, which nobody else sees before [`into_bytes`](Self::into_bytes).
@@ -70,14 +112,17 @@ impl Memory {
             start.write_bytes(0, len);
             start
         };
-        Ok(Self { owner: object.unbind(), start, len, writable: true })
+        let owner = Some(object.unbind());
+        Ok(Self { owner, start, len, writable: true, _pins: None })
     }
 
     /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes:
     /// the stable ABI cannot shorten `bytes`, so callers ask for what a file has.
-    pub fn into_bytes(self, py: Python<'_>, len: usize) -> Py<PyAny> {
-        if len >= self.len {
-            return self.owner;
+    pub fn into_bytes(mut self, py: Python<'_>, len: usize) -> Py<PyAny> {
+        if len >= self.len
+            && let Some(owner) = self.owner.take()
+        {
+            return owner;
         }
         PyBytes::new(py, &self.as_slice()[..len]).into_any().unbind()
     }
@@ -92,7 +137,8 @@ impl Memory {
             let content = bytes.as_bytes();
             let start = content.as_ptr().cast_mut();
             let len = content.len();
-            return Ok(Self { owner: object.clone().unbind(), start, len, writable });
+            let owner = Some(object.clone().unbind());
+            return Ok(Self { owner, start, len, writable, _pins: None });
         }
         let py = object.py();
         // SAFETY: the interpreter's lock is held; the view is filled by the first call, if that
@@ -110,8 +156,14 @@ impl Memory {
             // An empty buffer may have no address.
             let start =
                 if start.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { start };
-            Ok(Self { owner: owner.unbind(), start, len, writable })
+            Ok(Self { owner: Some(owner.unbind()), start, len, writable, _pins: None })
         }
+    }
+
+    /// Holds a clone of `pins` as long as the memory is pinned.
+    pub fn with(mut self, pins: &Arc<()>) -> Self {
+        self._pins = Some(Arc::clone(pins));
+        self
     }
 
     /// The number of bytes.

@@ -118,14 +118,24 @@ async def test_many_ranges_at_once(lines: Path, cached: bool) -> None:
         assert sorted(found) == list(enumerate(expected))
 
 
-async def test_an_iteration_that_stops_cancels_the_rest(lines: Path) -> None:
-    drop_cache(lines)
-    async with ringway.open(lines, "rb") as file:
+async def test_an_iteration_that_stops_cancels_the_rest() -> None:
+    """Reads of a pipe, which would never end."""
+    reader_fd, writer_fd = os.pipe()
+    async with ringway.open(reader_fd, "rb") as file:
         ranges = file.iter_ranges(((at * 1000, 100) for at in range(50)), depth=10)
-        async for _, data in ranges:
-            assert len(data) == 100
-            break
+        first = asyncio.ensure_future(anext(ranges))
+        await asyncio.sleep(0.01)
+        os.write(writer_fd, b"x" * 100)
+        assert (await first)[1] == b"x" * 100
+        engine = ringway._engine()
+        assert engine.in_flight() > 0
         await ranges.aclose()  # type: ignore[attr-defined]
+        for _ in range(500):
+            if engine.in_flight() == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert engine.in_flight() == 0
+        os.close(writer_fd)
         with pytest.raises(ValueError):
             async for _ in file.iter_ranges([], depth=0):
                 pass
@@ -260,17 +270,48 @@ async def test_a_log_of_many_tasks(tmp_path: Path) -> None:
 
 async def test_errors_name_the_file(tmp_path: Path) -> None:
     async with ringway.open("/dev/full", "wb", 0) as full:
-        with pytest.raises(OSError) as raised:
-            await full.write(b"x")
-        assert raised.value.errno == errno.ENOSPC
+        for call in (full.write, lambda data: full.write_at(data, 0)):
+            with pytest.raises(OSError) as raised:
+                await call(b"x")
+            assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, "/dev/full")
     async with ringway.open("/dev/full", "wb") as full:
         await full.write(b"buffered")
-        with pytest.raises(OSError):
+        with pytest.raises(OSError) as raised:
             await full.flush()
-    with pytest.raises(OSError):
+        assert raised.value.filename == "/dev/full"
+    with pytest.raises(OSError) as raised:
         async with ringway.open("/dev/full", "wb") as full:
             await full.write(b"buffered")
-    assert full.closed
+    assert raised.value.filename == "/dev/full" and full.closed
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    async with ringway.open(path, "rb+") as file:
+        for failing in (
+            file.read_at(1, (1 << 63) + 1),
+            file.readinto_at(bytearray(1), (1 << 63) + 1),
+            file.read_ranges([((1 << 63) + 1, 1)]),
+            file.read_ranges([((1 << 63) + 1, 1)], out=bytearray(1)),
+            file.write_at(b"x", (1 << 63) + 1),
+            file.truncate((1 << 63) + 1),
+            file.seek(-1),
+        ):
+            with pytest.raises(OSError) as raised:
+                await failing
+            assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, str(path))
+    async with ringway.open(os.open("/dev/full", os.O_WRONLY), "wb", 0) as full:
+        with pytest.raises(OSError) as raised:
+            await full.write(b"x")
+        # As with os.write, a number is no name.
+        assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, None)
+    for rename in (ringway.os.rename, ringway.os.link):
+        with pytest.raises(FileNotFoundError) as raised:
+            await rename(tmp_path / "none", tmp_path / "other")
+        names = (raised.value.filename, raised.value.filename2)
+        assert names == (str(tmp_path / "none"), str(tmp_path / "other"))
+    async with ringway.open(path, "ab") as file:
+        with pytest.raises(OSError, match="O_APPEND") as raised:
+            ringway.LogWriter(file, 0)
+        assert raised.value.filename == str(path)
 
 
 async def test_an_error_behind_a_part_is_no_end(tmp_path: Path) -> None:
@@ -334,3 +375,74 @@ async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     async with ringway.open(reader, "rb") as pipe:
         with pytest.raises(ValueError, match="pipe"):
             await ringway.sendfile(None, pipe)  # type: ignore[arg-type]
+
+
+async def test_nothing_is_read_into_memory_after_an_error(lines: Path) -> None:
+    expected = lines.read_bytes()
+    async with ringway.open(lines, "rb") as file:
+        for _ in range(10):
+            drop_cache(lines)
+            buffers = [bytearray(4096) for _ in range(10)]
+            ranges = [(4096 * at, 4096) for at in range(10)]
+            with pytest.raises(OSError, match="offset"):
+                await file.read_ranges([((1 << 63) + 1, 1), *ranges], out=[bytearray(1), *buffers])
+            for at, buffer in enumerate(buffers):
+                # One that the kernel still has cannot be resized.
+                buffer.append(0)
+                assert buffer[:4096] == expected[4096 * at :][:4096]
+
+
+async def test_direct_writes_at_the_position(tmp_path: Path) -> None:
+    """Those that the kernel would refuse are refused before anything of them is collected."""
+    path = tmp_path / "direct"
+    async with ringway.open(path, "wb", direct=True) as file:
+        for data in (b"a" * 4096, bytearray(b"b" * 8192), b"c" * (1 << 20), b"d" * 4096):
+            assert await file.write(data) == len(data)
+        with pytest.raises(OSError, match="multiples of") as raised:
+            await file.write(b"x" * 100)
+        assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, str(path))
+        assert await file.tell() == 4096 * 4 + (1 << 20)
+        await file.seek(5)
+        with pytest.raises(OSError, match="position 5"):
+            await file.write(b"x" * 4096)
+        await file.seek(4096)
+        await file.write(b"e" * 4096)
+    parts = [b"a" * 4096, b"e" * 4096, b"b" * 4096, b"c" * (1 << 20), b"d" * 4096]
+    assert path.read_bytes() == b"".join(parts)
+
+
+async def test_ranges_behind_the_end_need_no_memory(tmp_path: Path) -> None:
+    """A terabyte would not be there."""
+    path, content = tmp_path / "short", os.urandom(3 << 20)
+    path.write_bytes(content)
+    ranges = [(0, 1 << 40), (5, 1 << 40), (1 << 30, 1 << 40), (0, 10)]
+    async with ringway.open(path, "rb") as file:
+        expected = [content, content[5:], b"", content[:10]]
+        assert await file.read_ranges(ranges) == expected
+        with path.open("ab") as other:
+            other.write(content)
+        assert await file.read_ranges([(0, 1 << 40), (3 << 20, 9)]) == [2 * content, content[:9]]
+    async with ringway.open("/proc/self/maps", "rb") as file:
+        [whole] = await file.read_ranges([(0, 1 << 40)])
+        assert len(whole) > 4096
+
+
+async def test_a_log_that_exists_is_durable_when_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that created it may have ended before it has synced the file or the name."""
+    synced: list[str] = []
+
+    async def sync_dir(path: str) -> None:
+        synced.append(path)
+
+    async def sync(file: ringway.AsyncFile) -> None:
+        synced.append(file.name)
+
+    monkeypatch.setattr("ringway._bulk.sync_dir", sync_dir)
+    monkeypatch.setattr(ringway.AsyncFile, "sync", sync)
+    path = tmp_path / "log"
+    path.write_bytes(b"old")
+    async with await ringway.LogWriter.open(path) as log:
+        assert synced == [str(tmp_path), str(path)]
+        assert await log.append(b"new") == 3

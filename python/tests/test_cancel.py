@@ -7,7 +7,12 @@ import gc
 import os
 import random
 import sys
+import threading
+import time
+import warnings
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +104,28 @@ async def test_closing_a_pipe_ends_a_cancelled_read_of_it() -> None:
     os.close(writer_fd)
 
 
+async def test_a_buffer_is_pinned_while_a_read_is_in_flight() -> None:
+    reader_fd, writer_fd = os.pipe()
+    buffer = bytearray(100)
+    async with ringway.open(reader_fd, "rb") as pipe:
+        task = asyncio.ensure_future(pipe.readinto_at(buffer, 0))
+        await asyncio.sleep(0.01)
+        with pytest.raises(BufferError):
+            buffer.extend(b"x")
+        await cancelled(task)
+        for _ in range(500):
+            try:
+                buffer.extend(b"x")
+                break
+            except BufferError:
+                await asyncio.sleep(0.01)
+        os.write(writer_fd, b"late")
+        await asyncio.sleep(0.01)
+        assert buffer == bytes(100) + b"x"
+        assert await pipe.read(4) == b"late"
+    os.close(writer_fd)
+
+
 async def test_a_cancelled_readinto_keeps_its_buffer(lines: Path) -> None:
     expected = lines.read_bytes()[:4096]
     for _ in range(50):
@@ -107,9 +134,6 @@ async def test_a_cancelled_readinto_keeps_its_buffer(lines: Path) -> None:
             buffer = bytearray(4096)
             task = asyncio.ensure_future(file.readinto_at(buffer, 0))
             await asyncio.sleep(0)
-            if not task.done():
-                with pytest.raises(BufferError):
-                    buffer.extend(b"x")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         # It can be resized once the kernel has released it, and has all bytes or none.
@@ -125,18 +149,49 @@ async def test_a_cancelled_readinto_keeps_its_buffer(lines: Path) -> None:
 async def test_a_cancelled_write_goes_on_and_keeps_its_order(tmp_path: Path) -> None:
     path, expected = tmp_path / "out", b""
     async with ringway.open(path, "wb", buffering=0) as file:
-        for index in range(50):
+        for index in range(60):
             data = bytes([index]) * 5000
             task = asyncio.ensure_future(file.write(data))
+            waiting = asyncio.ensure_future(file.write(b"never"))
             await asyncio.sleep(0)
-            if task.done() or random.random() < 0.5:
-                await task
-            else:
-                await cancelled(task)
-            # One that had not begun has not moved the position either.
-            if await file.tell() != len(expected):
+            if task.done():
+                assert await waiting == 5
+                expected += data + b"never"
+                continue
+            # One that had not begun does not move the position.
+            await cancelled(waiting)
+            if index % 3 == 0:
+                assert await task == 5000
                 expected += data
+            elif await file.tell() == len(expected) + 5000:
+                await cancelled(task)
+                expected += data
+            else:
+                # An earlier one goes on.
+                await cancelled(task)
+            assert await file.tell() == len(expected)
     assert path.read_bytes() == expected
+
+
+async def test_a_cancelled_write_to_a_full_pipe_goes_on() -> None:
+    reader_fd, writer_fd = os.pipe()
+    first, second = b"1" * 200_000, b"2" * 100_000
+    file = await ringway.open(writer_fd, "wb", buffering=0)
+    writing = asyncio.ensure_future(file.write(first))
+    waiting = asyncio.ensure_future(file.write(b"never"))
+    await asyncio.sleep(0.01)
+    await cancelled(waiting)
+    await cancelled(writing)
+    writing = asyncio.ensure_future(file.write(second))
+    await asyncio.sleep(0.01)
+    assert not writing.done()
+    received = b""
+    while len(received) < 300_000:
+        received += await asyncio.to_thread(os.read, reader_fd, 1 << 20)
+    assert await writing == 100_000
+    assert received == first + second
+    await file.close()
+    os.close(reader_fd)
 
 
 async def test_a_cancelled_open_leaves_no_descriptor(tmp_path: Path) -> None:
@@ -220,14 +275,193 @@ def test_a_forgotten_loop_frees_its_engine(lines: Path) -> None:
         loop.close()
 
     before = len(os.listdir("/proc/self/fd"))
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(5):
             run()
             gc.collect()
         gc.collect()
+    # A thread closes engines with operations in flight.
+    for _ in range(500):
+        if len(os.listdir("/proc/self/fd")) <= before + 1:
+            break
+        time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
     os.close(reader_fd)
     os.close(writer_fd)
+
+
+def test_an_interrupt_during_a_delivery_loses_no_result() -> None:
+    """A handler of a signal may raise in any Python function, such as a method of a future."""
+    interrupts: list[BaseException] = []
+
+    class Future(asyncio.Future):  # type: ignore[type-arg]
+        def set_result(self, value: object) -> None:
+            if interrupts:
+                raise interrupts.pop()
+            super().set_result(value)
+
+    class Loop(asyncio.SelectorEventLoop):
+        def create_future(self) -> Future:
+            return Future(loop=self)
+
+    pipes = [os.pipe() for _ in range(3)]
+
+    async def main() -> list[bytes]:
+        files = [await ringway.open(reader, "rb", 0) for reader, _ in pipes]
+        reads = [asyncio.ensure_future(file.read(1)) for file in files]
+        await asyncio.sleep(0.01)
+        interrupts.append(KeyboardInterrupt())
+        for _, writer in pipes:
+            os.write(writer, b"x")
+            os.close(writer)
+        results = await asyncio.gather(*reads)
+        for file in files:
+            await file.close()
+        return results
+
+    loop = Loop()
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+    assert loop.run_until_complete(asyncio.wait_for(task, 10)) == [b"x"] * 3
+    loop.close()
+
+
+def test_a_wakeup_that_failed_is_tried_again() -> None:
+    """On a loop that a thread of the engine wakes."""
+    errors: list[BaseException] = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def add_reader(self, *_: object) -> None:  # type: ignore[override]
+            raise NotImplementedError
+
+        def _add_reader(self, *arguments: Any) -> Any:
+            return super()._add_reader(*arguments)  # type: ignore[misc]
+
+        def call_soon_threadsafe(self, *arguments: Any, **named: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return super().call_soon_threadsafe(*arguments, **named)
+
+    async def main() -> None:
+        for _ in range(2):
+            reader, writer = os.pipe()
+            async with ringway.open(reader, "rb", 0) as file:
+                reading = asyncio.ensure_future(file.read(1))
+                await asyncio.sleep(0.01)
+                errors.append(MemoryError())
+                os.write(writer, b"x")
+                while errors:
+                    await asyncio.sleep(0.01)
+                # Another completion wakes the loop for both.
+                await ringway.os.statvfs("/")
+                assert await asyncio.wait_for(reading, 10) == b"x"
+            os.close(writer)
+
+    loop = Loop()
+    loop.run_until_complete(asyncio.wait_for(main(), 20))
+    loop.close()
+
+
+def test_a_write_that_goes_on_does_not_keep_a_closed_loop() -> None:
+    reader_fd, writer_fd = os.pipe()
+    engines = []
+
+    async def main() -> None:
+        file = await ringway.open(writer_fd, "wb", 0, closefd=False)
+        writing = asyncio.ensure_future(file.write(bytes(1 << 20)))
+        await asyncio.sleep(0.01)
+        await cancelled(writing)
+        engines.append(weakref.ref(ringway._engine()))
+
+    def run() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run()
+        gc.collect()
+    assert engines[0]() is None
+    os.close(writer_fd)
+    left = 0
+    while data := os.read(reader_fd, 1 << 20):
+        # It ends when nobody has the writing end any more.
+        left += len(data)
+    assert left < 1 << 20
+    os.close(reader_fd)
+
+
+async def test_a_cancelled_close_closes(tmp_path: Path) -> None:
+    reader_fd, writer_fd = os.pipe()
+    reader = await ringway.open(reader_fd, "rb")
+    reading = asyncio.ensure_future(reader.read(1))
+    await asyncio.sleep(0.01)
+    closing = asyncio.ensure_future(reader.close())
+    await asyncio.sleep(0)
+    await cancelled(closing)
+    assert reader.closed
+    os.write(writer_fd, b"x")
+    assert await reading == b"x"
+    for _ in range(200):
+        try:
+            os.write(writer_fd, b"x")
+        except BrokenPipeError:
+            break
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("the reading end is still open")
+    os.close(writer_fd)
+
+
+async def test_a_cancelled_close_writes_what_was_collected(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = await ringway.open(path, "wb")
+    await file.write(b"kept")
+    async with file._turn:
+        closing = asyncio.ensure_future(file.close())
+        late = asyncio.ensure_future(file.write(b"late"))
+        await asyncio.sleep(0)
+        await cancelled(closing)
+    assert file.closed
+    with pytest.raises(ValueError, match="closed"):
+        await late
+    for _ in range(200):
+        if path.read_bytes() == b"kept":
+            break
+        await asyncio.sleep(0.01)
+    assert path.read_bytes() == b"kept"
+
+
+async def test_the_descriptor_of_a_cancelled_opener_is_closed(lines: Path) -> None:
+    opened: list[int] = []
+    go = threading.Event()
+
+    def opener(path: str, flags: int) -> int:
+        go.wait(10)
+        opened.append(os.open(path, flags))
+        return opened[0]
+
+    task = asyncio.ensure_future(ringway.open(lines, "rb", opener=opener).__aenter__())
+    await asyncio.sleep(0.01)
+    await cancelled(task)
+    go.set()
+    for _ in range(500):
+        if opened and not os.path.exists(f"/proc/self/fd/{opened[0]}"):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the descriptor is still open")
+
+
+async def test_a_cancelled_first_write_takes_no_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    async with ringway.open(path, "w", encoding="utf-16") as file:
+        async with file.buffer._turn:
+            first = asyncio.ensure_future(file.write("lost"))
+            second = asyncio.ensure_future(file.write("kept"))
+            await asyncio.sleep(0)
+            await cancelled(first)
+        assert await second == 4
+    assert path.read_text("utf-16") == "kept"

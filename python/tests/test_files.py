@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -351,3 +352,74 @@ async def test_pipes(tmp_path: Path) -> None:
 
 async def test_explain_names_the_backend() -> None:
     assert (await ringway.explain()).startswith("backend ")
+
+
+async def test_the_descriptor_of_a_directory_stays_open(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    for arguments in ({}, {"closefd": False}):
+        with pytest.raises(IsADirectoryError) as raised:
+            await ringway.open(fd, **arguments)
+        assert raised.value.filename == fd
+    os.close(fd)
+
+
+async def test_writes_to_a_terminal_leave_what_was_read_ahead() -> None:
+    one, two = socket.socketpair()
+    with two:
+        async with ringway.open(one.detach(), "r+b") as file:
+            two.sendall(b"a\nb\nc")
+            assert await file.readline() == b"a\n"
+            assert await file.write(b"12") == 2 == await file.write(b"34")
+            await file.flush()
+            assert await file.readline() == b"b\n"
+            await file.write(b"5")
+            assert await file.read(1) == b"c"
+            assert two.recv(100) == b"12345"
+
+
+async def test_a_detached_text_file_is_where_its_text_is(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    for encoding in ("utf-8", "utf-16", "latin-1"):
+        path.write_text("one é\ntwo\nthree", encoding)
+        text = await ringway.open(path, "rt", encoding=encoding)
+        assert await text.readline() == "one é\n"
+        with text.detach() as raw:
+            left = raw.read().decode("utf-16-le" if encoding == "utf-16" else encoding)
+            assert left == "two\nthree"
+        with pytest.raises(ValueError, match="detached"):
+            await text.read()
+
+
+async def test_a_pipe_with_something_ahead_is_not_detached() -> None:
+    for mode in ("rb", "r"):
+        reader_fd, writer_fd = os.pipe()
+        file = await ringway.open(reader_fd, mode)
+        waiting = asyncio.ensure_future(file.readline())
+        await asyncio.sleep(0.01)
+        with pytest.raises(ValueError, match="detach: "):
+            file.detach()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        with pytest.raises(ValueError, match="detach: "):
+            file.detach()
+        os.write(writer_fd, b"one\ntwo\n")
+        assert await file.readline() in (b"one\n", "one\n")
+        with pytest.raises(ValueError, match="detach: "):
+            file.detach()
+        assert await file.readline() in (b"two\n", "two\n")
+        with file.detach() as raw:
+            os.write(writer_fd, b"three")
+            assert raw.read(10) == b"three"
+        os.close(writer_fd)
+
+
+async def test_an_unclosed_file_is_written_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "forgotten", os.pwrite
+    file = await ringway.open(path, "wb")
+    await file.write(b"all of it")
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:2], at))
+    with pytest.warns(ResourceWarning, match="forgotten"):
+        del file
+    assert path.read_bytes() == b"all of it"

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import ringway
 from conftest import drop_cache
+from ringway import _many
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 
@@ -106,8 +108,43 @@ def test_a_signal_ends_the_wait() -> None:
 
     thread = threading.Thread(target=interrupt)
     thread.start()
+    buffer = bytearray(1)
     with pytest.raises(KeyboardInterrupt):
-        ringway.readinto_many([(reader, 0)], [bytearray(1)])
+        ringway.readinto_many([(reader, 0)], [buffer])
+    # Nobody writes to it any more.
+    buffer.append(0)
     thread.join()
     os.close(reader)
     os.close(writer)
+
+
+def test_nothing_is_read_into_memory_after_an_error(tmp_path: Path) -> None:
+    """A read that would never end does not delay the error, and does not outlive it."""
+    reader, writer = os.pipe()
+    for _ in range(20):
+        buffer = bytearray(10)
+        requests = [(reader, 0), (tmp_path / "none", 0)]
+        with pytest.raises(FileNotFoundError) as raised:
+            ringway.readinto_many(requests, [buffer, bytearray(1)])
+        assert raised.value.filename == str(tmp_path / "none")
+        # While a read has it, it cannot be resized.
+        buffer.append(0)
+    os.write(writer, b"late")
+    assert os.read(reader, 10) == b"late"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_the_engine_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+
+    class Slow:
+        def __init__(self) -> None:
+            time.sleep(0.05)
+            built.append(self)
+
+    monkeypatch.setattr(_many, "_readers", [])
+    monkeypatch.setattr(_many, "Reader", Slow)
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda _: _many.reader(), range(8)))
+    assert len(built) == 1 and all(one is built[0] for one in got)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -63,16 +62,10 @@ async def ours(file: Any, name: str, arguments: tuple[Any, ...]) -> Any:
         return OSError if isinstance(error, OSError) else type(error)
 
 
-@given(
-    st.sampled_from(["rb", "rb+", "wb+", "ab+"]),
-    st.sampled_from([-1, 0, 50]),
-    st.lists(BINARY, max_size=25),
-)
-@settings(max_examples=150, deadline=None)
-def test_binary_files(
-    tmp_path_factory: pytest.TempPathFactory, mode: str, buffering: int, calls: list[Any]
+def compare(
+    directory: Path, mode: str, buffering: int, calls: list[Any], wrap: Any = lambda file: file
 ) -> None:
-    directory = tmp_path_factory.mktemp("model")
+    """Does the same with a file of ours, which `wrap` may change, and a built-in one."""
     paths = [directory / "ours", directory / "theirs"]
     for path in paths:
         path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
@@ -80,7 +73,8 @@ def test_binary_files(
     async def main() -> None:
         # A file without buffer may give less than a read asks for; ours does not.
         with open(paths[1], mode, buffering or -1) as other:
-            async with ringway.open(paths[0], mode, buffering) as file:
+            async with ringway.open(paths[0], mode, buffering) as opened:
+                file = wrap(opened)
                 for index, (name, *rest) in enumerate(calls):
                     arguments = tuple(rest)
                     if name == "write":
@@ -95,6 +89,18 @@ def test_binary_files(
 
     asyncio.run(main())
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@given(
+    st.sampled_from(["rb", "rb+", "wb+", "ab+"]),
+    st.sampled_from([-1, 0, 50]),
+    st.lists(BINARY, max_size=25),
+)
+@settings(max_examples=150, deadline=None)
+def test_binary_files(
+    tmp_path_factory: pytest.TempPathFactory, mode: str, buffering: int, calls: list[Any]
+) -> None:
+    compare(tmp_path_factory.mktemp("model"), mode, buffering, calls)
 
 
 @given(
@@ -142,10 +148,36 @@ def test_text_files(
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_the_model_would_notice(tmp_path: Path) -> None:
-    """A file object that counts wrongly differs from the built-in one."""
-    path = tmp_path / "file"
-    path.write_bytes(b"0123")
-    with open(path, "rb") as one, io.BytesIO(b"0123") as two:
-        one.read(1)
-        assert theirs(one, "read", (1,)) != theirs(two, "read", (1,))
+class Wrong:
+    """A file with one method that is wrong."""
+
+    def __init__(self, file: ringway.AsyncFile, name: str) -> None:
+        self.file = file
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.file, name)
+        if name != self.name:
+            return method
+
+        async def wrong(*arguments: Any) -> Any:
+            result = await method(*arguments)
+            if name == "write":
+                # It has written, and says so, but one byte is another one.
+                await self.file.write_at(b"!", await self.file.tell() - 1)
+            elif name == "read":
+                await self.file.seek(1, os.SEEK_CUR)
+            elif name == "truncate":
+                await self.file.seek(0)
+            return result
+
+        return wrong
+
+
+@pytest.mark.parametrize("name", ["read", "write", "truncate"])
+def test_the_model_would_notice(tmp_path: Path, name: str) -> None:
+    """A file that differs in one method, in its result, its position or its content, fails."""
+    calls = [("seek", 10), ("read", 7), ("write", 100), ("truncate", 80_000), ("tell",)]
+    compare(tmp_path, "rb+", 0, calls)
+    with pytest.raises(AssertionError):
+        compare(tmp_path, "rb+", 0, calls, lambda file: Wrong(file, name))

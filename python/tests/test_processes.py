@@ -105,6 +105,72 @@ def test_a_file_of_the_parent_says_what_to_do_in_the_child(lines: Path) -> None:
     assert "belongs to the parent process" in result.stdout
 
 
+def test_what_a_buffer_runs_at_its_end_may_cancel(lines: Path) -> None:
+    """Objects are released outside of all locks of the extension module."""
+    result = python(
+        """
+        import asyncio, os, ringway
+
+        operations, ended = [], []
+
+        class Buffer(bytearray):
+            def __del__(self):
+                operations[0].cancel()
+                ended.append(self)
+
+        async def main():
+            reader, writer = os.pipe()
+            async with ringway.open(reader, "rb") as pipe:
+                operations.append(pipe._file.readinto_at(Buffer(4), 0))
+                os.write(writer, b"1234")
+                print(await operations[0].future)
+                print(ended)
+            os.close(writer)
+
+        asyncio.run(main())
+        """
+    )
+    assert (result.stdout, result.stderr) == ("4\n[Buffer(b'1234')]\n", "")
+
+
+def test_forks_while_threads_release_memory(lines: Path) -> None:
+    """Memory is released without the interpreter's lock; no child waits for a lock of that."""
+    result = python(
+        """
+        import asyncio, os, sys, threading, time, ringway
+
+        ends = False
+
+        def work():
+            while not ends:
+                buffers = [bytearray(64) for _ in range(64)]
+                ringway.readinto_many([(sys.argv[1], 64 * at) for at in range(64)], buffers)
+
+        async def child():
+            async with ringway.open(sys.argv[1], "rb") as file:
+                buffer = bytearray(10)
+                await file.readinto_at(buffer, 0)
+                buffer.append(0)
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            pid = os.fork()
+            if pid == 0:
+                asyncio.run(child())
+                os._exit(0)
+            assert os.waitpid(pid, 0) == (pid, 0)
+        ends = True
+        for thread in threads:
+            thread.join()
+        print("all ended")
+        """,
+        str(lines),
+    )
+    assert (result.stdout, result.stderr) == ("all ended\n", "")
+
+
 @pytest.mark.parametrize("name", list(LOOPS))
 def test_threads_with_loops_of_their_own(lines: Path, name: str) -> None:
     expected, results = lines.read_bytes(), []

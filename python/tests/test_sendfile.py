@@ -191,3 +191,47 @@ async def test_bad_arguments(large: Path) -> None:
             ):
                 with pytest.raises(error, match="sendfile: "):
                     await ringway.sendfile(*arguments)  # type: ignore[arg-type]
+
+
+async def test_a_protocol_that_was_paused_is_resumed(large: Path) -> None:
+    """Between the two limits nobody can see from the buffer that the protocol waits."""
+
+    class Protocol(asyncio.Protocol):
+        paused = False
+
+        def pause_writing(self) -> None:
+            assert not self.paused
+            self.paused = True
+
+        def resume_writing(self) -> None:
+            assert self.paused
+            self.paused = False
+
+    loop = asyncio.get_running_loop()
+    for was_paused in (True, False):
+        one, two = socket.socketpair()
+        two.setblocking(False)
+        transport, protocol = await loop.create_unix_connection(Protocol, sock=one)
+        transport.set_write_buffer_limits(high=400_000, low=100)
+        count = 10 if was_paused else 5
+        for _ in range(count):
+            transport.write(bytes(100_000))
+        received = 0
+        while transport.get_write_buffer_size() > 300_000:
+            received += len(await loop.sock_recv(two, 20_000))
+        assert transport.get_write_buffer_size() > 100 and protocol.paused == was_paused
+        limits = transport.get_write_buffer_limits()
+        async with ringway.open(large, "rb") as file:
+            sending = asyncio.ensure_future(ringway.sendfile(transport, file, 0, 1 << 20))
+            while received < count * 100_000 + (1 << 20):
+                received += len(await loop.sock_recv(two, 1 << 20))
+            assert await sending == 1 << 20
+        assert transport.get_protocol() is protocol
+        assert transport.get_write_buffer_limits() == limits
+        for _ in range(100):
+            if not protocol.paused:
+                break
+            await asyncio.sleep(0.01)
+        assert not protocol.paused
+        transport.close()
+        two.close()

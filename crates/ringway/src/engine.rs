@@ -307,6 +307,14 @@ impl SharedEngine {
         }
     }
 
+    /// Whether closing has operations to cancel and to wait for.
+    fn has_operations(&self) -> bool {
+        self.shards.iter().any(|shard| {
+            let (counts, queued) = shard.counts();
+            counts.in_flight > 0 || queued > 0
+        })
+    }
+
     /// A thread waits for operations in flight. If none can be started, nobody waits.
     fn close_on_thread(&self) {
         let (shards, wait) = (self.shards.clone(), self.close_wait);
@@ -362,8 +370,9 @@ impl Drop for SharedEngine {
         match &self.thread {
             // It waits for operations in flight, so that this thread does not have to.
             Some(thread) => thread.close(),
-            // The call that drops the engine is one of them. It ends after this.
-            None if call::is_calling() => self.close_on_thread(),
+            // The thread that drops the engine may be that of an event loop, or hold locks. If it
+            // is in a call of the engine, that call ends after this.
+            None if call::is_calling() || self.has_operations() => self.close_on_thread(),
             None => self.close_shards(self.close_wait),
         }
     }

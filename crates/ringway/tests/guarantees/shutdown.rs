@@ -121,6 +121,29 @@ fn in_a_call_of_the_engine() {
     });
 }
 
+/// The thread that drops the last handle, such as that of an event loop, does not wait for a call
+/// that cannot be cancelled.
+#[test]
+fn beside_a_call_that_hangs() {
+    check_leaks("beside_a_call_that_hangs", |kind, reaping, _| {
+        let builder = Engine::builder().backend(kind).shards(1).reaping(reaping);
+        let engine = builder.close_wait(Duration::from_secs(3600)).build().unwrap();
+        let ((begun, has_begun), (release, released)) = (channel(), channel::<()>());
+        let mut call = Box::pin(engine.call(move || {
+            begun.send(()).unwrap();
+            _ = released.recv();
+            Ok(())
+        }));
+        assert!(block_on(poll_immediate(&mut call)).is_none());
+        has_begun.recv().unwrap();
+        drop(call);
+        // Otherwise the watchdog ends the test.
+        drop(engine);
+        drop(release);
+        None
+    });
+}
+
 #[test]
 fn an_engine_before_its_files() {
     check_leaks("an_engine_before_its_files", |kind, reaping, dir| {
