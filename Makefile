@@ -376,7 +376,7 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test guarantees storm -- \
 		--nocapture --test-threads=3
 
-test-file-systems: ## what file systems do, and results on every FUSE set-up and overlayfs; as root
+test-file-systems: ## what file systems do, and the same results on each of them; as root
 	@$(NEED) $(needs.test-file-systems)
 	$(CARGO) test -p ringway-survey
 	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway-core --test other_file_systems -- \

@@ -49,11 +49,28 @@ impl Nodes {
     /// A file, or a directory with all below it, has another path.
     pub fn rename(&mut self, from: &Path, to: &Path) {
         self.remove(to);
-        let moved: Vec<PathBuf> =
-            self.numbers.keys().filter(|path| path.starts_with(from)).cloned().collect();
-        for old in moved {
-            let Some(number) = self.numbers.remove(&old) else { continue };
-            let below = old.strip_prefix(from).unwrap_or(Path::new(""));
+        let moved = self.take(from);
+        self.put(to, moved);
+    }
+
+    /// Two files, or directories with all below them, have each other's path.
+    pub fn exchange(&mut self, one: &Path, other: &Path) {
+        let (first, second) = (self.take(one), self.take(other));
+        self.put(other, first);
+        self.put(one, second);
+    }
+
+    /// Takes the numbers of a file, or of a directory with all below it, with the paths below it.
+    fn take(&mut self, from: &Path) -> Vec<(PathBuf, u64)> {
+        let all = self.numbers.extract_if(|path, _| path.starts_with(from));
+        all.map(|(path, number)| {
+            (path.strip_prefix(from).unwrap_or(Path::new("")).to_owned(), number)
+        })
+        .collect()
+    }
+
+    fn put(&mut self, to: &Path, moved: Vec<(PathBuf, u64)>) {
+        for (below, number) in moved {
             // (Joining nothing would add a slash.)
             let new = if below == Path::new("") { to.to_owned() } else { to.join(below) };
             self.paths.insert(number, new.clone());
@@ -76,5 +93,11 @@ mod tests {
         nodes.remove(Path::new("c/b"));
         assert_ne!(nodes.number(Path::new("c/b")), file);
         assert_eq!(nodes.path(INodeNo::ROOT), Some(Path::new("")));
+        let (one, other) = (nodes.number(Path::new("d/e")), nodes.number(Path::new("f")));
+        nodes.exchange(Path::new("d"), Path::new("f"));
+        assert_eq!(
+            (nodes.path(one), nodes.path(other)),
+            (Some(Path::new("f/e")), Some(Path::new("d")))
+        );
     }
 }

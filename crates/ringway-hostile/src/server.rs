@@ -591,7 +591,12 @@ impl Filesystem for Server {
             let to = shared.relative(new_parent)?.join(new_name);
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
             rustix::fs::renameat_with(CWD, shared.full(&from), CWD, shared.full(&to), flags)?;
-            lock(&shared.nodes).rename(&from, &to);
+            let mut nodes = lock(&shared.nodes);
+            if flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
+                nodes.exchange(&from, &to);
+            } else {
+                nodes.rename(&from, &to);
+            }
             Ok(())
         };
         self.answer_at("rename", (parent, name), reply, rename, |reply, ()| reply.ok());

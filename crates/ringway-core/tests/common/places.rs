@@ -1,5 +1,9 @@
 //! File systems other than the local disk, for tests that must have the same results on each:
-//! FUSE with a server that caches, shortens or delays, and overlayfs.
+//! FUSE with a server that caches, shortens or delays, and overlayfs; and, if there is time, those
+//! of docs/file-systems.md.
+
+#[path = "../../../ringway-survey/tests/file_systems/mounts.rs"]
+mod mounts;
 
 use ringway_hostile::Hostile;
 use std::fs;
@@ -53,6 +57,8 @@ pub struct Place {
 enum Mounted {
     Hostile(Hostile),
     Overlay(Overlay),
+    /// Somebody else unmounts it.
+    Elsewhere(PathBuf),
 }
 
 impl Place {
@@ -61,6 +67,7 @@ impl Place {
         match &self.mounted {
             Mounted::Hostile(hostile) => hostile.path(),
             Mounted::Overlay(overlay) => overlay.path(),
+            Mounted::Elsewhere(path) => path.clone(),
         }
     }
 
@@ -73,8 +80,12 @@ impl Place {
             }
             Kind::Overlay(parent) => Mounted::Overlay(Overlay::mount(Path::new(parent))?),
         };
+        Self::open_to_all(name, is_short, mounted)
+    }
+
+    /// Cases that run as an ordinary user walk down to it.
+    fn open_to_all(name: &'static str, is_short: bool, mounted: Mounted) -> io::Result<Self> {
         let place = Self { name, is_short, mounted };
-        // Cases that run as an ordinary user walk down to it.
         let path = place.path();
         let above = path.parent().into_iter().chain([path.as_path()]);
         for dir in above {
@@ -90,16 +101,24 @@ pub fn is_thorough() -> bool {
 }
 
 /// Runs `test` on each file system, one mounted at a time; on those with these names only, unless
-/// it [`is_thorough`]. `skip` gets the reasons why one is missing.
+/// it [`is_thorough`], and with `RINGWAY_PLACE` in their names. `skip` gets the reasons why one is missing.
 pub fn each(few: &[&str], skip: impl Fn(&str), mut test: impl FnMut(&Place)) {
     for &(name, kind, is_short) in PLACES {
-        if !is_thorough() && !few.contains(&name) {
+        if !is_thorough() && !few.contains(&name) || !name.contains(&mounts::wanted()) {
             continue;
         }
         match Place::new(name, kind, is_short) {
             Ok(place) => test(&place),
             Err(error) => skip(&format!("{name}: {error}")),
         }
+    }
+    if is_thorough() {
+        mounts::each_writable(&skip, |name, dir| {
+            match Place::open_to_all(name, false, Mounted::Elsewhere(dir.to_owned())) {
+                Ok(place) => test(&place),
+                Err(error) => skip(&format!("{name}: {error}")),
+            }
+        });
     }
 }
 
