@@ -101,7 +101,8 @@ pub fn is_thorough() -> bool {
 }
 
 /// Runs `test` on each file system, one mounted at a time; on those with these names only, unless
-/// it [`is_thorough`], and with `RINGWAY_PLACE` in their names. `skip` gets the reasons why one is missing.
+/// it [`is_thorough`], and with `RINGWAY_PLACE` in their names. `skip` gets the reasons why one is
+/// missing.
 pub fn each(few: &[&str], skip: impl Fn(&str), mut test: impl FnMut(&Place)) {
     for &(name, kind, is_short) in PLACES {
         if !is_thorough() && !few.contains(&name) || !name.contains(&mounts::wanted()) {
