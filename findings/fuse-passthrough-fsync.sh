@@ -9,9 +9,9 @@
 # cachestat counts 0 pages, posix_fadvise(DONTNEED) leaves the backing file's pages in the cache.
 #
 # Why: passthrough covers read, write, splice and mmap. FUSE_FSYNC still goes to the server, and for
-# it ENOSYS means "nothing to do": the kernel takes it for success and never asks again. The default
-# of fuser's trait is ENOSYS, and libfuse answers so for a function that is not set. (Sources:
-# fs/fuse/passthrough.c, fuse_fsync() in fs/fuse/file.c.)
+# it ENOSYS, the answer of a server that implements none, means "nothing to do": the kernel takes it
+# for success and never asks again. (Sources: fs/fuse/passthrough.c, fuse_fsync() in
+# fs/fuse/file.c.)
 #
 # Needs root, /dev/fuse, Rust and Python 3. Building the server takes a minute or two.
 set -euo pipefail

@@ -4,8 +4,7 @@
 #
 # Found (rocksdict 0.3.29, which contains RocksDB, on Linux 6.18.44): the option is accepted and
 # does nothing. A cold scan makes the same 15,000 reads of 4 KiB with and without it, one after the
-# other, and the process has no ring. readahead_size alone makes 61 reads of them. Debian's
-# librocksdb 7.8.3 is built without io_uring too.
+# other, and the process has no ring. readahead_size alone makes 61 reads of them.
 #
 # Why: the code is compiled only if the build finds liburing, and even then it runs only in programs
 # that define the function RocksDbIOUringEnable. Elsewhere ReadAsync is NotSupported, which the

@@ -49,15 +49,6 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("ramfs", "file size limit", "it has no fallocate"),
 ];
 
-/// Cases whose results depend on the backend there, and why.
-const BY_BACKEND: &[(&str, &str, &str)] = &[
-    ("btrfs", "file size limit cancels the rest of a chain", SHORT_IN_PLACE),
-    ("XFS", "file size limit cancels the rest of a chain", SHORT_IN_PLACE),
-];
-
-const SHORT_IN_PLACE: &str =
-    "io_uring does not notice that the limit has cut a write that it began in place (6.18)";
-
 /// Cases that push several operations, of which any may be the first that is short.
 const UNORDERED: &[&str] = &[
     "a chain and single operations",
@@ -118,13 +109,10 @@ fn run_all(cases: &[&Case], kinds: &[BackendKind], place: &Place) -> (usize, Vec
     for case in cases {
         let reference = run(case, kinds[0], place);
         let differs = matches!(reference, Outcome::Failed(_));
-        match reason(DIFFERENT, place, case) {
+        match reason(place, case) {
             None if differs && !place.is_short => wrong.push(reference.text().to_owned()),
             Some(why) if !differs => wrong.push(format!("{} is as elsewhere: {why}", case.name)),
             _ => {}
-        }
-        if reason(BY_BACKEND, place, case).is_some() {
-            continue;
         }
         for &kind in &kinds[1..] {
             let found = run(case, kind, place);

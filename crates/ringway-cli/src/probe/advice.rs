@@ -149,8 +149,8 @@ fn durable_writes(device: &DeviceFacts) -> Option<String> {
             format!("A durable write costs no flush on {name}: it has no volatile cache.")
         }
         (true, Some(true)) => format!(
-            "Make single direct writes durable one by one on {name}: it writes them past its cache \
-             (FUA)."
+            "Single durable overwrites are cheap on {name}, on file systems that write them with \
+             RWF_DSYNC: the device writes past its cache (FUA)."
         ),
         (true, _) => format!(
             "Write much and sync once on {name} (a group commit, as of LogWriter): each durable \

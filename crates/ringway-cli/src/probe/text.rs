@@ -331,7 +331,11 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
 /// What docs/file-systems.md says of its type. A device has none.
 fn about_file_system(name: &str, kernel: &str) -> Option<Section> {
     let observed = observed(name, kernel)?;
-    let title = format!("{name}: who serves a request, as observed on Linux {}", observed.kernel);
+    // The device was another one: what it costs is in flushes, not in time.
+    let title = format!(
+        "{name}: who serves a request, as observed on Linux {} with a loop device",
+        observed.kernel
+    );
     let mut section = Section::new(title);
     for (question, answer) in observed.answers() {
         section.row(question, answer);

@@ -11,10 +11,12 @@ use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
 use crate::op::{Opcode, Operation, Raw};
+use crate::refusal::limits::Limit;
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Piece;
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
+use std::cell::LazyCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -334,6 +336,9 @@ impl<T: Default> Table<T> {
 
     /// The length of a chain, if all its operations can be linked.
     fn linkable(&self, first: Key, backends: &Backends) -> Option<usize> {
+        // A write that the limit cuts ends a chain, but not the kernel's links, where it begins in
+        // the submitter (XFS, 6.18).
+        let may_be_cut = LazyCell::new(|| Limit::of_file_size().soft.is_some());
         let mut count = 0;
         let mut at = Some(first);
         while let Some(key) = at {
@@ -350,6 +355,7 @@ impl<T: Default> Table<T> {
                 && !(flight.operation.raw.opcode() == Opcode::Close
                     && flight.operation.file.is_some())
                 && !flight.use_fallback
+                && !(flight.next.is_some() && flight.operation.raw.is_write() && *may_be_cut)
                 && may_be_linked(&flight.operation)
                 && SubmissionWaits::look(self.backend, &backends.options, &flight.operation)
                     != SubmissionWaits::ForExtents

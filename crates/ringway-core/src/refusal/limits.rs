@@ -32,6 +32,12 @@ impl Limit {
         Self::of_this_process(libc::RLIMIT_FSIZE)
     }
 
+    /// Only what is of Linux asks for it.
+    #[cfg(not(ringway_linux))]
+    pub(crate) fn of_file_size() -> Self {
+        Self::UNLIMITED
+    }
+
     #[cfg(unix)]
     fn of_this_process(resource: Resource) -> Self {
         let mut limit =
