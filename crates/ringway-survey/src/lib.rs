@@ -5,9 +5,11 @@
 #![cfg(target_os = "linux")]
 
 mod cells;
+mod failure;
 mod ring;
 
 pub use cells::{Place, observe};
+pub use ring::supported;
 
 use cells::OR;
 use serde::{Deserialize, Serialize};
@@ -82,6 +84,22 @@ pub const SUBJECTS: &[(&str, &[(&str, &str)])] = &[
             ("atomic write", "what `statx(2)` reports; a direct write of 4 KiB with `RWF_ATOMIC`"),
             ("RWF_DONTCACHE read", "a buffered read with the flag"),
             ("RWF_DONTCACHE write", "a buffered write with the flag"),
+        ],
+    ),
+    (
+        "A failed writeback",
+        &[
+            (
+                "failed writeback",
+                "a buffered write to a block that has gone bad, and what `fdatasync(2)` returns, \
+                 called twice each: through the descriptor of the writer, a `dup(2)` of it, and \
+                 another `open(2)` from before",
+            ),
+            (
+                "after it",
+                "the block is good again: another `fdatasync(2)` of the writer; the content that \
+                 a read finds that asks the device",
+            ),
         ],
     ),
     (

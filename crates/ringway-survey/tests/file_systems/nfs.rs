@@ -1,0 +1,59 @@
+//! NFS from this machine's own server, in guests only: a server serves the whole machine.
+
+use super::{Mounted, run};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::{env, fs, io};
+
+/// What the kernel lacks for it, or the machine.
+pub fn missing() -> Option<String> {
+    if env::var_os("RINGWAY_GUEST").is_none() {
+        return Some("NFS server to spare: it is started in guests only".to_owned());
+    }
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let has = |name: &str| known.split_whitespace().any(|one| one == name);
+    (!has("nfsd")).then(|| "nfsd".to_owned())
+}
+
+impl Mounted {
+    /// Exports a directory and mounts it. The server is stopped when what is `below` is released.
+    pub fn nfs(below: Self) -> io::Result<Self> {
+        const NFSD: &str = "/proc/fs/nfsd";
+        if !Path::new(NFSD).join("threads").exists() {
+            run("mount", &["-t", "nfsd", "nfsd", NFSD])?;
+        }
+        fs::create_dir_all("/var/lib/nfs/v4recovery")?;
+        fs::write("/var/lib/nfs/etab", "")?;
+        fs::write("/var/lib/nfs/rmtab", "")?;
+        let dir = below.dir.to_string_lossy().into_owned();
+        run("exportfs", &["-o", "rw,no_root_squash,insecure,fsid=0,sync", &format!("*:{dir}")])?;
+        let mut mounted = Self::in_dir()?;
+        mounted.device.clone_from(&below.device);
+        let mountd = Command::new("/usr/sbin/rpc.mountd").args(["--foreground", "-N3"]).spawn()?;
+        mounted.parts.insert(0, super::Part::Other(Box::new(Server(mountd))));
+        mounted.parts.push(super::Part::Other(Box::new(below)));
+        run("rpc.nfsd", &["--no-nfs-version", "3", "--no-udp", "4"])?;
+        // Nobody was there before who may claim locks again.
+        fs::write(Path::new(NFSD).join("v4_end_grace"), "Y")?;
+        mounted.mount(&["-i", "-t", "nfs4", "-o", "vers=4.2,addr=127.0.0.1", "127.0.0.1:/"])?;
+        Ok(mounted)
+    }
+}
+
+/// The server, and the process that tells it what is exported. Dropping it stops both.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for (program, arguments) in
+            [("rpc.nfsd", &["0"]), ("exportfs", &["-ua"]), ("exportfs", &["-f"])]
+        {
+            if let Err(error) = run(program, arguments) {
+                println!("not released: {error}");
+            }
+        }
+        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
+            println!("not released: {error}");
+        }
+    }
+}
