@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
-               logs: pathlib.Path, recording: bool) -> report.KernelResult:
+               logs: pathlib.Path) -> report.KernelResult:
     """Runs suites on a kernel. A guest that dies is booted again for the programs after that."""
     name = kernel.wanted.name
     found = report.KernelResult(name, kernel.version, "", {}, [suite.name for suite in wanted])
@@ -70,8 +70,8 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
                                     suites.EXPECTED_SKIPS)
             if program.kind == "probe" and outcome.ok:
                 report.add_probe(found, program.name, json.loads(ended.output))
-            if recording and suite.name == "survey" and outcome.ok:
-                survey.record(ended.output, guest.CACHE / f"survey-{name}.json")
+            if suite.recorder and outcome.ok:
+                survey.record(suite.recorder, ended.output, guest.CACHE / f"survey-{name}.json")
             found.release = booted.parser.release
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
@@ -152,8 +152,7 @@ def main() -> int:
                                                    options.record)
     found: list[report.KernelResult] = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        tasks = [pool.submit(run_kernel, kernel, made[kernel.arch], logs, options.record)
-                 for kernel in kernels]
+        tasks = [pool.submit(run_kernel, kernel, made[kernel.arch], logs) for kernel in kernels]
         try:
             for task in tasks:
                 found.append(task.result())

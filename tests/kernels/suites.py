@@ -37,6 +37,8 @@ class Suite:
     programs: list[Program]
     files: list[pathlib.Path]
     modules: list[str] = dataclasses.field(default_factory=list)
+    # The program that records here what the suite has observed there, if that is wanted.
+    recorder: pathlib.Path | None = None
 
 
 # Surroundings of the conformance suite: lines before it.
@@ -268,11 +270,13 @@ def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list
 def survey_suite(arch: str, recording: bool) -> Suite:
     """The suite that observes file systems, with this machine's tools."""
     built = programs.rust(arch, ["ringway-survey"], ["ringway-hostile"])
-    server = built["hostile-fs"]
-    made = rust("survey", [("ringway-survey/file_systems", "")], built, arch,
+    server, test = built["hostile-fs"], "ringway-survey/file_systems"
+    # (The page is compared here.)
+    made = rust("survey", [(test, "they_do")], built, arch,
                 before=survey.environment(server, recording),
                 files=[*survey.files(), server], seconds=7200)
-    return dataclasses.replace(made, modules=survey.MODULES)
+    return dataclasses.replace(made, modules=survey.MODULES,
+                               recorder=built[test] if recording else None)
 
 
 def rust_suites(arch: str, with_engine: bool) -> list[Suite]:

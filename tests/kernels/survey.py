@@ -2,9 +2,12 @@
 here, as a guest's disk is lost.
 """
 
+import os
 import pathlib
 import re
+import shlex
 import subprocess
+import threading
 
 import guest
 
@@ -18,8 +21,10 @@ FILES = ["crates/ringway-survey", "crates/ringway-cli/src/probe/file_systems.jso
          "docs/file-systems.md"]
 # What the RPC programs read.
 NETCONFIG = pathlib.Path("/etc/netconfig")
-# An emulated machine takes minutes for one.
-ROUNDS = 2
+# An emulated machine takes minutes for each round of a recording.
+ROUNDS = "2"
+# Guests may end at the same time.
+RECORDING = threading.Lock()
 
 
 def files() -> list[pathlib.Path]:
@@ -31,8 +36,15 @@ def files() -> list[pathlib.Path]:
 
 def environment(server: pathlib.Path, recording: bool) -> str:
     """A line for the guest's shell."""
-    record = f"RINGWAY_RECORD=print RINGWAY_ROUNDS={ROUNDS}" if recording else ""
-    return f"export RINGWAY_GUEST=1 RINGWAY_HOSTILE_FS={server} {record}"
+    words = ["RINGWAY_GUEST=1", f"RINGWAY_HOSTILE_FS={server}"]
+    if recording:
+        rounds = os.environ.get("RINGWAY_ROUNDS", ROUNDS)
+        words += ["RINGWAY_RECORD=print", f"RINGWAY_ROUNDS={rounds}"]
+    place = os.environ.get("RINGWAY_PLACE")
+    if place:
+        words.append(f"RINGWAY_PLACE={shlex.quote(place)}")
+    # (exportfs reads it first.)
+    return f"touch /etc/exports; export {' '.join(words)}"
 
 
 def observed(output: str) -> str | None:
@@ -41,9 +53,9 @@ def observed(output: str) -> str | None:
     return found[-1] if found else None
 
 
-def record(output: str, path: pathlib.Path) -> None:
-    """Records the rows that a guest printed, and writes the page; `path` keeps them."""
+def record(program: pathlib.Path, output: str, path: pathlib.Path) -> None:
+    """Has the test program record the rows that it printed in a guest, and write the page."""
     path.write_text(observed(output) or "")
-    subprocess.run(["cargo", "test", "-q", "-p", "ringway-survey", "--test", "file_systems",
-                    "they_do"], cwd=guest.ROOT, check=True,
-                   env={**guest.os.environ, "RINGWAY_RECORD_FROM": str(path)})
+    with RECORDING:
+        subprocess.run([program, "--quiet", "they_do"], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "RINGWAY_RECORD_FROM": str(path)})

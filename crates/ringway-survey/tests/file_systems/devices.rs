@@ -122,6 +122,8 @@ impl Mounted {
     fn map(&mut self, table: &str) -> io::Result<String> {
         run("dmsetup", &["create", MAPPED, "--table", table])?;
         self.parts.insert(0, Part::Mapped);
+        // Where no udev does it.
+        run("dmsetup", &["mknodes", MAPPED])?;
         Ok(format!("/dev/mapper/{MAPPED}"))
     }
 

@@ -32,7 +32,7 @@ impl Mounted {
         let mountd = Command::new("/usr/sbin/rpc.mountd").args(["--foreground", "-N3"]).spawn()?;
         mounted.parts.insert(0, super::Part::Other(Box::new(Server(mountd))));
         mounted.parts.push(super::Part::Other(Box::new(below)));
-        run("rpc.nfsd", &["--no-nfs-version", "3", "--no-udp", "4"])?;
+        run("rpc.nfsd", &["--port=2049", "--no-nfs-version=3", "--no-udp", "4"])?;
         // Nobody was there before who may claim locks again.
         fs::write(Path::new(NFSD).join("v4_end_grace"), "Y")?;
         mounted.mount(&["-i", "-t", "nfs4", "-o", "vers=4.2,addr=127.0.0.1", "127.0.0.1:/"])?;
