@@ -16,7 +16,8 @@ TOOLS = ["mkfs.btrfs", "mkfs.f2fs", "mksquashfs", "mkfs.erofs", "filefrag", "int
          "mdadm", "exportfs", "rpc.mountd", "rpc.nfsd"]
 # Modules that the rows need, and algorithms that modules ask for when they are used.
 MODULES = ["btrfs", "crc32_generic", "f2fs", "overlay", "squashfs", "erofs", "zram", "fuse", "ecb",
-           "xts", "aes_generic", "dm_crypt", "dm_integrity", "raid1", "nfsd", "nfsv4"]
+           "xts", "aes_generic", "crc32c_cryptoapi", "dm_crypt", "dm_integrity", "raid1", "nfsd",
+           "nfsv4"]
 FILES = ["crates/ringway-survey", "crates/ringway-cli/src/probe/file_systems.json",
          "docs/file-systems.md"]
 # What the RPC programs read.

@@ -104,7 +104,9 @@ pub fn observe(place: &Place) -> io::Result<Row> {
     }
     observe_cache(&path, &buffered, &mut set)?;
     if place.writable {
-        buffered_write(&buffered)?.map(|answer| set("buffered write", answer));
+        if let Some(answer) = buffered_write(&buffered)? {
+            set("buffered write", answer);
+        }
         if let Ok(direct) = &direct {
             observe_direct_writes(direct, place.device.as_deref(), &mut set)?;
         }
@@ -161,9 +163,9 @@ fn who_waits(mut request: impl FnMut(u64) -> String) -> String {
     frequent(seen).expect("each request has an answer")
 }
 
-fn count(mut request: impl FnMut(u64) -> Option<String>) -> BTreeMap<String, u64> {
+fn count(request: impl FnMut(u64) -> Option<String>) -> BTreeMap<String, u64> {
     let mut seen = BTreeMap::new();
-    for answer in (0..TIMES).filter_map(|number| request(number)) {
+    for answer in (0..TIMES).filter_map(request) {
         *seen.entry(answer).or_default() += 1;
     }
     seen
@@ -292,8 +294,9 @@ fn observe_direct_writes(
     let write = |at: u64| pwrite(direct, &memory[0].0, at);
     let write_flags = |flags| pwritev2(direct, &[IoSlice::new(&memory[0].0)], 0, flags);
     let overwrite = |number: u64| request(direct, Request::Write { at: number * 8192, len: PAGE });
-    who_if_known(|number| second_write(direct, number * 8192))
-        .map(|answer| set("direct overwrite", answer));
+    if let Some(answer) = who_if_known(|number| second_write(direct, number * 8192)) {
+        set("direct overwrite", answer);
+    }
     set(
         "overwrite after 20 ms",
         who(|number| {

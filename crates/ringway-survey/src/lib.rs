@@ -89,17 +89,8 @@ pub const SUBJECTS: &[(&str, &[(&str, &str)])] = &[
     (
         "A failed writeback",
         &[
-            (
-                "failed writeback",
-                "a buffered write to a block that has gone bad, and what `fdatasync(2)` returns, \
-                 called twice each: through the descriptor of the writer, a `dup(2)` of it, and \
-                 another `open(2)` from before",
-            ),
-            (
-                "after it",
-                "the block is good again: another `fdatasync(2)` of the writer; the content that \
-                 a read finds that asks the device",
-            ),
+            ("failed writeback", "a block is bad: two `fdatasync(2)` through each descriptor"),
+            ("after it", "the block is good: another one by the writer; what is on the device"),
         ],
     ),
     (

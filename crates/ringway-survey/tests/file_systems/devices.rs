@@ -1,6 +1,6 @@
 //! The block devices below the file systems, and how all that was set up is released.
 
-use super::{Mounted, output, run};
+use super::{Mounted, no, output, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{any, fs, io};
@@ -29,7 +29,7 @@ const MAPPED: &str = "ringway-survey";
 const RAID: &str = "/dev/md127";
 
 impl Device {
-    /// What the kernel lacks for it.
+    /// Why the kernel has none.
     pub fn missing(self) -> Option<String> {
         let target = match self {
             Self::Loop | Self::Loop4K | Self::LoopCached | Self::Zram => return None,
@@ -39,14 +39,14 @@ impl Device {
             Self::Raid1 => {
                 run("modprobe", &["-q", "raid1"]).ok();
                 let known = fs::read_to_string("/proc/mdstat").unwrap_or_default();
-                return (!known.contains("[raid1]")).then(|| "raid1".to_owned());
+                return (!known.contains("[raid1]")).then(|| no("raid1"));
             }
         };
         let module = format!("dm-{target}");
         run("modprobe", &["-q", &module]).ok();
         let known = run("dmsetup", &["targets"]).unwrap_or_default();
         let has = known.lines().any(|line| line.split_whitespace().next() == Some(target));
-        (!has).then_some(module)
+        (!has).then(|| no(&module))
     }
 }
 

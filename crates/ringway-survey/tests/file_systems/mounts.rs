@@ -106,7 +106,7 @@ pub fn each(skip: impl Fn(&str), mut observe: impl FnMut(&Place)) {
     let wanted = env::var("RINGWAY_PLACE").unwrap_or_default();
     for (name, file_system, kind) in PLACES.iter().filter(|(name, ..)| name.contains(&wanted)) {
         if let Some(missing) = missing(file_system, kind) {
-            println!("skipped: {name}: this kernel has no {missing}");
+            println!("skipped: {name}: {missing}");
             continue;
         }
         match Mounted::new(kind) {
@@ -136,8 +136,12 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
         run("modprobe", &["-q", file_system]).ok();
         let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         let has = known.split_whitespace().any(|name| name == file_system);
-        (!has).then(|| file_system.to_owned())
+        (!has).then(|| no(file_system))
     })
+}
+
+fn no(what: &str) -> String {
+    format!("this kernel has no {what}")
 }
 
 /// A mounted file system, and what it consists of.

@@ -1,18 +1,19 @@
 //! NFS from this machine's own server, in guests only: a server serves the whole machine.
 
-use super::{Mounted, run};
+use super::{Mounted, no, run};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::{env, fs, io};
+use std::time::Duration;
+use std::{env, fs, io, thread};
 
-/// What the kernel lacks for it, or the machine.
+/// Why there is none here.
 pub fn missing() -> Option<String> {
     if env::var_os("RINGWAY_GUEST").is_none() {
-        return Some("NFS server to spare: it is started in guests only".to_owned());
+        return Some("an NFS server is started in guests only".to_owned());
     }
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let has = |name: &str| known.split_whitespace().any(|one| one == name);
-    (!has("nfsd")).then(|| "nfsd".to_owned())
+    (!has("nfsd")).then(|| no("nfsd"))
 }
 
 impl Mounted {
@@ -34,10 +35,24 @@ impl Mounted {
         mounted.parts.push(super::Part::Other(Box::new(below)));
         run("rpc.nfsd", &["--port=2049", "--no-nfs-version=3", "--no-udp", "4"])?;
         // Nobody was there before who may claim locks again.
-        fs::write(Path::new(NFSD).join("v4_end_grace"), "Y")?;
+        end_grace(&Path::new(NFSD).join("v4_end_grace"))?;
         mounted.mount(&["-i", "-t", "nfs4", "-o", "vers=4.2,addr=127.0.0.1", "127.0.0.1:/"])?;
         Ok(mounted)
     }
+}
+
+/// Ends the time in which clients claim locks again; a server that is just starting is busy.
+fn end_grace(file: &Path) -> io::Result<()> {
+    const TRIES: u32 = 50;
+    for _ in 0..TRIES {
+        match fs::write(file, "Y") {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                thread::sleep(Duration::from_millis(200));
+            }
+            ended => return ended,
+        }
+    }
+    fs::write(file, "Y")
 }
 
 /// The server, and the process that tells it what is exported. Dropping it stops both.
