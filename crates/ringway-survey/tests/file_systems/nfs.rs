@@ -3,8 +3,7 @@
 use super::{Mounted, no, run};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{env, fs, io};
 
 /// Why there is none here.
 pub fn missing() -> Option<String> {
@@ -33,26 +32,14 @@ impl Mounted {
         let mountd = Command::new("/usr/sbin/rpc.mountd").args(["--foreground", "-N3"]).spawn()?;
         mounted.parts.insert(0, super::Part::Other(Box::new(Server(mountd))));
         mounted.parts.push(super::Part::Other(Box::new(below)));
+        // The least time in which clients of an earlier server may claim locks again; others wait.
+        for time in ["nfsv4leasetime", "nfsv4gracetime"] {
+            fs::write(Path::new(NFSD).join(time), "10")?;
+        }
         run("rpc.nfsd", &["--port=2049", "--no-nfs-version=3", "--no-udp", "4"])?;
-        // Nobody was there before who may claim locks again.
-        end_grace(&Path::new(NFSD).join("v4_end_grace"))?;
         mounted.mount(&["-i", "-t", "nfs4", "-o", "vers=4.2,addr=127.0.0.1", "127.0.0.1:/"])?;
         Ok(mounted)
     }
-}
-
-/// Ends the time in which clients claim locks again; a server that is just starting is busy.
-fn end_grace(file: &Path) -> io::Result<()> {
-    const TRIES: u32 = 50;
-    for _ in 0..TRIES {
-        match fs::write(file, "Y") {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                thread::sleep(Duration::from_millis(200));
-            }
-            ended => return ended,
-        }
-    }
-    fs::write(file, "Y")
 }
 
 /// The server, and the process that tells it what is exported. Dropping it stops both.
