@@ -1,5 +1,5 @@
-"""The survey of file systems in a guest: its tools and modules, and how what it observes is recorded
-here, as a guest's disk is lost.
+"""The survey of file systems in a guest: its tools and modules, and how what it observes is
+recorded here, as a guest's disk is lost.
 """
 
 import os
