@@ -369,7 +369,8 @@ test-kernels: SOAK = 2m
 test-kernels: ## the tests on Debian's kernels, in QEMU; SUITES="bookworm" TESTS="core c" WRITE=1
 	@$(NEED) $(needs.test-kernels)
 	tests/kernels/run.py --kernels "$(SUITES)" --tests "$(TESTS)" --soak $(SOAK) \
-		$(if $(JOBS),--jobs $(JOBS)) $(if $(REFRESH),--refresh) $(if $(WRITE),--write)
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(REFRESH),--refresh) $(if $(WRITE),--write) \
+		$(if $(RECORD),--record)
 
 storm: ## a thousand tasks that drop their reads and writes at random moments; STORM=60 seconds
 	@$(NEED) $(needs.storm)

@@ -103,8 +103,12 @@ has_ocaml() {
 }
 
 # Some programs of the administrator are outside an ordinary user's PATH.
+has_admin() {
+    PATH=$PATH:/usr/sbin:/sbin has "$1"
+}
+
 has_mkfs() {
-    PATH=$PATH:/usr/sbin:/sbin has "mkfs.$1"
+    has_admin "mkfs.$1"
 }
 
 need_mkfs() {
@@ -174,12 +178,14 @@ for need in "$@"; do
             has qemu-system-x86_64 || package QEMU qemu-system-x86
             has busybox || package busybox busybox-static
             has setpriv || package setpriv util-linux
-            has_mkfs ext4 || package mkfs.ext4 e2fsprogs
             has qemu-system-aarch64 || package "QEMU for arm64" qemu-system-arm
             has aarch64-linux-gnu-gcc ||
                 package "an arm64 compiler" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-            has_mkfs xfs || package mkfs.xfs xfsprogs
-            PATH=$PATH:/usr/sbin:/sbin has dmsetup || package dmsetup dmsetup
+            need_mkfs
+            has_mkfs f2fs || package mkfs.f2fs f2fs-tools
+            has_admin dmsetup || package dmsetup dmsetup
+            has_admin integritysetup || package integritysetup cryptsetup-bin
+            has_admin mdadm || package mdadm mdadm
             need_rust_target aarch64-unknown-linux-gnu
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
             ;;

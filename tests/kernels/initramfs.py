@@ -214,13 +214,18 @@ def base(kernel: packages.Kernel, tools: pathlib.Path | None = None) -> Archive:
     archive.file("/etc/group", GROUP.encode())
     archive.file("/etc/hosts", b"127.0.0.1 localhost\n")
     archive.file("/etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
-    for number, module in enumerate(kernel.modules):
-        name = f"{number:02}-{packages.module_name(module)}"
+    add_modules(archive, kernel.modules)
+    return archive
+
+
+def add_modules(archive: Archive, modules: list[pathlib.Path], first: int = 0) -> None:
+    """Adds modules that the first program loads in this order, after `first` others."""
+    for number, module in enumerate(modules, first):
+        name = f"{number:03}-{packages.module_name(module)}"
         archive.file(f"/modules/{name}", packages.module_bytes(module))
         parameters = packages.PARAMETERS.get(packages.module_name(module))
         if parameters:
             archive.file(f"/parameters/{name}", parameters.encode())
-    return archive
 
 
 def unpacked_tool(tree: pathlib.Path, name: str) -> pathlib.Path | None:

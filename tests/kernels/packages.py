@@ -92,11 +92,18 @@ class Kernel:
     version: str
     image: pathlib.Path
     modules: list[pathlib.Path]
+    tree: pathlib.Path
 
     @property
     def arch(self) -> str:
         """Its architecture, as Debian writes it."""
         return self.wanted.arch
+
+    def more_modules(self, names: list[str]) -> list[pathlib.Path]:
+        """Those of the named modules, and what they need, that it has and guests do not load."""
+        found = load_order(sorted(self.tree.glob("**/*.ko*")), names)
+        known = {module_name(module) for module in self.modules}
+        return [module for module in found if module_name(module) not in known]
 
 
 def mirrors() -> tuple[str, str]:
@@ -290,7 +297,7 @@ def fetch(wanted: Wanted, cache: pathlib.Path, refresh: bool = False) -> Kernel:
         }))
         known = json.loads(facts.read_text())
     return Kernel(wanted, known["version"], root / known["image"],
-                  [root / module for module in known["modules"]])
+                  [root / module for module in known["modules"]], root / "tree")
 
 
 def fetch_tools(wanted: Wanted, cache: pathlib.Path) -> pathlib.Path:

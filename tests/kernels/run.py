@@ -18,10 +18,12 @@ import threading
 import time
 
 import guest
+import initramfs
 import packages
 import report
 import results
 import suites
+import survey
 
 # The kernels that are tested if none are named.
 KERNELS = ["bullseye", "bookworm", "trixie", "sid", "trixie-arm64"]
@@ -49,7 +51,10 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
     consoles: list[str] = []
     while waiting and boots_left:
         archive = guest.base(kernel)
-        archive.add_all({file for entry in waiting for file in owner[entry][0].files})
+        here = [owner[entry][0] for entry in waiting]
+        archive.add_all({file for suite in here for file in suite.files})
+        modules = list(dict.fromkeys(name for suite in here for name in suite.modules))
+        initramfs.add_modules(archive, kernel.more_modules(modules), len(kernel.modules))
         commands = [guest.Command(entry, owner[entry][1].line, owner[entry][1].seconds)
                     for entry in waiting]
         booted = guest.Guest(kernel, archive, commands)
@@ -65,6 +70,8 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
                                     suites.EXPECTED_SKIPS)
             if program.kind == "probe" and outcome.ok:
                 report.add_probe(found, program.name, json.loads(ended.output))
+            if suite.recorder and outcome.ok:
+                survey.record(suite.recorder, ended.output, guest.CACHE / f"survey-{name}.json")
             found.release = booted.parser.release
             add(found, suite, outcome, log)
         (logs / name).mkdir(parents=True, exist_ok=True)
@@ -127,6 +134,8 @@ def main() -> int:
                         f"{guest.MEMORY} MiB; without, as many as fit")
     parser.add_argument("--refresh", action="store_true", help="look for newer kernels")
     parser.add_argument("--write", action="store_true", help="write docs/platforms.md's table")
+    parser.add_argument("--record", action="store_true", help="record what the survey observes, "
+                        "and write docs/file-systems.md, instead of comparing")
     options = parser.parse_args()
     chosen = [packages.Wanted.parse(text) for text in options.kernels.split() or KERNELS]
     unknown = [name for name in options.tests.split() if name not in suites.TITLES]
@@ -139,7 +148,8 @@ def main() -> int:
     kernels = [packages.fetch(wanted, guest.CACHE, options.refresh) for wanted in chosen]
     for wanted in chosen:
         if wanted.arch not in made:
-            made[wanted.arch] = suites.all_suites(wanted.arch, options.tests.split(), options.soak)
+            made[wanted.arch] = suites.all_suites(wanted.arch, options.tests.split(), options.soak,
+                                                   options.record)
     found: list[report.KernelResult] = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         tasks = [pool.submit(run_kernel, kernel, made[kernel.arch], logs) for kernel in kernels]

@@ -6,6 +6,7 @@ import pathlib
 
 import guest
 import programs
+import survey
 from results import Expected
 
 ROOT = guest.ROOT
@@ -35,6 +36,9 @@ class Suite:
     name: str
     programs: list[Program]
     files: list[pathlib.Path]
+    modules: list[str] = dataclasses.field(default_factory=list)
+    # The program that records here what the suite has observed there, if that is wanted.
+    recorder: pathlib.Path | None = None
 
 
 # Surroundings of the conformance suite: lines before it.
@@ -70,6 +74,7 @@ TITLES = {
     "go": "Go",
     "go-user": "Go, ordinary user",
     "ocaml": "OCaml",
+    "survey": "what file systems do",
     "bench": "`ringway bench`",
     "soak": "soak",
 }
@@ -119,7 +124,11 @@ EXPECTED_SKIPS = [
     # What a backend does not have.
     Expected("ocaml", "only a ring can fail|kaio reads such files on threads",
              "faults of a ring on the other backends"),
+    Expected("survey", "no io_uring that tells who served a request",
+             "its rings are of 6.1", before="6.1"),
+    Expected("survey", "this kernel has no", "rows that need it are for other kernels"),
     # What the build machine does not have.
+    Expected("survey", "^NFS 4.2: exportfs: ", "installing an NFS server starts it there"),
     Expected("ocaml", "OCaml 4 has one domain", "domains are of OCaml 5"),
     # What an ordinary user may not do.
     Expected("core-user", "only root may", "the suite runs as a user"),
@@ -208,7 +217,7 @@ def ocaml_programs(tests: pathlib.Path) -> list[Program]:
     return made
 
 
-def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
+def all_suites(arch: str, wanted: list[str], soak: str, recording: bool) -> list[Suite]:
     """Builds what the wanted suites need, and returns them. Without names, all are wanted."""
     def want(*names: str) -> bool:
         return not wanted or any(name in wanted for name in names)
@@ -234,6 +243,8 @@ def all_suites(arch: str, wanted: list[str], soak: str) -> list[Suite]:
         tests = programs.ocaml()
         made.append(Suite("ocaml", ocaml_programs(tests),
                           [tests, ROOT / "conformance"]))
+    if arch == guest.initramfs.HOST and want("survey"):
+        made.append(survey_suite(arch, recording))
     order = {name: number for number, name in enumerate(TITLES)}
     return sorted((suite for suite in made if want(suite.name)),
                   key=lambda suite: order[suite.name])
@@ -255,6 +266,18 @@ def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list
         made.append(Suite("soak", [Program(
             "soak", f"{built['soak']} {soak} --dir /disk", "plain", 3600)], [built["soak"]]))
     return made
+
+
+def survey_suite(arch: str, recording: bool) -> Suite:
+    """The suite that observes file systems, with this machine's tools."""
+    built = programs.rust(arch, ["ringway-survey"], ["ringway-hostile"])
+    server, test = built["hostile-fs"], "ringway-survey/file_systems"
+    # (The page is compared here.)
+    made = rust("survey", [(test, "they_do")], built, arch,
+                before=survey.environment(server, recording),
+                files=[*survey.files(), server], seconds=7200)
+    return dataclasses.replace(made, modules=survey.MODULES,
+                               recorder=built[test] if recording else None)
 
 
 def rust_suites(arch: str, with_engine: bool) -> list[Suite]:

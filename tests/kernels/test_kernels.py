@@ -16,6 +16,8 @@ import initramfs
 import packages
 import report
 import results
+import suites
+import survey
 from results import Expected, Machine
 
 PASSED = """
@@ -245,13 +247,36 @@ class Reports(unittest.TestCase):
                                   ["suites"]), ["c"])
 
 
+class Survey(unittest.TestCase):
+    """What a guest observes of file systems."""
+
+    def test_what_was_printed(self):
+        output = ("---- they_do stdout ----\nskipped: f2fs: this kernel has no f2fs\n"
+                  'observed: {"rows": [1]}\nobserved: {"rows": [1, 2]}\n\n---- other stdout ----')
+        self.assertEqual(survey.observed(output), '{"rows": [1, 2]}')
+        self.assertIsNone(survey.observed("test result: ok."))
+
+    def test_what_may_be_missing(self):
+        def allowed(reason, version):
+            skip = results.Skip("they_do", reason)
+            return any(entry.allows(skip, Machine(version, "amd64"), "survey")
+                       for entry in suites.EXPECTED_SKIPS)
+
+        self.assertTrue(allowed("f2fs: this kernel has no f2fs", "6.1.2-1"))
+        self.assertFalse(allowed("f2fs: mkfs.f2fs: No such file or directory", "6.1.2-1"))
+        self.assertFalse(allowed("nothing is recorded for Linux 6.1", "6.1.2-1"))
+        rings = "no io_uring that tells who served a request: Invalid argument"
+        self.assertTrue(allowed(rings, "5.10.262-1"))
+        self.assertFalse(allowed(rings, "6.1.2-1"))
+
+
 class Guests(unittest.TestCase):
     """Guests that are a program of this machine."""
 
     def test_a_stopped_guest_leaves_nothing(self):
         with tempfile.TemporaryDirectory() as directory:
             cache = pathlib.Path(directory)
-            kernel = packages.Kernel(packages.Wanted("sid", "amd64"), "1.0", cache, [])
+            kernel = packages.Kernel(packages.Wanted("sid", "amd64"), "1.0", cache, [], cache)
 
             def new_guest() -> guest.Guest:
                 return guest.Guest(kernel, initramfs.Archive("amd64"),
@@ -366,6 +391,15 @@ class Images(unittest.TestCase):
             (root / "e.ko").write_bytes(b"x\0depends=\0")
             order = packages.load_order(sorted(root.glob("*.ko")), ["a_b", "missing", "d"])
             self.assertEqual([file.name for file in order], ["d.ko", "c.ko", "a-b.ko"])
+            kernel = packages.Kernel(packages.Wanted("sid"), "1.0", root, [root / "d.ko"], root)
+            more = kernel.more_modules(["a_b", "e"])
+            self.assertEqual([file.name for file in more], ["c.ko", "a-b.ko", "e.ko"])
+            archive = initramfs.Archive("amd64")
+            initramfs.add_modules(archive, kernel.modules)
+            initramfs.add_modules(archive, more, len(kernel.modules))
+            loaded = sorted(path for path in archive.entries if path.startswith("/modules/"))
+            self.assertEqual(loaded, ["/modules/000-d", "/modules/001-c", "/modules/002-a_b",
+                                      "/modules/003-e"])
 
 
 if __name__ == "__main__":

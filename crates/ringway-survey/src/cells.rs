@@ -1,7 +1,8 @@
 //! The cells of a row, each observed by itself.
 
 use crate::Row;
-use crate::ring::{Request, Served, serve};
+use crate::failure;
+use crate::ring::{Request, Served, serve, serve_second};
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, StatxFlags, copy_file_range,
     fadvise, fallocate, fdatasync, fsync, ioctl_ficlone, linkat, open, openat, renameat_with,
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where to observe.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Place {
     pub shared: bool,
     /// The block device whose flushes are counted, as in "loop0".
     pub device: Option<String>,
+    /// The linear device of the device mapper that it is on: blocks of it are made to fail.
+    pub mapped: Option<String>,
 }
 
 impl Place {
@@ -101,24 +104,29 @@ pub fn observe(place: &Place) -> io::Result<Row> {
     }
     observe_cache(&path, &buffered, &mut set)?;
     if place.writable {
-        set("buffered write", buffered_write(&buffered)?);
+        if let Some(answer) = buffered_write(&buffered)? {
+            set("buffered write", answer);
+        }
         if let Ok(direct) = &direct {
             observe_direct_writes(direct, place.device.as_deref(), &mut set)?;
         }
         observe_names(&place.dir, &buffered, &mut set)?;
+        if let Some(mapped) = &place.mapped {
+            failure::observe(&place.dir, mapped, &mut set)?;
+        }
     }
     Ok(row)
 }
 
 /// "yes", or the name of the error.
-fn text<T>(result: &Result<T, Errno>) -> String {
+pub(crate) fn text<T>(result: &Result<T, Errno>) -> String {
     match result {
         Ok(_) => "yes".to_owned(),
         Err(error) => errno_name(*error),
     }
 }
 
-fn errno_name(errno: Errno) -> String {
+pub(crate) fn errno_name(errno: Errno) -> String {
     match errno {
         Errno::OPNOTSUPP => "EOPNOTSUPP".to_owned(),
         Errno::INVAL => "EINVAL".to_owned(),
@@ -127,22 +135,54 @@ fn errno_name(errno: Errno) -> String {
         Errno::XDEV => "EXDEV".to_owned(),
         Errno::ROFS => "EROFS".to_owned(),
         Errno::NOSYS => "ENOSYS".to_owned(),
+        Errno::IO => "EIO".to_owned(),
+        Errno::PERM => "EPERM".to_owned(),
         other => other.to_string(),
     }
 }
 
 /// The answers of several requests, without those that are rare: a processor may be late.
 fn who(mut request: impl FnMut(u64) -> String) -> String {
-    let mut seen = BTreeMap::<String, u64>::new();
-    for number in 0..TIMES {
-        *seen.entry(request(number)).or_default() += 1;
+    who_if_known(|number| Some(request(number))).expect("each request has an answer")
+}
+
+/// The same of requests some of which show nothing; nothing if that are most of them.
+fn who_if_known(request: impl FnMut(u64) -> Option<String>) -> Option<String> {
+    frequent(count(request))
+}
+
+/// The same of requests to a device, which may be faster than the submitter looks: then they seem
+/// to be served in place, as if it had waited. It does not where one of them is asynchronous.
+fn who_waits(mut request: impl FnMut(u64) -> String) -> String {
+    let mut seen = count(|number| Some(request(number)));
+    if seen.contains_key("asynchronous")
+        && let Some(fast) = seen.remove("in place")
+    {
+        *seen.entry("asynchronous".to_owned()).or_default() += fast;
     }
+    frequent(seen).expect("each request has an answer")
+}
+
+fn count(request: impl FnMut(u64) -> Option<String>) -> BTreeMap<String, u64> {
+    let mut seen = BTreeMap::new();
+    for answer in (0..TIMES).filter_map(request) {
+        *seen.entry(answer).or_default() += 1;
+    }
+    seen
+}
+
+fn frequent(mut seen: BTreeMap<String, u64>) -> Option<String> {
     seen.retain(|_, count| *count > RARE);
-    seen.into_keys().collect::<Vec<_>>().join(OR)
+    let answers: Vec<String> = seen.into_keys().collect();
+    (!answers.is_empty()).then(|| answers.join(OR))
 }
 
 fn request(fd: &OwnedFd, request: Request) -> String {
-    match serve(fd.as_fd(), request) {
+    answer(serve(fd.as_fd(), request))
+}
+
+fn answer(served: io::Result<Served>) -> String {
+    match served {
         Ok(Served::InPlace) => "in place".to_owned(),
         Ok(Served::Asynchronously) => "asynchronous".to_owned(),
         Ok(Served::ByWorker) => "worker".to_owned(),
@@ -169,7 +209,7 @@ fn alignment(path: &Path) -> io::Result<String> {
 pub(crate) struct Page(pub(crate) [u8; PAGE]);
 
 /// Memory that shows what is written to it.
-fn page() -> Vec<Page> {
+pub(crate) fn page() -> Vec<Page> {
     vec![Page([0xaa; PAGE])]
 }
 
@@ -223,7 +263,7 @@ fn observe_cache(
         Ok::<_, Errno>(request(fd, Request::Read { at: number * 65536, len: PAGE }))
     };
     for (cell, fd) in [("cold read", buffered), ("cold, O_NONBLOCK", &nonblocking)] {
-        set(cell, who(|number| cold(fd, number).unwrap_or_else(errno_name)));
+        set(cell, who_waits(|number| cold(fd, number).unwrap_or_else(errno_name)));
     }
     read_all()?;
     set("cached, RWF_NOWAIT", text(&read_flags(ReadWriteFlags::NOWAIT)));
@@ -234,27 +274,13 @@ fn observe_cache(
     Ok(())
 }
 
-/// Writes a page on a ring right after another write to it: the time stamps are due in the first
-/// one only.
-fn second_write(fd: &OwnedFd, at: u64) -> String {
-    // Less than a tick of the clock.
-    const SOON: Duration = Duration::from_millis(1);
-    const TRIES: u32 = 20;
-    let memory = page();
-    let mut answer = String::new();
-    for _ in 0..TRIES {
-        let begun = Instant::now();
-        _ = pwrite(fd, &memory[0].0, at);
-        answer = request(fd, Request::Write { at, len: PAGE });
-        if begun.elapsed() < SOON {
-            break;
-        }
-    }
-    answer
+/// Who serves a write right after another one; nothing if the clock ticks between any two.
+fn second_write(fd: &OwnedFd, at: u64) -> Option<String> {
+    Some(answer(serve_second(fd.as_fd(), at).transpose()?))
 }
 
-fn buffered_write(buffered: &OwnedFd) -> io::Result<String> {
-    let answer = who(|number| second_write(buffered, number * 65536));
+fn buffered_write(buffered: &OwnedFd) -> io::Result<Option<String>> {
+    let answer = who_if_known(|number| second_write(buffered, number * 65536));
     fsync(buffered)?;
     Ok(answer)
 }
@@ -268,7 +294,9 @@ fn observe_direct_writes(
     let write = |at: u64| pwrite(direct, &memory[0].0, at);
     let write_flags = |flags| pwritev2(direct, &[IoSlice::new(&memory[0].0)], 0, flags);
     let overwrite = |number: u64| request(direct, Request::Write { at: number * 8192, len: PAGE });
-    set("direct overwrite", who(|number| second_write(direct, number * 8192)));
+    if let Some(answer) = who_if_known(|number| second_write(direct, number * 8192)) {
+        set("direct overwrite", answer);
+    }
     set(
         "overwrite after 20 ms",
         who(|number| {
@@ -353,6 +381,10 @@ fn observe_names(
         let flags = RenameFlags::NOREPLACE;
         text(&renameat_with(CWD, dir.join("copy"), CWD, dir.join("renamed"), flags))
     });
+    // They are there only if that has succeeded. A second observation needs their names.
+    for name in ["named", "renamed"] {
+        let _ = fs::remove_file(dir.join(name));
+    }
     set("fallocate", {
         let file = create("allocated")?;
         rustix::fs::ftruncate(&file, 1 << 20)?;

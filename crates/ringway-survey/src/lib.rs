@@ -5,9 +5,11 @@
 #![cfg(target_os = "linux")]
 
 mod cells;
+mod failure;
 mod ring;
 
 pub use cells::{Place, observe};
+pub use ring::supported;
 
 use cells::OR;
 use serde::{Deserialize, Serialize};
@@ -82,6 +84,13 @@ pub const SUBJECTS: &[(&str, &[(&str, &str)])] = &[
             ("atomic write", "what `statx(2)` reports; a direct write of 4 KiB with `RWF_ATOMIC`"),
             ("RWF_DONTCACHE read", "a buffered read with the flag"),
             ("RWF_DONTCACHE write", "a buffered write with the flag"),
+        ],
+    ),
+    (
+        "A failed writeback",
+        &[
+            ("failed writeback", "a block is bad: two `fdatasync(2)` through each descriptor"),
+            ("after it", "the block is good: another one by the writer; what is on the device"),
         ],
     ),
     (

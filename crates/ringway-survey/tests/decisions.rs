@@ -72,10 +72,12 @@ fn dsync_is_used_where_it_costs_no_more() {
     assert!(counted > 0);
 }
 
-/// Only where the list says so does the alignment differ between files of one file system.
+/// Only where the list says so does the alignment differ between files of one file system, on the
+/// kernels that report it.
 #[test]
 fn an_alignment_that_grows_is_known() {
     let kernels: Vec<Kernel> = serde_json::from_str(RECORDED).unwrap();
+    let mut grew = false;
     for kernel in &kernels {
         let alignment = |name: &str| {
             let row = kernel.rows.iter().find(|row| row.name == name)?;
@@ -83,7 +85,9 @@ fn an_alignment_that_grows_is_known() {
         };
         let ((file_system, alone), (_, shared)) =
             alignment("XFS").zip(alignment("XFS, blocks shared with a copy")).unwrap();
+        grew |= alone != shared;
         let grows = decision(&file_system).unwrap()[6] == "grows";
-        assert_eq!(grows, alone != shared, "Linux {}", kernel.kernel);
+        assert!(grows || alone == shared, "Linux {}", kernel.kernel);
     }
+    assert!(grew, "no kernel reports it");
 }

@@ -1,5 +1,11 @@
 //! The file systems, each mounted for a moment.
 
+#[path = "devices.rs"]
+mod devices;
+#[path = "nfs.rs"]
+mod nfs;
+
+use devices::{Device, Part};
 use ringway_hostile::Hostile;
 use ringway_survey::Place;
 use std::path::{Path, PathBuf};
@@ -20,18 +26,8 @@ enum Kind {
     Image(Image),
     /// Options of a FUSE connection, and rules (`crates/ringway-hostile/README.md`).
     Fuse(&'static [&'static str], &'static str),
-}
-
-/// A block device.
-#[derive(Clone, Copy)]
-enum Device {
-    /// A loop device with direct I/O to its image.
-    Loop,
-    /// The same with sectors of 4 KiB.
-    Loop4K,
-    /// A loop device whose image goes through the page cache.
-    LoopCached,
-    Zram,
+    /// NFS 4.2 from a server of this machine, which has it on ext4.
+    Nfs,
 }
 
 /// A file system that is only read, made from a directory.
@@ -42,10 +38,19 @@ enum Image {
     ErofsLz4,
 }
 
-const EXT4: Kind = Kind::Device(Device::Loop, &["mkfs.ext4", "-q"], "");
-const XFS: Kind = Kind::Device(Device::Loop, &["mkfs.xfs", "-q"], "");
+const EXT4: Kind = ext4_on(Device::Loop);
+const XFS: Kind = xfs_on(Device::Loop);
+const F2FS: &[&str] = &["mkfs.f2fs", "-q"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q"];
 const TMPFS: Kind = Kind::Memory("tmpfs");
+
+const fn ext4_on(device: Device) -> Kind {
+    Kind::Device(device, &["mkfs.ext4", "-q"], "")
+}
+
+const fn xfs_on(device: Device) -> Kind {
+    Kind::Device(device, &["mkfs.xfs", "-q"], "")
+}
 
 /// The rows: their names, types and kinds.
 const PLACES: &[(&str, &str, Kind)] = &[
@@ -55,18 +60,24 @@ const PLACES: &[(&str, &str, Kind)] = &[
         "ext4",
         Kind::Device(Device::Loop, &["mkfs.ext4", "-q"], "data=journal"),
     ),
-    ("ext4, sectors of 4 KiB", "ext4", Kind::Device(Device::Loop4K, &["mkfs.ext4", "-q"], "")),
-    (
-        "ext4, cached loop device",
-        "ext4",
-        Kind::Device(Device::LoopCached, &["mkfs.ext4", "-q"], ""),
-    ),
-    ("ext4 on zram", "ext4", Kind::Device(Device::Zram, &["mkfs.ext4", "-q"], "")),
+    ("ext4, sectors of 4 KiB", "ext4", ext4_on(Device::Loop4K)),
+    ("ext4, cached loop device", "ext4", ext4_on(Device::LoopCached)),
+    ("ext4 on zram", "ext4", ext4_on(Device::Zram)),
+    ("ext4 on dm-linear", "ext4", ext4_on(Device::Linear)),
+    ("ext4 on dm-crypt", "ext4", ext4_on(Device::Crypt)),
+    ("ext4 on dm-integrity", "ext4", ext4_on(Device::Integrity)),
+    ("ext4 on RAID 1", "ext4", ext4_on(Device::Raid1)),
     ("XFS", "xfs", XFS),
     (SHARED, "xfs", XFS),
+    ("XFS on dm-linear", "xfs", xfs_on(Device::Linear)),
+    ("XFS on dm-crypt", "xfs", xfs_on(Device::Crypt)),
+    ("XFS on dm-integrity", "xfs", xfs_on(Device::Integrity)),
+    ("XFS on RAID 1", "xfs", xfs_on(Device::Raid1)),
     ("btrfs", "btrfs", Kind::Device(Device::Loop, BTRFS, "")),
     ("btrfs, nodatacow", "btrfs", Kind::Device(Device::Loop, BTRFS, "nodatacow")),
     ("btrfs, compressed", "btrfs", Kind::Device(Device::Loop, BTRFS, "compress-force=zstd")),
+    ("f2fs", "f2fs", Kind::Device(Device::Loop, F2FS, "")),
+    ("f2fs on dm-linear", "f2fs", Kind::Device(Device::Linear, F2FS, "")),
     ("tmpfs", "tmpfs", TMPFS),
     ("ramfs", "ramfs", Kind::Memory("ramfs")),
     ("overlay on ext4", "overlay", Kind::Overlay(&EXT4)),
@@ -80,6 +91,7 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("FUSE", "fuse", Kind::Fuse(&[], "")),
     ("FUSE, direct I/O", "fuse", Kind::Fuse(&[], "* direct on")),
     ("FUSE, write-back cache", "fuse", Kind::Fuse(&["writeback-cache"], "")),
+    ("NFS 4.2", "nfs4", Kind::Nfs),
 ];
 
 const SHARED: &str = "XFS, blocks shared with a copy";
@@ -89,14 +101,25 @@ pub fn wanted() -> String {
     env::var("RINGWAY_PLACE").unwrap_or_default()
 }
 
+/// The place of a row in the list.
+#[allow(dead_code, reason = "tests of other crates do not record")]
+pub fn position(name: &str) -> Option<usize> {
+    PLACES.iter().position(|(one, ..)| *one == name)
+}
+
 /// Calls `test` with each that this kernel has and these tools make. `skip` gets the reasons why
-/// one is missing.
+/// one is missing, but for those that the kernel was built without.
 fn each_mounted(skip: impl Fn(&str), mut test: impl FnMut(&'static (&str, &str, Kind), &Mounted)) {
     let wanted = wanted();
     for place in PLACES.iter().filter(|(name, ..)| name.contains(&wanted)) {
-        match Mounted::new(&place.2) {
+        let (name, file_system, kind) = place;
+        if let Some(missing) = missing(file_system, kind) {
+            println!("skipped: {name}: {missing}");
+            continue;
+        }
+        match Mounted::new(kind) {
             Ok(mounted) => test(place, &mounted),
-            Err(error) => skip(&format!("{}: {error}", place.0)),
+            Err(error) => skip(&format!("{name}: {error}")),
         }
     }
 }
@@ -128,8 +151,29 @@ pub fn each(skip: impl Fn(&str), mut observe: impl FnMut(&Place)) {
             writable: is_writable(kind),
             shared: *name == SHARED,
             device: mounted.device.clone(),
+            mapped: mounted.mapped.clone(),
         });
     });
+}
+
+/// What the kernel was built without. A row that needs it is for other kernels.
+fn missing(file_system: &str, kind: &Kind) -> Option<String> {
+    let device = match kind {
+        Kind::Device(device, ..) => device.missing(),
+        Kind::Nfs => nfs::missing(),
+        _ => None,
+    };
+    device.or_else(|| {
+        // As the kernel itself does when it is to mount one.
+        run("modprobe", &["-q", file_system]).ok();
+        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        let has = known.split_whitespace().any(|name| name == file_system);
+        (!has).then(|| no(file_system))
+    })
+}
+
+fn no(what: &str) -> String {
+    format!("this kernel has no {what}")
 }
 
 /// A mounted file system, and what it consists of.
@@ -137,39 +181,21 @@ struct Mounted {
     dir: PathBuf,
     /// The device below, as in "loop0".
     device: Option<String>,
+    /// The linear device of the device mapper on it.
+    mapped: Option<String>,
     /// Dropped in this order.
     parts: Vec<Part>,
-}
-
-/// To be released.
-enum Part {
-    MountPoint(PathBuf),
-    Loop(String),
-    Zram(String),
-    /// Releases itself when it is dropped: a server, a directory, or what is mounted below.
-    Other(#[expect(dead_code, reason = "it is only dropped")] Box<dyn std::any::Any>),
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         for part in self.parts.drain(..) {
-            let released = match &part {
-                Part::MountPoint(dir) => run("umount", &[dir.as_path()]).map(drop),
-                Part::Loop(device) => run("losetup", &["-d", device]).map(drop),
-                Part::Zram(device) => release_zram(device),
-                Part::Other(_) => Ok(()),
-            };
             // Another failure is on its way, if there is one.
-            if let Err(error) = released {
+            if let Err(error) = part.release() {
                 println!("not released: {error}");
             }
         }
     }
-}
-
-fn release_zram(device: &str) -> io::Result<()> {
-    fs::write(format!("/sys/block/{device}/reset"), "1")?;
-    fs::write("/sys/class/zram-control/hot_remove", device.trim_start_matches("zram"))
 }
 
 impl Mounted {
@@ -201,9 +227,11 @@ impl Mounted {
                 Ok(Self {
                     dir: server.path(),
                     device: None,
+                    mapped: None,
                     parts: vec![Part::Other(Box::new(server))],
                 })
             }
+            Kind::Nfs => Self::nfs(Self::new(&EXT4)?),
         }
     }
 
@@ -212,7 +240,8 @@ impl Mounted {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         let mount_point = dir.path().join("mount");
         fs::create_dir(&mount_point)?;
-        Ok(Self { dir: mount_point, device: None, parts: vec![Part::Other(Box::new(dir))] })
+        let parts = vec![Part::Other(Box::new(dir))];
+        Ok(Self { dir: mount_point, device: None, mapped: None, parts })
     }
 
     fn mount(&mut self, arguments: &[&str]) -> io::Result<()> {
@@ -224,41 +253,12 @@ impl Mounted {
     }
 
     fn on_device(device: Device, make: &[&str], options: &str) -> io::Result<Self> {
-        const BYTES: u64 = 512 << 20;
         let mut mounted = Self::in_dir()?;
-        let path = match device {
-            Device::Zram => {
-                let number = fs::read_to_string("/sys/class/zram-control/hot_add")?;
-                let name = format!("zram{}", number.trim());
-                mounted.parts.insert(0, Part::Zram(name.clone()));
-                fs::write(format!("/sys/block/{name}/disksize"), BYTES.to_string())?;
-                format!("/dev/{name}")
-            }
-            Device::Loop | Device::Loop4K | Device::LoopCached => {
-                let image = mounted.dir.with_file_name("image");
-                fs::File::create(&image)?.set_len(BYTES)?;
-                let options: &[&str] = match device {
-                    Device::Loop4K => &["--direct-io=on", "--sector-size=4096"],
-                    Device::LoopCached => &[],
-                    Device::Loop | Device::Zram => &["--direct-io=on"],
-                };
-                mounted.attach(&image, options)?
-            }
-        };
+        let path = mounted.attach_device(device)?;
         run(make[0], &make[1..].iter().copied().chain([path.as_str()]).collect::<Vec<_>>())?;
-        mounted.device = Some(path.trim_start_matches("/dev/").to_owned());
         let with: &[&str] = if options.is_empty() { &[&path] } else { &["-o", options, &path] };
         mounted.mount(with)?;
         Ok(mounted)
-    }
-
-    /// Attaches a loop device to the image.
-    fn attach(&mut self, image: &Path, options: &[&str]) -> io::Result<String> {
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show"]).args(options).arg(image);
-        let path = output(command)?.trim().to_owned();
-        self.parts.insert(0, Part::Loop(path.clone()));
-        Ok(path)
     }
 
     fn of_image(image: Image) -> io::Result<Self> {
