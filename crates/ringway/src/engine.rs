@@ -1,6 +1,7 @@
 //! The engine: the queues that a whole program shares and that all futures use. Submission and
 //! completion of operations are in the submodules.
 
+mod background;
 mod builder;
 mod call;
 mod combiner;
@@ -33,6 +34,7 @@ mod wake;
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
+pub(crate) use background::run_in_background;
 pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
 pub(crate) use shard::OpResult;

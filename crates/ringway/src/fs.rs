@@ -32,6 +32,7 @@
 
 mod atomic;
 mod copy;
+mod cursor;
 mod dir;
 mod file;
 mod local;
@@ -40,12 +41,15 @@ mod open;
 mod path;
 pub(crate) mod pooled;
 mod read_dir;
+mod read_target;
+mod sequential;
 mod spare;
 mod sync;
 // On Linux only: the tests look at permissions and at files without a name.
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
 mod transfer;
+mod write_queue;
 
 pub use atomic::{AtomicFile, write_atomic};
 pub use copy::copy;
@@ -58,6 +62,7 @@ pub use path::{
     remove_file, rename, set_permissions, symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
+pub use read_target::ReadTarget;
 pub use ringway_core::device::{AlignmentSource, DirectIo};
 #[doc(no_inline)]
 pub use ringway_core::op::Position;

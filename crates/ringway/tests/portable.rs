@@ -100,7 +100,7 @@ async fn options_and_errors_are_those_of_std() -> io::Result<()> {
     let file = File::open(&path).await?;
     let clone = file.clone();
     assert_eq!(kind(file.close().await), ErrorKind::InvalidInput);
-    let copy = clone.try_clone()?;
+    let copy = clone.try_clone().await?;
     clone.close().await?;
     assert_eq!(copy.into_std().await?.metadata()?.len(), 0);
     Ok(())

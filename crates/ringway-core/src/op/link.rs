@@ -82,6 +82,12 @@ mod linux {
 
     impl LinuxForms for Link {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            // The ring refuses an empty new name before it looks at the old one; the system call
+            // does it after that, and its error may be another one.
+            // SAFETY: as in `call`.
+            if unsafe { *self.new } == 0 {
+                return None;
+            }
             Some(
                 opcode::LinkAt::new(
                     types::Fd(self.old_dir),

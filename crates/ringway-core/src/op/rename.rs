@@ -84,6 +84,12 @@ mod linux {
 
     impl LinuxForms for Rename {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            // The ring refuses an empty new name before it looks at the old one; the system call
+            // does it after that, and its error may be another one.
+            // SAFETY: as in `call`.
+            if unsafe { *self.to } == 0 {
+                return None;
+            }
             Some(
                 opcode::RenameAt::new(
                     types::Fd(self.from_dir),

@@ -285,7 +285,7 @@ pub fn files() -> Vec<Row> {
             f.file.set_modified(SystemTime::UNIX_EPOCH).await?;
             check!(f.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH)
         }
-        "File::try_clone" E::OPEN, |f| { f.file.try_clone().map(drop) }
+        "File::try_clone" E::OPEN, |f| { f.file.try_clone().await.map(drop) }
         "File::try_lock" o, |f| { locked(f.file.try_lock().await) }
         "File::try_lock_shared" o, |f| { locked(f.file.try_lock_shared().await) }
         "File::unlock" o, |f| { f.file.unlock().await }

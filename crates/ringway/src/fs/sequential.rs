@@ -1,0 +1,422 @@
+//! Reads, writes and seeks at the cursor: what the I/O traits of tokio and `futures-io` do with a
+//! [`File`]. The traits themselves are implemented in `stream`.
+//!
+//! Nothing is read beyond what the caller asks for, so that it sees what others have written since.
+//! Reading ahead brings pages into the page cache, and only there.
+
+use super::cursor::CursorKind;
+use super::write_queue::{Limits, WriteQueue};
+use super::{Advice, File};
+use crate::Block;
+use crate::align::MAX_OFFSET;
+use crate::engine::op_result::{forked, invalid};
+use crate::engine::{
+    COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory, run_in_background,
+};
+use crate::stream::{Eager, checked};
+use ringway_core::op::{self, Position};
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+/// tokio's default.
+const MAX_BUF_SIZE: usize = 2 << 20;
+/// How far ahead of a read the device is kept busy.
+const AHEAD: u64 = 2 << 20;
+/// Bytes to bring into the page cache with one operation.
+const AHEAD_STEP: u64 = 512 << 10;
+
+/// What one handle of a file does at the cursor. Each clone has its own.
+pub(super) struct Sequential {
+    max_buf_size: usize,
+    reading: Option<Reading>,
+    /// What a read has brought, of which the caller has not taken all: its buffer was smaller than
+    /// that of a poll that was abandoned.
+    held: Option<Held>,
+    writes: Arc<WriteQueue>,
+    seek: Option<PendingSeek>,
+    ahead: Ahead,
+}
+
+/// A read in flight.
+struct Reading {
+    start: u64,
+    block: Eager<io::Result<Block>>,
+}
+
+/// Bytes of the file from `start` on.
+struct Held {
+    start: u64,
+    block: Block,
+}
+
+/// A seek that waits for the writes before it, and for the length of the file.
+struct PendingSeek {
+    to: SeekFrom,
+    end: Option<Eager<io::Result<u64>>>,
+}
+
+/// The state of reading ahead.
+#[derive(Default)]
+struct Ahead {
+    /// Where the last read ended.
+    next: u64,
+    /// Up to where pages were requested; 0 until a read has missed the page cache.
+    requested: u64,
+}
+
+impl Default for Sequential {
+    fn default() -> Self {
+        Self {
+            max_buf_size: MAX_BUF_SIZE,
+            reading: None,
+            held: None,
+            writes: Arc::default(),
+            seek: None,
+            ahead: Ahead::default(),
+        }
+    }
+}
+
+impl File {
+    /// Runs a poll with what this handle does at the cursor.
+    fn with_sequential<R>(&self, poll: impl FnOnce(&mut Sequential, &Self) -> R) -> R {
+        poll(self.lock_sequential().get_or_insert_default(), self)
+    }
+
+    fn lock_sequential(&self) -> MutexGuard<'_, Option<Box<Sequential>>> {
+        self.sequential.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads at the cursor. Returns the number of bytes; 0 at the end or for an empty buffer.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.with_sequential(|sequential, file| sequential.poll_read(file, cx, bytes))
+    }
+
+    /// The most bytes that a read or write at the cursor transfers at once.
+    pub(crate) fn poll_limit(&self) -> usize {
+        self.max_buf_size().min(COPY_STEP)
+    }
+
+    /// Accepts bytes to write at the cursor.
+    pub(crate) fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.with_sequential(|sequential, file| sequential.poll_write(file, cx, parts))
+    }
+
+    /// Waits until all bytes that this handle has accepted are written.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with_sequential(|sequential, file| {
+            ready!(sequential.poll_idle(file, cx))?;
+            Poll::Ready(sequential.writes.take_error().map_or(Ok(()), Err))
+        })
+    }
+
+    /// Starts a seek, replacing one in flight.
+    pub(crate) fn start_seek(&self, to: SeekFrom) {
+        self.with_sequential(|sequential, _| {
+            sequential.seek = Some(PendingSeek { to, end: None });
+        });
+    }
+
+    /// The target of the seek in flight.
+    #[cfg(feature = "futures")]
+    pub(crate) fn seeking(&self) -> Option<SeekFrom> {
+        self.with_sequential(|sequential, _| sequential.seek.as_ref().map(|seek| seek.to))
+    }
+
+    /// Waits for a started seek, if any. Returns the position of the cursor.
+    pub(crate) fn poll_seek(&self, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        self.with_sequential(|sequential, file| {
+            ready!(sequential.poll_idle(file, cx))?;
+            sequential.poll_seek(file, cx)
+        })
+    }
+
+    /// Returns the most bytes that a read or write at the cursor transfers at once:
+    /// [`set_max_buf_size`](Self::set_max_buf_size).
+    pub fn max_buf_size(&self) -> usize {
+        self.lock_sequential().as_ref().map_or(MAX_BUF_SIZE, |this| this.max_buf_size)
+    }
+
+    /// Sets the most bytes that one read or write at the cursor transfers. Default 2 MiB, as with
+    /// tokio. A read copies at most 256 KiB at once, whatever this is. Clones have their own.
+    ///
+    /// # Panics
+    ///
+    /// If it is 0.
+    #[track_caller]
+    pub fn set_max_buf_size(&mut self, bytes: usize) {
+        assert!(bytes > 0, "`max_buf_size` must be greater than 0");
+        self.with_sequential(|sequential, _| sequential.max_buf_size = bytes);
+    }
+
+    /// Waits until what this handle has accepted at the cursor is written.
+    ///
+    /// Errors: that of a write which has failed. The next write or flush returns it, too.
+    pub(super) async fn finish_writes(&self) -> io::Result<()> {
+        let Some(writes) = self.lock_sequential().as_ref().map(|this| Arc::clone(&this.writes))
+        else {
+            return Ok(());
+        };
+        poll_fn(|cx| poll_idle(&writes, self, cx)).await?;
+        writes.error().map_or(Ok(()), Err)
+    }
+
+    /// Forgets what a read of this handle has brought or will bring.
+    pub(super) fn discard_read(&self) {
+        if let Some(sequential) = &mut *self.lock_sequential() {
+            sequential.discard_read();
+        }
+    }
+}
+
+/// As [`WriteQueue::poll_idle`]. In a forked child, the writes are the parent's.
+fn poll_idle(writes: &WriteQueue, file: &File, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    if !file.engine().inner.is_current() {
+        return Poll::Ready(Err(forked()));
+    }
+    writes.poll_idle(cx).map(Ok)
+}
+
+impl Sequential {
+    /// Waits for the writes of this handle.
+    fn poll_idle(&self, file: &File, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if Arc::strong_count(&self.writes) == 1 {
+            return Poll::Ready(Ok(())); // The background does not have it.
+        }
+        poll_idle(&self.writes, file, cx)
+    }
+
+    fn discard_read(&mut self) {
+        (self.reading, self.held) = (None, None);
+    }
+
+    fn poll_read(
+        &mut self,
+        file: &File,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_idle(file, cx))?;
+        // A seek whose future was dropped takes place now. Nobody waits for its error.
+        let _ = ready!(self.poll_seek(file, cx));
+        let most = bytes.len().min(self.max_buf_size);
+        let bytes = &mut bytes[..most];
+        loop {
+            if self.held.is_some() {
+                ready!(poll_proceed_in_memory(cx, most.min(COPY_STEP)));
+                if let Some(read) = self.take_held(file, bytes) {
+                    return Poll::Ready(Ok(read));
+                }
+            }
+            if self.reading.is_none() {
+                if let Some(read) = ready!(self.poll_cached(file, cx, bytes)) {
+                    return Poll::Ready(Ok(read));
+                }
+                self.begin(file, cx, most);
+            }
+            let Some(reading) = &mut self.reading else { continue };
+            let (start, result) = (reading.start, ready!(reading.block.poll(cx)));
+            self.reading = None;
+            let is_there = file.cursor().advance(start, 0);
+            let block = match result {
+                Err(error) if is_there => return Poll::Ready(Err(error)),
+                Err(_) => continue,
+                Ok(block) => block,
+            };
+            if block.is_empty() && is_there {
+                return Poll::Ready(Ok(0));
+            }
+            self.read_ahead(file, start, start.saturating_add(block.len() as u64), true);
+            self.held = Some(Held { start, block });
+        }
+    }
+
+    /// Copies bytes that are held; `None` if the cursor was moved away from them.
+    fn take_held(&mut self, file: &File, bytes: &mut [u8]) -> Option<usize> {
+        let Held { start, block } = self.held.take()?;
+        let len = block.len().min(bytes.len()).min(COPY_STEP);
+        if len == 0 || !file.cursor().advance(start, len) {
+            return None;
+        }
+        bytes[..len].copy_from_slice(&block[..len]);
+        if len < block.len() {
+            self.held = Some(Held { start: start + len as u64, block: block.slice(len..) });
+        }
+        Some(len)
+    }
+
+    /// Copies bytes from the page cache; `None` if not all of them are there.
+    fn poll_cached(
+        &mut self,
+        file: &File,
+        cx: &mut Context<'_>,
+        bytes: &mut [u8],
+    ) -> Poll<Option<usize>> {
+        let cursor = file.cursor();
+        if cursor.kind() == CursorKind::Stream || !file.tries_cache() {
+            return Poll::Ready(None);
+        }
+        let len = bytes.len().min(COPY_STEP);
+        ready!(poll_proceed(cx, len));
+        loop {
+            let start = cursor.position();
+            let Some(read) = file.core().read_now(&mut bytes[..len], start) else {
+                file.cache().miss();
+                return Poll::Ready(None);
+            };
+            // Another clone may have read the same bytes: each returns bytes of its own, as with
+            // `read(2)`.
+            if cursor.advance(start, read) {
+                file.count_hit();
+                self.read_ahead(file, start, start + read as u64, false);
+                return Poll::Ready(Some(read));
+            }
+        }
+    }
+
+    /// Starts a read of at most `len` bytes at the cursor.
+    fn begin(&mut self, file: &File, cx: &mut Context<'_>, len: usize) {
+        let of = file.clone();
+        let start = file.cursor().position();
+        let block = if file.cursor().kind() == CursorKind::Stream {
+            let read = async move {
+                let spare = Vec::with_capacity(len);
+                let (result, bytes) = of.read_buf_at(spare, Position::Current).await;
+                result.map(|_| Block::from(bytes))
+            };
+            Eager::new(read, cx)
+        } else {
+            let end = start.saturating_add(len as u64).min(MAX_OFFSET);
+            Eager::new(async move { of.read_pooled(start..end, false).await }, cx)
+        };
+        self.reading = Some(Reading { start, block });
+    }
+
+    /// Requests the pages after a read of these bytes, if reads follow each other and the device is
+    /// needed.
+    fn read_ahead(&mut self, file: &File, start: u64, end: u64, missed: bool) {
+        let follows = std::mem::replace(&mut self.ahead.next, end) == start;
+        if !follows {
+            self.ahead.requested = 0;
+        }
+        let is_on = missed || self.ahead.requested > 0;
+        let is_buffered = file.is_storage() && !file.is_direct();
+        if !follows || !is_on || !is_buffered || start == end {
+            return;
+        }
+        let from = self.ahead.requested.max(end);
+        let to = end.saturating_add(AHEAD).min(MAX_OFFSET);
+        if from + AHEAD_STEP > to {
+            return;
+        }
+        self.ahead.requested = to;
+        // Without a clone of the file, which would keep it from being closed or converted.
+        let engine = file.engine().clone();
+        let request = op::fadvise(file.core(), from, to - from, Advice::WillNeed);
+        run_in_background(async move {
+            // Where it is not possible, the kernel's own reading ahead has to do.
+            let _ = OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), request).await;
+        });
+    }
+
+    fn poll_write(
+        &mut self,
+        file: &File,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !file.engine().inner.is_current() {
+            return Poll::Ready(Err(forked()));
+        }
+        if self.seek.is_some() {
+            ready!(self.poll_idle(file, cx))?;
+            let _ = ready!(self.poll_seek(file, cx));
+        }
+        let mut limits = Limits { most: self.max_buf_size, gathers: true };
+        if file.cursor().kind() == CursorKind::Stream {
+            limits.gathers = false;
+        } else {
+            // They are read again behind what is written, and perhaps from it.
+            self.discard_read();
+        }
+        if file.is_direct() {
+            limits = direct_limits(file, parts, limits)?;
+        }
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        ready!(poll_proceed_in_memory(cx, len.min(COPY_STEP)));
+        self.writes.poll_accept(file, parts, limits, cx)
+    }
+
+    /// Waits for a started seek, if any, after the writes before it. Returns the position.
+    fn poll_seek(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        let cursor = file.cursor();
+        let Some(seek) = &mut self.seek else { return Poll::Ready(Ok(cursor.position())) };
+        let target = match seek.to {
+            to if cursor.kind() == CursorKind::Stream => {
+                self.seek = None;
+                return Poll::Ready(file.core().with_std(|mut file| file.seek(to)));
+            }
+            SeekFrom::Start(offset) => Ok(Some(offset)),
+            SeekFrom::Current(distance) => Ok(cursor.position().checked_add_signed(distance)),
+            SeekFrom::End(distance) => {
+                let end = seek.end.get_or_insert_with(|| Eager::early(end_of(file.clone())));
+                ready!(end.poll(cx)).map(|end| end.checked_add_signed(distance))
+            }
+        };
+        self.seek = None;
+        let target = checked(target?)?;
+        self.discard_read();
+        self.ahead = Ahead { next: target, requested: 0 };
+        cursor.set(target);
+        Poll::Ready(Ok(target))
+    }
+}
+
+/// The end of a file. Metadata has no length of a block device, which `lseek(2)` finds.
+async fn end_of(file: File) -> io::Result<u64> {
+    let metadata = file.metadata().await?;
+    if metadata.file_type().is_file() {
+        return Ok(metadata.len());
+    }
+    file.call(|file| file.with_std(|mut file| file.seek(SeekFrom::End(0)))).await
+}
+
+/// What a direct write at the cursor may transfer: whole blocks, each write by itself.
+///
+/// Errors: InvalidInput if the cursor or the length is not aligned.
+fn direct_limits(file: &File, parts: &[IoSlice<'_>], limits: Limits) -> io::Result<Limits> {
+    let align = file.alignment().offset_align.max(1);
+    let (position, block) = (file.cursor().position(), align as usize);
+    let len = parts.iter().map(|part| part.len()).sum::<usize>();
+    let most = (limits.most / block * block).max(block);
+    if !position.is_multiple_of(u64::from(align)) || !len.min(most).is_multiple_of(block) {
+        return Err(invalid(format!(
+            "direct write of {len} bytes at {position}: both must be multiples of {align}; \
+             `writer()` needs no aligned length"
+        )));
+    }
+    Ok(Limits { most, gathers: false })
+}
+
+impl fmt::Debug for Sequential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sequential")
+            .field("reading", &self.reading.is_some())
+            .field("seeking", &self.seek.is_some())
+            .finish_non_exhaustive()
+    }
+}
