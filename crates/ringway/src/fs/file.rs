@@ -372,6 +372,7 @@ impl File {
     /// `close(2)`, after which the file is closed nevertheless.
     pub async fn close(self) -> io::Result<()> {
         self.finish_writes().await?;
+        self.finish_read_ahead().await?;
         drop(self.sequential);
         let busy = || invalid("close: other clones of the file, or operations on it, still exist");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;

@@ -20,6 +20,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 /// tokio's default.
 const MAX_BUF_SIZE: usize = 2 << 20;
@@ -27,6 +28,10 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 const AHEAD: u64 = 2 << 20;
 /// Bytes to bring into the page cache with one operation.
 const AHEAD_STEP: u64 = 512 << 10;
+/// The time between two checks whether requests to read ahead have ended.
+const PAUSE: Duration = Duration::from_micros(200);
+/// Bytes that are read in order before more are requested: a small file is read without.
+const AHEAD_AFTER: u64 = 128 << 10;
 
 /// What one handle of a file does at the cursor. Each clone has its own.
 pub(super) struct Sequential {
@@ -63,8 +68,12 @@ struct PendingSeek {
 struct Ahead {
     /// Where the last read ended.
     next: u64,
+    /// How many bytes were read in order up to there.
+    in_order: u64,
     /// Up to where pages were requested; 0 until a read has missed the page cache.
     requested: u64,
+    /// Requests in flight have a clone.
+    token: Arc<()>,
 }
 
 impl Default for Sequential {
@@ -175,6 +184,15 @@ impl File {
         writes.error().map_or(Ok(()), Err)
     }
 
+    /// Waits until no request to read ahead holds the file. They are short, so this polls.
+    pub(super) async fn finish_read_ahead(&self) -> io::Result<()> {
+        let token = self.lock_sequential().as_ref().map(|this| Arc::clone(&this.ahead.token));
+        while token.as_ref().is_some_and(|token| Arc::strong_count(token) > 2) {
+            self.engine().sleep(PAUSE).await?;
+        }
+        Ok(())
+    }
+
     /// Forgets what a read of this handle has brought or will bring.
     pub(super) fn discard_read(&self) {
         if let Some(sequential) = &mut *self.lock_sequential() {
@@ -194,8 +212,8 @@ fn poll_idle(writes: &WriteQueue, file: &File, cx: &mut Context<'_>) -> Poll<io:
 impl Sequential {
     /// Waits for the writes of this handle.
     fn poll_idle(&self, file: &File, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if Arc::strong_count(&self.writes) == 1 {
-            return Poll::Ready(Ok(())); // The background does not have it.
+        if !self.writes.is_running() {
+            return Poll::Ready(Ok(()));
         }
         poll_idle(&self.writes, file, cx)
     }
@@ -309,25 +327,25 @@ impl Sequential {
     /// Requests the pages after a read of these bytes, if reads follow each other and the device is
     /// needed.
     fn read_ahead(&mut self, file: &File, start: u64, end: u64, missed: bool) {
-        let follows = std::mem::replace(&mut self.ahead.next, end) == start;
-        if !follows {
-            self.ahead.requested = 0;
+        let ahead = &mut self.ahead;
+        if std::mem::replace(&mut ahead.next, end) != start {
+            (ahead.in_order, ahead.requested) = (0, 0);
         }
-        let is_on = missed || self.ahead.requested > 0;
+        ahead.in_order += end - start;
+        let is_on = (missed || ahead.requested > 0) && ahead.in_order >= AHEAD_AFTER;
         let is_buffered = file.is_storage() && !file.is_direct();
-        if !follows || !is_on || !is_buffered || start == end {
-            return;
-        }
-        let from = self.ahead.requested.max(end);
+        let from = ahead.requested.max(end);
         let to = end.saturating_add(AHEAD).min(MAX_OFFSET);
-        if from + AHEAD_STEP > to {
+        if !is_on || !is_buffered || from + AHEAD_STEP > to {
             return;
         }
-        self.ahead.requested = to;
+        ahead.requested = to;
+        let token = Arc::clone(&ahead.token);
         // Without a clone of the file, which would keep it from being closed or converted.
         let engine = file.engine().clone();
         let request = op::fadvise(file.core(), from, to - from, Advice::WillNeed);
         run_in_background(async move {
+            let _token = token;
             // Where it is not possible, the kernel's own reading ahead has to do.
             let _ = OpFuture::new(&engine.inner, Schedule::Immediate(Lane::Call), request).await;
         });
@@ -380,7 +398,9 @@ impl Sequential {
         self.seek = None;
         let target = checked(target?)?;
         self.discard_read();
-        self.ahead = Ahead { next: target, requested: 0 };
+        if target != self.ahead.next {
+            (self.ahead.next, self.ahead.in_order, self.ahead.requested) = (target, 0, 0);
+        }
         cursor.set(target);
         Poll::Ready(Ok(target))
     }

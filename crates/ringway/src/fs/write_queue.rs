@@ -7,6 +7,7 @@ use crate::engine::{run_in_background, wake_all};
 use ringway_core::Buffer;
 use ringway_core::op::Position;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -21,13 +22,15 @@ const GATHERED: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(super) struct WriteQueue {
     state: Mutex<QueueState>,
+    /// A write is in flight. Changes with the lock; a forked child looks without it, since nobody
+    /// there would unlock it.
+    is_running: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
     /// To be written after the write in flight.
     next: Option<Segment>,
-    is_running: bool,
     /// Of a write that has failed, until a caller is told.
     error: Option<io::Error>,
     waiters: Vec<Waker>,
@@ -74,16 +77,17 @@ impl WriteQueue {
         }
         let cursor = file.cursor();
         let mut position = cursor.lock();
-        if !state.has_room(cursor.kind(), *position, wanted, limits) {
+        let is_running = self.is_running();
+        if is_running && !state.has_room(cursor.kind(), *position, wanted, limits) {
             state.wait(cx);
             return Poll::Pending;
         }
         state.append(parts, *position, wanted);
         *position += wanted as u64;
         drop(position);
-        let starts = !std::mem::replace(&mut state.is_running, true);
+        self.is_running.store(true, Ordering::Release);
         drop(state);
-        if starts {
+        if !is_running {
             run_in_background(write_all(Arc::clone(self), file.clone()));
         }
         Poll::Ready(Ok(wanted))
@@ -92,11 +96,16 @@ impl WriteQueue {
     /// Waits until all accepted bytes are written, or a write has failed.
     pub(super) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock();
-        if state.is_running {
+        if self.is_running() {
             state.wait(cx);
             return Poll::Pending;
         }
         Poll::Ready(())
+    }
+
+    /// Whether a write is in flight.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
     }
 
     /// The error of a write that has failed, which the next write or flush returns as well.
@@ -120,7 +129,7 @@ impl WriteQueue {
         let next = state.next.take();
         if next.is_none() {
             *file = None;
-            state.is_running = false;
+            self.is_running.store(false, Ordering::Release);
             state.spare = Vec::new();
         }
         let mut waiters = std::mem::take(&mut state.waiters);
@@ -143,9 +152,9 @@ impl WriteQueue {
 }
 
 impl QueueState {
+    /// Whether a write in flight leaves room for more.
     fn has_room(&self, kind: CursorKind, position: u64, wanted: usize, limits: Limits) -> bool {
         match &self.next {
-            _ if !self.is_running => true,
             _ if !limits.gathers => false,
             None => true,
             Some(next) => {

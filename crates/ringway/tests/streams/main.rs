@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cursor;
 mod drops;
 mod files;
 mod full_disk;
