@@ -77,15 +77,13 @@ impl SubmissionForms for Link {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, SqeContext, is_refused_early};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Link {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
-            // The ring refuses an empty new name before it looks at the old one; the system call
-            // does it after that, and its error may be another one.
             // SAFETY: as in `call`.
-            if unsafe { *self.new } == 0 {
+            if unsafe { is_refused_early(self.new) } {
                 return None;
             }
             Some(
