@@ -56,8 +56,9 @@ pub trait IoBuffer: sealed::Returned<Buffer> {}
 )]
 pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 
-/// The whole content of a file, for [`fs::write`](crate::fs::write()) and
-/// [`fs::write_atomic`](crate::fs::write_atomic): any [`IoBuffer`], which is not copied, or bytes
+/// The whole content of a file or a record, for [`fs::write`](crate::fs::write()),
+/// [`fs::write_atomic`](crate::fs::write_atomic) and
+/// [`LogWriter::append`](crate::LogWriter::append): any [`IoBuffer`], which is not copied, or bytes
 /// and text that are: `&[u8]`, `&[u8; N]`, `&Vec<u8>`, `&str`, `&String`, `Cow`, [`Block`], and
 /// `[u8; N]`. A `String` is not copied. The trait is sealed.
 ///
@@ -66,7 +67,7 @@ pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 ///
 /// [`Block`]: crate::Block
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not the content of a file",
+    message = "`{Self}` is not the content of a file or a record",
     label = "neither bytes nor text",
     note = "pass `&[u8]`, `&str`, a `Vec<u8>`, a `String`, or another `IoBuffer`; generic code \
             passes `content.as_ref()`"

@@ -32,6 +32,10 @@
 
 mod atomic;
 mod copy;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
 mod cursor;
 mod dir;
 mod file;
@@ -42,6 +46,10 @@ mod path;
 pub(crate) mod pooled;
 mod read_dir;
 mod read_target;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
 mod sequential;
 mod spare;
 mod sync;
@@ -49,6 +57,10 @@ mod sync;
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
 mod transfer;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
 mod write_queue;
 
 pub use atomic::{AtomicFile, write_atomic};

@@ -442,9 +442,10 @@ impl File {
     ///
     /// The descriptor gets the position of the cursor, if that was used.
     ///
-    /// Errors: that of a write at the cursor; InvalidInput while clones, streams or logs of the file exist; while operations hold
-    /// it, also ESHUTDOWN if the engine's backend has failed, and ECHILD in a forked child. After
-    /// an error, or if the future is dropped, the file is closed with its last holder.
+    /// Errors: that of a write at the cursor; InvalidInput while clones, streams or logs of the
+    /// file exist; while operations hold it, also ESHUTDOWN if the engine's backend has failed, and
+    /// ECHILD in a forked child. After an error, or if the future is dropped, the file is closed
+    /// with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         self.finish_writes().await?;
         let left = |_| invalid("into_std: clones, streams or logs of the file still exist");

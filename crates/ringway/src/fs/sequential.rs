@@ -112,6 +112,7 @@ impl File {
     }
 
     /// The most bytes that a read or write at the cursor transfers at once.
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_limit(&self) -> usize {
         self.max_buf_size().min(COPY_STEP)
     }
