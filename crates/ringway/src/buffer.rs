@@ -59,13 +59,11 @@ pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 /// The whole content of a file or a record, for [`fs::write`](crate::fs::write()),
 /// [`fs::write_atomic`](crate::fs::write_atomic) and
 /// [`LogWriter::append`](crate::LogWriter::append): any [`IoBuffer`], which is not copied, or bytes
-/// and text that are: `&[u8]`, `&[u8; N]`, `&Vec<u8>`, `&str`, `&String`, `Cow`, [`Block`], and
-/// `[u8; N]`. A `String` is not copied. The trait is sealed.
+/// and text that are: `&[u8]`, `&[u8; N]`, `&Vec<u8>`, `&str`, `&String`, `Cow`, and `[u8; N]`. A
+/// `String` is not copied. The trait is sealed.
 ///
 /// It is not every `AsRef<[u8]>`: such a type would have to be copied, whoever owns it. Generic
 /// code passes `content.as_ref()`.
-///
-/// [`Block`]: crate::Block
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the content of a file or a record",
     label = "neither bytes nor text",
@@ -106,7 +104,6 @@ content! {
     String, |this| this.into_bytes();
     Cow<'_, [u8]>, |this| this.into_owned();
     Cow<'_, str>, |this| this.into_owned().into_bytes();
-    crate::Block, |this| this.to_vec();
 }
 
 /// An operation could not return this type, so it is not a buffer:

@@ -5,7 +5,7 @@
 //! Reading ahead brings pages into the page cache, and only there.
 
 use super::cursor::CursorKind;
-use super::write_queue::{Limits, WriteQueue};
+use super::write_queue::{WriteLimits, WriteQueue};
 use super::{Advice, File};
 use crate::Block;
 use crate::align::MAX_OFFSET;
@@ -36,23 +36,23 @@ const AHEAD_AFTER: u64 = 128 << 10;
 /// What one handle of a file does at the cursor. Each clone has its own.
 pub(super) struct Sequential {
     max_buf_size: usize,
-    reading: Option<Reading>,
+    reading: Option<CursorRead>,
     /// What a read has brought, of which the caller has not taken all: its buffer was smaller than
     /// that of a poll that was abandoned.
-    held: Option<Held>,
+    held: Option<HeldBytes>,
     writes: Arc<WriteQueue>,
     seek: Option<PendingSeek>,
     ahead: Ahead,
 }
 
 /// A read in flight.
-struct Reading {
+struct CursorRead {
     start: u64,
     block: Eager<io::Result<Block>>,
 }
 
 /// Bytes of the file from `start` on.
-struct Held {
+struct HeldBytes {
     start: u64,
     block: Block,
 }
@@ -260,20 +260,20 @@ impl Sequential {
                 return Poll::Ready(Ok(0));
             }
             self.read_ahead(file, start, start.saturating_add(block.len() as u64), true);
-            self.held = Some(Held { start, block });
+            self.held = Some(HeldBytes { start, block });
         }
     }
 
     /// Copies bytes that are held; `None` if the cursor was moved away from them.
     fn take_held(&mut self, file: &File, bytes: &mut [u8]) -> Option<usize> {
-        let Held { start, block } = self.held.take()?;
+        let HeldBytes { start, block } = self.held.take()?;
         let len = block.len().min(bytes.len()).min(COPY_STEP);
         if len == 0 || !file.cursor().advance(start, len) {
             return None;
         }
         bytes[..len].copy_from_slice(&block[..len]);
         if len < block.len() {
-            self.held = Some(Held { start: start + len as u64, block: block.slice(len..) });
+            self.held = Some(HeldBytes { start: start + len as u64, block: block.slice(len..) });
         }
         Some(len)
     }
@@ -322,7 +322,7 @@ impl Sequential {
             let end = start.saturating_add(len as u64).min(MAX_OFFSET);
             Eager::new(async move { of.read_pooled(start..end, false).await }, cx)
         };
-        self.reading = Some(Reading { start, block });
+        self.reading = Some(CursorRead { start, block });
     }
 
     /// Requests the pages after a read of these bytes, if reads follow each other and the device is
@@ -365,7 +365,7 @@ impl Sequential {
             ready!(self.poll_idle(file, cx))?;
             let _ = ready!(self.poll_seek(file, cx));
         }
-        let mut limits = Limits { most: self.max_buf_size, gathers: true };
+        let mut limits = WriteLimits { most: self.max_buf_size, gathers: true };
         if file.cursor().kind() == CursorKind::Stream {
             limits.gathers = false;
         } else {
@@ -419,7 +419,11 @@ async fn end_of(file: File) -> io::Result<u64> {
 /// What a direct write at the cursor may transfer: whole blocks, each write by itself.
 ///
 /// Errors: InvalidInput if the cursor or the length is not aligned.
-fn direct_limits(file: &File, parts: &[IoSlice<'_>], limits: Limits) -> io::Result<Limits> {
+fn direct_limits(
+    file: &File,
+    parts: &[IoSlice<'_>],
+    limits: WriteLimits,
+) -> io::Result<WriteLimits> {
     let align = file.alignment().offset_align.max(1);
     let (position, block) = (file.cursor().position(), align as usize);
     let len = parts.iter().map(|part| part.len()).sum::<usize>();
@@ -430,7 +434,7 @@ fn direct_limits(file: &File, parts: &[IoSlice<'_>], limits: Limits) -> io::Resu
              `writer()` needs no aligned length"
         )));
     }
-    Ok(Limits { most, gathers: false })
+    Ok(WriteLimits { most, gathers: false })
 }
 
 impl fmt::Debug for Sequential {

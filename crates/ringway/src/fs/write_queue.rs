@@ -48,7 +48,7 @@ struct Segment {
 
 /// How a handle accepts bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct WriteLimits {
     /// The most bytes to accept at once.
     pub most: usize,
     /// Bytes may be added to those that wait.
@@ -64,7 +64,7 @@ impl WriteQueue {
         self: &Arc<Self>,
         file: &File,
         parts: &[IoSlice<'_>],
-        limits: Limits,
+        limits: WriteLimits,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let mut state = self.lock();
@@ -153,7 +153,13 @@ impl WriteQueue {
 
 impl QueueState {
     /// Whether a write in flight leaves room for more.
-    fn has_room(&self, kind: CursorKind, position: u64, wanted: usize, limits: Limits) -> bool {
+    fn has_room(
+        &self,
+        kind: CursorKind,
+        position: u64,
+        wanted: usize,
+        limits: WriteLimits,
+    ) -> bool {
         match &self.next {
             _ if !limits.gathers => false,
             None => true,
