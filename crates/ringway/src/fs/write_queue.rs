@@ -202,8 +202,10 @@ async fn write_all(queue: Arc<WriteQueue>, file: File) {
         let Some(file) = &file else { return };
         let (start, end) = (segment.start, segment.end());
         let (result, written, memory) = write_segment(file, cursor.kind(), segment).await;
-        if cursor.kind() == CursorKind::Append {
-            cursor.follow(file.core());
+        match (cursor.kind(), written) {
+            (CursorKind::Append, 0) => cursor.set(start),
+            (CursorKind::Append, _) => cursor.follow(file.core()),
+            _ => {}
         }
         match result {
             Ok(()) => queue.lock().spare = memory,

@@ -11,6 +11,7 @@ use ringway::Engine;
 use ringway::fs::File;
 use std::fs;
 use std::io::{self, IoSlice, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use tokio::io::{
@@ -206,6 +207,13 @@ async fn a_failed_write_is_reported_by_the_next_call() {
         file.flush().await.unwrap();
         file.write_all(b"again").await.unwrap();
         assert_eq!(errno(file.close().await), libc::EBADF);
+        // Open for appending, and for reading only.
+        let append = fs::File::options().read(true).custom_flags(libc::O_APPEND).open(&path);
+        let mut append = File::from_fd(append.unwrap().into(), engine);
+        append.read_exact(&mut bytes).await.unwrap();
+        append.write_all(b"bytes").await.unwrap();
+        assert_eq!(errno(append.flush().await), libc::EBADF);
+        assert_eq!(append.stream_position().await.unwrap(), 3);
         // A device, which has no offsets.
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut full = File::from_fd(full.into(), engine);
@@ -484,7 +492,7 @@ async fn one_read_waits_on_a_handle() {
             assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         }
         put(&writer, b"text");
-        assert_eq!(reader.read(&mut second).await.unwrap(), 4);
+        reader.read_exact(&mut second).await.unwrap();
         assert_eq!(&second, b"text");
     }
 }
