@@ -12,6 +12,7 @@ use crate::align::MAX_OFFSET;
 use crate::engine::op_result::{forked, invalid};
 use crate::engine::{
     COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory, run_in_background,
+    wake_all,
 };
 use crate::stream::{Eager, checked};
 use ringway_core::op::{self, Position};
@@ -19,7 +20,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 /// tokio's default.
@@ -40,6 +41,8 @@ pub(super) struct Sequential {
     /// What a read has brought, of which the caller has not taken all: its buffer was smaller than
     /// that of a poll that was abandoned.
     held: Option<HeldBytes>,
+    /// A read that was discarded. Its task is to read again; it is woken without the lock.
+    superseded: Option<CursorRead>,
     writes: Arc<WriteQueue>,
     seek: Option<PendingSeek>,
     ahead: Ahead,
@@ -49,6 +52,8 @@ pub(super) struct Sequential {
 struct CursorRead {
     start: u64,
     block: Eager<io::Result<Block>>,
+    /// Of the task that waits for it.
+    waker: Waker,
 }
 
 /// Bytes of the file from `start` on.
@@ -82,6 +87,7 @@ impl Default for Sequential {
             max_buf_size: MAX_BUF_SIZE,
             reading: None,
             held: None,
+            superseded: None,
             writes: Arc::default(),
             seek: None,
             ahead: Ahead::default(),
@@ -92,7 +98,16 @@ impl Default for Sequential {
 impl File {
     /// Runs a poll with what this handle does at the cursor.
     fn with_sequential<R>(&self, poll: impl FnOnce(&mut Sequential, &Self) -> R) -> R {
-        poll(self.lock_sequential().get_or_insert_default(), self)
+        let mut guard = self.lock_sequential();
+        let sequential = guard.get_or_insert_default();
+        let result = poll(sequential, self);
+        let superseded = sequential.superseded.take();
+        drop(guard);
+        if let Some(CursorRead { block, waker, .. }) = superseded {
+            drop(block);
+            wake_all(&mut vec![waker]);
+        }
+        result
     }
 
     fn lock_sequential(&self) -> MutexGuard<'_, Option<Box<Sequential>>> {
@@ -194,10 +209,11 @@ impl File {
         Ok(())
     }
 
-    /// Forgets what a read of this handle has brought or will bring.
+    /// Forgets what a read of this handle has brought or will bring, unless nothing else would
+    /// bring it: that of a pipe.
     pub(super) fn discard_read(&self) {
-        if let Some(sequential) = &mut *self.lock_sequential() {
-            sequential.discard_read();
+        if self.cursor().kind() != CursorKind::Stream {
+            self.with_sequential(|sequential, _| sequential.discard_read());
         }
     }
 }
@@ -220,7 +236,10 @@ impl Sequential {
     }
 
     fn discard_read(&mut self) {
-        (self.reading, self.held) = (None, None);
+        self.held = None;
+        if let Some(reading) = self.reading.take() {
+            self.superseded = Some(reading);
+        }
     }
 
     fn poll_read(
@@ -248,6 +267,7 @@ impl Sequential {
                 self.begin(file, cx, most);
             }
             let Some(reading) = &mut self.reading else { continue };
+            reading.waker.clone_from(cx.waker());
             let (start, result) = (reading.start, ready!(reading.block.poll(cx)));
             self.reading = None;
             let is_there = file.cursor().advance(start, 0);
@@ -322,7 +342,7 @@ impl Sequential {
             let end = start.saturating_add(len as u64).min(MAX_OFFSET);
             Eager::new(async move { of.read_pooled(start..end, false).await }, cx)
         };
-        self.reading = Some(CursorRead { start, block });
+        self.reading = Some(CursorRead { start, block, waker: cx.waker().clone() });
     }
 
     /// Requests the pages after a read of these bytes, if reads follow each other and the device is

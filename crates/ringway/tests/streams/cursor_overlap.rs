@@ -1,0 +1,74 @@
+//! Calls at the cursor of a file that meet others in flight: what is superseded, dropped or fails
+//! meanwhile.
+
+use crate::common::{PAGE, direct, errno, open, pattern, pipe, put};
+use crate::files::{engines, sample};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Fails if a future waits for ever.
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it was woken")
+}
+
+#[tokio::test]
+async fn a_write_wakes_the_read_that_it_supersedes() {
+    for engine in engines() {
+        let (_dir, path) = sample(&pattern(0, 1 << 20));
+        let (mut reader, mut writer) = tokio::io::split(open(engine, &path, true));
+        let (mut bytes, data) = (vec![0; PAGE], vec![9; PAGE]);
+        let both = async { tokio::join!(reader.read(&mut bytes), writer.write(&data)) };
+        let (read, written) = in_time(both).await;
+        assert_eq!((read.unwrap(), written.unwrap()), (PAGE, PAGE));
+    }
+}
+
+/// A pipe has no length, and what a read has taken out of it stays.
+#[tokio::test]
+async fn set_len_leaves_the_reads_of_a_pipe() {
+    for engine in engines() {
+        let (reader, writer) = pipe(engine);
+        let reader = Arc::new(reader);
+        let shared = Arc::clone(&reader);
+        let read = tokio::spawn(async move {
+            let mut bytes = [0; 8];
+            shared.read(&mut bytes[..]).await.map(|read| bytes[..read].to_vec())
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(errno(reader.set_len(1).await), libc::EINVAL);
+        put(&writer, b"hello");
+        assert_eq!(in_time(read).await.unwrap().unwrap(), b"hello");
+        // An abandoned read has taken more than the next one does.
+        {
+            let mut bytes = [0; 8];
+            let mut read = pin!(reader.read(&mut bytes[..]));
+            assert!(futures::poll!(&mut read).is_pending());
+        }
+        put(&writer, b"hello");
+        let mut bytes = [0; 2];
+        assert_eq!(in_time(reader.read(&mut bytes[..])).await.unwrap(), 2);
+        assert_eq!(errno(reader.set_len(1).await), libc::EINVAL);
+        let mut rest = [0; 8];
+        assert_eq!(in_time(reader.read(&mut rest[..])).await.unwrap(), 3);
+        assert_eq!((&bytes, &rest[..3]), (b"he", b"llo".as_slice()));
+    }
+}
+
+#[tokio::test]
+async fn set_len_wakes_the_read_that_it_supersedes() {
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Arc::new(direct(engine, dir.path(), 4));
+        let shared = Arc::clone(&file);
+        let read = tokio::spawn(async move {
+            let mut bytes = [0; 100];
+            shared.read(&mut bytes[..]).await
+        });
+        tokio::task::yield_now().await;
+        file.set_len(50).await.unwrap();
+        let read = in_time(read).await.unwrap().unwrap();
+        assert!([50, 100].contains(&read), "{read}");
+    }
+}
