@@ -264,7 +264,8 @@ impl Sequential {
                 if let Some(read) = ready!(self.poll_cached(file, cx, bytes)) {
                     return Poll::Ready(Ok(read));
                 }
-                self.begin(file, cx, most);
+                // What the caller could not take at once would be old when it asks again.
+                self.begin(file, cx, most.min(COPY_STEP));
             }
             let Some(reading) = &mut self.reading else { continue };
             reading.waker.clone_from(cx.waker());
