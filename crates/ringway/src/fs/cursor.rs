@@ -68,9 +68,11 @@ impl Cursor {
         *self.lock() = position;
     }
 
-    /// Moves it to where an append has moved the descriptor's position.
-    pub(super) fn follow(&self, file: &CoreFile) {
-        self.set(descriptor_position(file));
+    /// Moves it to where an append has moved the descriptor's position, and returns that.
+    pub(super) fn follow(&self, file: &CoreFile) -> u64 {
+        let position = descriptor_position(file);
+        self.set(position);
+        position
     }
 
     /// Gives the descriptor this position, for whoever uses it next.

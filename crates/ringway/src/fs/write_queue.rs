@@ -138,12 +138,17 @@ impl WriteQueue {
         next
     }
 
-    /// Notes that a write has failed. What was accepted after it would leave a gap, so it is
-    /// dropped, and the cursor goes back to where the file ends now.
+    /// Notes that a write has failed. What was accepted after it is dropped if it would leave a
+    /// gap, and the cursor goes back to where the file ends now.
     fn fail(&self, cursor: &Cursor, written: u64, end: u64, error: io::Error) {
         let mut state = self.lock();
-        let end = state.next.take().map_or(end, |next| next.end());
-        state.error = Some(error);
+        state.error.get_or_insert(error);
+        let leaves_gap = |next: &mut Segment| match cursor.kind() {
+            CursorKind::Offset => next.start == end,
+            CursorKind::Append => false,
+            CursorKind::Stream => true,
+        };
+        let end = state.next.take_if(leaves_gap).map_or(end, |next| next.end());
         let mut position = cursor.lock();
         if cursor.kind() == CursorKind::Offset && *position == end {
             *position = written;
@@ -198,13 +203,15 @@ impl Segment {
 async fn write_all(queue: Arc<WriteQueue>, file: File) {
     let cursor = Arc::clone(file.cursor());
     let mut file = Some(file);
+    // Where the last append has moved the cursor: not where it was when the next was accepted.
+    let mut followed = None;
     while let Some(segment) = queue.take_next(&mut file) {
         let Some(file) = &file else { return };
         let (start, end) = (segment.start, segment.end());
         let (result, written, memory) = write_segment(file, cursor.kind(), segment).await;
         match (cursor.kind(), written) {
-            (CursorKind::Append, 0) => cursor.set(start),
-            (CursorKind::Append, _) => cursor.follow(file.core()),
+            (CursorKind::Append, 0) => cursor.set(*followed.get_or_insert(start)),
+            (CursorKind::Append, _) => followed = Some(cursor.follow(file.core())),
             _ => {}
         }
         match result {

@@ -4,12 +4,15 @@
 use crate::common::{PAGE, direct, errno, open, pattern, pipe, put};
 use crate::files::{engines, sample};
 use ringway::fs::File;
+use ringway::{BackendKind, Engine, FaultPlan};
 use std::fs;
-use std::os::unix::fs::FileExt;
-use std::pin::pin;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWrite, AsyncWriteExt};
 
 /// Fails if a future waits for ever.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
@@ -90,5 +93,63 @@ async fn a_read_finds_what_was_written_since_the_last() {
         let again = file.read(&mut bytes[..]).await.unwrap();
         let len = again.min(PAGE);
         assert!(bytes[..len] == vec![9; len], "{read} {again}");
+    }
+}
+
+/// Offers bytes without waiting for them. Returns how many the file has accepted.
+fn accept(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+    match Pin::new(file).poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
+        Poll::Ready(written) => written,
+        Poll::Pending => Ok(0),
+    }
+}
+
+/// A write that fails behind another or before it. Only bytes that would leave a gap are dropped.
+#[tokio::test]
+async fn a_failed_write_among_others() {
+    for append in [false, true] {
+        let plan = FaultPlan::new(7).errors(400);
+        let builder = Engine::builder().backend(BackendKind::Threads).shards(1).faults(plan);
+        let engine = builder.try_cached(false).build().unwrap();
+        let (mut first_only, mut second_only) = (0, 0);
+        for _ in 0..200 {
+            let (_dir, path) = sample(&[0; 1000]);
+            let file = fs::File::options().read(true).write(!append).append(append).open(&path);
+            let mut file = File::from_fd(file.unwrap().into(), &engine);
+            accept(&mut file, &[1; 300]).unwrap();
+            let second = accept(&mut file, &[2; 300]);
+            let accepted = 300 + second.as_ref().copied().unwrap_or(0);
+            let failed = file.flush().await.is_err() || second.is_err();
+            let written = fs::read(&path).unwrap();
+            let position = file.stream_position().await.unwrap();
+            let ones = written.iter().filter(|byte| **byte == 1).count();
+            let twos = written.iter().filter(|byte| **byte == 2).count();
+            let is_whole = ones + twos == accepted;
+            assert_eq!(failed, !is_whole);
+            let end = match (append, ones + twos) {
+                (_, 0) => 0,
+                (true, _) => written.len() as u64,
+                (false, bytes) => bytes as u64,
+            };
+            assert_eq!(position, end, "append {append}: {ones} and {twos} written");
+            first_only += usize::from(twos == 0 && ones > 0 && accepted == 600);
+            second_only += usize::from(ones == 0 && twos > 0);
+        }
+        assert!(first_only > 0);
+        assert_eq!(second_only > 0, append, "{second_only}");
+    }
+}
+
+#[tokio::test]
+async fn a_direct_file_appends_wherever_it_was_read() {
+    for engine in engines() {
+        let (_dir, path) = sample(&pattern(0, 2 * PAGE));
+        let mut options = fs::File::options();
+        let file = options.read(true).append(true).custom_flags(libc::O_DIRECT).open(&path);
+        let mut file = File::from_fd(file.unwrap().into(), engine);
+        file.read_exact(&mut [0; 10]).await.unwrap();
+        file.write_all(&[5; PAGE]).await.unwrap();
+        file.flush().await.unwrap();
+        assert!(fs::read(&path).unwrap()[2 * PAGE..] == [5; PAGE]);
     }
 }
