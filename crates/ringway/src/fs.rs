@@ -38,6 +38,7 @@ mod copy;
 )]
 mod cursor;
 mod dir;
+mod dropped;
 mod file;
 mod local;
 mod lock;

@@ -2,6 +2,7 @@
 //! `transfer.rs`, `pooled.rs` and `spare.rs`, those at the cursor in `sequential.rs`.
 
 use super::cursor::Cursor;
+use super::dropped::DroppedWrites;
 use super::sequential::Sequential;
 use super::sync::{SyncErrors, SyncKind, Syncs};
 use super::{OpenOptions, TryLockError};
@@ -66,7 +67,8 @@ use std::time::{Duration, SystemTime};
 /// Clones and [duplicates](Self::try_clone) share the cursor; each handle has its own reads and
 /// writes in flight. A write accepts its bytes, up to [`max_buf_size`](Self::max_buf_size), and
 /// returns; they are written in the background, also if the file is dropped. An error is returned
-/// by the next write or flush, and by a sync of this handle. Flush before the program ends, and
+/// by the next write or flush, and by a sync of this handle; once it is dropped, by the next sync,
+/// [`close`](Self::close) or [`into_std`](Self::into_std) of another one. Flush before the program ends, and
 /// before a read at an offset that is to see the bytes. Nothing is read beyond what is asked for;
 /// when reads in order miss the page cache, the pages after them are requested. With direct I/O a
 /// read at the cursor may have any length, and a write needs an aligned one. Pipes, terminals and
@@ -93,6 +95,7 @@ struct SharedFile {
     syncs: Arc<Syncs>,
     /// Shared with duplicates of the descriptor, too.
     cursor: OnceLock<Arc<Cursor>>,
+    dropped: Arc<DroppedWrites>,
     engine: Engine,
 }
 
@@ -109,6 +112,7 @@ impl File {
             no_dsync: AtomicBool::new(false),
             syncs,
             cursor: OnceLock::new(),
+            dropped: DroppedWrites::new(&engine),
             engine,
         }))
     }
@@ -183,7 +187,8 @@ impl File {
     }
 
     /// Writes data and metadata of the file to the device: `fsync(2)`. It covers writes that have
-    /// completed before the first poll, and what this handle has accepted at the cursor.
+    /// completed before the first poll, what this handle has accepted at the cursor, and what
+    /// dropped handles and [`Writer`](crate::Writer)s of the file have accepted.
     ///
     /// Concurrent syncs of the file, with all its clones and [duplicates](Self::try_clone), share:
     /// while one is in flight, one more is queued for all who come later.
@@ -196,7 +201,7 @@ impl File {
     /// If the future is dropped, the sync goes on for others who wait for it; without them it is
     /// cancelled.
     pub async fn sync_all(&self) -> io::Result<()> {
-        self.finish_writes().await?;
+        self.finish_all_writes().await?;
         self.sync(SyncKind::All, SyncErrors::Unreported).await
     }
 
@@ -204,7 +209,7 @@ impl File {
     /// (times, for example): `fdatasync(2)`. If others wait for [`sync_all`](Self::sync_all), it
     /// may be that.
     pub async fn sync_data(&self) -> io::Result<()> {
-        self.finish_writes().await?;
+        self.finish_all_writes().await?;
         self.sync(SyncKind::Data, SyncErrors::Unreported).await
     }
 
@@ -371,7 +376,7 @@ impl File {
     /// read-ahead beyond the end: [`into_std`](Self::into_std) waits for those. Those of
     /// `close(2)`, after which the file is closed nevertheless.
     pub async fn close(self) -> io::Result<()> {
-        self.finish_writes().await?;
+        self.finish_all_writes().await?;
         self.finish_read_ahead().await?;
         drop(self.sequential);
         let busy = || invalid("close: other clones of the file, or operations on it, still exist");
@@ -419,19 +424,17 @@ impl File {
     /// ```
     pub fn try_into_std(self) -> Result<std::fs::File, Self> {
         let Self { inner, sequential, claimed } = self;
-        let SharedFile { core, cursor, engine, syncs, .. } = match Arc::try_unwrap(inner) {
+        let shared = match Arc::try_unwrap(inner) {
             Ok(file) => file,
             Err(inner) => return Err(Self { inner, sequential, claimed }),
         };
-        release(&cursor, &core);
-        match core.into_fd() {
+        release(&shared.cursor, &shared.core);
+        match shared.core.into_fd() {
             Ok(fd) => Ok(fd.into()),
             Err(core) => {
-                let file = Self::with_syncs(core, engine, syncs);
-                if let Some(cursor) = cursor.into_inner() {
-                    let _ = file.inner.cursor.set(cursor);
-                }
-                Err(Self { sequential, ..file })
+                core.close_in_background();
+                let inner = Arc::new(SharedFile { core, ..shared });
+                Err(Self { inner, sequential, claimed })
             }
         }
     }
@@ -447,7 +450,7 @@ impl File {
     /// ECHILD in a forked child. After an error, or if the future is dropped, the file is closed
     /// with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
-        self.finish_writes().await?;
+        self.finish_all_writes().await?;
         let left = |_| invalid("into_std: clones, streams or logs of the file still exist");
         drop(self.sequential);
         let SharedFile { mut core, cursor, engine, .. } =
@@ -480,6 +483,11 @@ impl File {
     /// Where reads and writes without an offset go.
     pub(super) fn cursor(&self) -> &Arc<Cursor> {
         self.inner.cursor.get_or_init(|| Arc::new(Cursor::of(self.core())))
+    }
+
+    /// What dropped handles of the file still write.
+    pub(crate) fn dropped_writes(&self) -> &Arc<DroppedWrites> {
+        &self.inner.dropped
     }
 
     pub(super) fn claimed(&self) -> &AtomicBool {

@@ -5,6 +5,7 @@
 //! Reading ahead brings pages into the page cache, and only there.
 
 use super::cursor::CursorKind;
+use super::dropped::DroppedWrites;
 use super::write_queue::{WriteLimits, WriteQueue};
 use super::{Advice, File};
 use crate::Block;
@@ -44,6 +45,8 @@ pub(super) struct Sequential {
     /// A read that was discarded. Its task is to read again; it is woken without the lock.
     superseded: Option<CursorRead>,
     writes: Arc<WriteQueue>,
+    /// Those that go on when this handle is dropped.
+    dropped: Arc<DroppedWrites>,
     seek: Option<PendingSeek>,
     ahead: Ahead,
 }
@@ -81,14 +84,15 @@ struct Ahead {
     token: Arc<()>,
 }
 
-impl Default for Sequential {
-    fn default() -> Self {
+impl Sequential {
+    fn new(file: &File) -> Self {
         Self {
             max_buf_size: MAX_BUF_SIZE,
             reading: None,
             held: None,
             superseded: None,
             writes: Arc::default(),
+            dropped: Arc::clone(file.dropped_writes()),
             seek: None,
             ahead: Ahead::default(),
         }
@@ -99,7 +103,7 @@ impl File {
     /// Runs a poll with what this handle does at the cursor.
     fn with_sequential<R>(&self, poll: impl FnOnce(&mut Sequential, &Self) -> R) -> R {
         let mut guard = self.lock_sequential();
-        let sequential = guard.get_or_insert_default();
+        let sequential = guard.get_or_insert_with(|| Box::new(Sequential::new(self)));
         let result = poll(sequential, self);
         let superseded = sequential.superseded.take();
         drop(guard);
@@ -143,6 +147,9 @@ impl File {
 
     /// Waits until all bytes that this handle has accepted are written.
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.engine().inner.is_current() {
+            return Poll::Ready(self.check_fork());
+        }
         self.with_sequential(|sequential, file| {
             ready!(sequential.poll_idle(file, cx))?;
             Poll::Ready(sequential.writes.take_error().map_or(Ok(()), Err))
@@ -192,6 +199,9 @@ impl File {
     ///
     /// Errors: that of a write which has failed. The next write or flush returns it, too.
     pub(super) async fn finish_writes(&self) -> io::Result<()> {
+        if !self.engine().inner.is_current() {
+            return self.check_fork();
+        }
         let Some(writes) = self.lock_sequential().as_ref().map(|this| Arc::clone(&this.writes))
         else {
             return Ok(());
@@ -200,8 +210,30 @@ impl File {
         writes.error().map_or(Ok(()), Err)
     }
 
+    /// As [`finish_writes`](Self::finish_writes), with those of dropped handles.
+    ///
+    /// Errors: also that of a write of a dropped handle, once.
+    pub(super) async fn finish_all_writes(&self) -> io::Result<()> {
+        self.finish_writes().await?;
+        poll_fn(|cx| self.dropped_writes().poll_idle(cx)).await
+    }
+
+    /// In a forked child, this handle may be locked for ever, and the writes are the parent's.
+    ///
+    /// Errors: ECHILD if it was in use.
+    fn check_fork(&self) -> io::Result<()> {
+        let is_idle = match self.sequential.try_lock() {
+            Ok(sequential) => sequential.as_ref().is_none_or(|this| !this.writes.is_running()),
+            Err(_) => false,
+        };
+        if is_idle { Ok(()) } else { Err(forked()) }
+    }
+
     /// Waits until no request to read ahead holds the file. They are short, so this polls.
     pub(super) async fn finish_read_ahead(&self) -> io::Result<()> {
+        if !self.engine().inner.is_current() {
+            return self.check_fork();
+        }
         let token = self.lock_sequential().as_ref().map(|this| Arc::clone(&this.ahead.token));
         while token.as_ref().is_some_and(|token| Arc::strong_count(token) > 2) {
             self.engine().sleep(PAUSE).await?;
@@ -212,7 +244,7 @@ impl File {
     /// Forgets what a read of this handle has brought or will bring, unless nothing else would
     /// bring it: that of a pipe.
     pub(super) fn discard_read(&self) {
-        if self.cursor().kind() != CursorKind::Stream {
+        if self.engine().inner.is_current() && self.cursor().kind() != CursorKind::Stream {
             self.with_sequential(|sequential, _| sequential.discard_read());
         }
     }
@@ -425,6 +457,12 @@ impl Sequential {
         }
         cursor.set(target);
         Poll::Ready(Ok(target))
+    }
+}
+
+impl Drop for Sequential {
+    fn drop(&mut self) {
+        self.writes.detach(&self.dropped);
     }
 }
 

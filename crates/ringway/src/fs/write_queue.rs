@@ -2,6 +2,7 @@
 
 use super::File;
 use super::cursor::{Cursor, CursorKind};
+use super::dropped::{DroppedWrite, DroppedWrites};
 use super::pooled::clone_error;
 use crate::engine::{run_in_background, wake_all};
 use ringway_core::Buffer;
@@ -33,6 +34,8 @@ struct QueueState {
     next: Option<Segment>,
     /// Of a write that has failed, until a caller is told.
     error: Option<io::Error>,
+    /// The handle was dropped.
+    dropped: Option<DroppedWrite>,
     waiters: Vec<Waker>,
     /// Memory for the next segment, while writes are in flight.
     spare: Vec<u8>,
@@ -118,6 +121,23 @@ impl WriteQueue {
         self.lock().error.take()
     }
 
+    /// The handle is dropped. Its writes go on, and their error is told to who waits for them.
+    pub(super) fn detach(&self, dropped: &Arc<DroppedWrites>) {
+        if !dropped.is_current() {
+            return;
+        }
+        let mut state = self.lock();
+        if self.is_running() {
+            state.dropped = Some(dropped.begin());
+        }
+        let error = state.error.take();
+        drop(state);
+        if let Some(error) = error {
+            dropped.note(error);
+        }
+        dropped.drive();
+    }
+
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,13 +147,16 @@ impl WriteQueue {
     fn take_next(&self, file: &mut Option<File>) -> Option<Segment> {
         let mut state = self.lock();
         let next = state.next.take();
+        let mut dropped = None;
         if next.is_none() {
             *file = None;
             self.is_running.store(false, Ordering::Release);
             state.spare = Vec::new();
+            dropped = state.dropped.take();
         }
         let mut waiters = std::mem::take(&mut state.waiters);
         drop(state);
+        drop(dropped);
         wake_all(&mut waiters);
         next
     }
@@ -142,7 +165,10 @@ impl WriteQueue {
     /// gap, and the cursor goes back to where the file ends now.
     fn fail(&self, cursor: &Cursor, written: u64, end: u64, error: io::Error) {
         let mut state = self.lock();
-        state.error.get_or_insert(error);
+        match &state.dropped {
+            Some(dropped) => dropped.note(error),
+            None => drop(state.error.get_or_insert(error)),
+        }
         let leaves_gap = |next: &mut Segment| match cursor.kind() {
             CursorKind::Offset => next.start == end,
             CursorKind::Append => false,

@@ -608,11 +608,18 @@ impl Drop for Writer {
                 file_checked: self.file_checked,
                 discards: true,
             };
+            let dropped = self.file.dropped_writes().clone();
+            let write = dropped.begin();
             run_in_background(async move {
                 if let Err(error) = rest.flush().await {
                     report_loss(rest.unwritten(), &error);
+                    write.note(error);
                 }
+                // Who waits for the writes can then have the file.
+                drop(rest);
+                drop(write);
             });
+            dropped.drive();
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Calls at the cursor of a file that meet others in flight: what is superseded, dropped or fails
 //! meanwhile.
 
-use crate::common::{PAGE, direct, errno, open, pattern, pipe, put};
+use crate::common::{PAGE, available, direct, errno, open, pattern, pipe, put, wait_for};
 use crate::files::{engines, sample};
 use ringway::fs::File;
-use ringway::{BackendKind, Engine, FaultPlan};
+use ringway::{BackendKind, Engine, FaultPlan, Reaping};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -104,6 +105,78 @@ fn accept(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
+/// Nobody reaps any more once a program has dropped its files and the engine.
+#[test]
+fn an_engine_without_a_reaper_writes_what_was_accepted() {
+    for kind in available() {
+        for _ in 0..5 {
+            let engine = Engine::builder().backend(kind).reaping(Reaping::Manual).build().unwrap();
+            let (_dir, path) = sample(b"");
+            let mut file = open(&engine, &path, false);
+            let accepted: usize =
+                (0..6).map(|_| accept(&mut file, &[7; 100_000]).unwrap()).sum();
+            assert!(accepted > 100_000, "a second segment");
+            let (_dir, other) = sample(b"");
+            let mut writer = open(&engine, &other, false).writer();
+            let cx = &mut Context::from_waker(Waker::noop());
+            while Pin::new(&mut writer).poll_write(cx, &[8; 100]).is_pending() {
+                engine.reap();
+            }
+            drop((file, writer, engine));
+            let len = |path: &Path| fs::metadata(path).unwrap().len();
+            wait_for("the content", || len(&path) == accepted as u64 && len(&other) == 100);
+        }
+    }
+}
+
+/// What a dropped handle has accepted belongs to the file.
+#[tokio::test]
+async fn closing_and_syncing_wait_for_dropped_handles() {
+    for engine in engines() {
+        for round in 0..40 {
+            let (_dir, path) = sample(b"");
+            let file = open(engine, &path, false);
+            let mut len = 100_000;
+            if round % 2 == 0 {
+                let mut clone = file.clone();
+                clone.write_all(&vec![1; len]).await.unwrap();
+            } else {
+                len = 1_000_000;
+                let mut writer = file.writer();
+                writer.write_all(&vec![1; len]).await.unwrap();
+            }
+            match round % 8 / 2 {
+                0 => drop(file.into_std().await.unwrap()),
+                1 => file.close().await.unwrap(),
+                2 => file.sync_all().await.unwrap(),
+                _ => file.sync_data().await.unwrap(),
+            }
+            assert_eq!(fs::metadata(&path).unwrap().len(), len as u64, "{round}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sync_reports_what_a_dropped_handle_has_lost() {
+    let (_dir, path) = sample(b"0123456789");
+    for engine in engines() {
+        // Every write fails, since the file is open for reading only.
+        let file = File::from_fd(fs::File::open(&path).unwrap().into(), engine);
+        let mut clone = file.clone();
+        clone.write_all(b"accepted").await.unwrap();
+        drop(clone);
+        assert_eq!(errno(file.sync_all().await), libc::EBADF);
+        file.sync_all().await.unwrap();
+        // It has failed when the handle is dropped.
+        let mut clone = file.clone();
+        clone.write_all(b"accepted").await.unwrap();
+        assert_eq!(errno(clone.sync_all().await), libc::EBADF);
+        drop(clone);
+        assert_eq!(errno(file.sync_data().await), libc::EBADF);
+        file.sync_data().await.unwrap();
+    }
+}
+
 /// A write that fails behind another or before it. Only bytes that would leave a gap are dropped.
 #[tokio::test]
 async fn a_failed_write_among_others() {
@@ -116,9 +189,9 @@ async fn a_failed_write_among_others() {
             let (_dir, path) = sample(&[0; 1000]);
             let file = fs::File::options().read(true).write(!append).append(append).open(&path);
             let mut file = File::from_fd(file.unwrap().into(), &engine);
-            accept(&mut file, &[1; 300]).unwrap();
+            let first = accept(&mut file, &[1; 300]).unwrap();
             let second = accept(&mut file, &[2; 300]);
-            let accepted = 300 + second.as_ref().copied().unwrap_or(0);
+            let accepted = first + second.as_ref().copied().unwrap_or(0);
             let failed = file.flush().await.is_err() || second.is_err();
             let written = fs::read(&path).unwrap();
             let position = file.stream_position().await.unwrap();
