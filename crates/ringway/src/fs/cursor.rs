@@ -76,12 +76,14 @@ impl Cursor {
     }
 
     /// Gives the descriptor this position, for whoever uses it next.
-    pub(super) fn release(&self, file: &CoreFile) {
-        if self.kind != CursorKind::Stream {
-            let to = std::io::SeekFrom::Start(self.position());
-            // It was there before, so the file system accepts it.
-            let _ = file.with_std(|mut file| file.seek(to));
+    ///
+    /// Errors: EINVAL if the file system has no file of this length.
+    pub(super) fn release(&self, file: &CoreFile) -> std::io::Result<()> {
+        if self.kind == CursorKind::Stream {
+            return Ok(());
         }
+        let to = std::io::SeekFrom::Start(self.position());
+        file.with_std(|mut file| file.seek(to)).map(drop)
     }
 }
 

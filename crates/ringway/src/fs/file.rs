@@ -408,6 +408,9 @@ impl File {
     ///
     /// An error that no sync has returned yet is forgotten: sync first.
     ///
+    /// The descriptor gets the position of the cursor, if that was used. If it cannot, the file is
+    /// returned unchanged.
+    ///
     /// Clones hold the file, and so do streams, logs, and operations whose futures were dropped,
     /// until the kernel has completed them: [`into_std`](Self::into_std) waits for those.
     ///
@@ -428,7 +431,9 @@ impl File {
             Ok(file) => file,
             Err(inner) => return Err(Self { inner, sequential, claimed }),
         };
-        release(&shared.cursor, &shared.core);
+        if release(&shared.cursor, &shared.core).is_err() {
+            return Err(Self { inner: Arc::new(shared), sequential, claimed });
+        }
         match shared.core.into_fd() {
             Ok(fd) => Ok(fd.into()),
             Err(core) => {
@@ -445,7 +450,8 @@ impl File {
     ///
     /// The descriptor gets the position of the cursor, if that was used.
     ///
-    /// Errors: that of a write at the cursor; InvalidInput while clones, streams or logs of the
+    /// Errors: that of a write at the cursor; EINVAL if the cursor is where the file system allows
+    /// no position; InvalidInput while clones, streams or logs of the
     /// file exist; while operations hold it, also ESHUTDOWN if the engine's backend has failed, and
     /// ECHILD in a forked child. After an error, or if the future is dropped, the file is closed
     /// with its last holder.
@@ -455,7 +461,7 @@ impl File {
         drop(self.sequential);
         let SharedFile { mut core, cursor, engine, .. } =
             Arc::try_unwrap(self.inner).map_err(left)?;
-        release(&cursor, &core);
+        release(&cursor, &core)?;
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {
@@ -572,10 +578,8 @@ fn locked(result: io::Result<()>) -> Result<(), TryLockError> {
 }
 
 /// Gives the descriptor the position of the cursor, if that was used.
-fn release(cursor: &OnceLock<Arc<Cursor>>, file: &CoreFile) {
-    if let Some(cursor) = cursor.get() {
-        cursor.release(file);
-    }
+fn release(cursor: &OnceLock<Arc<Cursor>>, file: &CoreFile) -> io::Result<()> {
+    cursor.get().map_or(Ok(()), |cursor| cursor.release(file))
 }
 
 /// The clone shares the file and its cursor.

@@ -6,7 +6,7 @@ use crate::files::{engines, sample};
 use ringway::fs::File;
 use ringway::{BackendKind, Engine, FaultPlan, Reaping};
 use std::fs;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -224,5 +224,27 @@ async fn a_direct_file_appends_wherever_it_was_read() {
         file.write_all(&[5; PAGE]).await.unwrap();
         file.flush().await.unwrap();
         assert!(fs::read(&path).unwrap()[2 * PAGE..] == [5; PAGE]);
+    }
+}
+
+/// A cursor may be where the file system allows no descriptor's position.
+#[tokio::test]
+async fn a_position_that_a_descriptor_cannot_have_is_an_error() {
+    let (_dir, path) = sample(b"abc");
+    let far = i64::MAX as u64;
+    let refuses = fs::File::open(&path).unwrap().seek(SeekFrom::Start(far)).is_err();
+    for engine in engines() {
+        let mut file = open(engine, &path, false);
+        file.seek(SeekFrom::Start(far)).await.unwrap();
+        let file = match file.try_into_std() {
+            Ok(mut std) => {
+                assert!(!refuses);
+                assert_eq!(std.stream_position().unwrap(), far);
+                continue;
+            }
+            Err(file) => file,
+        };
+        assert!(refuses);
+        assert_eq!(errno(file.into_std().await), libc::EINVAL);
     }
 }
