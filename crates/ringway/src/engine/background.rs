@@ -77,7 +77,8 @@ impl Background {
                 Ok(Poll::Ready(())) | Err(_) => {
                     let ended = future.take();
                     drop(future);
-                    drop(ended);
+                    // It may panic, too: this thread would then poll no future any more.
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
                     return;
                 }
             }
@@ -158,5 +159,23 @@ mod tests {
         assert_eq!(polls.load(Ordering::SeqCst), 2);
         run_in_background(counted(&polls, 0));
         assert_eq!(polls.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_panic_of_a_drop_harms_no_other() {
+        struct PanicsOnDrop;
+        impl Drop for PanicsOnDrop {
+            fn drop(&mut self) {
+                panic!("a panic of a drop in the background");
+            }
+        }
+        let held = PanicsOnDrop;
+        run_in_background(poll_fn(move |_| {
+            let _held = &held;
+            Poll::Ready(())
+        }));
+        let polls = Arc::default();
+        run_in_background(counted(&polls, 0));
+        assert_eq!(polls.load(Ordering::SeqCst), 1);
     }
 }
