@@ -444,6 +444,9 @@ impl Sequential {
             }
             SeekFrom::Start(offset) => Ok(Some(offset)),
             SeekFrom::Current(distance) => Ok(cursor.position().checked_add_signed(distance)),
+            SeekFrom::End(distance) if let Some(end) = local_end(file) => {
+                Ok(end.checked_add_signed(distance))
+            }
             SeekFrom::End(distance) => {
                 let end = seek.end.get_or_insert_with(|| Eager::early(end_of(file.clone())));
                 ready!(end.poll(cx)).map(|end| end.checked_add_signed(distance))
@@ -466,13 +469,27 @@ impl Drop for Sequential {
     }
 }
 
+/// The end of a file whose length is known without waiting: as it is now, not as it was when a seek
+/// whose future was dropped has asked.
+fn local_end(file: &File) -> Option<u64> {
+    let metadata = file.core().is_local().then(|| file.core().with_std(|file| file.metadata()));
+    Some(metadata?.ok().filter(std::fs::Metadata::is_file)?.len())
+}
+
 /// The end of a file. Metadata has no length of a block device, which `lseek(2)` finds.
 async fn end_of(file: File) -> io::Result<u64> {
     let metadata = file.metadata().await?;
     if metadata.file_type().is_file() {
         return Ok(metadata.len());
     }
-    file.call(|file| file.with_std(|mut file| file.seek(SeekFrom::End(0)))).await
+    let end = |mut file: &std::fs::File| {
+        let position = file.stream_position()?;
+        let end = file.seek(SeekFrom::End(0))?;
+        // The descriptor's position is not the cursor.
+        file.seek(SeekFrom::Start(position))?;
+        Ok(end)
+    };
+    file.call(move |file| file.with_std(end)).await
 }
 
 /// What a direct write at the cursor may transfer: whole blocks, each write by itself.

@@ -1,12 +1,12 @@
 //! Calls at the cursor of a file that meet others in flight: what is superseded, dropped or fails
 //! meanwhile.
 
-use crate::common::{PAGE, available, direct, errno, open, pattern, pipe, put, wait_for};
+use crate::common::{PAGE, available, direct, errno, open, pattern, pipe, put, until, wait_for};
 use crate::files::{engines, sample};
 use ringway::fs::File;
 use ringway::{BackendKind, Engine, FaultPlan, Reaping};
 use std::fs;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -246,5 +246,28 @@ async fn a_position_that_a_descriptor_cannot_have_is_an_error() {
         };
         assert!(refuses);
         assert_eq!(errno(file.into_std().await), libc::EINVAL);
+    }
+}
+
+/// A seek whose future was dropped has asked for the length before the file grew.
+#[tokio::test]
+async fn a_seek_to_the_end_finds_the_end() {
+    for engine in engines() {
+        let (_dir, path) = sample(b"abc");
+        let mut file = open(engine, &path, false);
+        let cx = &mut Context::from_waker(Waker::noop());
+        let seek = |file: &mut File, cx: &mut Context<'_>| {
+            futures::io::AsyncSeek::poll_seek(Pin::new(file), cx, SeekFrom::End(0))
+        };
+        let _abandoned = seek(&mut file, cx);
+        fs::File::options().append(true).open(&path).unwrap().write_all(b"def").unwrap();
+        until("the seek", || match seek(&mut file, cx) {
+            Poll::Ready(end) => {
+                assert_eq!(end.unwrap(), 6);
+                true
+            }
+            Poll::Pending => false,
+        })
+        .await;
     }
 }
