@@ -68,11 +68,11 @@ use std::time::{Duration, SystemTime};
 /// writes in flight. A write accepts its bytes, up to [`max_buf_size`](Self::max_buf_size), and
 /// returns; they are written in the background, also if the file is dropped. An error is returned
 /// by the next write or flush, and by a sync of this handle; once it is dropped, by the next sync,
-/// [`close`](Self::close) or [`into_std`](Self::into_std) of another one. Flush before the program ends, and
-/// before a read at an offset that is to see the bytes. Nothing is read beyond what is asked for;
-/// when reads in order miss the page cache, the pages after them are requested. With direct I/O a
-/// read at the cursor may have any length, and a write needs an aligned one. Pipes, terminals and
-/// character devices have no offsets, and work as well. [`reader`](Self::reader) and
+/// [`close`](Self::close) or [`into_std`](Self::into_std) of another one. Flush before the program
+/// ends, and before a read at an offset that is to see the bytes. Nothing is read beyond what is
+/// asked for; when reads in order miss the page cache, the pages after them are requested. With
+/// direct I/O a read at the cursor may have any length, and a write needs an aligned one. Pipes,
+/// terminals and character devices have no offsets, and work as well. [`reader`](Self::reader) and
 /// [`writer`](Self::writer) are faster for large files on a device.
 ///
 /// The position of the descriptor, which [`Position::Current`](crate::Position::Current) uses, is

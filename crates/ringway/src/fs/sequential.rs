@@ -505,8 +505,8 @@ fn direct_limits(
     let len = parts.iter().map(|part| part.len()).sum::<usize>();
     let most = (limits.most / block * block).max(block);
     // An append does not go where the cursor is.
-    let starts_block = file.cursor().kind() != CursorKind::Offset
-        || position.is_multiple_of(u64::from(align));
+    let starts_block =
+        file.cursor().kind() != CursorKind::Offset || position.is_multiple_of(u64::from(align));
     if !starts_block || !len.min(most).is_multiple_of(block) {
         return Err(invalid(format!(
             "direct write of {len} bytes at {position}: both must be multiples of {align}; \

@@ -39,11 +39,12 @@ use std::task::{Context, Poll, ready};
 /// ```
 ///
 /// **Flush it.** When a writer is dropped, what it has accepted is still written, in the
-/// background, as with `tokio::fs::File`. Nobody learns when that ends, and it does not outlive the
-/// program. If such a write fails, the writer reports the loss: on standard error in debug builds,
-/// and as an event with the feature `tracing`. It does not retry what has failed before, and
-/// reports nothing if it has returned that error. [`abandon`](Self::abandon) discards what is not
-/// yet written. `shutdown` and `close` of the traits flush, and do not sync.
+/// background, as with `tokio::fs::File`. A sync, [`close`](File::close) or
+/// [`into_std`](File::into_std) of the file waits for that; it does not outlive the program. If
+/// such a write fails, they return its error, and the writer reports the loss: on standard error in
+/// debug builds, and as an event with the feature `tracing`. It does not retry what has failed
+/// before, and reports nothing if it has returned that error. [`abandon`](Self::abandon) discards
+/// what is not yet written. `shutdown` and `close` of the traits flush, and do not sync.
 ///
 /// **Errors** of a write are returned by the next call that submits a chunk, flushes or syncs.
 /// Nothing is discarded: the error is reported once for all writes in flight, and the next such

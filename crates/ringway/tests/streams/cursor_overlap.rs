@@ -113,8 +113,7 @@ fn an_engine_without_a_reaper_writes_what_was_accepted() {
             let engine = Engine::builder().backend(kind).reaping(Reaping::Manual).build().unwrap();
             let (_dir, path) = sample(b"");
             let mut file = open(&engine, &path, false);
-            let accepted: usize =
-                (0..6).map(|_| accept(&mut file, &[7; 100_000]).unwrap()).sum();
+            let accepted: usize = (0..6).map(|_| accept(&mut file, &[7; 100_000]).unwrap()).sum();
             assert!(accepted > 100_000, "a second segment");
             let (_dir, other) = sample(b"");
             let mut writer = open(&engine, &other, false).writer();
