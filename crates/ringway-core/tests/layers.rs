@@ -67,7 +67,7 @@ const ROOMS: [Room; 4] = [
         parent: &["engine"],
         layers: &[
             &["sync", "timer", "no_timer", "trace", "wake", "coop", "executor", "limiter", "stats"],
-            &["combiner", "notifier", "registry", "pacing", "sync_ledger"],
+            &["background", "combiner", "notifier", "registry", "pacing", "sync_ledger"],
             &["submission"],
             &["devices"],
             &["shard"],

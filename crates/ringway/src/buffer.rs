@@ -1,6 +1,8 @@
-//! The buffer types that operations accept and return: [`IoBuffer`] and [`SpareBuffer`].
+//! The buffer types that operations accept and return, [`IoBuffer`] and [`SpareBuffer`], and what
+//! can be written as a whole: [`Content`].
 
 use ringway_core::{AlignedBuffer, Buffer, CustomBuffer, SpareCapacity};
+use std::borrow::Cow;
 
 /// A buffer that an operation may own: `Vec<u8>`, `Box<[u8]>`, [`AlignedBuffer`], and with the
 /// feature `bytes` also `BytesMut` and (to write from) `Bytes`.
@@ -54,6 +56,56 @@ pub trait IoBuffer: sealed::Returned<Buffer> {}
 )]
 pub trait SpareBuffer: sealed::Returned<SpareCapacity> {}
 
+/// The whole content of a file or a record, for [`fs::write`](crate::fs::write()),
+/// [`fs::write_atomic`](crate::fs::write_atomic) and
+/// [`LogWriter::append`](crate::LogWriter::append): any [`IoBuffer`], which is not copied, or bytes
+/// and text that are: `&[u8]`, `&[u8; N]`, `&Vec<u8>`, `&str`, `&String`, `Cow`, and `[u8; N]`. A
+/// `String` is not copied. The trait is sealed.
+///
+/// It is not every `AsRef<[u8]>`: such a type would have to be copied, whoever owns it. Generic
+/// code passes `content.as_ref()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the content of a file or a record",
+    label = "neither bytes nor text",
+    note = "pass `&[u8]`, `&str`, a `Vec<u8>`, a `String`, or another `IoBuffer`; generic code \
+            passes `content.as_ref()`"
+)]
+pub trait Content: sealed::IntoContent {}
+
+impl<B: IoBuffer> Content for B {}
+
+impl<B: IoBuffer> sealed::IntoContent for B {
+    fn into_content(self) -> Buffer {
+        self.into()
+    }
+}
+
+/// Implements [`Content`] for types that are copied or unwrapped.
+macro_rules! content {
+    ($($type:ty, |$this:ident| $vec:expr $(, const $parameter:ident)?;)+) => { $(
+        impl$(<const $parameter: usize>)? Content for $type {}
+
+        impl$(<const $parameter: usize>)? sealed::IntoContent for $type {
+            fn into_content(self) -> Buffer {
+                let $this = self;
+                Buffer::from($vec)
+            }
+        }
+    )+ };
+}
+
+content! {
+    &[u8], |this| this.to_vec();
+    &[u8; N], |this| this.to_vec(), const N;
+    [u8; N], |this| this.to_vec(), const N;
+    &Vec<u8>, |this| this.clone();
+    &str, |this| this.as_bytes().to_vec();
+    &String, |this| this.as_bytes().to_vec();
+    String, |this| this.into_bytes();
+    Cow<'_, [u8]>, |this| this.into_owned();
+    Cow<'_, str>, |this| this.into_owned().into_bytes();
+}
+
 /// An operation could not return this type, so it is not a buffer:
 ///
 /// ```compile_fail,E0277
@@ -79,6 +131,11 @@ mod sealed {
         /// Converts back after the operation. Only a forked child gets a buffer of another type,
         /// because the parent has the original; this then returns an empty buffer.
         fn returned(owned: Owned) -> Self;
+    }
+
+    /// A type that converts to what an operation owns, and is not returned.
+    pub trait IntoContent {
+        fn into_content(self) -> super::Buffer;
     }
 }
 

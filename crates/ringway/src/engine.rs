@@ -1,6 +1,7 @@
 //! The engine: the queues that a whole program shares and that all futures use. Submission and
 //! completion of operations are in the submodules.
 
+mod background;
 mod builder;
 mod call;
 mod combiner;
@@ -33,6 +34,7 @@ mod wake;
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
 
+pub(crate) use background::run_in_background;
 pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
 pub(crate) use op_future::OpFuture;
 pub(crate) use shard::OpResult;
@@ -57,7 +59,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The queues that a whole program shares. A file is opened with an engine, and every operation on
 /// the file goes through it.
@@ -125,6 +127,8 @@ struct PaddedCounter(AtomicU64);
 /// The stack size of a thread that closes shards: it may call the program's wakers, as the
 /// engine's thread does.
 const CLOSE_STACK: usize = reactor::thread::STACK;
+/// The time between two looks for what has ended, on a thread that reaps for the program.
+const DRIVE_PAUSE: Duration = Duration::from_micros(200);
 
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
@@ -322,6 +326,31 @@ impl SharedEngine {
         if start_thread(c"ringway-end", CLOSE_STACK, close).is_err() {
             self.close_shards(Duration::ZERO);
         }
+    }
+
+    /// With [`Reaping::Manual`], reaps until `is_over` says so: the program may have dropped all
+    /// that it has, and does not reap any more. Gives up once nothing has ended for as long as
+    /// closing waits. A thread does it; if none can be started, nobody does.
+    pub(crate) fn drive_for_program(
+        &self,
+        engine: &Engine,
+        is_over: impl Fn() -> bool + Send + 'static,
+    ) {
+        if self.manual.is_none() || !self.is_current() {
+            return;
+        }
+        let engine = engine.clone();
+        let drive = move || {
+            let mut last = Instant::now();
+            while !is_over() && last.elapsed() < engine.inner.close_wait {
+                if engine.reap() > 0 {
+                    last = Instant::now();
+                } else {
+                    std::thread::sleep(DRIVE_PAUSE);
+                }
+            }
+        };
+        let _ = start_thread(c"ringway-end", CLOSE_STACK, drive);
     }
 
     fn stats(&self) -> Stats {

@@ -32,7 +32,13 @@
 
 mod atomic;
 mod copy;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
+mod cursor;
 mod dir;
+mod dropped;
 mod file;
 mod local;
 mod lock;
@@ -40,12 +46,23 @@ mod open;
 mod path;
 pub(crate) mod pooled;
 mod read_dir;
+mod read_target;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
+mod sequential;
 mod spare;
 mod sync;
 // On Linux only: the tests look at permissions and at files without a name.
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
 mod transfer;
+#[cfg_attr(
+    not(any(feature = "tokio", feature = "futures")),
+    allow(dead_code, reason = "no traits")
+)]
+mod write_queue;
 
 pub use atomic::{AtomicFile, write_atomic};
 pub use copy::copy;
@@ -58,6 +75,7 @@ pub use path::{
     remove_file, rename, set_permissions, symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
+pub use read_target::ReadTarget;
 pub use ringway_core::device::{AlignmentSource, DirectIo};
 #[doc(no_inline)]
 pub use ringway_core::op::Position;

@@ -109,9 +109,9 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `tokio` | yes | tokio's I/O driver reaps completions; streams implement tokio's traits |
+//! | `tokio` | yes | tokio's I/O driver reaps completions; files and streams have tokio's traits |
 //! | `bytes` | yes | `Bytes` and `BytesMut` as buffers; a [`Block`] converts to `Bytes` |
-//! | `futures` | no | streams implement the traits of `futures-io` and `futures-core` |
+//! | `futures` | no | the traits of `futures-io` for files and streams, of `futures-core` |
 //! | `tracing` | no | a span for each operation |
 //! | `testing` | no | the null backend and fault injection, for tests and benchmarks |
 //!
@@ -143,7 +143,7 @@ mod thread;
 extern crate self as ringway;
 
 pub use block::Block;
-pub use buffer::{IoBuffer, SpareBuffer};
+pub use buffer::{Content, IoBuffer, SpareBuffer};
 pub use engine::{Batches, Engine, EngineBuilder, Latency, Reaping, Stats};
 pub use log::LogWriter;
 pub use pool::PoolStats;

@@ -4,6 +4,7 @@
 //! There is no background task. Records collect in a queue while a group is written. The task that
 //! is polled first after that completes the group and starts the next one.
 
+use crate::buffer::Content;
 use crate::fs::File;
 use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
@@ -201,7 +202,8 @@ impl LogWriter {
     /// offset of the record in the file.
     ///
     /// Any number of appends may wait at once. The record gets its place when the future is first
-    /// polled. It may be any type that converts into a [`Buffer`], and is not returned.
+    /// polled. A buffer that an operation can own is not copied; a borrowed record, such as `&[u8]`
+    /// or `&str`, is ([`Content`]). It is not returned.
     ///
     /// Errors: those of `write(2)` and `fdatasync(2)` for the group of the record; if the log has
     /// failed before, an error of kind Other that contains the first error. In both cases the log
@@ -210,8 +212,8 @@ impl LogWriter {
     /// If the future is dropped before its record is being written, the record is removed from the
     /// queue. After that the record keeps its place: it may be in the file, durable or not, and
     /// later records follow it.
-    pub async fn append<B: Into<Buffer> + Send>(&self, record: B) -> io::Result<u64> {
-        Append { log: &self.log, record: Some(record.into()), key: None }.await
+    pub async fn append(&self, record: impl Content) -> io::Result<u64> {
+        Append { log: &self.log, record: Some(record.into_content()), key: None }.await
     }
 
     /// Returns the file, which all clones of the log hold. After the last clone of the log is

@@ -1,7 +1,7 @@
 //! Streams: sequential reads with read-ahead, sequential writes with write-behind, and ranges.
 //!
 //! [`Reader`] and [`Writer`] depend on no runtime. The traits of tokio and of `futures-io` are
-//! implemented in `tokio.rs` and `futures.rs`.
+//! implemented in `tokio.rs` and `futures.rs`, for files too.
 
 #[cfg(feature = "futures")]
 mod blocks;
@@ -18,6 +18,7 @@ mod writer;
 
 #[cfg(feature = "futures")]
 pub use blocks::Blocks;
+pub(crate) use eager::Eager;
 pub use ranges::{RangeRead, RangeStream};
 pub use reader::Reader;
 pub use writer::Writer;
@@ -59,7 +60,7 @@ fn has_offsets(file: &File) -> io::Result<()> {
 }
 
 /// Checks that a file can have this offset.
-fn checked(offset: Option<u64>) -> io::Result<u64> {
+pub(crate) fn checked(offset: Option<u64>) -> io::Result<u64> {
     let outside = || {
         io::Error::new(io::ErrorKind::InvalidInput, "seek before the beginning or beyond i64::MAX")
     };

@@ -100,7 +100,7 @@ async fn options_and_errors_are_those_of_std() -> io::Result<()> {
     let file = File::open(&path).await?;
     let clone = file.clone();
     assert_eq!(kind(file.close().await), ErrorKind::InvalidInput);
-    let copy = clone.try_clone()?;
+    let copy = clone.try_clone().await?;
     clone.close().await?;
     assert_eq!(copy.into_std().await?.metadata()?.len(), 0);
     Ok(())
@@ -254,6 +254,57 @@ async fn streams() -> io::Result<()> {
     let mut part = [0; 1000];
     AsyncReadExt::read_exact(&mut reader, &mut part).await?;
     assert_eq!(part, content[2_000_000..2_001_000]);
+    Ok(())
+}
+
+/// What returns no buffer takes borrowed bytes and text, and buffers.
+#[tokio::test]
+async fn content_may_be_borrowed() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    let has = |expected: &str| assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    fs::write(&path, b"array").await?;
+    has("array");
+    fs::write(&path, "text").await?;
+    has("text");
+    fs::write(&path, &String::from("a string")[2..]).await?;
+    has("string");
+    fs::write(&path, String::from("its own")).await?;
+    has("its own");
+    fs::write(&path, [b'x'; 3]).await?;
+    has("xxx");
+    fs::write(&path, &vec![b'y'; 3]).await?;
+    has("yyy");
+    fs::write(&path, std::borrow::Cow::from("cow")).await?;
+    has("cow");
+    fs::write_atomic(&path, "atomic").await?;
+    has("atomic");
+    let log = LogWriter::new(OpenOptions::new().write(true).open(&path).await?, 6)?;
+    assert_eq!(log.append(" record").await?, 6);
+    has("atomic record");
+    Ok(())
+}
+
+/// A file at its cursor, through tokio's traits.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_cursor_reads_and_writes() -> io::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("file");
+    let mut file = open_new(&path).await?;
+    let content = pattern(300_000);
+    file.write_all(&content).await?;
+    assert_eq!(file.seek(SeekFrom::Current(-1000)).await?, 299_000);
+    let mut rest = Vec::new();
+    file.read_to_end(&mut rest).await?;
+    assert!(rest == content[299_000..]);
+    file.rewind().await?;
+    file.write_all(b"new").await?;
+    let mut next = [0; 10];
+    file.read_exact(&mut next).await?;
+    assert_eq!(next, content[3..13]);
+    let mut std = File::from(file.into_std().await?).into_std().await?;
+    assert_eq!(std::io::Seek::stream_position(&mut std)?, 13);
+    assert!(std::fs::read(&path)?.starts_with(b"new"));
     Ok(())
 }
 

@@ -77,11 +77,15 @@ impl SubmissionForms for Link {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, SqeContext, is_refused_early};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Link {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            // SAFETY: as in `call`.
+            if unsafe { is_refused_early(self.new) } {
+                return None;
+            }
             Some(
                 opcode::LinkAt::new(
                     types::Fd(self.old_dir),

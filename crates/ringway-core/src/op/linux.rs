@@ -2,8 +2,8 @@
 //! file.
 
 use super::CURRENT_POSITION;
-use crate::sys::RawFd;
 use crate::sys::kaio::Iocb;
+use crate::sys::{RawFd, libc};
 use io_uring::squeue;
 
 /// What an SQE needs in addition to the operation: registrations of the ring, and memory that stays
@@ -38,6 +38,18 @@ pub(crate) trait LinuxForms: super::SubmissionForms {
     fn iocb(&self) -> Option<Iocb> {
         None
     }
+}
+
+/// Whether the ring refuses a path before it looks up another one that the system call looks up
+/// first: a path that is empty or too long. Of two errors the ring would return the other one.
+///
+/// # Safety
+///
+/// `path` must be a valid C string.
+pub(crate) unsafe fn is_refused_early(path: *const libc::c_char) -> bool {
+    // SAFETY: the caller guarantees it.
+    let len = unsafe { std::ffi::CStr::from_ptr(path) }.count_bytes();
+    len == 0 || len >= libc::PATH_MAX as usize
 }
 
 /// The Linux AIO request of a transfer, which has no current position.

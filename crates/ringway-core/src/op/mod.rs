@@ -127,7 +127,7 @@ pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addres
 
 use crate::sys::{RawFd, libc};
 #[cfg(ringway_linux)]
-pub(crate) use linux::{LinuxForms, SqeContext, SqeData, on_file, transfer_iocb};
+pub(crate) use linux::{LinuxForms, SqeContext, SqeData, is_refused_early, on_file, transfer_iocb};
 
 /// The position at which a read or a write starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

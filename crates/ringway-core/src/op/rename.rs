@@ -79,11 +79,15 @@ impl SubmissionForms for Rename {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, SqeContext, is_refused_early};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Rename {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
+            // SAFETY: as in `call`.
+            if unsafe { is_refused_early(self.to) } {
+                return None;
+            }
             Some(
                 opcode::RenameAt::new(
                     types::Fd(self.from_dir),

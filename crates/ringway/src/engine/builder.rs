@@ -37,8 +37,9 @@ pub enum Reaping {
     /// The engine's thread, on every executor.
     Thread,
     /// The program itself: it polls [`Engine::readable`] in its own event loop and calls
-    /// [`Engine::reap`]. The engine has no thread. On Linux only; elsewhere
-    /// [`build`](EngineBuilder::build) fails with Unsupported.
+    /// [`Engine::reap`]. The engine has no thread, except while a dropped file or writer still
+    /// writes what it has accepted: one reaps, too, then, since the program may have ended its
+    /// loop. On Linux only; elsewhere [`build`](EngineBuilder::build) fails with Unsupported.
     Manual,
 }
 

@@ -12,7 +12,7 @@ pub(super) use new_file::NewFile;
 
 use super::File;
 use super::path::{Fs, stat};
-use crate::buffer::IoBuffer;
+use crate::buffer::Content;
 use crate::engine::op_result::invalid;
 use crate::{Engine, Writer};
 use ringway_core::op;
@@ -53,7 +53,7 @@ use windows::directory;
 /// synced), `write(2)`, `fsync(2)` and `rename(2)`. The old content is then kept, unless only the
 /// last step, the sync of the directory, failed. If the future is dropped, the file has the old
 /// content or the new.
-pub async fn write_atomic(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+pub async fn write_atomic(path: impl AsRef<Path>, content: impl Content) -> io::Result<()> {
     Engine::global()?.fs().write_atomic(path, content).await
 }
 
@@ -62,17 +62,17 @@ impl Fs<'_> {
     pub async fn write_atomic(
         self,
         path: impl AsRef<Path>,
-        content: impl IoBuffer,
+        content: impl Content,
     ) -> io::Result<()> {
         let replacement = Replacement::create(self, path.as_ref()).await?;
-        replacement.file.write_all_at(content, 0).await.0?;
+        replacement.file.write_all_at(content.into_content(), 0).await.0?;
         replacement.commit().await
     }
 
     /// [`AtomicFile::create`] on this engine.
     pub async fn create_atomic(self, path: impl AsRef<Path>) -> io::Result<AtomicFile> {
         let replacement = Replacement::create(self, path.as_ref()).await?;
-        Ok(AtomicFile { writer: replacement.file.writer().silent(), replacement })
+        Ok(AtomicFile { writer: replacement.file.writer().discarding(), replacement })
     }
 }
 

@@ -1,6 +1,9 @@
-//! An open file: opening, metadata, locks, syncs and closing. Reads and writes are in
-//! `transfer.rs`, `pooled.rs` and `spare.rs`.
+//! An open file: opening, metadata, locks, syncs and closing. Reads and writes at offsets are in
+//! `transfer.rs`, `pooled.rs` and `spare.rs`, those at the cursor in `sequential.rs`.
 
+use super::cursor::Cursor;
+use super::dropped::DroppedWrites;
+use super::sequential::Sequential;
 use super::sync::{SyncErrors, SyncKind, Syncs};
 use super::{OpenOptions, TryLockError};
 use crate::Engine;
@@ -16,8 +19,8 @@ use std::fmt;
 use std::fs::Permissions;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// An open file. Clones share it, and any number of operations may be in flight at once, from any
@@ -37,9 +40,49 @@ use std::time::{Duration, SystemTime};
 /// assert!(!line.is_empty());
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+///
+/// **The cursor.** Most methods take an offset. A file also has a cursor, for programs and crates
+/// that read and write in order: it implements the `AsyncRead`, `AsyncWrite` and `AsyncSeek` of
+/// tokio (feature `tokio`) and of `futures-io` (feature `futures`), and does what `tokio::fs::File`
+/// does.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # #[cfg(feature = "tokio")] {
+/// use ringway::fs::File;
+/// use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("table");
+/// let mut file = File::create_new(&path).await?;
+/// file.write_all(b"hello, world").await?;
+/// file.rewind().await?;
+/// let mut bytes = [0; 5];
+/// file.read_exact(&mut bytes).await?;
+/// assert_eq!(&bytes, b"hello");
+/// # }
+/// # Ok(()) }
+/// ```
+///
+/// Clones and [duplicates](Self::try_clone) share the cursor; each handle has its own reads and
+/// writes in flight. A write accepts its bytes, up to [`max_buf_size`](Self::max_buf_size), and
+/// returns; they are written in the background, also if the file is dropped. An error is returned
+/// by the next write or flush, and by a sync of this handle; once it is dropped, by the next sync,
+/// [`close`](Self::close) or [`into_std`](Self::into_std) of another one. Flush before the program
+/// ends, and before a read at an offset that is to see the bytes. Nothing is read beyond what is
+/// asked for; when reads in order miss the page cache, the pages after them are requested. With
+/// direct I/O a read at the cursor may have any length, and a write needs an aligned one. Pipes,
+/// terminals and character devices have no offsets, and work as well. [`reader`](Self::reader) and
+/// [`writer`](Self::writer) are faster for large files on a device.
+///
+/// The position of the descriptor, which [`Position::Current`](crate::Position::Current) uses, is
+/// another one. It becomes that of the cursor with [`into_std`](Self::into_std).
 pub struct File {
     inner: Arc<SharedFile>,
+    /// What this handle does at the cursor.
+    pub(super) sequential: Mutex<Option<Box<Sequential>>>,
+    /// A read of a borrowed buffer waits on this handle.
+    claimed: AtomicBool,
 }
 
 struct SharedFile {
@@ -49,6 +92,9 @@ struct SharedFile {
     no_dsync: AtomicBool,
     /// Shared with duplicates of the descriptor.
     syncs: Arc<Syncs>,
+    /// Shared with duplicates of the descriptor, too.
+    cursor: OnceLock<Arc<Cursor>>,
+    dropped: Arc<DroppedWrites>,
     engine: Engine,
 }
 
@@ -59,15 +105,19 @@ impl File {
 
     fn with_syncs(core: CoreFile, engine: Engine, syncs: Arc<Syncs>) -> Self {
         core.close_in_background();
-        Self {
-            inner: Arc::new(SharedFile {
-                core,
-                cache: CacheHint::default(),
-                no_dsync: AtomicBool::new(false),
-                syncs,
-                engine,
-            }),
-        }
+        Self::of(Arc::new(SharedFile {
+            core,
+            cache: CacheHint::default(),
+            no_dsync: AtomicBool::new(false),
+            syncs,
+            cursor: OnceLock::new(),
+            dropped: DroppedWrites::new(&engine),
+            engine,
+        }))
+    }
+
+    fn of(inner: Arc<SharedFile>) -> Self {
+        Self { inner, sequential: Mutex::new(None), claimed: AtomicBool::new(false) }
     }
 
     /// Opens a file for reading, with the global engine. Use [`OpenOptions`] for other modes.
@@ -136,7 +186,8 @@ impl File {
     }
 
     /// Writes data and metadata of the file to the device: `fsync(2)`. It covers writes that have
-    /// completed before the first poll.
+    /// completed before the first poll, what this handle has accepted at the cursor, and what
+    /// dropped handles and [`Writer`](crate::Writer)s of the file have accepted.
     ///
     /// Concurrent syncs of the file, with all its clones and [duplicates](Self::try_clone), share:
     /// while one is in flight, one more is queued for all who come later.
@@ -149,6 +200,7 @@ impl File {
     /// If the future is dropped, the sync goes on for others who wait for it; without them it is
     /// cancelled.
     pub async fn sync_all(&self) -> io::Result<()> {
+        self.finish_all_writes().await?;
         self.sync(SyncKind::All, SyncErrors::Unreported).await
     }
 
@@ -156,6 +208,7 @@ impl File {
     /// (times, for example): `fdatasync(2)`. If others wait for [`sync_all`](Self::sync_all), it
     /// may be that.
     pub async fn sync_data(&self) -> io::Result<()> {
+        self.finish_all_writes().await?;
         self.sync(SyncKind::Data, SyncErrors::Unreported).await
     }
 
@@ -175,8 +228,11 @@ impl File {
         nothing(range.observed_by(&self.syncs().ledger).await)
     }
 
-    /// Truncates the file, or extends it with zeroes: `ftruncate(2)`.
+    /// Truncates the file, or extends it with zeroes: `ftruncate(2)`. What this handle has accepted
+    /// at the cursor is written before that; an error of it stays for the next write or flush.
     pub async fn set_len(&self, len: u64) -> io::Result<()> {
+        let _ = self.finish_writes().await;
+        self.discard_read();
         nothing(self.run(op::ftruncate(self.core(), len)).await)
     }
 
@@ -235,6 +291,8 @@ impl File {
     /// Errors: those of `futimens(2)`; InvalidInput for a time that the kernel cannot represent. If
     /// the future is dropped, they may still be changed.
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
+        // A write in flight would change them again.
+        let _ = self.finish_writes().await;
         let mut std = std::fs::FileTimes::new();
         if let Some(time) = times.accessed {
             std = std.set_accessed(time);
@@ -250,19 +308,25 @@ impl File {
         self.set_times(FileTimes::new().set_modified(time)).await
     }
 
-    /// Duplicates the descriptor (`dup(2)`). The new one shares position and locks. `clone` is
-    /// cheaper; use this for a descriptor to give away. Syncs of the two share. Does not block. On
-    /// Windows a transfer at an offset moves the position meanwhile, so use the position of one of
-    /// the two only while the other has no transfer in flight.
+    /// Duplicates the descriptor (`dup(2)`). The new one shares cursor, position and locks. `clone`
+    /// is cheaper; use this for a descriptor to give away. Syncs of the two share. What this handle
+    /// has accepted at the cursor is written first. On Windows a transfer at an offset moves the
+    /// descriptor's position meanwhile, so use that of one of the two only while the other has no
+    /// transfer in flight.
     ///
     /// Errors: EMFILE.
-    pub fn try_clone(&self) -> io::Result<Self> {
+    pub async fn try_clone(&self) -> io::Result<Self> {
+        // An error stays for the next write or flush.
+        let _ = self.finish_writes().await;
         let file = self.core().with_std(std::fs::File::try_clone)?;
-        Ok(Self::with_syncs(
+        let mut duplicate = Self::with_syncs(
             OwnedFd::from(file).into(),
             self.engine().clone(),
             Arc::clone(self.syncs()),
-        ))
+        );
+        let _ = duplicate.inner.cursor.set(Arc::clone(self.cursor()));
+        duplicate.set_max_buf_size(self.max_buf_size());
+        Ok(duplicate)
     }
 
     /// Takes an exclusive lock for this open file, if no other open file has it locked: `flock(2)`.
@@ -304,13 +368,16 @@ impl File {
     }
 
     /// Closes the file and reports the errors that only close reports (mostly on network file
-    /// systems). It does not sync.
+    /// systems), and that of a write at the cursor. It does not sync.
     ///
     /// Errors: InvalidInput while other clones or operations hold the file; it is then closed with
     /// the last of them. This includes operations of futures and streams that were dropped, such as
     /// read-ahead beyond the end: [`into_std`](Self::into_std) waits for those. Those of
     /// `close(2)`, after which the file is closed nevertheless.
     pub async fn close(self) -> io::Result<()> {
+        self.finish_all_writes().await?;
+        self.finish_read_ahead().await?;
+        drop(self.sequential);
         let busy = || invalid("close: other clones of the file, or operations on it, still exist");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
         match op_result::nothing(
@@ -340,6 +407,9 @@ impl File {
     ///
     /// An error that no sync has returned yet is forgotten: sync first.
     ///
+    /// The descriptor gets the position of the cursor, if that was used. If it cannot, the file is
+    /// returned unchanged.
+    ///
     /// Clones hold the file, and so do streams, logs, and operations whose futures were dropped,
     /// until the kernel has completed them: [`into_std`](Self::into_std) waits for those.
     ///
@@ -355,21 +425,42 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn try_into_std(self) -> Result<std::fs::File, Self> {
-        let SharedFile { core, engine, syncs, .. } =
-            Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
-        core.into_fd().map(Into::into).map_err(|core| Self::with_syncs(core, engine, syncs))
+        let Self { inner, sequential, claimed } = self;
+        let shared = match Arc::try_unwrap(inner) {
+            Ok(file) => file,
+            Err(inner) => return Err(Self { inner, sequential, claimed }),
+        };
+        if release(&shared.cursor, &shared.core).is_err() {
+            return Err(Self { inner: Arc::new(shared), sequential, claimed });
+        }
+        match shared.core.into_fd() {
+            Ok(fd) => Ok(fd.into()),
+            Err(core) => {
+                core.close_in_background();
+                let inner = Arc::new(SharedFile { core, ..shared });
+                Err(Self { inner, sequential, claimed })
+            }
+        }
     }
 
     /// As [`try_into_std`](Self::try_into_std), but waits, without blocking, for operations whose
     /// futures were dropped, so that none of them reads, writes or moves the position later. An
     /// operation that cannot be cancelled and never ends makes this wait forever.
     ///
-    /// Errors: InvalidInput while clones, streams or logs of the file exist; while operations hold
-    /// it, also ESHUTDOWN if the engine's backend has failed, and ECHILD in a forked child. After
-    /// an error, or if the future is dropped, the file is closed with its last holder.
+    /// The descriptor gets the position of the cursor, if that was used.
+    ///
+    /// Errors: that of a write at the cursor; EINVAL if the cursor is where the file system allows
+    /// no position; InvalidInput while clones, streams or logs of the
+    /// file exist; while operations hold it, also ESHUTDOWN if the engine's backend has failed, and
+    /// ECHILD in a forked child. After an error, or if the future is dropped, the file is closed
+    /// with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
+        self.finish_all_writes().await?;
         let left = |_| invalid("into_std: clones, streams or logs of the file still exist");
-        let SharedFile { mut core, engine, .. } = Arc::try_unwrap(self.inner).map_err(left)?;
+        drop(self.sequential);
+        let SharedFile { mut core, cursor, engine, .. } =
+            Arc::try_unwrap(self.inner).map_err(left)?;
+        release(&cursor, &core)?;
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {
@@ -392,6 +483,20 @@ impl File {
     /// pipes, sockets and terminals.
     pub(crate) fn is_storage(&self) -> bool {
         self.core().is_storage()
+    }
+
+    /// Where reads and writes without an offset go.
+    pub(super) fn cursor(&self) -> &Arc<Cursor> {
+        self.inner.cursor.get_or_init(|| Arc::new(Cursor::of(self.core())))
+    }
+
+    /// What dropped handles of the file still write.
+    pub(crate) fn dropped_writes(&self) -> &Arc<DroppedWrites> {
+        &self.inner.dropped
+    }
+
+    pub(super) fn claimed(&self) -> &AtomicBool {
+        &self.claimed
     }
 
     pub(super) fn core(&self) -> &CoreFile {
@@ -421,7 +526,7 @@ impl File {
     }
 
     /// Runs a blocking call with the file on a thread.
-    async fn call<T: Send + 'static>(
+    pub(super) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&CoreFile) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
@@ -483,6 +588,43 @@ fn locked(result: io::Result<()>) -> Result<(), TryLockError> {
         io::ErrorKind::WouldBlock => TryLockError::WouldBlock,
         _ => TryLockError::Error(error),
     })
+}
+
+/// Gives the descriptor the position of the cursor, if that was used.
+fn release(cursor: &OnceLock<Arc<Cursor>>, file: &CoreFile) -> io::Result<()> {
+    cursor.get().map_or(Ok(()), |cursor| cursor.release(file))
+}
+
+/// The clone shares the file and its cursor.
+impl Clone for File {
+    fn clone(&self) -> Self {
+        Self::of(Arc::clone(&self.inner))
+    }
+}
+
+/// As [`File::from_std`].
+///
+/// # Panics
+///
+/// If there is no global engine and it cannot be built, where `from_std` returns the error, and in
+/// a forked child whose parent has used it.
+impl From<std::fs::File> for File {
+    #[track_caller]
+    fn from(file: std::fs::File) -> Self {
+        match Self::from_std(file) {
+            Ok(file) => file,
+            Err(error) => panic!("no engine for a file: {error}"),
+        }
+    }
+}
+
+/// As the conversion from [`std::fs::File`].
+#[cfg(unix)]
+impl From<OwnedFd> for File {
+    #[track_caller]
+    fn from(fd: OwnedFd) -> Self {
+        std::fs::File::from(fd).into()
+    }
 }
 
 /// As [`File::try_into_std`].

@@ -4,7 +4,7 @@
 use super::OpenOptions;
 use super::open::{in_place, learn_mounts};
 use crate::Engine;
-use crate::buffer::IoBuffer;
+use crate::buffer::Content;
 use crate::engine::op_result;
 use crate::engine::{Lane, OpFuture, Schedule};
 use ringway_core::op::{self, Metadata};
@@ -64,9 +64,9 @@ impl Fs<'_> {
     }
 
     /// [`write`](super::write()) on this engine.
-    pub async fn write(self, path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+    pub async fn write(self, path: impl AsRef<Path>, content: impl Content) -> io::Result<()> {
         let path = path.as_ref();
-        let mut content: Buffer = content.into();
+        let mut content: Buffer = content.into_content();
         if content.len() <= WHOLE {
             let operation = op::write_file(path, content);
             let schedule = Schedule::Immediate(Lane::Call);
@@ -192,12 +192,13 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     Engine::global()?.fs().read_to_string(path).await
 }
 
-/// Creates a file with this content, or replaces the content of an existing one. After an error, or
+/// Creates a file with this content, or replaces the content of an existing one. The content may be
+/// borrowed, which copies it, or a buffer, which does not ([`Content`]). After an error, or
 /// if the future is dropped, the file may have a part of it; [`write_atomic`](super::write_atomic)
 /// writes all or nothing.
 ///
 /// Errors: those of `open(2)` and `write(2)`.
-pub async fn write(path: impl AsRef<Path>, content: impl IoBuffer) -> io::Result<()> {
+pub async fn write(path: impl AsRef<Path>, content: impl Content) -> io::Result<()> {
     Engine::global()?.fs().write(path, content).await
 }
 

@@ -1,7 +1,7 @@
 //! Pooled reads: ranges of a file, of any offset and length, read into buffers of the engine's
 //! pool.
 
-use super::File;
+use super::{File, ReadTarget};
 use crate::Block;
 use crate::align::{enclose, in_memory, part};
 use crate::engine::op_result::transfer;
@@ -20,11 +20,15 @@ impl File {
     /// The range needs no alignment, even with direct I/O: ringway reads the enclosing range and
     /// trims it without a copy.
     ///
+    /// With a borrowed buffer, such as `&mut [u8]`, instead of a range, it reads at the
+    /// [cursor](Self) and returns the number of bytes, as tokio's `AsyncReadExt::read` does.
+    ///
     /// Errors: those of `pread(2)`; InvalidInput for a range that ends before it begins, or above
     /// `i64::MAX`; OutOfMemory if there is no memory for the whole range, even if the file is
-    /// shorter. If the future is dropped, the read is cancelled.
-    pub async fn read(&self, range: Range<u64>) -> io::Result<Block> {
-        self.read_pooled(range, true).await
+    /// shorter; ResourceBusy for a read at the cursor while another one waits on this handle. If
+    /// the future is dropped, the read is cancelled; one at the cursor loses no data.
+    pub async fn read<T: ReadTarget>(&self, target: T) -> io::Result<T::Output> {
+        target.read(self).await
     }
 
     /// As [`read`](Self::read); tries the page cache only if `try_cache` is true.
@@ -72,16 +76,13 @@ impl File {
     /// # Ok(()) }
     /// ```
     ///
+    /// With a borrowed buffer it fills that from the cursor, as tokio's `AsyncReadExt::read_exact`
+    /// does.
+    ///
     /// Errors: UnexpectedEof if the file ends before the range does; those of [`read`](Self::read).
-    /// If the future is dropped, the read is cancelled.
-    pub async fn read_exact(&self, range: Range<u64>) -> io::Result<Block> {
-        let wanted = range.end.saturating_sub(range.start);
-        let block = self.read(range).await?;
-        if block.len() as u64 == wanted {
-            Ok(block)
-        } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
+    /// If the future is dropped, the read is cancelled; one at the cursor may have moved it.
+    pub async fn read_exact<T: ReadTarget>(&self, target: T) -> io::Result<T::Output> {
+        target.read_exact(self).await
     }
 
     /// Reads many ranges of bytes into pooled buffers and returns them in the order given. It is

@@ -275,7 +275,7 @@ impl File {
         transfer(self.submit(if exact { read.exact() } else { read }, len).await)
     }
 
-    async fn write_buffer(
+    pub(super) async fn write_buffer(
         &self,
         buffer: Buffer,
         at: Position,

@@ -1,7 +1,8 @@
-//! Implements the traits of `futures-io` and `futures-core` for the streams.
+//! Implements the traits of `futures-io` and `futures-core` for the streams, and for a file at its
+//! cursor.
 
 use super::{RangeRead, RangeStream, Reader, Writer};
-use crate::fs::AtomicFile;
+use crate::fs::{AtomicFile, File};
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use std::io::{self, IoSlice, SeekFrom};
@@ -93,6 +94,57 @@ macro_rules! written {
 
 written!(Writer, |writer| writer);
 written!(AtomicFile, |file| file.writer());
+
+impl AsyncRead for File {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_read(&self, cx, buf)
+    }
+}
+
+impl AsyncWrite for File {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_write(&self, cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_write(&self, cx, bufs)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        File::poll_flush(&self, cx)
+    }
+
+    /// Flushes. The file can still be used afterwards.
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        File::poll_flush(&self, cx)
+    }
+}
+
+impl AsyncSeek for File {
+    fn poll_seek(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        // A seek in flight is either this one or one whose future was dropped.
+        if self.seeking() != Some(to) {
+            File::start_seek(&self, to);
+        }
+        File::poll_seek(&self, cx)
+    }
+}
 
 impl<I: Iterator<Item = Range<u64>>> Stream for RangeStream<I> {
     type Item = RangeRead;

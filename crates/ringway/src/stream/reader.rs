@@ -173,14 +173,18 @@ impl Reader {
         poll_fn(|cx| self.poll_seek(cx)).await
     }
 
-    /// Continues at this offset of the file. Uses what has been read ahead if it contains the
-    /// offset, and cancels it otherwise. Does not wait and cannot fail: beyond the end there is
-    /// nothing to read.
+    /// Continues at this offset of the file. After a step forward it uses what has been read ahead
+    /// if that contains the offset. After a step back it reads again, and so returns what has been
+    /// written meanwhile. Does not wait and cannot fail: beyond the end there is nothing to read.
     pub fn seek_to(&mut self, offset: u64) {
         self.seek = None;
-        let held = self.current_start..self.current_start + self.current.len() as u64;
+        let held = self.position..self.current_start + self.current.len() as u64;
+        let is_back = offset < self.position;
         self.position = offset;
-        if !held.contains(&offset) {
+        if is_back {
+            self.release_current();
+            self.read_ahead.clear();
+        } else if !held.contains(&offset) {
             self.release_current();
             self.read_ahead.skip_to(offset);
         }

@@ -1,7 +1,7 @@
-//! Implements tokio's traits for the streams.
+//! Implements tokio's traits for the streams, and for a file at its cursor.
 
 use super::{Reader, Writer};
-use crate::fs::AtomicFile;
+use crate::fs::{AtomicFile, File};
 use std::io::{self, IoSlice, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -97,3 +97,58 @@ macro_rules! written {
 
 written!(Writer, |writer| writer);
 written!(AtomicFile, |file| file.writer());
+
+impl AsyncRead for File {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let len = buf.remaining().min(self.poll_limit());
+        let read = ready!(File::poll_read(&self, cx, buf.initialize_unfilled_to(len)))?;
+        buf.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for File {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_write(&self, cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        File::poll_write(&self, cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        File::poll_flush(&self, cx)
+    }
+
+    /// Flushes. The file can still be used afterwards.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        File::poll_flush(&self, cx)
+    }
+}
+
+impl AsyncSeek for File {
+    fn start_seek(self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        File::start_seek(&self, to);
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        File::poll_seek(&self, cx)
+    }
+}

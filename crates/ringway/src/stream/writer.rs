@@ -7,7 +7,7 @@ use super::{
     has_offsets,
 };
 use crate::align::{MAX_OFFSET, in_memory};
-use crate::engine::{COPY_STEP, poll_proceed_in_memory};
+use crate::engine::{COPY_STEP, poll_proceed_in_memory, run_in_background};
 use crate::fs::File;
 use crate::pool::Pool;
 use ringway_core::Buffer;
@@ -38,11 +38,13 @@ use std::task::{Context, Poll, ready};
 /// # Ok(()) }
 /// ```
 ///
-/// **Flush it.** Dropping a writer cancels its writes in flight and discards collected bytes,
-/// because a drop can neither wait nor return an error. If that loses bytes, the writer reports it:
-/// on standard error in debug builds, and as an event with the feature `tracing`. It does not
-/// report while panicking or after it has returned an error. [`abandon`](Self::abandon) drops it
-/// silently. `shutdown` and `close` of the traits flush, and do not sync.
+/// **Flush it.** When a writer is dropped, what it has accepted is still written, in the
+/// background, as with `tokio::fs::File`. A sync, [`close`](File::close) or
+/// [`into_std`](File::into_std) of the file waits for that; it does not outlive the program. If
+/// such a write fails, they return its error, and the writer reports the loss: on standard error in
+/// debug builds, and as an event with the feature `tracing`. It does not retry what has failed
+/// before, and reports nothing if it has returned that error. [`abandon`](Self::abandon) discards
+/// what is not yet written. `shutdown` and `close` of the traits flush, and do not sync.
 ///
 /// **Errors** of a write are returned by the next call that submits a chunk, flushes or syncs.
 /// Nothing is discarded: the error is reported once for all writes in flight, and the next such
@@ -73,8 +75,8 @@ pub struct Writer {
     held: Option<io::Error>,
     /// The file is known to support writes at offsets.
     file_checked: bool,
-    /// Do not report unwritten bytes on drop.
-    silent: bool,
+    /// Discard unwritten bytes on drop.
+    discards: bool,
 }
 
 /// A seek in flight: it takes place once all accepted bytes are written.
@@ -112,7 +114,7 @@ impl File {
             seek: None,
             held: None,
             file_checked: false,
-            silent: false,
+            discards: false,
         }
     }
 }
@@ -254,14 +256,14 @@ impl Writer {
         &self.file
     }
 
-    /// Drops the writer without reporting unwritten bytes. Writes in flight may still happen.
+    /// Drops the writer and what it has not yet written. Writes in flight may still happen.
     pub fn abandon(mut self) {
-        self.silent = true;
+        self.discards = true;
     }
 
-    /// Returns a writer that does not report unwritten bytes on drop.
-    pub(crate) fn silent(mut self) -> Self {
-        self.silent = true;
+    /// Returns a writer that discards what is not yet written when it is dropped.
+    pub(crate) fn discarding(mut self) -> Self {
+        self.discards = true;
         self
     }
 
@@ -588,27 +590,58 @@ impl Chunk {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let unwritten = self.unwritten();
-        if unwritten == 0
-            || self.silent
-            || self.write_behind.error_reported() && self.held.is_none()
-            || std::thread::panicking()
-        {
+        if self.unwritten() == 0 || self.discards {
             return;
         }
-        // Not a panic: dropping is also how a task is cancelled.
-        if cfg!(debug_assertions) {
-            eprintln!(
-                "ringway: a writer was dropped with {unwritten} unwritten bytes: flush or abandon \
-                 it"
-            );
+        if let Some(error) = self.held.take() {
+            report_loss(self.unwritten(), &error);
+        } else if !self.write_behind.error_reported() {
+            let behind = WriteBehind::new(self.file.clone(), self.write_behind.end());
+            let mut rest = Self {
+                file: self.file.clone(),
+                chunk: self.chunk,
+                depth: self.depth,
+                start: self.start,
+                current: self.current.take(),
+                write_behind: std::mem::replace(&mut self.write_behind, behind),
+                seek: None,
+                held: None,
+                file_checked: self.file_checked,
+                discards: true,
+            };
+            let dropped = self.file.dropped_writes().clone();
+            let write = dropped.begin();
+            run_in_background(async move {
+                if let Err(error) = rest.flush().await {
+                    report_loss(rest.unwritten(), &error);
+                    write.note(error);
+                }
+                // Who waits for the writes can then have the file.
+                drop(rest);
+                drop(write);
+            });
+            dropped.drive();
         }
-        #[cfg(feature = "tracing")]
-        tracing::error!(
-            unwritten,
-            "a writer was dropped with unwritten bytes: flush or abandon it"
+    }
+}
+
+/// Reports bytes that nobody else learns of. Not by a panic: dropping is also how a task is
+/// cancelled.
+fn report_loss(unwritten: u64, error: &io::Error) {
+    if cfg!(debug_assertions) && !std::thread::panicking() {
+        eprintln!(
+            "ringway: a writer was dropped with {unwritten} unwritten bytes ({error}): flush or \
+             abandon it"
         );
     }
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        unwritten,
+        %error,
+        "a writer was dropped with unwritten bytes: flush or abandon it"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (unwritten, error);
 }
 
 impl fmt::Debug for Writer {

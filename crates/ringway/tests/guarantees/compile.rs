@@ -8,7 +8,7 @@
 use bytes::{Bytes, BytesMut};
 use ringway::fs::{self, Advice, File, OpenOptions};
 use ringway::{
-    AlignedBuffer, Block, Buffer, Coalesce, Engine, EngineBuilder, Explanation, IoBuffer,
+    AlignedBuffer, Block, Buffer, Coalesce, Content, Engine, EngineBuilder, Explanation, IoBuffer,
     LogWriter, Position, RangeRead, RangeStream, SpareBuffer, SpareCapacity, Stats,
 };
 use std::rc::Rc;
@@ -37,6 +37,8 @@ never! {
     Rc<Vec<u8>>: IoBuffer;
     Arc<[u8]>: IoBuffer;
     Block: IoBuffer;
+    &'static mut [u8]: Content;
+    Rc<[u8]>: Content;
     &'static mut Vec<u8>: SpareBuffer;
     Box<[u8]>: SpareBuffer;
 }

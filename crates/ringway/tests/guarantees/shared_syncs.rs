@@ -72,7 +72,7 @@ fn an_error_reaches_all_who_wait() {
         plan.fail(first, libc::EIO).late(first, Late::Enters(200))
     };
     with_faults("an_error_reaches_all_who_wait", fail, async |setup, file| {
-        let clone = file.try_clone().unwrap();
+        let clone = file.try_clone().await.unwrap();
         let before = setup.counts().pushed;
         let syncs = (0..16).map(|n| if n % 2 == 0 { file.sync_data() } else { clone.sync_data() });
         assert_eq!(errnos(join_all(syncs).await), [libc::EIO; 16]);

@@ -21,7 +21,11 @@ const NO_IO: &[(&str, &str)] = &[
          io_wq_workers pool_bytes reaping shards sqpoll strict sync_threads threads \
          try_cached",
     ),
-    ("File", "alignment engine is_direct options read_ranges_stream reader writer"),
+    (
+        "File",
+        "alignment engine is_direct max_buf_size options read_ranges_stream reader \
+         set_max_buf_size writer",
+    ),
     ("FileTimes", "new set_accessed set_modified"),
     ("Latency", "count max mean quantile"),
     ("LogWriter", "file max_group"),

@@ -285,7 +285,7 @@ pub fn files() -> Vec<Row> {
             f.file.set_modified(SystemTime::UNIX_EPOCH).await?;
             check!(f.std.metadata()?.modified()? == SystemTime::UNIX_EPOCH)
         }
-        "File::try_clone" E::OPEN, |f| { f.file.try_clone().map(drop) }
+        "File::try_clone" E::OPEN, |f| { f.file.try_clone().await.map(drop) }
         "File::try_lock" o, |f| { locked(f.file.try_lock().await) }
         "File::try_lock_shared" o, |f| { locked(f.file.try_lock_shared().await) }
         "File::unlock" o, |f| { f.file.unlock().await }
@@ -316,6 +316,11 @@ fn transfers() -> Vec<Row> {
     let grow = o.and(Effects::GROW);
     rows! {
         "File::read" o, |f| { same(&f.file.read(5..5000).await?, &pattern(5, 4995)) }
+        "File::read, at the cursor" o, |f| {
+            let mut bytes = [0; LEN];
+            f.file.read_exact(&mut bytes).await?;
+            same(&bytes, &pattern(0, LEN))
+        }
         "File::read_ranges" o, |f| {
             let blocks = f.file.read_ranges(&[5..50, 4090..5000, 20_000..20_001, 9..9]).await?;
             let expected = [pattern(5, 45), pattern(4090, 910), pattern(20_000, 1), Vec::new()];

@@ -284,8 +284,9 @@ fn cloned_descriptors_share_the_position() -> io::Result<()> {
     std::fs::write(&path, b"abcdef")?;
     wait(async {
         let file = File::open(&path).await?;
-        let mut other =
-            std::fs::File::from(std::os::fd::AsFd::as_fd(&file.try_clone()?).try_clone_to_owned()?);
+        let mut other = std::fs::File::from(
+            std::os::fd::AsFd::as_fd(&file.try_clone().await?).try_clone_to_owned()?,
+        );
         let (read, bytes) = file.read_at(vec![0; 3], ringway::Position::Current).await;
         assert_eq!((read?, &bytes[..]), (3, &b"abc"[..]));
         let mut rest = String::new();

@@ -7,6 +7,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cursor;
+mod cursor_overlap;
 mod drops;
 mod files;
 mod full_disk;
