@@ -205,7 +205,8 @@ async fn a_failed_write_among_others() {
             };
             assert_eq!(position, end, "append {append}: {ones} and {twos} written");
             first_only += usize::from(twos == 0 && ones > 0 && accepted == 600);
-            second_only += usize::from(ones == 0 && twos > 0);
+            // (The task may have had to yield before the first.)
+            second_only += usize::from(first > 0 && ones == 0 && twos > 0);
         }
         assert!(first_only > 0);
         assert_eq!(second_only > 0, append, "{second_only}");
