@@ -209,7 +209,7 @@ async fn a_failed_write_among_others() {
             second_only += usize::from(first > 0 && ones == 0 && twos > 0);
         }
         assert!(first_only > 0);
-        assert_eq!(second_only > 0, append, "{second_only}");
+        assert!(append || second_only == 0, "{second_only} were written behind a gap");
     }
 }
 
