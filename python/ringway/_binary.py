@@ -551,8 +551,8 @@ class AsyncFile:
         if self._writing is not None:
             try:
                 await asyncio.shield(self._writing.future)
-            except asyncio.CancelledError:
-                # Whoever forgets its file.
+            except (asyncio.CancelledError, GeneratorExit):
+                # Whoever forgets its file, or whose task is freed with its loop.
                 self._writing.go_on()
                 raise
             except BaseException:

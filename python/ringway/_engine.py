@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import threading
+import warnings
 import weakref
 from typing import Any
 
-from ._ringway import Engine, Operation
+from ._ringway import Engine, Operation, finish_writes, forget_writes
+
+# How long the interpreter's exit waits for writes that go on: somebody may never read a pipe.
+_exit_seconds = 60.0
 
 _engines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Engine] = weakref.WeakKeyDictionary()
 
 if hasattr(os, "register_at_fork"):
     # The parent's engines go on without the child, which builds its own.
     os.register_at_fork(after_in_child=_engines.clear)
+    os.register_at_fork(after_in_child=forget_writes)
+
+
+def _finish() -> None:
+    """Let writes that go on end, also those of loops that were never closed."""
+    global _exit_seconds
+    for made in list(_engines.values()):
+        made.end()
+    if not finish_writes(_exit_seconds) and _exit_seconds:
+        warnings.warn("ringway: writes were cut off by the exit", RuntimeWarning, stacklevel=1)
+        _exit_seconds = 0.0
+
+
+# Before the executors' threads are joined, also in children of multiprocessing, which end without
+# atexit; and again for loops that functions of atexit close.
+getattr(threading, "_register_atexit", atexit.register)(_finish)
+atexit.register(_finish)
 
 
 def engine() -> Engine:
@@ -29,7 +52,7 @@ def engine() -> Engine:
 def _build(loop: asyncio.AbstractEventLoop) -> Engine:
     try:
         made = Engine(loop, True)
-        loop.add_reader(made.fileno(), made.reap)
+        loop.add_reader(made.fileno(), made.reaper())
     except NotImplementedError:
         # A loop that cannot wait for descriptors: a thread of the engine wakes it.
         made = Engine(loop, False)

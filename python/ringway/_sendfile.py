@@ -99,16 +99,17 @@ class _Flow(asyncio.Protocol):
         self._reads = transport.is_reading()
         self._lost = False
         self._resumed: asyncio.Future[None] | None = None
-        # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
-        # almost empty. With a limit of 0 it is paused if there is anything, and told if it was not.
-        low, high = transport.get_write_buffer_limits()
-        transport.set_write_buffer_limits(high=0)
-        self._was_paused = transport.get_write_buffer_size() > 0
-        if self._was_paused:
-            self.pause_writing()
         if self._reads:
             transport.pause_reading()
         transport.set_protocol(self)
+        # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
+        # almost empty. With a limit of 0 it is paused if there is anything (of a TLS transport of
+        # asyncio also if there is nothing), and this is told if it was not before.
+        low, high = transport.get_write_buffer_limits()
+        transport.set_write_buffer_limits(high=0)
+        self._was_paused = self._resumed is None and transport.get_write_buffer_size() > 0
+        if self._was_paused:
+            self.pause_writing()
         transport.set_write_buffer_limits(high=high, low=low)
 
     async def write(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 
 use crate::answer::Answer;
 use crate::errors::os_error;
+use crate::finish;
 use crate::raw::drop_released;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,6 +13,7 @@ use ringway::Reaping;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -33,6 +35,10 @@ pub struct Shared {
     scheduled: AtomicBool,
     /// Operations that nobody waits for, and that go on until they have ended.
     going_on: Mutex<Vec<Arc<Task>>>,
+    /// Nobody reaps any more: the loop was closed or freed.
+    is_over: AtomicBool,
+    /// The process that built the engine.
+    process: u32,
     /// A weak reference to the event loop.
     event_loop: Py<PyWeakrefReference>,
     owner: ThreadId,
@@ -119,10 +125,17 @@ impl Task {
         }
     }
 
+    /// Takes the work, for others to poll.
+    fn take(&self) -> Option<Work> {
+        match std::mem::replace(&mut *lock(&self.state), State::Ended) {
+            State::Waiting(work) => Some(work),
+            State::Polled | State::Ended => None,
+        }
+    }
+
     /// Drops the work, which cancels it.
     fn end(&self) {
-        let state = std::mem::replace(&mut *lock(&self.state), State::Ended);
-        drop(state);
+        drop(self.take());
     }
 }
 
@@ -200,13 +213,26 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// The loop does not reap any more: a thread runs what goes on to its end.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.hand_over();
+    }
+
+    fn hand_over(&self) {
+        let going_on = std::mem::take(&mut *lock(&self.going_on));
+        let works: Vec<Work> = going_on.iter().filter_map(|task| task.take()).collect();
+        // Those in a forked child are the parent's.
+        if !works.is_empty() && self.process == process::id() {
+            finish::run(&self.engine, works);
+        }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The work holds the engine, which holds the task's waker.
-        let going_on = std::mem::take(&mut *lock(&self.going_on));
-        for task in going_on {
-            task.end();
-        }
+        self.hand_over();
     }
 }
 
@@ -249,6 +275,8 @@ impl Engine {
             ready: Mutex::default(),
             scheduled: AtomicBool::new(false),
             going_on: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            process: process::id(),
             event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
             owner: thread::current().id(),
         };
@@ -265,10 +293,15 @@ impl Engine {
         }
     }
 
-    /// Picks up completions, and sets their results.
-    fn reap(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.shared.engine.reap());
-        self.shared.process(py)
+    /// What the loop calls to pick up completions, and to set their results. The loop drops it when
+    /// it is closed.
+    fn reaper(&self) -> Reaper {
+        Reaper { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Nothing reaps any more: a thread runs writes that go on to their end.
+    fn end(&self) {
+        self.shared.end();
     }
 
     /// The backend: `io_uring`, `kaio` or `threads`.
@@ -285,6 +318,32 @@ impl Engine {
     fn in_flight(&self) -> u64 {
         let stats = self.shared.engine.stats();
         stats.counts.in_flight + stats.queued
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+/// The loop's callback that picks up completions.
+#[pyclass(frozen, module = "ringway._ringway")]
+struct Reaper {
+    shared: Arc<Shared>,
+}
+
+#[pymethods]
+impl Reaper {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.shared.engine.reap());
+        self.shared.process(py)
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.shared.end();
     }
 }
 
@@ -350,6 +409,9 @@ impl Operation {
             && !matches!(*lock(&self.task.state), State::Ended)
         {
             lock(&shared.going_on).push(Arc::clone(&self.task));
+            if shared.is_over.load(Ordering::Acquire) {
+                shared.hand_over();
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod answer;
 mod engine;
 mod errors;
 mod file;
+mod finish;
 mod log;
 mod many;
 mod paths;
@@ -21,6 +22,8 @@ mod _ringway {
     use crate::engine::{Engine, Operation};
     #[pymodule_export]
     use crate::file::File;
+    #[pymodule_export]
+    use crate::finish::{finish_writes, forget_writes};
     #[pymodule_export]
     use crate::log::Log;
     #[pymodule_export]

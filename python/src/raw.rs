@@ -1,6 +1,6 @@
 //! Memory of Python objects that the kernel reads and writes: `bytes` that are being filled, and
 //! buffers that are pinned until an operation has ended. And descriptors that the program passes as
-//! numbers. All `unsafe` code is here.
+//! numbers, and system calls on a thread of its own. All `unsafe` code is here.
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -10,10 +10,11 @@ use ringway::{Buffer, CustomBuffer};
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 /// `Py_buffer`, which is in the stable ABI since 3.11; 3.10 has the same fields.
 #[repr(C)]
@@ -232,4 +233,22 @@ pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 pub fn take(fd: RawFd) -> OwnedFd {
     // SAFETY: the program says that it is its own, and that nobody else closes it.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Waits until a descriptor is readable, or for a time.
+pub fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: one entry, which lives as long as the call. Callers look again after an error.
+    unsafe { libc::poll(&raw mut entry, 1, limit) };
+}
+
+/// Blocks all signals on this thread: the program's threads handle them.
+pub fn block_signals() {
+    // SAFETY: the set is filled before it is used.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
+    }
 }

@@ -19,13 +19,14 @@ import ringway
 from conftest import LOOPS
 
 
-def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter of its own."""
+def python(program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter of its own, with variables of its environment."""
     # Python warns of a fork beside any thread, such as one that the crate reads the mounts with.
     ignored = "ignore:This process:DeprecationWarning"
     command = [sys.executable, "-X", "dev", "-W", ignored, "-c", textwrap.dedent(program)]
     command += arguments
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    environment = os.environ | variables
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
 def read(path: Path) -> bytes:
@@ -282,3 +283,97 @@ def test_sub_interpreters_are_refused() -> None:
 def test_without_a_loop() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         ringway.open("/etc/passwd").__await__().send(None)
+
+
+@pytest.mark.parametrize("backend", ["uring", "kaio", "threads"])
+@pytest.mark.parametrize("end", ["closes", "cancels", "keeps the files", "leaves the loop"])
+def test_writes_that_go_on_end_after_the_loop(tmp_path: Path, backend: str, end: str) -> None:
+    """A write that has begun is not cancelled by the end of its loop, nor by that of the
+    interpreter."""
+    result = python(
+        f"""
+        import asyncio, ringway
+        end, files = {end!r}, []
+
+        async def one(index):
+            file = await ringway.open(f"{tmp_path}/{{index}}", "wb", buffering=2 << 20)
+            await file.write(bytes([index]) * (1 << 20))
+            files.append(file)
+
+        async def main():
+            await asyncio.gather(*(one(index) for index in range(100)))
+            step = "flush" if end == "cancels" else "close"
+            tasks = [asyncio.ensure_future(getattr(file, step)()) for file in files]
+            if end != "keeps the files":
+                files.clear()
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        if end == "leaves the loop":
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(main())
+        else:
+            asyncio.run(main())
+        """,
+        RINGWAY_BACKEND=backend,
+    )
+    if "OSError" in result.stderr:
+        pytest.skip(f"{backend} is refused here: {result.stderr}")
+    assert result.returncode == 0, result.stderr
+    wrong = [
+        index
+        for index in range(100)
+        if (tmp_path / str(index)).read_bytes() != bytes([index]) * (1 << 20)
+    ]
+    assert not wrong
+
+
+def test_the_end_of_the_interpreter_does_not_wait_for_ever() -> None:
+    result = python(
+        """
+        import asyncio, os, ringway, sys
+
+        async def main():
+            reader, writer = os.pipe()
+            file = await ringway.open(writer, "wb", 0)
+            writing = asyncio.ensure_future(file.write(bytes(1 << 20)))
+            await asyncio.sleep(0.01)
+            writing.cancel()
+
+        sys.modules["ringway._engine"]._exit_seconds = 0.2
+        asyncio.run(main())
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    assert "RuntimeWarning: ringway: writes were cut off by the exit" in result.stderr
+
+
+def test_writes_of_the_parent_do_not_keep_a_child(tmp_path: Path) -> None:
+    result = python(
+        """
+        import asyncio, os, ringway, sys, time
+
+        async def main():
+            reader, writer = os.pipe()
+            file = await ringway.open(writer, "wb", 0)
+            writing = asyncio.ensure_future(file.write(bytes(1 << 20)))
+            await asyncio.sleep(0.01)
+            writing.cancel()
+            return reader
+
+        reader = asyncio.run(main())
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        begun = time.monotonic()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print(time.monotonic() - begun < 20)
+        left = 1 << 20
+        while left:
+            left -= len(os.read(reader, left))
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "True\n" and "cut off" not in result.stderr

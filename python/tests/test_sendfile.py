@@ -91,20 +91,68 @@ async def test_sockets(large: Path) -> None:
                 await ringway.sendfile(one, file)
 
 
-async def test_tls(large: Path, tmp_path: Path) -> None:
+def certify(directory: Path) -> None:
     subprocess.run(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key "
         "-out cert".split(),
-        cwd=tmp_path,
+        cwd=directory,
         check=True,
         capture_output=True,
     )
+
+
+async def test_tls(large: Path, tmp_path: Path) -> None:
+    certify(tmp_path)
 
     async def send(writer: asyncio.StreamWriter) -> None:
         async with ringway.open(large, "rb") as file:
             await ringway.sendfile(writer.transport, file)
 
     assert await exchange(send, tmp_path) == large.read_bytes()
+
+
+async def test_tls_leaves_the_protocol_as_it_was(large: Path, tmp_path: Path) -> None:
+    """A TLS transport of asyncio with a limit of 0 pauses its protocol although nothing waits."""
+    certify(tmp_path)
+    ended: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+
+    class Server(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def pause_writing(self) -> None:
+            self.calls.append("pause")
+
+        def resume_writing(self) -> None:
+            self.calls.append("resume")
+
+        def connection_made(self, transport: Any) -> None:
+            self.sending = asyncio.ensure_future(self.send(transport))
+
+        async def send(self, transport: Any) -> None:
+            async with ringway.open(large, "rb") as file:
+                for count in (1, 5 << 20, 7):
+                    await ringway.sendfile(transport, file, 0, count)
+                    assert transport.get_protocol() is self
+            while transport.get_write_buffer_size():
+                await asyncio.sleep(0.01)
+            ended.set_result(self.calls)
+            transport.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    checked = ssl.create_default_context(cafile=tmp_path / "cert")
+    checked.check_hostname = False
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Server, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=checked)
+    assert len(await reader.read()) == 8 + (5 << 20)
+    calls = await ended
+    assert calls.count("pause") == calls.count("resume"), calls
+    writer.close()
+    server.close()
+    await server.wait_closed()
 
 
 async def test_the_loop_goes_on(large: Path) -> None:
