@@ -488,14 +488,27 @@ fn an_offset_on_a_pipe_is_ignored() {
     assert_eq!(one(&mut threads), (0, EventKind::Result(1)));
 }
 
-/// Whether the descriptor becomes readable or unreadable soon: a thread that is late writes to it
-/// later, or makes it readable once more, for a moment.
-fn becomes(fd: RawFd, is_readable: bool) -> bool {
+/// Whether the descriptor becomes readable soon: a thread that is late writes to it later.
+fn becomes_readable(fd: RawFd) -> bool {
     let until = Instant::now() + Duration::from_secs(10);
-    while readable(fd) != is_readable {
+    while !readable(fd) {
         if Instant::now() > until {
             return false;
         }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Whether it becomes unreadable: a thread that is late may make it readable once more, and then an
+/// enter without events ends that.
+fn becomes_unreadable(threads: &mut Threads, fd: RawFd) -> bool {
+    let until = Instant::now() + Duration::from_secs(10);
+    while readable(fd) {
+        if Instant::now() > until {
+            return false;
+        }
+        assert_eq!(enter(threads, 0, Duration::ZERO), []);
         std::thread::sleep(Duration::from_millis(1));
     }
     true
@@ -511,9 +524,9 @@ fn the_descriptor_is_readable_while_there_are_events() {
         std::thread::yield_now();
     }
     let fd = threads.poll_fd().unwrap();
-    assert!(becomes(fd, true), "there was an event before poll_fd");
+    assert!(becomes_readable(fd), "there was an event before poll_fd");
     assert_eq!(one(&mut threads), (1_000_000, EventKind::Result(0)));
-    assert!(becomes(fd, false));
+    assert!(becomes_unreadable(&mut threads, fd));
 
     for poll_set in 0..200 {
         push_all(
@@ -526,20 +539,20 @@ fn the_descriptor_is_readable_while_there_are_events() {
             assert_eq!(Raw::from(poll).call(), 1, "round {poll_set}");
             completed += enter(&mut threads, 0, Duration::ZERO).len();
         }
-        assert!(becomes(fd, false));
+        assert!(becomes_unreadable(&mut threads, fd));
     }
 
     threads.wake();
-    assert!(becomes(fd, true));
+    assert!(becomes_readable(fd));
     assert_eq!(enter(&mut threads, 0, Duration::ZERO), []);
-    assert!(becomes(fd, false));
+    assert!(becomes_unreadable(&mut threads, fd));
 
     // A cancel is an event too.
     push(&mut threads, &job(3, read(&file, 8, 0), FileKind::Storage));
     threads.cancel(token(3));
-    assert!(becomes(fd, true));
+    assert!(becomes_readable(fd));
     assert_eq!(one(&mut threads), (3, error(libc::ECANCELED)));
-    assert!(becomes(fd, false));
+    assert!(becomes_unreadable(&mut threads, fd));
 }
 
 #[test]
