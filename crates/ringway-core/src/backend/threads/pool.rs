@@ -5,7 +5,7 @@
 //! thing.
 
 use super::nowait::{self, TryResult};
-use super::signal::{PoolSignal, Raise};
+use super::signal::PoolSignal;
 use super::watch::{self, Watch};
 use crate::backend::{EventKind, FileKind, Job, JobEvent, Wait};
 #[cfg(ringway_linux)]
@@ -268,7 +268,6 @@ impl WorkerLane {
 #[derive(Default)]
 pub(super) struct Deferred {
     owner: bool,
-    raise: Option<Raise>,
     idle: Vec<Thread>,
     start: [usize; LANE_ROLES.len()],
     start_watcher: bool,
@@ -278,7 +277,6 @@ pub(super) struct Deferred {
 impl Deferred {
     pub fn any(&self) -> bool {
         self.owner
-            || self.raise.is_some()
             || !self.idle.is_empty()
             || self.start.iter().any(|threads| *threads > 0)
             || self.start_watcher
@@ -356,11 +354,6 @@ impl Shared {
         while state.watch.polling {
             state = self.owner_wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        while state.signal.is_being_raised() {
-            drop(state);
-            thread::yield_now();
-            state = self.lock();
-        }
         state.signal.close();
         state.watch.close_wake();
     }
@@ -427,24 +420,15 @@ impl PoolState {
     pub fn push_event(&mut self, token: Token, kind: EventKind, deferred: &mut Deferred) {
         self.events.push(JobEvent { token, kind });
         match self.wanted {
-            None => {
-                if let Some(raise) = self.signal.begin_raise() {
-                    self.calls += raise.calls();
-                    deferred.raise = Some(raise);
-                }
-            }
+            None => self.raise(),
             Some(wanted) if self.events.len() == wanted => deferred.owner = true,
             Some(_) => {}
         }
     }
 
-    /// Makes the descriptor readable, if it exists. For the owner of the pool: a thread that is
-    /// woken by it would wait for the lock.
+    /// Makes the descriptor readable, if it exists.
     pub fn raise(&mut self) {
-        if let Some(raise) = self.signal.begin_raise() {
-            self.calls += raise.calls();
-            drop(raise);
-        }
+        self.calls += self.signal.raise();
     }
 
     fn lower(&mut self) {
@@ -722,7 +706,6 @@ pub(super) fn run_deferred(shared: &Arc<Shared>, deferred: &mut Deferred) {
     if std::mem::take(&mut deferred.owner) {
         shared.owner_wakeup.notify_one();
     }
-    drop(deferred.raise.take());
     for thread in deferred.idle.drain(..) {
         thread.unpark();
     }
@@ -1052,30 +1035,5 @@ mod tests {
             (calls.tick(LANE_CHECK_INTERVAL), calls.tick(LANE_CHECK_INTERVAL)),
             (MAX_HUNG_THREADS, 0)
         );
-    }
-
-    /// As the watcher does, which tries transfers before it wakes the owner.
-    #[test]
-    fn a_close_waits_for_a_thread_that_needs_the_lock_before_it_wakes_the_owner() {
-        let shared = Arc::new(Shared::new(1, 1, Duration::ZERO));
-        let raise = {
-            let mut state = shared.lock();
-            state.signal_fd().unwrap();
-            state.closed = true;
-            state.signal.begin_raise().expect("nothing has raised it")
-        };
-        let (own, (done, is_done)) = (Arc::clone(&shared), std::sync::mpsc::channel());
-        thread::spawn(move || {
-            own.close_descriptors();
-            done.send(()).unwrap();
-        });
-        assert!(is_done.recv_timeout(Duration::from_millis(50)).is_err(), "it is not waited for");
-        let locked = (0..1000).find_map(|_| {
-            thread::sleep(Duration::from_millis(1));
-            shared.state.try_lock().ok().map(drop)
-        });
-        assert!(locked.is_some(), "the lock is held meanwhile");
-        drop(raise);
-        is_done.recv_timeout(Duration::from_secs(20)).expect("the close ends");
     }
 }
