@@ -23,8 +23,12 @@ impl PoolSignal {
         if std::mem::replace(&mut self.is_high, true) {
             return 0;
         }
-        let targets = self.fd.get().into_iter().chain(self.forward_to.as_deref());
-        targets.map(EventFd::signal).count() as u64
+        let mut calls = 0;
+        for target in self.fd.get().into_iter().chain(self.forward_to.as_deref()) {
+            target.signal();
+            calls += 1;
+        }
+        calls
     }
 
     /// Makes the descriptor unreadable. Returns the number of system calls.
