@@ -94,7 +94,8 @@ struct SharedFile {
     syncs: Arc<Syncs>,
     /// Shared with duplicates of the descriptor, too.
     cursor: OnceLock<Arc<Cursor>>,
-    dropped: Arc<DroppedWrites>,
+    /// Made by the first handle that uses the cursor, or the first `Writer` that is dropped.
+    dropped: OnceLock<Arc<DroppedWrites>>,
     engine: Engine,
 }
 
@@ -111,7 +112,7 @@ impl File {
             no_dsync: AtomicBool::new(false),
             syncs,
             cursor: OnceLock::new(),
-            dropped: DroppedWrites::new(&engine),
+            dropped: OnceLock::new(),
             engine,
         }))
     }
@@ -492,7 +493,12 @@ impl File {
 
     /// What dropped handles of the file still write.
     pub(crate) fn dropped_writes(&self) -> &Arc<DroppedWrites> {
-        &self.inner.dropped
+        self.inner.dropped.get_or_init(|| DroppedWrites::new(self.engine()))
+    }
+
+    /// The same; `None` if no handle could have left any.
+    pub(super) fn known_dropped_writes(&self) -> Option<&Arc<DroppedWrites>> {
+        self.inner.dropped.get()
     }
 
     pub(super) fn claimed(&self) -> &AtomicBool {

@@ -215,7 +215,10 @@ impl File {
     /// Errors: also that of a write of a dropped handle, once.
     pub(super) async fn finish_all_writes(&self) -> io::Result<()> {
         self.finish_writes().await?;
-        poll_fn(|cx| self.dropped_writes().poll_idle(cx)).await
+        match self.known_dropped_writes() {
+            Some(writes) => poll_fn(|cx| writes.poll_idle(cx)).await,
+            None => Ok(()),
+        }
     }
 
     /// In a forked child, this handle may be locked for ever, and the writes are the parent's.
