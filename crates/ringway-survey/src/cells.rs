@@ -102,7 +102,8 @@ pub fn observe(place: &Place) -> io::Result<Row> {
         set("direct read", who(|at| request(direct, Request::Read { at: at * 8192, len: PAGE })));
         set("direct end", end(direct));
     }
-    observe_cache(&path, &buffered, &mut set)?;
+    let below = place.device.as_deref().and_then(backing_file);
+    observe_cache(&path, &buffered, below.as_ref(), &mut set)?;
     if place.writable {
         if let Some(answer) = buffered_write(&buffered)? {
             set("buffered write", answer);
@@ -240,9 +241,17 @@ fn end(direct: &OwnedFd) -> String {
     }
 }
 
+/// The file below a loop device. Pages of it that are cached would serve a cold read sooner than
+/// the submitter looks.
+fn backing_file(device: &str) -> Option<OwnedFd> {
+    let path = fs::read_to_string(format!("/sys/block/{device}/loop/backing_file")).ok()?;
+    open(path.trim_end(), OFlags::RDONLY, Mode::empty()).ok()
+}
+
 fn observe_cache(
     path: &Path,
     buffered: &OwnedFd,
+    below: Option<&OwnedFd>,
     set: &mut impl FnMut(&str, String),
 ) -> io::Result<()> {
     let nonblocking = open(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
@@ -260,6 +269,9 @@ fn observe_cache(
         fadvise(fd, 0, None, Advice::Random)?;
         fsync(buffered).ok();
         fadvise(buffered, 0, None, Advice::DontNeed)?;
+        if let Some(below) = below {
+            fadvise(below, 0, None, Advice::DontNeed)?;
+        }
         Ok::<_, Errno>(request(fd, Request::Read { at: number * 65536, len: PAGE }))
     };
     for (cell, fd) in [("cold read", buffered), ("cold, O_NONBLOCK", &nonblocking)] {
