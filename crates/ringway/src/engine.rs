@@ -50,8 +50,8 @@ use reactor::driver;
 use reactor::manual::Readable;
 use reactor::thread::EngineThread;
 use ringway_core::{
-    BackendKind, BorrowedFd, Completion, Counts, Explanation, Operation, OwnerProcess, Reason,
-    errno, start_thread,
+    BackendKind, BorrowedFd, Completion, Counts, Explanation, OwnerProcess, Reason, errno,
+    start_thread,
 };
 use shard::{Pushed, Shard};
 use std::fmt;
@@ -60,6 +60,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Context;
 use std::time::{Duration, Instant};
+use submission::Operations;
 
 /// The queues that a whole program shares. A file is opened with an engine, and every operation on
 /// the file goes through it.
@@ -250,7 +251,7 @@ impl SharedEngine {
         &self,
         schedule: Schedule,
         cx: &Context<'_>,
-        operations: impl Iterator<Item = Operation>,
+        operations: &mut Option<impl Operations>,
         own: &mut Option<Completion>,
     ) -> (usize, Pushed) {
         let index = self.shard_index();

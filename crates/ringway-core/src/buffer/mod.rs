@@ -103,6 +103,7 @@ impl Buffer {
         Self { storage: BufferStorage::Custom(buffer), start: 0, len }
     }
 
+    #[inline]
     fn whole(storage: BufferStorage) -> Self {
         let mut buffer = Self { storage, start: 0, len: 0 };
         buffer.len = buffer.storage().len();
@@ -135,11 +136,13 @@ impl Buffer {
     }
 
     /// The number of bytes in use.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// True if no bytes are in use.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -162,12 +165,14 @@ impl Buffer {
     }
 
     /// The bytes in use.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.storage()[self.start..self.start + self.len]
     }
 
     /// The bytes in use, to be changed; `None` if the buffer is read-only (`Bytes`, or a custom
     /// buffer that is not writable).
+    #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         let (start, end) = (self.start, self.start + self.len);
         let all: &mut [u8] = match &mut self.storage {
@@ -191,6 +196,7 @@ impl Buffer {
     }
 
     /// The address of the first byte in use.
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.as_slice().as_ptr()
     }
@@ -201,6 +207,7 @@ impl Buffer {
         self.as_mut_slice().map(<[u8]>::as_mut_ptr)
     }
 
+    #[inline]
     fn storage(&self) -> &[u8] {
         match &self.storage {
             BufferStorage::Vec(vec) => vec,
@@ -241,6 +248,7 @@ impl fmt::Debug for Buffer {
 macro_rules! kind {
     ($type:ty, $variant:ident) => {
         impl From<$type> for Buffer {
+            #[inline]
             fn from(storage: $type) -> Self {
                 Self::whole(BufferStorage::$variant(storage))
             }
@@ -250,6 +258,7 @@ macro_rules! kind {
             type Error = Buffer;
 
             /// Returns the whole buffer; an error returns a buffer of another type.
+            #[inline]
             fn try_from(buffer: Buffer) -> Result<Self, Buffer> {
                 match buffer.storage {
                     BufferStorage::$variant(storage) => Ok(storage),

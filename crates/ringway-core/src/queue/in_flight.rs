@@ -3,6 +3,7 @@
 
 use super::completion::Completion;
 use super::id::OpId;
+use super::options::BackendKind;
 use crate::device::{AlignmentSource, Placement};
 use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
@@ -99,6 +100,20 @@ impl<T: Default> Default for InFlight<T> {
 }
 
 impl<T: Default> InFlight<T> {
+    /// Attaches a value to an operation that has just been put here.
+    #[inline]
+    pub(super) fn attach(&mut self, backend: BackendKind, attachment: T) {
+        self.attachment = attachment;
+        #[cfg(feature = "testing")]
+        if backend == BackendKind::Null
+            && let Resources::Spare(spare) = &mut self.operation.resources
+        {
+            spare.zero(); // The null backend reads nothing into it.
+        }
+        #[cfg(not(feature = "testing"))]
+        let _ = backend;
+    }
+
     /// Resets the state for an operation that was just written into the slot.
     #[inline]
     pub(super) fn begin(&mut self) {

@@ -151,18 +151,33 @@ impl<T: Default> Table<T> {
         match self.slots.insert() {
             Some((key, flight)) => {
                 flight.operation = ManuallyDrop::new(operation);
-                flight.attachment = attachment;
-                #[cfg(feature = "testing")]
-                if self.backend == BackendKind::Null
-                    && let crate::op::Resources::Spare(spare) = &mut flight.operation.resources
-                {
-                    spare.zero(); // The null backend reads nothing into it.
-                }
                 self.new += 1;
+                flight.attach(self.backend, attachment);
                 Ok(OpId(key))
             }
             None => Err((Reason::Full, operation)),
         }
+    }
+
+    /// As [`insert`](Self::insert), but an operation that was rejected stays where it is. A caller
+    /// that has it in place saves copies.
+    #[inline(always)]
+    pub fn insert_from(
+        &mut self,
+        operation: &mut Option<Operation>,
+        attachment: T,
+    ) -> Result<OpId, Reason> {
+        let Some(own) = operation else { return Err(Reason::Invalid("there is no operation")) };
+        if let Some(reason) = self.rejection(own, 1) {
+            return Err(reason);
+        }
+        let (key, flight) = self.slots.insert().ok_or(Reason::Full)?;
+        if let Some(own) = operation.take() {
+            flight.operation = ManuallyDrop::new(own);
+        }
+        self.new += 1;
+        flight.attach(self.backend, attachment);
+        Ok(OpId(key))
     }
 
     /// Why `count` operations, of which this is one, would be rejected now; `None` if they would

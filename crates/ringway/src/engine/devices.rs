@@ -24,12 +24,15 @@ pub(super) struct Devices {
     shards: Option<NonZeroUsize>,
     /// The most transfers of one device that may count as hung.
     max_hung: usize,
+    /// Transfers that wait for their devices.
+    pending: usize,
 }
 
 #[derive(Debug)]
 struct DeviceQueue {
     id: u64,
-    limit: usize,
+    /// The size of its queue.
+    requests: u32,
     limiter: Limiter,
     /// Transfers that wait for this device.
     pending: Pending,
@@ -51,12 +54,12 @@ fn limit(requests: u32, shards: NonZeroUsize) -> usize {
 impl Devices {
     /// For one of `shards` shards; at most `max_hung` transfers of a device count as hung.
     pub(super) fn shared_by(shards: usize, max_hung: usize) -> Self {
-        Self { list: Vec::new(), shards: NonZeroUsize::new(shards), max_hung }
+        Self { list: Vec::new(), shards: NonZeroUsize::new(shards), max_hung, pending: 0 }
     }
 
     /// Where submitting does not wait for devices.
     pub(super) fn without_limits() -> Self {
-        Self { list: Vec::new(), shards: None, max_hung: 0 }
+        Self { list: Vec::new(), shards: None, max_hung: 0, pending: 0 }
     }
 
     /// Whether a transfer may be submitted now. If not, it waits for its device.
@@ -64,13 +67,14 @@ impl Devices {
         let Some(shards) = self.shards else { return true };
         let queue = table.operation(id).and_then(Operation::request_queue);
         let Some((device, requests)) = queue else { return true };
-        let at = self.find(device, limit(requests, shards));
+        let at = self.find(device, requests, shards);
         let device = &mut self.list[at];
         let has_room = device.limiter.available() > 0 && device.pending.len() == 0;
         if has_room {
             self.acquire(table, id, at, now)
         } else {
             device.pending.push(table, id);
+            self.pending += 1;
             if let Some(waiter) = table.attachment(id) {
                 (waiter.device, waiter.waits_for_device) = (u16::try_from(at).ok(), true);
             }
@@ -79,9 +83,15 @@ impl Devices {
     }
 
     /// A transfer that waited and may be submitted now.
+    #[inline]
     pub(super) fn next(&mut self, table: &mut Table<Waiter>, now: Instant) -> Option<OpId> {
+        if self.pending == 0 { None } else { self.next_of_many(table, now) }
+    }
+
+    fn next_of_many(&mut self, table: &mut Table<Waiter>, now: Instant) -> Option<OpId> {
         let at = self.list.iter().position(|device| device.ready() > 0)?;
         let id = self.list[at].pending.pop(table)?;
+        self.pending -= 1;
         if let Some(waiter) = table.attachment(id) {
             waiter.waits_for_device = false;
         }
@@ -114,21 +124,27 @@ impl Devices {
         let device = table.attachment(id).and_then(|waiter| waiter.device);
         if let Some(device) = device.and_then(|at| self.list.get_mut(usize::from(at))) {
             device.pending.remove(table, id);
+            self.pending -= 1;
         }
     }
 
     /// Transfers that wait for their devices.
+    #[inline]
     pub(super) fn pending(&self) -> usize {
-        self.list.iter().map(|device| device.pending.len()).sum()
+        self.pending
     }
 
     /// Those of them that have room now.
+    #[inline]
     pub(super) fn ready(&self) -> usize {
-        self.list.iter().map(DeviceQueue::ready).sum()
+        if self.pending == 0 { 0 } else { self.list.iter().map(DeviceQueue::ready).sum() }
     }
 
     /// Whether transfers wait for a device of which others may soon count as hung.
     pub(super) fn is_blocked(&self) -> bool {
+        if self.pending == 0 {
+            return false;
+        }
         let is_blocked = |device: &DeviceQueue| {
             device.pending.len() > 0 && device.ready() == 0 && device.limiter.may_exclude()
         };
@@ -141,20 +157,21 @@ impl Devices {
         waiting.fold(false, |freed, device| device.limiter.exclude_hung(now) | freed)
     }
 
-    /// The device's place in the list, with this limit from now on.
-    fn find(&mut self, id: u64, limit: usize) -> usize {
+    /// The device's place in the list, with the limit of a queue of this size from now on.
+    fn find(&mut self, id: u64, requests: u32, shards: NonZeroUsize) -> usize {
         if let Some(at) = self.list.iter().position(|device| device.id == id) {
             let device = &mut self.list[at];
-            if device.limit != limit {
-                device.limit = limit;
-                device.limiter.set_limit(limit);
+            if device.requests != requests {
+                device.requests = requests;
+                device.limiter.set_limit(limit(requests, shards));
             }
             return at;
         }
         // A device that nothing uses makes place.
         let unused = |device: &DeviceQueue| device.pending.len() == 0 && device.limiter.is_unused();
-        let limiter = Limiter::new(limit).exclude_hung_after(DEVICE_HUNG_AFTER, self.max_hung);
-        let device = DeviceQueue { id, limit, limiter, pending: Pending::default() };
+        let limiter = Limiter::new(limit(requests, shards));
+        let limiter = limiter.exclude_hung_after(DEVICE_HUNG_AFTER, self.max_hung);
+        let device = DeviceQueue { id, requests, limiter, pending: Pending::default() };
         match self.list.iter().position(unused) {
             Some(at) => {
                 self.list[at] = device;

@@ -86,7 +86,7 @@ impl Limiter {
 
     /// All operations together never exceed `limit` and `max_hung`.
     fn current_limit(&self) -> usize {
-        if self.further_after < self.hung_after {
+        if self.hung > 0 && self.further_after < self.hung_after {
             self.limit.max(self.hung.min(self.max_hung.saturating_sub(self.hung)))
         } else {
             self.limit

@@ -57,7 +57,7 @@ impl Task {
         let waker = Waker::from(woken.clone());
         let (mut own, operation) = (None, operation(&owned));
         let mut pushed =
-            shard.push(schedule, Executor::Other, &waker, [operation].into_iter(), &mut own);
+            shard.push(schedule, Executor::Other, &waker, &mut Some(operation), &mut own);
         let has_result = own.is_some()
             || pushed.may_be_done
                 && shard.take(&mut pushed.group, Executor::Other, &waker).is_some();

@@ -2,7 +2,7 @@
 //! dropped.
 
 use super::shard::{Group, OpResult, OpResults, Refused};
-use super::submission::Schedule;
+use super::submission::{Operations, Schedule};
 use super::sync_ledger::{SyncLedger, Ticket};
 use super::trace::Trace;
 use super::wake::wake_all;
@@ -12,12 +12,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Operations that are pushed and awaited together: one, or any number of them.
-pub(crate) trait Operations: Unpin {
+/// Operations that are pushed and awaited together.
+pub(crate) trait Awaited: Operations + Unpin {
     /// The result of all of them.
     type Output;
-
-    fn operations(self) -> impl Iterator<Item = Operation>;
 
     /// The result, from that of a single operation.
     fn one(result: OpResult) -> Self::Output;
@@ -28,13 +26,8 @@ pub(crate) trait Operations: Unpin {
     fn trace(&self) -> Trace;
 }
 
-impl Operations for Operation {
+impl Awaited for Operation {
     type Output = OpResult;
-
-    #[inline]
-    fn operations(self) -> impl Iterator<Item = Operation> {
-        std::iter::once(self)
-    }
 
     #[inline]
     fn one(result: OpResult) -> OpResult {
@@ -51,12 +44,8 @@ impl Operations for Operation {
     }
 }
 
-impl Operations for Vec<Operation> {
+impl Awaited for Vec<Operation> {
     type Output = Vec<OpResult>;
-
-    fn operations(self) -> impl Iterator<Item = Operation> {
-        self.into_iter()
-    }
 
     fn one(result: OpResult) -> Vec<OpResult> {
         vec![result]
@@ -80,7 +69,7 @@ fn forked(operation: Operation) -> OpResult {
 ///
 /// Dropping the future cancels them. What they own is kept until the kernel no longer uses it.
 #[must_use = "futures do nothing unless polled"]
-pub(crate) struct OpFuture<'a, L: Operations> {
+pub(crate) struct OpFuture<'a, L: Awaited> {
     engine: &'a SharedEngine,
     schedule: Schedule,
     /// Bytes that the submission may copy.
@@ -102,8 +91,8 @@ enum Observer {
 
 /// The stage of the future.
 enum Stage<L> {
-    /// Nothing has been submitted.
-    New(L),
+    /// Nothing has been submitted. (`None` only while they are pushed.)
+    New(Option<L>),
     /// The operations are in this shard.
     Pushed {
         shard: usize,
@@ -112,14 +101,15 @@ enum Stage<L> {
     Done,
 }
 
-impl<'a, L: Operations> OpFuture<'a, L> {
+impl<'a, L: Awaited> OpFuture<'a, L> {
+    #[inline]
     pub(crate) fn new(engine: &'a SharedEngine, schedule: Schedule, operations: L) -> Self {
         let trace = operations.trace();
         Self {
             engine,
             schedule,
             copies: 0,
-            stage: Stage::New(operations),
+            stage: Stage::New(Some(operations)),
             observer: Observer::None,
             trace,
         }
@@ -156,7 +146,11 @@ impl<'a, L: Operations> OpFuture<'a, L> {
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<L::Output> {
         if !self.engine.is_current() {
             return Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Done) {
-                Stage::New(operations) => L::all(operations.operations().map(forked).collect()),
+                Stage::New(mut operations) => {
+                    let mut all = OpResults::new();
+                    L::push_each(&mut operations, |one| all.extend(one.take().map(forked)));
+                    L::all(all)
+                }
                 // The parent owns what it pushed.
                 Stage::Pushed { group, .. } => {
                     std::mem::forget(group);
@@ -165,8 +159,9 @@ impl<'a, L: Operations> OpFuture<'a, L> {
                 Stage::Done => panic!("a future was polled after it completed"),
             });
         }
-        let is_new = matches!(self.stage, Stage::New(_));
-        if is_new {
+        let mut is_new = false;
+        if let Stage::New(operations) = &mut self.stage {
+            is_new = true;
             // Operations may complete at once (on a file system in memory), so the task must yield
             // sometimes.
             std::task::ready!(if self.copies > 0 {
@@ -174,16 +169,13 @@ impl<'a, L: Operations> OpFuture<'a, L> {
             } else {
                 coop::poll_may_proceed(cx)
             });
-            let Stage::New(operations) = std::mem::replace(&mut self.stage, Stage::Done) else {
-                unreachable!()
-            };
             if let Observer::Ledger(ledger) = &self.observer {
                 self.observer = Observer::Ticket(ledger.begin());
             }
             let mut own = None;
-            let (shard, pushed) =
-                self.engine.push(self.schedule, cx, operations.operations(), &mut own);
+            let (shard, pushed) = self.engine.push(self.schedule, cx, operations, &mut own);
             if let Some(own) = own {
+                self.stage = Stage::Done;
                 if let Some(ticket) = self.ticket() {
                     wake_all(&mut ticket.end(own.result.map(drop)));
                 }
@@ -205,20 +197,23 @@ impl<'a, L: Operations> OpFuture<'a, L> {
         let Stage::Pushed { shard, group } = &mut self.stage else {
             panic!("a future was polled after it completed");
         };
-        match self.engine.shards[*shard].take(group, self.engine.executor(), cx.waker()) {
-            Some(results) => {
-                if is_new {
-                    coop::charge_call();
-                }
-                self.stage = Stage::Done;
-                Poll::Ready(L::all(results))
-            }
-            None => Poll::Pending,
+        let (shard, executor) = (&self.engine.shards[*shard], self.engine.executor());
+        let results = match group.as_slice() {
+            [Ok(id)] => shard
+                .take_one(*id, executor, cx.waker())
+                .map(|one| one.map_or_else(|| L::all(OpResults::new()), |one| L::one(Ok(one)))),
+            _ => shard.take(group, executor, cx.waker()).map(L::all),
+        };
+        let Some(results) = results else { return Poll::Pending };
+        if is_new {
+            coop::charge_call();
         }
+        self.stage = Stage::Done;
+        Poll::Ready(results)
     }
 }
 
-impl<L: Operations> Future for OpFuture<'_, L> {
+impl<L: Awaited> Future for OpFuture<'_, L> {
     type Output = L::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<L::Output> {
@@ -227,7 +222,7 @@ impl<L: Operations> Future for OpFuture<'_, L> {
     }
 }
 
-impl<L: Operations> Drop for OpFuture<'_, L> {
+impl<L: Awaited> Drop for OpFuture<'_, L> {
     fn drop(&mut self) {
         if let Stage::Pushed { shard, group } = &self.stage
             && self.engine.is_current()

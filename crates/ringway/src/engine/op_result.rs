@@ -55,6 +55,7 @@ pub(crate) fn nothing(outcome: OpResult) -> io::Result<()> {
 }
 
 /// Bytes transferred, and the buffer.
+#[inline]
 pub(crate) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
     let (result, buffer) = match outcome {
         Ok(done) => (done.result.map_err(failure), done.into_buffer()),

@@ -71,9 +71,12 @@ impl Pacer {
     /// the reactor has woken; it returns after them, and they are likely to push more.
     pub(crate) fn is_due(&self, waiting: usize, expected: usize) -> bool {
         let ready = waiting.min(self.limiter.available());
+        if ready == 0 {
+            return false;
+        }
         // If no task is expected, waiting longer than for one batch of completions gains nothing.
         let overdue = expected == 0 && self.completed_since >= batch_size(self.limiter.in_use());
-        ready > 0 && (overdue || ready >= batch_size(self.limiter.in_use() + expected))
+        overdue || ready >= batch_size(self.limiter.in_use() + expected)
     }
 
     /// How often a transfer was submitted or completed. The engine's thread compares two values.

@@ -101,9 +101,9 @@ mod tests {
     impl PushesAgain {
         fn push(self: &Arc<Self>) {
             let schedule = Schedule::Immediate(Lane::Call);
-            let operations = (0..self.operations).map(|_| op::nop());
+            let operations: Vec<_> = (0..self.operations).map(|_| op::nop()).collect();
             let waker = Waker::from(self.clone());
-            self.shard.push(schedule, Executor::Manual, &waker, operations, &mut None);
+            self.shard.push(schedule, Executor::Manual, &waker, &mut Some(operations), &mut None);
         }
     }
 

@@ -15,7 +15,7 @@ use super::notifier::Notifier;
 use super::pacing::{CopyWork, Pacer};
 use super::registry::Reactors;
 use super::stats::Recorder;
-use super::submission::{LANES, Lane, Pending, Schedule, Waiter};
+use super::submission::{LANES, Lane, Operations, Pending, Schedule, Waiter};
 use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use super::sync_ledger::Ticket;
 use super::wake::wake_all;
@@ -337,7 +337,7 @@ impl Shard {
         schedule: Schedule,
         executor: Executor,
         waker: &Waker,
-        operations: impl Iterator<Item = Operation>,
+        operations: &mut Option<impl Operations>,
         own: &mut Option<Completion>,
     ) -> Pushed {
         let mut state = self.state();
@@ -379,22 +379,58 @@ impl Shard {
     }
 
     /// Takes the results of a whole group, in order, if all are there; otherwise keeps the waker.
-    /// The last of the futures that were woken submits what the others have pushed.
     pub(crate) fn take(
         &self,
         group: &mut Group,
         executor: Executor,
         waker: &Waker,
     ) -> Option<OpResults> {
+        let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
+        self.take_if_done(lead, executor, waker, |table| {
+            let taken = group.drain(..).filter_map(|one| match one {
+                Ok(id) => table.take(id).map(Ok),
+                Err(refused) => Some(Err(refused)),
+            });
+            taken.collect()
+        })
+    }
+
+    /// As [`take`](Self::take), for the only operation of its group. The inner value is `None` if
+    /// it has no result: a forked child's parent has it.
+    #[inline]
+    pub(crate) fn take_one(
+        &self,
+        id: OpId,
+        executor: Executor,
+        waker: &Waker,
+    ) -> Option<Option<Completion>> {
+        self.take_if_done(Some(id), executor, waker, |table| table.take(id))
+    }
+
+    /// Calls `take` if the group of this lead is done; otherwise keeps the waker. The last of the
+    /// futures that were woken submits what the others have pushed.
+    #[inline]
+    fn take_if_done<R>(
+        &self,
+        lead: Option<OpId>,
+        executor: Executor,
+        waker: &Waker,
+        take: impl FnOnce(&mut Table<Waiter>) -> R,
+    ) -> Option<R> {
         let mut state = self.state();
-        let (taken, before) = state.take(group, waker);
+        let (taken, before) = match lead.filter(|lead| !state.settle(*lead)) {
+            Some(lead) => (None, state.set_waker(lead, waker)),
+            None => (Some(take(&mut state.table)), None),
+        };
         let mut wakers = Vec::new();
         state.wake_if_last(&mut wakers);
         let is_due = taken.is_some() && state.waiting() > 0 && state.is_due(executor);
         drop(state);
         // Dropped without the lock, because a waker may own anything.
         drop(before);
-        wake_all(&mut wakers);
+        if !wakers.is_empty() {
+            wake_all(&mut wakers);
+        }
         if is_due && let Some(guard) = self.combiner.try_lock() {
             self.combine(guard, None, executor, None, true);
         }
@@ -677,6 +713,7 @@ impl Shard {
         let _ = lock(&self.backends).queue.register_arena(arena);
     }
 
+    #[inline]
     pub(super) fn state(&self) -> MutexGuard<'_, ShardState> {
         lock(&self.state)
     }
@@ -699,13 +736,14 @@ impl ShardState {
         &mut self,
         schedule: Schedule,
         executor: Executor,
-        operations: impl Iterator<Item = Operation>,
+        operations: &mut Option<impl Operations>,
     ) -> (Group, Option<OpId>) {
         let begun = self.table.counts().pushed.is_multiple_of(SAMPLE).then(Instant::now);
         let mut group = Group::new();
         let mut lead = None;
-        for operation in operations {
-            match self.table.insert(operation, Waiter::new(schedule, executor, lead, begun)) {
+        Operations::push_each(operations, |operation| {
+            let waiter = Waiter::new(schedule, executor, lead, begun);
+            match self.table.insert_from(operation, waiter) {
                 Ok(id) => {
                     match schedule {
                         Schedule::Paced => self.paced.push(&mut self.table, id),
@@ -720,11 +758,12 @@ impl ShardState {
                     }
                     group.push(Ok(id));
                 }
-                Err((reason, operation)) => {
-                    group.push(Err(Box::new(Refused { reason, operation })))
+                Err(reason) => {
+                    let refused = operation.take().map(|operation| Refused { reason, operation });
+                    group.extend(refused.map(|refused| Err(Box::new(refused))));
                 }
             }
-        }
+        });
         (group, lead)
     }
 
@@ -737,23 +776,17 @@ impl ShardState {
         }
     }
 
-    /// As [`Shard::take`]. Also returns a waker to be dropped without the lock.
-    fn take(&mut self, group: &mut Group, waker: &Waker) -> (Option<OpResults>, Option<Waker>) {
-        let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
-        if let Some(lead) = lead
-            && let Some(waiter) = self.table.attachment(lead)
-        {
-            if waiter.remaining > 0 {
-                return (None, self.set_waker(lead, waker));
+    /// Whether the group of this lead is done: its future takes the results now.
+    #[inline]
+    fn settle(&mut self, lead: OpId) -> bool {
+        match self.table.attachment(lead) {
+            Some(waiter) if waiter.remaining > 0 => false,
+            Some(waiter) => {
+                self.woken.settle(waiter.wake_epoch);
+                true
             }
-            self.woken.settle(waiter.wake_epoch);
+            None => true,
         }
-        let table = &mut self.table;
-        let taken = group.drain(..).filter_map(|one| match one {
-            Ok(id) => table.take(id).map(Ok),
-            Err(refused) => Some(Err(refused)),
-        });
-        (Some(taken.collect()), None)
     }
 
     /// A future was dropped. The caller drops the returned value without the lock.
@@ -1139,7 +1172,7 @@ mod tests {
             Schedule::Immediate(Lane::Wait),
             Executor::Manual,
             Waker::noop(),
-            [read].into_iter(),
+            &mut Some(read),
             &mut None,
         );
         writer.write_all(b"x")?;
@@ -1173,7 +1206,7 @@ mod tests {
         };
         let _submits = spawn(|shard| {
             let mut own = None;
-            let nop = [op::nop()].into_iter();
+            let nop = &mut Some(op::nop());
             let mut pushed =
                 shard.push(Schedule::Paced, Executor::Manual, Waker::noop(), nop, &mut own);
             while own.is_none()
@@ -1230,7 +1263,7 @@ mod tests {
             let push = |waker: &Waker, by_task| {
                 let mut state = shard.state();
                 let (group, lead) =
-                    state.insert(Schedule::Paced, Executor::Manual, [op::nop()].into_iter());
+                    state.insert(Schedule::Paced, Executor::Manual, &mut Some(op::nop()));
                 state.set_waker(lead.unwrap(), waker);
                 drop(state);
                 let guard = shard.combiner.try_lock().unwrap();
@@ -1257,9 +1290,7 @@ mod tests {
     }
 
     fn push(shard: &Shard, schedule: Schedule) -> Group {
-        shard
-            .push(schedule, Executor::Manual, Waker::noop(), [op::nop()].into_iter(), &mut None)
-            .group
+        shard.push(schedule, Executor::Manual, Waker::noop(), &mut Some(op::nop()), &mut None).group
     }
 
     /// Many pending operations of one lane do not delay operations of others.
@@ -1325,9 +1356,8 @@ mod tests {
         let work = op::blocking(move || drop(slow));
         let guard = shard.combiner.try_lock();
         let schedule = Schedule::Immediate(Lane::Closure);
-        let group = shard
-            .push(schedule, Executor::Manual, Waker::noop(), [work].into_iter(), &mut None)
-            .group;
+        let group =
+            shard.push(schedule, Executor::Manual, Waker::noop(), &mut Some(work), &mut None).group;
         let mut state = shard.state();
         state.submit(&mut lock(&shard.backends).queue, Executor::Manual, Instant::now());
         let id = *group[0].as_ref().expect("the slot is free");

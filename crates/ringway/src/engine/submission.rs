@@ -3,10 +3,32 @@
 
 use super::executor::Executor;
 use super::sync_ledger::Ticket;
-use ringway_core::{OpId, Table};
+use ringway_core::{OpId, Operation, Table};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
+
+/// Operations that are pushed together: one, or any number of them.
+pub(crate) trait Operations: Sized {
+    /// Calls `push` with each, which takes it if it can. The operations are moved from where they
+    /// are only then, because they are large.
+    fn push_each(this: &mut Option<Self>, push: impl FnMut(&mut Option<Operation>));
+}
+
+impl Operations for Operation {
+    #[inline]
+    fn push_each(this: &mut Option<Self>, mut push: impl FnMut(&mut Option<Operation>)) {
+        push(this);
+    }
+}
+
+impl Operations for Vec<Operation> {
+    fn push_each(this: &mut Option<Self>, mut push: impl FnMut(&mut Option<Operation>)) {
+        for operation in this.take().into_iter().flatten() {
+            push(&mut Some(operation));
+        }
+    }
+}
 
 /// How an operation is scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

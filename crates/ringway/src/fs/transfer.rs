@@ -243,6 +243,7 @@ impl File {
     }
 
     /// A future for a transfer of `len` bytes. The submission may copy them unless they are direct.
+    #[inline]
     pub(super) fn submit(&self, operation: Operation, len: usize) -> OpFuture<'_, Operation> {
         OpFuture::new(&self.engine().inner, self.schedule(), operation).copies(self.copied(len))
     }
@@ -262,11 +263,12 @@ impl File {
             // The queue refuses such a buffer, and gives the reason.
             && !buffer.has_only_spare_capacity()
         {
-            if self.is_direct() && !self.is_aligned(&buffer, offset) {
-                // Boxed, so that it does not enlarge the future of every read.
-                return Box::pin(self.read_around(buffer, offset)).await;
-            }
-            if let Some(read) = self.read_cached(&mut buffer, offset, false).await {
+            if self.is_direct() {
+                if !self.is_aligned(&buffer, offset) {
+                    // Boxed, so that it does not enlarge the future of every read.
+                    return Box::pin(self.read_around(buffer, offset)).await;
+                }
+            } else if let Some(read) = self.read_cached(&mut buffer, offset, false).await {
                 return (Ok(read), buffer);
             }
         }
