@@ -426,11 +426,11 @@ impl Shard {
         state.wake_if_last(&mut wakers);
         let is_due = taken.is_some() && state.waiting() > 0 && state.is_due(executor);
         drop(state);
-        // Dropped without the lock, because a waker may own anything.
-        drop(before);
         if !wakers.is_empty() {
             wake_all(&mut wakers);
         }
+        // Without the lock, because a waker may own anything; last, because its drop may panic.
+        drop(before);
         if is_due && let Some(guard) = self.combiner.try_lock() {
             self.combine(guard, None, executor, None, true);
         }
