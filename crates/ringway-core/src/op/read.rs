@@ -114,8 +114,8 @@ impl File {
         self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset, flags)
     }
 
-    /// As [`read_now_with`](Self::read_now_with), for the first `most` bytes of spare capacity, which grows
-    /// by the bytes read; for `None` it is unchanged.
+    /// As [`read_now_with`](Self::read_now_with), for the first `most` bytes of spare capacity,
+    /// which grows by the bytes read; for `None` it is unchanged.
     pub fn read_spare_now(
         &self,
         spare: &mut SpareCapacity,
