@@ -228,9 +228,9 @@ enum {
 	   then receives or sends without looking up the kind of the file. See
 	   ringway_prep_read(). */
 	RINGWAY_SOCKET = 1u << 3,
-	/* A READ, WRITE, READV or WRITEV leaves no pages of its own in the page cache: RWF_DONTCACHE
-	   (kernel 6.14; ext4 and XFS). Where that is refused it is made without: see
-	   ringway_explain_dont_cache(). Direct I/O is not changed. */
+	/* A READ, WRITE, READV or WRITEV leaves no pages of its own in the page cache
+	   (RWF_DONTCACHE: kernel 6.14, ext4 and XFS). Where that is refused it is made without:
+	   see ringway_explain_dont_cache(). Direct I/O is not changed. */
 	RINGWAY_DONT_CACHE = 1u << 4
 };
 

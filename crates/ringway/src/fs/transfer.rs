@@ -380,8 +380,9 @@ impl File {
     /// the range.
     ///
     /// False with direct I/O, where the system cannot tell, with
-    /// [`with_dont_cache`](Self::with_dont_cache), where a look may drop pages, and for a file whose
-    /// reads are rarely cached, which is then tried only now and then. True for an empty range.
+    /// [`with_dont_cache`](Self::with_dont_cache), where a look may drop pages, and for a file
+    /// whose reads are rarely cached, which is then tried only now and then. True for an empty
+    /// range.
     pub fn is_cached(&self, range: &Range<u64>) -> bool {
         if range.is_empty() {
             return true;
