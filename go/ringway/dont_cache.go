@@ -28,6 +28,8 @@ func (d *dontCache) flags() uint32 {
 // mayRefuse reports whether the kernel may have refused a transfer because of the flag: the file
 // system or a kernel before 6.14 (EOPNOTSUPP), a kernel before 4.13 (EINVAL), or a filter. The
 // errno may have another cause: the result of the transfer without the flag decides.
+//
+//lint:ignore U1000 Systems without rings do not use it.
 func (d *dontCache) mayRefuse(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOSYS, syscall.EPERM:
@@ -37,6 +39,8 @@ func (d *dontCache) mayRefuse(errno syscall.Errno) bool {
 }
 
 // refused records that a transfer has succeeded without the flag, and failed with it.
+//
+//lint:ignore U1000 Systems without rings do not use it.
 func (d *dontCache) refused(errno syscall.Errno) { d.errno.Store(uint32(errno)) }
 
 // SetDontCache makes the reads and writes of f that begin from now on leave no pages of their own
@@ -63,15 +67,15 @@ func (f *File) DontCacheRefusal() *Refusal {
 	if f == nil || !f.dontCache.on.Load() || f.direct {
 		return nil
 	}
-	if errno := syscall.Errno(f.dontCache.errno.Load()); errno != 0 {
-		return refusal.New(refusal.DontCache, errno)
+	if errno := syscall.Errno(f.dontCache.errno.Load()); errno != 0 || !transferFlags {
+		return unavailable(refusal.DontCache, errno)
 	}
 	return nil
 }
 
 // rwFlags returns the RWF flags of the next transfer of the file.
 func (f *File) rwFlags() uint32 {
-	if f.direct || !f.storage {
+	if f.direct || !f.storage || !transferFlags {
 		return 0
 	}
 	return f.dontCache.flags()
@@ -82,6 +86,8 @@ func (f *File) dropsPages() bool { return f.rwFlags() != 0 }
 
 // withFlags makes a transfer with the file's flags, and again without them if that is what the
 // kernel may refuse.
+//
+//lint:ignore U1000 Systems without rings do not use it.
 func (f *File) withFlags(transfer func(flags uint32) (int, error)) (int, error) {
 	flags := f.rwFlags()
 	n, err := transfer(flags)

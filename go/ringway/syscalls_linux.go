@@ -196,6 +196,9 @@ func (f *File) writeVectors(v []vector, off int64) (int, error) {
 	})
 }
 
+// transferFlags: transfers can have RWF flags.
+const transferFlags = true
+
 // transferVectors makes one vectored transfer. preadv2(2) and pwritev2(2) take -1 for the current
 // position. (The offset has two halves; 64-bit machines use the first.)
 func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) (int, error) {

@@ -65,6 +65,10 @@ func newVector([]byte) vector { return vector{} }
 
 func (f *File) writeVectors([]vector, int64) (int, error) { return 0, errors.ErrUnsupported }
 
+// Transfers have no flags.
+
+const transferFlags = false
+
 // The page cache cannot be probed.
 
 const cachedReads = false
